@@ -213,8 +213,11 @@ static unsigned take_completions(void)
 	return n;
 }
 
-/* Nanoseconds of CPU per message; the QPs take turns. */
-static double busy(unsigned qps, unsigned batch, double seconds)
+/*
+ * Nanoseconds of CPU per message; the QPs take turns. Ends after this time, or after this number of
+ * messages if it is not 0.
+ */
+static double busy(unsigned qps, unsigned batch, double seconds, uint64_t messages)
 {
 	static uint64_t now = 1;
 	static unsigned out;
@@ -222,7 +225,7 @@ static double busy(unsigned qps, unsigned batch, double seconds)
 	uint64_t done = 0;
 	double start = cpu_ns(), t = start;
 
-	while (t - start < seconds * 1e9) {
+	while (messages ? done < messages : t - start < seconds * 1e9) {
 		for (unsigned turn = 0; turn < 64; turn++) {
 			for (unsigned i = 0; i < PER_TURN && out + batch <= OUTSTANDING; i++) {
 				out += post(next, batch);
@@ -256,8 +259,8 @@ static double busy(unsigned qps, unsigned batch, double seconds)
 /* Measures after a warm-up of queues and caches. */
 static double measured(unsigned qps, unsigned batch, double seconds)
 {
-	busy(qps, batch, seconds / 4);
-	return busy(qps, batch, seconds);
+	busy(qps, batch, seconds / 4, 0);
+	return busy(qps, batch, seconds, 0);
 }
 
 static void rows_of(unsigned qps, double seconds, bool first)
@@ -279,7 +282,10 @@ static void rows_of(unsigned qps, double seconds, bool first)
 	}
 }
 
-/* bench_qps [SECONDS]: SECONDS is the time for each row. */
+/*
+ * bench_qps [SECONDS [QPS BATCH MESSAGES]]: SECONDS is the time for each row. With the other
+ * arguments it only sends this number of messages, for a count of instructions or cache misses.
+ */
 int main(int argc, char **argv)
 {
 	static const unsigned counts[] = {1, 16, 100, 1000, 4000, MAX_QPS};
@@ -287,6 +293,14 @@ int main(int argc, char **argv)
 
 	for (int s = 0; s < 2; s++)
 		open_nic(s);
+	if (argc == 5) {
+		unsigned qps = (unsigned)atoi(argv[2]);
+
+		must(qps && qps <= MAX_QPS && atoi(argv[3]) >= 1 && atoi(argv[3]) <= DEPTH);
+		grow(qps);
+		busy(qps, (unsigned)atoi(argv[3]), 0, strtoull(argv[4], NULL, 10));
+		return 0;
+	}
 	printf("{\"tool\": \"bench_qps\", \"unit\": \"ns per WRITE of 64 bytes, both sides; bytes per QP\", \"rows\": [");
 	for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		rows_of(counts[i], secs, i == 0);

@@ -94,10 +94,10 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	return NIC_WC_SUCCESS;
 }
 
-uint32_t sq_available(struct nic_qp *qp, uint32_t max)
+/* The same, for n posted WQEs. */
+static uint32_t available(struct nic_qp *qp, uint32_t n, uint32_t max)
 {
-	struct qp_sq *sq = &qp->sq;
-	uint32_t n = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
+	const struct qp_sq *sq = &qp->sq;
 	uint32_t room = sq->window - sq_of_program(sq);
 
 	if (unlikely(n > sq->mask + 1)) { /* the program stored an invalid index */
@@ -108,6 +108,16 @@ uint32_t sq_available(struct nic_qp *qp, uint32_t max)
 	if (n > room)
 		n = room;
 	return n < max ? n : max;
+}
+
+static uint32_t posted(const struct qp_sq *sq)
+{
+	return atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
+}
+
+uint32_t sq_available(struct nic_qp *qp, uint32_t max)
+{
+	return available(qp, posted(&qp->sq), max);
 }
 
 static inline void copy_next(struct nic_qp *qp, struct sq_entry *e)
@@ -143,9 +153,13 @@ bool sq_fetch(struct nic_qp *qp)
 		return resize_fetch(qp);
 	if (unlikely(chain_managed(qp)))
 		return chain_fetch(qp);
-	if (!sq_posted(sq))
+	n = posted(sq);
+	if (!n)
 		return false;
-	n = sq_available(qp, FETCH_BURST);
+	n = available(qp, n, FETCH_BURST);
+	/* The queue is empty: its first entries may still be in a cache. */
+	if (sq->una == sq->fetched)
+		sq->una = sq->next = sq->fetched = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		struct sq_entry *e = sq_next_entry(sq);
 
