@@ -352,6 +352,8 @@ static unsigned take_doorbells(struct pu *pu)
 		if (qp) {
 			atomic_exchange_explicit(&qp->db_queued, 0, memory_order_acq_rel);
 			nic_schedule(qp);
+			if (n > 1)
+				sq_prefetch_entry(&qp->sq);
 		} else if (qpns[i] == RPC_RING) {
 			atomic_exchange_explicit(&pu->rung, false, memory_order_acq_rel);
 			pu->rpc_work = true;

@@ -72,7 +72,6 @@ struct nic_qp {
 	_Atomic uint32_t db_prod;   /* index->prod at the last nic_qp_busy(). [any] */
 	bool kernel_wrs_enabled;    /* kernels may post to it */
 	bool keepalive;
-	uint32_t max_inline, max_send_sge;
 	uint32_t events;  /* asynchronous events already raised */
 	uint32_t groups;  /* multicast groups it is attached to */
 	uint32_t windows; /* list of type 2 windows bound to it: mw.c */

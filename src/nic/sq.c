@@ -68,20 +68,26 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	if (unlikely(op > ROOST_OP_RECV) && !chain_has_op(qp, op))
 		return NIC_WC_LOC_QP_OP_ERR;
 	if (w->flags & ROOST_WQE_INLINE) {
-		if (!op_info[op].payload || w->inline_len > qp->max_inline)
+		if (!op_info[op].payload || w->inline_len > qp->sq.max_inline)
 			return NIC_WC_LOC_QP_OP_ERR;
 		len = w->inline_len;
 		if (len > sizeof(*w) - ROOST_WQE_INLINE_OFFSET)
 			mem_copy_in((uint8_t *)w + sizeof(*w), slot + sizeof(*w),
 				    ROOST_WQE_INLINE_OFFSET + len - sizeof(*w));
 	} else {
-		if (w->num_sge > qp->max_send_sge)
-			return NIC_WC_LOC_QP_OP_ERR;
-		if (w->num_sge > 1)
-			mem_copy_in(&w->sge[1], slot + sizeof(*w),
-				    (w->num_sge - 1u) * sizeof(w->sge[0]));
-		for (unsigned i = 0; i < w->num_sge; i++)
-			len += w->sge[i].len;
+		unsigned n = w->num_sge;
+
+		if (likely(n == 1)) {
+			len = w->sge[0].len;
+		} else {
+			if (n > qp->sq.max_sge)
+				return NIC_WC_LOC_QP_OP_ERR;
+			if (n > 1)
+				mem_copy_in(&w->sge[1], slot + sizeof(*w),
+					    (n - 1) * sizeof(w->sge[0]));
+			for (unsigned i = 0; i < n; i++)
+				len += w->sge[i].len;
+		}
 	}
 	if (len > (qp->type == NIC_QPT_UD || op == ROOST_OP_RPC ? qp->mtu : NIC_MAX_MSG) ||
 	    (op_is_atomic(e->op) && len != 8))

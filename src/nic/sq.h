@@ -132,8 +132,10 @@ struct qp_sq {
 	uint32_t psn_fetch;	      /* first PSN of the next WQE to fetch */
 	uint32_t inflight;	      /* bytes of requests in flight, as the window counts them */
 	uint16_t since_ackreq;	      /* packets since the last one that requested an ACK */
-	uint16_t rd_out;	      /* READ requests and atomics outstanding */
-	uint16_t rd_slow;	      /* limit of rd_out after a loss; 0: max_rd_atomic */
+	uint16_t max_inline;	      /* bytes of a WQE */
+	uint8_t max_sge;	      /* of a WQE */
+	uint8_t rd_out;		      /* READ requests and atomics outstanding */
+	uint8_t rd_slow;	      /* limit of rd_out after a loss; 0: max_rd_atomic */
 	uint64_t rnr_until;	      /* end of the wait after an RNR NAK; 0: none */
 	uint8_t stride_shift;	      /* of the program's ring */
 	uint8_t block;		      /* enum qp_block */
@@ -215,6 +217,16 @@ void sq_copy(struct nic_qp *qp, struct sq_entry *e); /* copies and checks the ne
 static inline struct sq_entry *sq_next_entry(const struct qp_sq *sq)
 {
 	return sq_entry(sq, sq->fetched);
+}
+
+/* Prefetches the entry that sq_fetch() takes next. */
+static inline void sq_prefetch_entry(const struct qp_sq *sq)
+{
+	const uint8_t *e = sq->una == sq->fetched ? sq->entries
+						  : (const uint8_t *)sq_next_entry(sq);
+
+	__builtin_prefetch(e, 1);
+	__builtin_prefetch(e + ROOST_CACHE_LINE, 1);
 }
 
 /* Appends the entry, of any origin, and gives it its PSNs. */
