@@ -120,7 +120,16 @@ void resp_flush(struct nic_qp *qp);
 uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t op, uint64_t va, uint32_t rkey,
 			    uint64_t swap_add, uint64_t compare, uint64_t *old);
 
+/* The checks of a WRITE's or READ's first packet. 0, or a NAK syndrome; *dst: where len > 0. */
+uint8_t resp_check_write(const struct nic_qp *qp, uint32_t rkey, uint64_t va, uint32_t len,
+			 void **dst);
+uint8_t resp_check_read(const struct nic_qp *qp, uint32_t rkey, uint64_t va, uint32_t len);
+/* Completes a receive; with NIC_WC_WITH_INV first invalidates the key. 0, or a NAK syndrome. */
+uint8_t resp_end_send(struct nic_qp *qp, struct cqe_fields *f);
+
 /* resp_send.c */
+/* Counts an error NAK, and raises its event. */
+void resp_refused(struct nic_qp *qp, uint8_t syndrome);
 void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, uint32_t npkts);
 void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result);
 void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);

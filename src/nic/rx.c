@@ -217,7 +217,8 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 #define QP_AHEAD      3
 
 /* Prefetches for packets behind p[0], of `n` packets from there. */
-static __attribute__((noinline)) void prefetch_next(struct nic *nic, const struct port_pkt *p, int n)
+static __attribute__((noinline)) void prefetch_next(struct nic *nic, const struct port_pkt *p,
+						    int n)
 {
 	const struct pkt_bth *bth;
 	const struct nic_qp *qp;

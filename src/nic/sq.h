@@ -222,8 +222,8 @@ static inline struct sq_entry *sq_next_entry(const struct qp_sq *sq)
 /* Prefetches the entry that sq_fetch() takes next. */
 static inline void sq_prefetch_entry(const struct qp_sq *sq)
 {
-	const uint8_t *e = sq->una == sq->fetched ? sq->entries
-						  : (const uint8_t *)sq_next_entry(sq);
+	const uint8_t *e =
+		sq->una == sq->fetched ? sq->entries : (const uint8_t *)sq_next_entry(sq);
 
 	__builtin_prefetch(e, 1);
 	__builtin_prefetch(e + ROOST_CACHE_LINE, 1);
