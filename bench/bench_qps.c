@@ -7,9 +7,10 @@
  * the acknowledgement and the completion), the rate relative to 16 QPs, and the memory of a QP: its
  * part in the core, and the growth of the process (with queues of 16 WQEs).
  *
- * The limit for many QPs: a message touches LINES cache lines that are out of the caches. If all
- * were random reads of 64 bytes that do not depend on each other, and none overlapped with the
- * work, the rate would be ns_of_16 / (ns_of_16 + LINES * ns of a read) of that of 16 QPs.
+ * The limit for many QPs: a message touches LINES cache lines that are out of the caches. If each
+ * costs as much as a random read of 64 bytes in as much memory, where the reads do not depend on
+ * each other, and none overlaps with the work, the rate is ns_of_16 / (ns_of_16 + LINES *
+ * random_read_ns) of that of 16 QPs. What is above comes from prefetches that overlap with work.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@
  * the timers included: cachegrind --LL=1048576,16,64, the difference of 80,000 and 40,000 messages.
  */
 #define LINES	   26
-#define READ_BYTES (64u << 20) /* about what 10,000 pairs touch */
+#define READ_BYTES (16u << 20) /* about LINES * 64 * MAX_QPS */
 
 struct pair {
 	struct nic_qp *qp[2];
