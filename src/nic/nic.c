@@ -417,7 +417,7 @@ static void on_timer(void *ctx, struct wheel_timer *t)
 static void flush_early(struct pu *pu)
 {
 	for (unsigned p = 0; p < port_count(pu->nic); p++) {
-		if (!pu->ports[p].port->gather)
+		if (!pu->ports[p].port->batch)
 			tx_flush(&pu->ports[p]);
 	}
 }
@@ -453,7 +453,7 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 		struct port *port = pu->ports[p].port;
 		int n;
 
-		if (!sends || !port->gather || pu->ports[p].blocked) {
+		if (!sends || !port->batch || pu->ports[p].blocked) {
 			n = port->ops->rx_burst(port, pkts, PORT_BURST);
 			if (n > 0) {
 				rx_packets(pu, &pu->ports[p], pkts, n);

@@ -10,9 +10,9 @@
 #include "nic/stream.h"
 #include "nic/tx.h"
 
-#define GATHER_BEHIND 8		  /* outstanding requests that let others wait, at least */
-#define GATHER_NS     20000	  /* time of the wait after which an ACK ends it */
-#define GATHER_BYTES  (32u << 10) /* posted bytes that are enough for a flush */
+#define BATCH_BEHIND 8		 /* outstanding requests that let others wait, at least */
+#define BATCH_NS     20000	 /* time of the wait after which an ACK ends it */
+#define BATCH_BYTES  (32u << 10) /* posted bytes that are enough for a flush */
 
 /* Op-code of packet `pkt` of a SEND, WRITE or call. IBA 9.4: FIRST, MIDDLE.., LAST, or ONLY. */
 static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
@@ -378,36 +378,36 @@ bool req_idle(struct nic_qp *qp)
  * True if the posted requests wait for more, on a port whose flush is a system call. A few small
  * requests wait while others are outstanding, and leave together, as with Nagle's algorithm (RFC
  * 896). The wait ends when the program has posted enough, or with an ACK if little is outstanding
- * or GATHER_NS are over.
+ * or BATCH_NS are over.
  */
-static bool gathers(const struct nic_qp *qp)
+static bool batches(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
-	uint32_t batch = qp->pu->ports[qp->port].port->gather, away = sq->next - sq->una, posted,
+	uint32_t batch = qp->pu->ports[qp->port].port->batch, ahead = sq->next - sq->una, posted,
 		 room;
 
 	if (!batch || sq->next != sq->fetched || sq->rd_out || qp->resize || qp->chain ||
 	    qp->state != NIC_QPS_RTS ||
-	    (sq->gathers_since && qp->pu->now - sq->gathers_since >= GATHER_NS))
+	    (sq->batch_since && qp->pu->now - sq->batch_since >= BATCH_NS))
 		return false;
 	if (batch > sq->window / 4)
 		batch = sq->window / 4;
-	if (away < GATHER_BEHIND || away < batch / 4)
+	if (ahead < BATCH_BEHIND || ahead < batch / 4)
 		return false;
 	posted = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
 	room = sq->window - sq_of_program(sq);
 	if (posted > room)
 		posted = room;
-	return posted < batch && (uint64_t)posted * sq->inflight < (uint64_t)away * GATHER_BYTES;
+	return posted < batch && (uint64_t)posted * sq->inflight < (uint64_t)ahead * BATCH_BYTES;
 }
 
-/* As req_idle(), for a QP that gathers. A doorbell or an ACK schedules it again. */
-static bool req_gather(struct nic_qp *qp)
+/* As req_idle(), for a QP that batches. A doorbell or an ACK schedules it again. */
+static bool req_batch(struct nic_qp *qp)
 {
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
-	if (gathers(qp)) {
-		if (!qp->sq.gathers_since)
-			qp->sq.gathers_since = qp->pu->now;
+	if (batches(qp)) {
+		if (!qp->sq.batch_since)
+			qp->sq.batch_since = qp->pu->now;
 		return true;
 	}
 	atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel);
@@ -517,8 +517,8 @@ enum req_result req_run(struct nic_qp *qp)
 
 		return run(qp, &loop_service, burst);
 	}
-	if (gathers(qp) && req_gather(qp))
+	if (batches(qp) && req_batch(qp))
 		return wait_for(qp, BLOCK_BATCH);
-	sq->gathers_since = 0;
+	sq->batch_since = 0;
 	return run(qp, &rc_service, tx_burst(qp));
 }

@@ -163,7 +163,7 @@ struct qp_sq {
 	 * the last progress.
 	 */
 	uint64_t stalled_at;
-	uint64_t gathers_since; /* requests wait for more since then; 0: none wait */
+	uint64_t batch_since; /* requests wait for more since then; 0: none wait */
 };
 
 static inline struct sq_entry *sq_entry(const struct qp_sq *sq, uint32_t n)

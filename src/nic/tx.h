@@ -120,7 +120,7 @@ static inline int tx_end_copied(struct nic_qp *qp, const struct port_room *room,
 }
 
 /*
- * Packets of a QP before the next QP's turn. A port that gathers allows more packets, but not more
+ * Packets of a QP before the next QP's turn. A port that batches allows more packets, but not more
  * bytes.
  */
 #define NIC_TX_BURST 32
@@ -135,9 +135,9 @@ struct tx_burst {
 
 static inline struct tx_burst tx_burst(const struct nic_qp *qp)
 {
-	uint32_t gather = qp->pu->ports[qp->port].port->gather;
+	uint32_t batch = qp->pu->ports[qp->port].port->batch;
 
-	return (struct tx_burst){.packets = gather ? gather : NIC_TX_BURST,
+	return (struct tx_burst){.packets = batch ? batch : NIC_TX_BURST,
 				 .end = qp->pu->ctr.sent_bytes + NIC_TX_BYTES};
 }
 

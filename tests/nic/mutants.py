@@ -113,7 +113,7 @@ MUTANTS = [
     ('alive:busy_is_not_stopped', 'src/nic/retry.c', '(sq->stalled_at && alive_heard_since(qp->dest, sq->stalled_at)) ||', ''),
     ('alive:busy_elsewhere_is_not_stopped', 'src/nic/alive.c', 'return a->port->ops->name == b->port->ops->name &&', 'return a->port == b->port &&'),
     ('alive:busy_in_brief_is_not_stopped', 'src/nic/dest.c', '\talive_bequeath(d);\n', ''),
-    ('gather:not_for_long', 'src/nic/req.c', 'qp->pu->now - sq->gathers_since >= GATHER_NS', 'false'),
+    ('batch:not_for_long', 'src/nic/req.c', 'qp->pu->now - sq->batch_since >= BATCH_NS', 'false'),
     ('alive:kept_alive_beside_a_busy_one', 'src/nic/alive.c', 'if (d->stalled_at && alive_heard_since(d, d->stalled_at))', 'if (0)'),
     ('alive:goes_on_and_is_silent', 'src/nic/alive.c', 'd->silent = KEEP_SILENT - KEEP_READS;\n\t\treturn false;', 'return false;'),
     ('alive:stopped', 'src/nic/alive.c', 'd->stalled_at = alive_listen(d);\n', 'd->stalled_at = 0;\n\t\tif (1) return d->silent > KEEP_SILENT;\n'),
