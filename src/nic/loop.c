@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Loop-back between two QPs of one PU, for the loop in req.c. The DMA engine executes work requests
- * without packets, with the responder's checks and completions (resp.c). A message moves in turns of
- * LOOP_TURN bytes. The peer's responder state (epsn, msn) does not change, since both ends use this
- * path for the life of the connection.
+ * without packets, with the responder's checks and completions (resp.c). A message moves in turns
+ * of LOOP_TURN bytes. The peer's responder state (epsn, msn) does not change, since both ends use
+ * this path for the life of the connection.
  */
 #include "nic/chain.h"
 #include "nic/cq.h"

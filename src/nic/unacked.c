@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requester of services without acknowledgements, for the loop in req.c. A request is complete when the port has taken
- * its last packet. There is no retransmission, so `una` equals `next`. A failed request takes the
- * send queue to the SQE state; the receive queue continues. Packets to QPs of this NIC go through
- * the port as well.
+ * The requester of services without acknowledgements, for the loop in req.c. A request is complete
+ * when the port has taken its last packet. There is no retransmission, so `una` equals `next`. A
+ * failed request takes the send queue to the SQE state; the receive queue continues. Packets to QPs
+ * of this NIC go through the port as well.
  */
 #include "nic/datagram.h"
 #include "nic/requester.h"
