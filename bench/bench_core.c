@@ -305,7 +305,8 @@ static struct job job(struct side *a, struct side *b, const char *op, uint32_t s
  * bench_core SECONDS chain: the rows of chains.
  * bench_core [SECONDS [OP SIZE POSTED [MESSAGES [kernels]]]]: one row for OP write, read, list or
  * object (the last two are calls); without OP, all rows of the verbs and of chains. It ends after
- * MESSAGES messages if given. Calls use the built-in kernels. With `kernels` they are loaded for verbs too.
+ * MESSAGES messages if given. Calls use the built-in kernels. With `kernels` they are loaded for
+ * verbs too.
  */
 int main(int argc, char **argv)
 {

@@ -6,6 +6,11 @@
  * is out of the caches at its turn. Prints JSON: nanoseconds of CPU per message (both sides, with
  * the acknowledgement and the completion), the rate relative to 16 QPs, and the memory of a QP: its
  * part in the core, and the growth of the process (with queues of 16 WQEs).
+ *
+ * The limit for many QPs: a message touches LINES cache lines that are out of the caches. If each
+ * costs as much as a random read of 64 bytes in as much memory, where the reads do not depend on
+ * each other, and none overlaps with the work, the rate is ns_of_16 / (ns_of_16 + LINES *
+ * random_read_ns) of that of 16 QPs. What is above comes from prefetches that overlap with work.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +27,13 @@
 #define CQ_DEPTH    2048
 #define PER_TURN    64
 #define FEW	    16 /* number of QPs for the comparison */
+
+/*
+ * Cache lines per message that a cache of 1 MiB misses with 10,000 QPs, both sides, the program and
+ * the timers included: cachegrind --LL=1048576,16,64, the difference of 80,000 and 40,000 messages.
+ */
+#define LINES	   26
+#define READ_BYTES (16u << 20) /* about LINES * 64 * MAX_QPS */
 
 struct pair {
 	struct nic_qp *qp[2];
@@ -169,6 +181,33 @@ static double cpu_ns(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
+/* Nanoseconds of a random read of a line. The reads do not depend on each other. */
+static double random_read_ns(void)
+{
+	static struct arena a;
+	uint8_t *pieces[READ_BYTES >> 12];
+	uint64_t sum = 0, x = 7;
+	double start;
+
+	arena_init(&a);
+	for (unsigned i = 0; i < READ_BYTES >> 12; i++) {
+		pieces[i] = arena_alloc(&a, 4032);
+		must(pieces[i]);
+		memset(pieces[i], (int)i, 4032);
+	}
+	start = cpu_ns();
+	for (unsigned i = 0; i < 1u << 21; i++) {
+		x = x * 6364136223846793005ull + 1442695040888963407ull;
+		sum += pieces[(x >> 40) % (READ_BYTES >> 12)][(x >> 33 & 63) % 63 * 64];
+	}
+	start = (cpu_ns() - start) / (1u << 21);
+	must(sum != 0);
+	for (unsigned i = 0; i < READ_BYTES >> 12; i++)
+		arena_free(&a, pieces[i], 4032);
+	arena_fini(&a);
+	return start;
+}
+
 static void put(struct pair *p, unsigned i)
 {
 	struct roost_wqe *w = &p->sq[p->posted % DEPTH];
@@ -213,8 +252,11 @@ static unsigned take_completions(void)
 	return n;
 }
 
-/* Nanoseconds of CPU per message; the QPs take turns. */
-static double busy(unsigned qps, unsigned batch, double seconds)
+/*
+ * Nanoseconds of CPU per message; the QPs take turns. Ends after this time, or after this number of
+ * messages if it is not 0.
+ */
+static double busy(unsigned qps, unsigned batch, double seconds, uint64_t messages)
 {
 	static uint64_t now = 1;
 	static unsigned out;
@@ -222,7 +264,7 @@ static double busy(unsigned qps, unsigned batch, double seconds)
 	uint64_t done = 0;
 	double start = cpu_ns(), t = start;
 
-	while (t - start < seconds * 1e9) {
+	while (messages ? done < messages : t - start < seconds * 1e9) {
 		for (unsigned turn = 0; turn < 64; turn++) {
 			for (unsigned i = 0; i < PER_TURN && out + batch <= OUTSTANDING; i++) {
 				out += post(next, batch);
@@ -256,8 +298,8 @@ static double busy(unsigned qps, unsigned batch, double seconds)
 /* Measures after a warm-up of queues and caches. */
 static double measured(unsigned qps, unsigned batch, double seconds)
 {
-	busy(qps, batch, seconds / 4);
-	return busy(qps, batch, seconds);
+	busy(qps, batch, seconds / 4, 0);
+	return busy(qps, batch, seconds, 0);
 }
 
 static void rows_of(unsigned qps, double seconds, bool first)
@@ -279,7 +321,10 @@ static void rows_of(unsigned qps, double seconds, bool first)
 	}
 }
 
-/* bench_qps [SECONDS]: SECONDS is the time for each row. */
+/*
+ * bench_qps [SECONDS [QPS BATCH MESSAGES]]: SECONDS is the time for each row. With the other
+ * arguments it only sends this number of messages, for a count of instructions or cache misses.
+ */
 int main(int argc, char **argv)
 {
 	static const unsigned counts[] = {1, 16, 100, 1000, 4000, MAX_QPS};
@@ -287,7 +332,17 @@ int main(int argc, char **argv)
 
 	for (int s = 0; s < 2; s++)
 		open_nic(s);
-	printf("{\"tool\": \"bench_qps\", \"unit\": \"ns per WRITE of 64 bytes, both sides; bytes per QP\", \"rows\": [");
+	if (argc == 5) {
+		unsigned qps = (unsigned)atoi(argv[2]);
+
+		must(qps && qps <= MAX_QPS && atoi(argv[3]) >= 1 && atoi(argv[3]) <= DEPTH);
+		grow(qps);
+		busy(qps, (unsigned)atoi(argv[3]), 0, strtoull(argv[4], NULL, 10));
+		return 0;
+	}
+	printf("{\"tool\": \"bench_qps\", \"unit\": \"ns per WRITE of 64 bytes, both sides; bytes per QP\", "
+	       "\"lines\": %d, \"random_read_ns\": %.2f, \"rows\": [",
+	       LINES, random_read_ns());
 	for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		rows_of(counts[i], secs, i == 0);
 	printf("\n]}\n");

@@ -274,6 +274,7 @@ def write(folder, path):
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '', *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
               *sweep_tables(f), *steps_table(f)]
     lines += ['## Where the time goes', '', *stage_table(f), '']
+    lines += [*kept_section('qps.md'), '']
     lines += [*kept_section('security.md'), '']
     lines += ['## Commands', '', *commands(folder)]
     failed = list(failures(folder))

@@ -187,7 +187,9 @@ struct roost_call {
 	 * of each step; roost_in() sets them.
 	 */
 	uint32_t va_in, from_in;
-	/* in state or scratch; the data of a reply may also be in memory of self that remains valid */
+	/*
+	 * in state or scratch; the data of a reply may also be in memory of self that remains valid
+	 */
 	void *buf;
 	/* roost_put() */
 	int (*put)(struct roost_call *c, uint64_t va, const void *buf, uint32_t len);

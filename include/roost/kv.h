@@ -72,8 +72,8 @@ enum roost_kv_code {
 	 *	REDUCE		`out` gets one element: from the initial value in `value`,
 	 *			acc := function(acc, element) for each element in order
 	 *	FILTER		`out` gets the elements for which function(element, operand) is true
-	 * An update with `fetch` sets `out` to the value before the update. `param` is the parameter
-	 * of a registered function.
+	 * An update with `fetch` sets `out` to the value before the update. `param` is the
+	 * parameter of a registered function.
 	 */
 	ROOST_KV_UPDATE,
 	ROOST_KV_UPDATE_EACH,

@@ -2,8 +2,8 @@
 /*
  * The kernel `kv`: executes batches of operations on a key-value store (docs/kv-wire.md). The store
  * is the kernel's own memory, and all connections share it. A step decodes a group of operations,
- * hands it to kv_run(), which overlaps its cache misses, and encodes the results. Values go from the
- * store into the reply, each behind its place; then the results move together.
+ * hands it to kv_run(), which overlaps its cache misses, and encodes the results. Values go from
+ * the store into the reply, each behind its place; then the results move together.
  *
  * Calls of several processing units may run at the same time: a step has the store alone, and one
  * that finds it taken tries again at its next turn.

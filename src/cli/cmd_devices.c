@@ -19,10 +19,7 @@
 static const char *port_spec;
 static bool json;
 
-static const struct opt opts[] = {
-	OPT_VALUE("port", 'p', OPT_STRING, &port_spec, "SPEC",
-		  "as the program would have it (ROOST_PORT; else chosen)"),
-	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
+static const struct opt opts[] = {OPT_PORT_OF_PROGRAM(&port_spec), OPT_JSON(&json), OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "devices",
@@ -175,12 +172,10 @@ int cmd_devices(int argc, char **argv)
 {
 	struct drive *d;
 	char err[256];
-	int at = opt_parse(&cmd, argc, argv, false), rc;
+	int at = opt_parse_all(&cmd, argc, argv), rc;
 
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
-	if (at < argc)
-		return opt_usage(&cmd, "'%s' is too much", argv[at]);
 	opt_environment(port_spec, 0);
 	/*
 	 * The engine describes in one line why it cannot open a port; the verbs return only errno.

@@ -323,6 +323,16 @@ int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at
 	return i - operands;
 }
 
+int opt_parse_all(const struct opt_command *cmd, int argc, char **argv)
+{
+	int at = opt_parse(cmd, argc, argv, false);
+
+	if (at < 0 || at == argc)
+		return at;
+	opt_usage(cmd, "'%s' is too much", argv[at]);
+	return OPT_ERROR;
+}
+
 static void help_option(const struct opt *o)
 {
 	char left[64];

@@ -54,6 +54,11 @@ struct opt {
 		.name = name_, .letter = letter_, .kind = kind_, .to = to_, .arg = arg_,           \
 		.help = help_, __VA_ARGS__                                                         \
 	}
+/* Of commands that look at what a program started now would see. */
+#define OPT_PORT_OF_PROGRAM(to_)                                                                   \
+	OPT_VALUE("port", 'p', OPT_STRING, to_, "SPEC",                                            \
+		  "as the program would have it (ROOST_PORT; else chosen)")
+#define OPT_JSON(to_) OPT_SWITCH("json", 'j', to_, "one JSON object on stdout")
 #define OPT_END                                                                                    \
 	{                                                                                          \
 		.name = NULL                                                                       \
@@ -85,6 +90,11 @@ enum { OPT_HELP = -1, OPT_ERROR = -2 };
  * is set (for commands that pass the rest on). "--" ends the options.
  */
 int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at_operand);
+/*
+ * The same for a command without operands. Returns OPT_HELP or OPT_ERROR if the command ends, else
+ * a number that is not negative. An operand is an error.
+ */
+int opt_parse_all(const struct opt_command *cmd, int argc, char **argv);
 void opt_help(const struct opt_command *cmd);
 
 /*

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requests of a kernel, one row for each enum roost_ask: the kind of the request, and the rights
- * that its addresses need. A new request is a new row, and a new member of struct ask_backend if no
- * existing member performs it.
+ * The requests of a kernel, one row for each enum roost_ask: the kind of the request, and the
+ * rights that its addresses need. A new request is a new row, and a new member of struct
+ * ask_backend if no existing member performs it.
  */
 #ifndef ROOST_KERNELS_ASKS_H
 #define ROOST_KERNELS_ASKS_H

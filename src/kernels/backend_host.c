@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Performs the requests of local calls. Accesses have the rights of the host or of a granted region,
- * and are done without a wait. Data is sent to the host's buffer; a kernel that changes lengths
- * sends it to its stream.
+ * Performs the requests of local calls. Accesses have the rights of the host or of a granted
+ * region, and are done without a wait. Data is sent to the host's buffer; a kernel that changes
+ * lengths sends it to its stream.
  */
 #include <string.h>
 

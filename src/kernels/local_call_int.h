@@ -33,7 +33,10 @@ struct local_call {
 	const uint8_t *payload; /* NULL: no more */
 	uint64_t fed, total;
 	atomic_bool done; /* finished, for other threads */
-	/* i.fn is not done and continues in turns of `pu`: the host runs it, or its stream is paused */
+	/*
+	 * i.fn is not done and continues in turns of `pu`: the host runs it, or its stream is
+	 * paused
+	 */
 	bool in_turns;
 	struct deferred_free deferred;
 	/* for a kernel that changes lengths */

@@ -52,8 +52,8 @@ void object_close(struct object *o);
 
 /*
  * Returns whether the `n` bytes are a complete shared object for this machine that has the symbol
- * `want`; if not, *why is the reason, or NULL if only the symbol is missing. The bytes are untrusted
- * input.
+ * `want`; if not, *why is the reason, or NULL if only the symbol is missing. The bytes are
+ * untrusted input.
  */
 bool object_sound(const unsigned char *file, size_t n, const struct object_symbol *want,
 		  const char **why);

@@ -101,7 +101,9 @@ static inline uint32_t bucket_empty(const struct bucket *b)
 	return map & ~bucket_inline(b);
 }
 
-/* Returns the number of bits of a bitmap of slots. The base instruction set may have none for it. */
+/*
+ * Returns the number of bits of a bitmap of slots. The base instruction set may have none for it.
+ */
 static inline unsigned bucket_count(uint32_t map)
 {
 	map -= map >> 1 & 0x5555;

@@ -185,8 +185,8 @@ typedef bool (*kv_visit)(void *ctx, const struct kv_pair *pair);
 
 /*
  * Visits the pairs of the next `buckets` buckets from `cursor`, which starts at 0. Returns the new
- * cursor, or 0 if all buckets were visited. Any number is a valid cursor. A pair that exists during the whole scan is visited at
- * least once, even if the index grows meanwhile.
+ * cursor, or 0 if all buckets were visited. Any number is a valid cursor. A pair that exists during
+ * the whole scan is visited at least once, even if the index grows meanwhile.
  */
 uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visit, void *ctx);
 

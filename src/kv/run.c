@@ -192,8 +192,8 @@ static void execute(struct kv *kv, struct kv_op *op)
 
 /*
  * Accesses come in tight loops, so that their page walks overlap too. Buckets are prefetched long
- * before they are read. Records are loaded: a CPU may drop prefetches if many are outstanding, which
- * doubled the time of a GET of a record.
+ * before they are read. Records are loaded: a CPU may drop prefetches if many are outstanding,
+ * which doubled the time of a GET of a record.
  */
 static void prefetch_all(const struct kv *kv, const uint64_t *addrs, unsigned n)
 {

@@ -61,7 +61,10 @@ static void pop_flight(struct roost_kv *kv)
 	kv->in_flight--;
 }
 
-/* Ends all operations when the connection has ended. Calls stay abandoned: their buffers may be written. */
+/*
+ * Ends all operations when the connection has ended. Calls stay abandoned: their buffers may be
+ * written.
+ */
 static void fail_all(struct roost_kv *kv, int err)
 {
 	struct op_list all = kv->ops;

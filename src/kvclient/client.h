@@ -34,7 +34,9 @@ struct flight {
 	unsigned id; /* of the call */
 };
 
-/* Calls with an operation that does not fit into a packet, or whose reply does not: one at a time. */
+/*
+ * Calls with an operation that does not fit into a packet, or whose reply does not: one at a time.
+ */
 struct long_lane {
 	struct roost_caller *caller; /* NULL: not used yet */
 	struct roost_kv_op *op;	     /* in flight; NULL: none */

@@ -355,7 +355,10 @@ int mc_server_start(const struct mc_config *config, struct mc_server **out, char
 	s->stop_fd = -1;
 	rc = prepare(s, config, err, errlen);
 	if (!rc) {
-		/* Faults stay unblocked: the guard of kernels needs them on threads that drive the NIC. */
+		/*
+		 * Faults stay unblocked: the guard of kernels needs them on threads that drive the
+		 * NIC.
+		 */
 		sigfillset(&all);
 		sigdelset(&all, SIGSEGV);
 		sigdelset(&all, SIGBUS);

@@ -77,6 +77,13 @@ void nic_kick(struct nic *nic, unsigned pu);
 void nic_ring(struct nic_qp *qp);	   /* the QP's PU schedules it. [any] */
 void nic_schedule(struct nic_qp *qp);	   /* the requester has work */
 void nic_schedule_resp(struct nic_qp *qp); /* the responder has work */
+/* The QP whose number may be this one, for a prefetch; or NULL. Does not access the QP. */
+static inline struct nic_qp *nic_peek_qp(struct nic *nic, uint32_t qpn)
+{
+	return atomic_load_explicit(&nic->qps[(qpn >> 4) & (NIC_MAX_QPS - 1)],
+				    memory_order_relaxed);
+}
+
 static inline struct nic_qp *nic_find_qp(struct nic *nic, uint32_t qpn)
 {
 	struct nic_qp *qp = atomic_load_explicit(&nic->qps[(qpn >> 4) & (NIC_MAX_QPS - 1)],

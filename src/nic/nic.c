@@ -332,17 +332,29 @@ bool nic_qp_busy(struct nic_qp *qp)
 
 static unsigned take_doorbells(struct pu *pu)
 {
+	uint32_t qpns[QPS_PER_TURN];
 	unsigned n = 0;
-	uint32_t qpn;
 
-	while (n < QPS_PER_TURN && mpsc_pop(&pu->doorbells, &qpn)) {
-		struct nic_qp *qp = nic_find_qp(pu->nic, qpn);
-
+	while (n < QPS_PER_TURN && mpsc_pop(&pu->doorbells, &qpns[n]))
 		n++;
+	/* Each exchange below waits for the memory before it, so all are prefetched first. */
+	if (n > 1) {
+		for (unsigned i = 0; i < n; i++) {
+			const struct nic_qp *qp = nic_peek_qp(pu->nic, qpns[i]);
+
+			if (qp)
+				qp_prefetch_requester(qp);
+		}
+	}
+	for (unsigned i = 0; i < n; i++) {
+		struct nic_qp *qp = nic_find_qp(pu->nic, qpns[i]);
+
 		if (qp) {
 			atomic_exchange_explicit(&qp->db_queued, 0, memory_order_acq_rel);
 			nic_schedule(qp);
-		} else if (qpn == RPC_RING) {
+			if (n > 1)
+				sq_prefetch_entry(&qp->sq);
+		} else if (qpns[i] == RPC_RING) {
 			atomic_exchange_explicit(&pu->rung, false, memory_order_acq_rel);
 			pu->rpc_work = true;
 		}
@@ -405,7 +417,7 @@ static void on_timer(void *ctx, struct wheel_timer *t)
 static void flush_early(struct pu *pu)
 {
 	for (unsigned p = 0; p < port_count(pu->nic); p++) {
-		if (!pu->ports[p].port->gather)
+		if (!pu->ports[p].port->batch)
 			tx_flush(&pu->ports[p]);
 	}
 }
@@ -422,11 +434,17 @@ static bool sends_first(struct pu *pu)
 	return pu->sent_unseen;
 }
 
+static __attribute__((noinline)) void take_hints(struct pu *pu)
+{
+	for (unsigned p = 0; p < port_count(pu->nic); p++)
+		alive_hints(pu, pu->ports[p].port);
+}
+
 unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 {
 	struct pu *pu = nic->pus[index];
 	struct port_pkt pkts[PORT_BURST];
-	unsigned work = 0, ports = port_count(nic);
+	unsigned work = 0, hints = 0, ports = port_count(nic);
 	bool sends = sends_first(pu);
 
 	pu->now = now;
@@ -435,20 +453,19 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 		struct port *port = pu->ports[p].port;
 		int n;
 
-		if (sends && port->gather && !pu->ports[p].blocked)
-			continue;
-		n = port->ops->rx_burst(port, pkts, PORT_BURST);
-		if (n > 0) {
-			rx_packets(pu, &pu->ports[p], pkts, n);
-			work += (unsigned)n;
+		if (!sends || !port->batch || pu->ports[p].blocked) {
+			n = port->ops->rx_burst(port, pkts, PORT_BURST);
+			if (n > 0) {
+				rx_packets(pu, &pu->ports[p], pkts, n);
+				work += (unsigned)n;
+			}
 		}
+		hints |= port->num_hints;
 	}
 	if (unlikely(pu->rpc_work))
 		work += rpc_run(pu);
-	for (unsigned p = 0; p < ports; p++) {
-		if (unlikely(pu->ports[p].port->num_hints))
-			alive_hints(pu, pu->ports[p].port);
-	}
+	if (unlikely(hints))
+		take_hints(pu);
 	if (!list_empty(&pu->responders)) {
 		work += run_list(pu, &pu->responders, offsetof(struct nic_qp, resp_link), resp_run);
 		flush_early(pu);

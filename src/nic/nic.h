@@ -444,6 +444,10 @@ enum nic_qp_attr_mask {
 };
 
 struct nic_qp_attr {
+	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer;
+	uint8_t max_rd_atomic, max_dest_rd_atomic;
+	uint8_t port; /* 1 .. ports */
+	bool sq_draining;
 	enum nic_qp_state state, cur_state;
 	uint32_t path_mtu; /* bytes: 256 .. 4096 */
 	uint32_t qkey;
@@ -454,10 +458,6 @@ struct nic_qp_attr {
 	uint8_t sgid_index, traffic_class, hop_limit, sl;
 	uint32_t flow_label;
 	uint16_t pkey_index;
-	uint8_t port; /* 1 .. ports */
-	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer;
-	uint8_t max_rd_atomic, max_dest_rd_atomic;
-	bool sq_draining;
 };
 /*
  * Changes attributes and state by the transition rules of IBA 10.3.1 and 11.2.5.2. 0; -EINVAL:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls: op-codes 0x18 .. 0x1c of StRoM, on queue pairs where they are enabled. The thread rules are
- * those of nic.h.
+ * Calls: op-codes 0x18 .. 0x1c of StRoM, on queue pairs where they are enabled. The thread rules
+ * are those of nic.h.
  */
 #ifndef ROOST_NIC_NIC_RPC_H
 #define ROOST_NIC_NIC_RPC_H

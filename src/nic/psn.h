@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packet sequence numbers have 32 bits in the core and 24 on the wire. 2^32 is a multiple of 2^24, so
- * differences are right across both wraps. Comparisons use signed differences.
+ * Packet sequence numbers have 32 bits in the core and 24 on the wire. 2^32 is a multiple of 2^24,
+ * so differences are right across both wraps. Comparisons use signed differences.
  */
 #ifndef ROOST_NIC_PSN_H
 #define ROOST_NIC_PSN_H

@@ -105,9 +105,9 @@ static int init_sq(struct nic_qp *qp, const struct nic_qp_init *init)
 	if (rc)
 		return rc;
 	sges = (stride - ROOST_WQE_SGE_OFFSET) / sizeof(struct roost_sge);
-	qp->max_send_sge = sges < ROOST_MAX_SGE ? sges : ROOST_MAX_SGE;
-	qp->max_inline = stride - ROOST_WQE_INLINE_OFFSET;
-	if (init->max_inline > qp->max_inline) {
+	sq->max_sge = (uint8_t)(sges < ROOST_MAX_SGE ? sges : ROOST_MAX_SGE);
+	sq->max_inline = (uint16_t)(stride - ROOST_WQE_INLINE_OFFSET);
+	if (init->max_inline > sq->max_inline) {
 		arena_free(&qp->nic->arena, sq->entries, entries_bytes(sq));
 		return -EINVAL;
 	}
@@ -402,6 +402,8 @@ static void reset(struct nic_qp *qp)
 	sq->entry_mask = keep.entry_mask;
 	sq->entry_size = keep.entry_size;
 	sq->window = keep.window;
+	sq->max_inline = keep.max_inline;
+	sq->max_sge = keep.max_sge;
 	sq->taken = atomic_load_explicit(&sq->index->prod, memory_order_acquire);
 	atomic_store_explicit(&sq->index->cons, sq->taken, memory_order_release);
 	give_replay(qp, NULL, 0);

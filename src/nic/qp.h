@@ -13,61 +13,101 @@
 struct dest;
 struct qp_chain;
 
+/*
+ * With thousands of busy QPs each cache line of a QP is a miss at each of its turns. So the fields
+ * that a WRITE and its ACK touch are in groups of one line each, as asserted below. The responder
+ * uses two of the lines, and the requester five.
+ */
 struct nic_qp {
-	/* [any] */
-	_Atomic uint32_t db_active; /* the PU knows of posted work and will check for more */
-	_Atomic uint32_t db_queued; /* the QP is in the PU's ring of doorbells */
-	_Atomic uint32_t db_prod;   /* index->prod at the last nic_qp_busy() */
+	/* identity: both sides, for each packet. The first three: [any] */
+	_Atomic uint8_t db_active; /* the PU knows of posted work and will check for more */
+	_Atomic uint8_t db_queued; /* the QP is in the PU's ring of doorbells */
 	_Atomic uint8_t state_hint;
-	uint32_t qpn;
 	uint8_t pu_index;
-
 	uint8_t state; /* enum nic_qp_state */
 	uint8_t type;
 	/* enum pkt_service: the class of the op-codes that it sends and accepts */
 	uint8_t service;
-	uint8_t port;		 /* from 0 */
-	bool loop;		 /* the peer is a QP of this NIC on the same PU */
-	bool rpc;		 /* op-codes 0x18 .. 0x1c are calls */
-	bool kernel_wrs_enabled; /* kernels may post to it */
+	uint8_t port; /* from 0 */
+	bool loop;    /* the peer is a QP of this NIC on the same PU */
+	bool rpc;     /* op-codes 0x18 .. 0x1c are calls */
 	bool sig_all;
 	bool heard;		 /* received a packet since RESET */
 	uint8_t num_in, num_out; /* hooks: stream.c */
 	uint8_t mtu_shift;
-	uint32_t mtu;
-	uint32_t read_chunk; /* response packets of one READ request, at most */
+	uint8_t tos;
+	uint32_t qpn;
 	uint32_t dest_qpn;
+	uint32_t mtu;
 	uint32_t pd;
 	uint32_t access;
-	uint8_t tos;
 	/* UDP source port of the peer's packets (rx.c); above 65535: none received yet */
 	uint32_t peer_port;
+	struct nic *nic;
 	struct pu *pu;
 	struct dest *dest;
-	struct list_head dest_link; /* among the QPs of dest */
-	bool keepalive;
-	struct nic_cq *send_cq, *recv_cq;
-	struct nic_srq *srq; /* NULL: the QP has its own receive queue */
-	struct qp_sq sq;
-	struct qp_resp resp;
-	struct list_head tx_link;   /* senders, or waiters of a window */
+
+	/* responder */
 	struct list_head resp_link; /* QPs with responses to send */
-	struct list_head lost_link; /* pu->lost */
+	struct qp_resp resp;
+	struct nic_cq *recv_cq;
+
+	/* requester */
+	struct qp_sq sq;
+	struct list_head tx_link; /* senders, or waiters of a window */
+	struct qp_resize *resize; /* NULL: no kernel changes the length of WRITEs */
 	struct wheel_timer timer;
+	struct nic_cq *send_cq;
+	struct qp_chain *chain; /* NULL: no chains */
 	struct nic_qp_attr attr;
-	struct nic *nic;
+
+	/* the rest */
+	struct nic_srq *srq;	    /* NULL: the QP has its own receive queue */
+	struct list_head lost_link; /* pu->lost */
+	struct list_head dest_link; /* among the QPs of dest */
 	void *ctx;
-	struct qp_resize *resize;   /* NULL: no kernel changes the length of WRITEs */
 	struct qp_streams *streams; /* NULL: no hook was ever attached */
-	struct qp_chain *chain;	    /* NULL: no chains */
 	void *rpc_ctx;		    /* of the layer that serves calls, or NULL */
-	uint32_t max_inline, max_send_sge;
+	uint32_t read_chunk;	    /* response packets of one READ request, at most */
+	_Atomic uint32_t db_prod;   /* index->prod at the last nic_qp_busy(). [any] */
+	bool kernel_wrs_enabled;    /* kernels may post to it */
+	bool keepalive;
 	uint32_t events;  /* asynchronous events already raised */
 	uint32_t groups;  /* multicast groups it is attached to */
 	uint32_t windows; /* list of type 2 windows bound to it: mw.c */
 	uint64_t bytes;	  /* memory of this QP */
 	struct roost_sge recv_sges[ROOST_MAX_SGE];
-};
+} __attribute__((aligned(ROOST_CACHE_LINE)));
+
+/* The fields from `first` to `last` are one cache line. */
+#define QP_LINE(first, last)                                                                       \
+	_Static_assert(offsetof(struct nic_qp, first) % ROOST_CACHE_LINE == 0 &&                   \
+			       offsetof(struct nic_qp, first) / ROOST_CACHE_LINE ==                \
+				       offsetof(struct nic_qp, last) / ROOST_CACHE_LINE,           \
+		       "hot fields of a QP in one cache line")
+QP_LINE(db_active, dest);
+QP_LINE(resp_link, resp.nak_psn);
+QP_LINE(sq.ring, sq.window);
+QP_LINE(sq.count, sq.drained_event);
+QP_LINE(sq.progress, resize);
+QP_LINE(timer, attr.sq_draining);
+#undef QP_LINE
+
+/* Prefetch the lines of a requester, or of a responder. */
+static inline void qp_prefetch_requester(const struct nic_qp *qp)
+{
+	__builtin_prefetch(qp, 1);
+	__builtin_prefetch(&qp->sq.ring, 1);
+	__builtin_prefetch(&qp->sq.count, 1);
+	__builtin_prefetch(&qp->sq.progress, 1);
+	__builtin_prefetch(&qp->timer, 1);
+}
+
+static inline void qp_prefetch_responder(const struct nic_qp *qp)
+{
+	__builtin_prefetch(qp, 1);
+	__builtin_prefetch(&qp->resp_link, 1);
+}
 
 /* qp.c */
 /*

@@ -10,9 +10,9 @@
 #include "nic/stream.h"
 #include "nic/tx.h"
 
-#define GATHER_BEHIND 8		  /* outstanding requests that let others wait, at least */
-#define GATHER_NS     20000	  /* time of the wait after which an ACK ends it */
-#define GATHER_BYTES  (32u << 10) /* posted bytes that are enough for a flush */
+#define BATCH_BEHIND 8		 /* outstanding requests that let others wait, at least */
+#define BATCH_NS     20000	 /* time of the wait after which an ACK ends it */
+#define BATCH_BYTES  (32u << 10) /* posted bytes that are enough for a flush */
 
 /* Op-code of packet `pkt` of a SEND, WRITE or call. IBA 9.4: FIRST, MIDDLE.., LAST, or ONLY. */
 static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
@@ -277,60 +277,74 @@ static bool wants_ack(const struct nic_qp *qp, const struct sq_entry *e, uint32_
 	       (uint64_t)since << qp->mtu_shift >= d->cc.window / 4;
 }
 
-static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
-{
-	struct qp_sq *sq = &qp->sq;
-	uint32_t pkt = sq->next_pkt, covered, bytes;
-	bool ackreq, response = op_is_read(e->op) || op_is_atomic(e->op);
-	int rc;
+/* ---- the service RC ---- */
 
-	covered = req_covers(qp, e, pkt);
-	if (unlikely(sq->psn_next + covered - sq->psn_una > NIC_PSN_WINDOW))
-		return wait_for(qp, BLOCK_PSN);
+static enum req_result rc_end(struct nic_qp *qp, struct sq_entry *e, struct tx_burst *burst)
+{
+	return end_unsendable(qp, e);
+}
+
+static enum req_admission rc_waits(struct nic_qp *qp, enum qp_block why)
+{
+	req_blocked(qp, why);
+	return REQ_WAITS;
+}
+
+static inline enum req_admission rc_admit(struct nic_qp *qp, struct sq_entry *e,
+					  struct req_packet *p)
+{
+	const struct qp_sq *sq = &qp->sq;
+	uint32_t pkt = sq->next_pkt;
+
+	p->response = op_is_read(e->op) || op_is_atomic(e->op);
+	p->covered = req_covers(qp, e, pkt);
+	if (unlikely(sq->psn_next + p->covered - sq->psn_una > NIC_PSN_WINDOW))
+		return rc_waits(qp, BLOCK_PSN);
 	if (unlikely((e->wqe.flags & ROOST_WQE_FENCE) && pkt == 0 && sq->rd_out))
-		return wait_for(qp, BLOCK_READS);
-	bytes = req_bytes(qp, e, pkt, pkt + covered);
-	if (response) {
+		return rc_waits(qp, BLOCK_READS);
+	p->bytes = req_bytes(qp, e, pkt, pkt + p->covered);
+	if (p->response) {
 		/* max_rd_atomic is 0: the request would wait for ever. */
 		if (unlikely(!qp->attr.max_rd_atomic)) {
 			e->status = NIC_WC_LOC_QP_OP_ERR;
-			return end_unsendable(qp, e);
+			return REQ_REFUSED;
 		}
 		if (sq->rd_out >= (sq->rd_slow ? sq->rd_slow : qp->attr.max_rd_atomic))
-			return wait_for(qp, BLOCK_READS);
-		if (!dest_admit_read(qp, covered << qp->mtu_shift))
-			return REQ_IDLE;
-		ackreq = true;
+			return rc_waits(qp, BLOCK_READS);
+		p->ackreq = true;
+		return dest_admit_read(qp, p->covered << qp->mtu_shift) ? REQ_ADMITTED : REQ_WAITS;
+	}
+	if (unlikely(stream_leaves(qp, e)) && !stream_room(qp))
+		return rc_waits(qp, BLOCK_HOOK);
+	if (!dest_admit(qp, p->bytes))
+		return REQ_WAITS;
+	p->ackreq = wants_ack(qp, e, pkt, p->bytes);
+	return REQ_ADMITTED;
+}
+
+static inline int rc_send(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
+{
+	return req_send_packet(qp, e, qp->sq.next_pkt, p->ackreq);
+}
+
+static inline enum req_result rc_complete(struct nic_qp *qp, struct sq_entry *e,
+					  const struct req_packet *p, struct tx_burst *burst)
+{
+	if (p->response) {
+		qp->sq.rd_out++;
+		qp->sq.read_bytes += p->covered << qp->mtu_shift;
+		qp->pu->ports[qp->port].read_out += p->covered << qp->mtu_shift;
 	} else {
-		if (unlikely(stream_leaves(qp, e)) && !stream_room(qp))
-			return wait_for(qp, BLOCK_HOOK);
-		if (!dest_admit(qp, bytes))
-			return REQ_IDLE;
-		ackreq = wants_ack(qp, e, pkt, bytes);
+		dest_sent(qp->dest, p->bytes, qp->pu->now);
 	}
-	rc = req_send_packet(qp, e, pkt, ackreq);
-	if (unlikely(rc)) {
-		if (rc == -EAGAIN)
-			return REQ_PORT_FULL;
-		/*
-		 * Local protection error. The packets already sent get no answer. The WQE ends in
-		 * error once the earlier ones are done.
-		 */
-		if (rc == -EFAULT)
-			qp->pu->ctr.memory_faults++;
-		e->status = NIC_WC_LOC_PROT_ERR;
-		return end_unsendable(qp, e);
-	}
-	if (response) {
-		sq->rd_out++;
-		sq->read_bytes += covered << qp->mtu_shift;
-		qp->pu->ports[qp->port].read_out += covered << qp->mtu_shift;
-	} else {
-		dest_sent(qp->dest, bytes, qp->pu->now);
-	}
-	advance(qp, e, covered, bytes, ackreq);
+	advance(qp, e, p->covered, p->bytes, p->ackreq);
 	return REQ_MORE;
 }
+
+static const struct req_service rc_service = {rc_admit, rc_send, rc_complete, rc_end},
+				unacked_service = {unacked_admit, unacked_send, unacked_complete,
+						   unacked_end},
+				loop_service = {loop_admit, loop_send, loop_complete, loop_end};
 
 /*
  * Nothing to send: clears db_active, so that doorbells queue the QP, and then checks the queues
@@ -364,46 +378,120 @@ bool req_idle(struct nic_qp *qp)
  * True if the posted requests wait for more, on a port whose flush is a system call. A few small
  * requests wait while others are outstanding, and leave together, as with Nagle's algorithm (RFC
  * 896). The wait ends when the program has posted enough, or with an ACK if little is outstanding
- * or GATHER_NS are over.
+ * or BATCH_NS are over.
  */
-static bool gathers(const struct nic_qp *qp)
+static bool batches(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
-	uint32_t batch = qp->pu->ports[qp->port].port->gather, away = sq->next - sq->una, posted,
+	uint32_t batch = qp->pu->ports[qp->port].port->batch, ahead = sq->next - sq->una, posted,
 		 room;
 
 	if (!batch || sq->next != sq->fetched || sq->rd_out || qp->resize || qp->chain ||
 	    qp->state != NIC_QPS_RTS ||
-	    (sq->gathers_since && qp->pu->now - sq->gathers_since >= GATHER_NS))
+	    (sq->batch_since && qp->pu->now - sq->batch_since >= BATCH_NS))
 		return false;
 	if (batch > sq->window / 4)
 		batch = sq->window / 4;
-	if (away < GATHER_BEHIND || away < batch / 4)
+	if (ahead < BATCH_BEHIND || ahead < batch / 4)
 		return false;
 	posted = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
 	room = sq->window - sq_of_program(sq);
 	if (posted > room)
 		posted = room;
-	return posted < batch && (uint64_t)posted * sq->inflight < (uint64_t)away * GATHER_BYTES;
+	return posted < batch && (uint64_t)posted * sq->inflight < (uint64_t)ahead * BATCH_BYTES;
 }
 
-/* As req_idle(), for a QP that gathers. A doorbell or an ACK schedules it again. */
-static bool req_gather(struct nic_qp *qp)
+/* As req_idle(), for a QP that batches. A doorbell or an ACK schedules it again. */
+static bool req_batch(struct nic_qp *qp)
 {
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
-	if (gathers(qp)) {
-		if (!qp->sq.gathers_since)
-			qp->sq.gathers_since = qp->pu->now;
+	if (batches(qp)) {
+		if (!qp->sq.batch_since)
+			qp->sq.batch_since = qp->pu->now;
 		return true;
 	}
 	atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel);
 	return false;
 }
 
+/* Sends one packet of the entry. */
+static __attribute__((always_inline)) inline enum req_result
+send_one(struct nic_qp *qp, struct sq_entry *e, const struct req_service *s, struct tx_burst *burst)
+{
+	struct req_packet p;
+	int rc;
+
+	switch (s->admit(qp, e, &p)) {
+	case REQ_ADMITTED:
+		break;
+	case REQ_WAITS:
+		return REQ_IDLE;
+	case REQ_REFUSED:
+		return s->end(qp, e, burst);
+	}
+	rc = s->send(qp, e, &p);
+	if (likely(!rc))
+		return s->complete(qp, e, &p, burst);
+	if (rc == -EAGAIN)
+		return REQ_PORT_FULL;
+	/*
+	 * Local protection error. RC: the packets already sent get no answer. The WQE ends in error
+	 * once the earlier ones are done.
+	 */
+	qp->pu->ctr.memory_faults += rc == -EFAULT;
+	e->status = NIC_WC_LOC_PROT_ERR;
+	return s->end(qp, e, burst);
+}
+
+/*
+ * The requester's loop. It is inlined for each service, whose functions are then called directly.
+ */
+static __attribute__((always_inline)) inline enum req_result
+run(struct nic_qp *qp, const struct req_service *s, struct tx_burst burst)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	while (tx_goes_on(qp, &burst)) {
+		struct sq_entry *e;
+		enum req_result r;
+
+		if (s == &unacked_service && unlikely(qp->state == NIC_QPS_SQE)) {
+			sq_flush(qp);
+			return req_idle(qp) ? REQ_IDLE : REQ_MORE;
+		}
+		/* SQD: messages in progress are completed, no new one starts (IBA 10.3.1.7). */
+		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0 &&
+			     !psn_before(sq->psn_next, sq->psn_max)))
+			return REQ_IDLE;
+		if (sq->next == sq->fetched && !sq_fetch(qp)) {
+			if (unlikely(qp->state == NIC_QPS_ERR))
+				return REQ_MORE;
+			/*
+			 * No room for copies: wait for an ACK. Tested here rather than with
+			 * sq_posted(), since work may have been posted after sq_fetch().
+			 */
+			if (sq_full(sq) || resize_stuck(qp))
+				return wait_for(qp, BLOCK_COPIES);
+			if (req_idle(qp))
+				return REQ_IDLE;
+			continue;
+		}
+		e = sq_entry(sq, sq->next);
+		if (unlikely(e->npkts == 0 || e->status != NIC_WC_SUCCESS))
+			r = s->end(qp, e, &burst);
+		else
+			r = send_one(qp, e, s, &burst);
+		if (r != REQ_MORE)
+			return r;
+		if (unlikely(qp->state == NIC_QPS_ERR))
+			return REQ_MORE;
+	}
+	return REQ_MORE;
+}
+
 enum req_result req_run(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
-	struct tx_burst burst = tx_burst(qp);
 
 	if (unlikely(qp->state == NIC_QPS_ERR)) {
 		sq_flush(qp);
@@ -411,7 +499,7 @@ enum req_result req_run(struct nic_qp *qp)
 		return req_idle(qp) ? REQ_IDLE : REQ_MORE;
 	}
 	if (qp->type != NIC_QPT_RC && qp->state >= NIC_QPS_RTS)
-		return unacked_run(qp);
+		return run(qp, &unacked_service, tx_burst(qp));
 	if (unlikely(qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD))
 		return REQ_IDLE; /* still marked active: the change to RTS schedules it */
 	if (unlikely(sq->rnr_until)) {
@@ -423,45 +511,14 @@ enum req_result req_run(struct nic_qp *qp)
 	sq_mix(qp);
 	if (unlikely(qp->state == NIC_QPS_ERR))
 		return REQ_MORE;
-	if (qp->loop)
-		return loop_run(qp);
-	if (gathers(qp) && req_gather(qp))
-		return wait_for(qp, BLOCK_BATCH);
-	sq->gathers_since = 0;
-	while (tx_goes_on(qp, &burst)) {
-		struct sq_entry *e;
-		enum req_result r;
+	if (qp->loop) {
+		struct tx_burst burst = {
+			.packets = UINT32_MAX, .copy = LOOP_TURN, .end = UINT64_MAX};
 
-		if (sq->next == sq->fetched) {
-			if (qp->state == NIC_QPS_SQD)
-				return REQ_IDLE;
-			if (!sq_fetch(qp)) {
-				if (unlikely(qp->state == NIC_QPS_ERR))
-					return REQ_MORE;
-				/*
-				 * No room for copies: wait for an ACK. Tested here rather than with
-				 * sq_posted(), since work may have been posted after sq_fetch().
-				 */
-				if (sq_full(sq) || resize_stuck(qp))
-					return wait_for(qp, BLOCK_COPIES);
-				if (req_idle(qp))
-					return REQ_IDLE;
-				continue;
-			}
-		}
-		e = sq_entry(sq, sq->next);
-		/* SQD: messages in progress are completed, no new one starts (IBA 10.3.1.7). */
-		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0 &&
-			     !psn_before(sq->psn_next, sq->psn_max)))
-			return REQ_IDLE;
-		if (unlikely(e->npkts == 0 || e->status != NIC_WC_SUCCESS))
-			r = end_unsendable(qp, e);
-		else
-			r = send_one(qp, e);
-		if (r != REQ_MORE)
-			return r;
-		if (unlikely(qp->state == NIC_QPS_ERR))
-			return REQ_MORE;
+		return run(qp, &loop_service, burst);
 	}
-	return REQ_MORE;
+	if (batches(qp) && req_batch(qp))
+		return wait_for(qp, BLOCK_BATCH);
+	sq->batch_since = 0;
+	return run(qp, &rc_service, tx_burst(qp));
 }

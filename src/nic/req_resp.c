@@ -255,30 +255,35 @@ static void on_rnr(struct nic_qp *qp, uint32_t psn, uint8_t timer)
 	retry_rnr_wait(qp, retry_rnr_ns(timer));
 }
 
+enum nic_wc_status req_nak_status(uint8_t syndrome)
+{
+	switch (syndrome) {
+	case PKT_NAK_INVALID_REQ:
+		return NIC_WC_REM_INV_REQ_ERR;
+	case PKT_NAK_REM_ACCESS:
+		return NIC_WC_REM_ACCESS_ERR;
+	case PKT_NAK_REM_OP:
+		return NIC_WC_REM_OP_ERR;
+	default: /* reserved codes: invalid RD request and such */
+		return NIC_WC_BAD_RESP_ERR;
+	}
+}
+
 static void on_error_nak(struct nic_qp *qp, uint32_t psn, uint8_t syndrome)
 {
+	enum nic_wc_status status;
+
 	if (!ack_upto(qp, psn)) {
 		implied_nak(qp, psn);
 		return;
 	}
-	switch (syndrome) {
-	case PKT_NAK_INVALID_REQ:
-		req_fail(qp, NIC_WC_REM_INV_REQ_ERR);
-		break;
-	case PKT_NAK_REM_ACCESS:
-		req_fail(qp, NIC_WC_REM_ACCESS_ERR);
-		break;
-	case PKT_NAK_REM_OP:
-		req_fail(qp, NIC_WC_REM_OP_ERR);
-		break;
-	default: /* reserved codes: invalid RD request and such */
-		qp->pu->ctr.req_bad_response++;
-		req_fail(qp, NIC_WC_BAD_RESP_ERR);
-	}
+	status = req_nak_status(syndrome);
+	qp->pu->ctr.req_bad_response += status == NIC_WC_BAD_RESP_ERR;
+	req_fail(qp, status);
 }
 
 /* Counts every NAK received, copies and late ones too, so the counters agree with a capture. */
-static void count_nak(struct nic_counters *c, uint8_t syndrome)
+void req_count_nak(struct nic_counters *c, uint8_t syndrome)
 {
 	switch (syndrome) {
 	case PKT_NAK_PSN_SEQ:
@@ -394,7 +399,7 @@ void req_rx(struct nic_qp *qp, const struct pkt_view *v)
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return;
 	if (v->op->kind == PKT_KIND_ACK && unlikely(v->syndrome & PKT_AETH_TYPE_NAK))
-		count_nak(&qp->pu->ctr, v->syndrome);
+		req_count_nak(&qp->pu->ctr, v->syndrome);
 	if (!psn_before(psn, sq->psn_max)) {
 		qp->pu->ctr.req_bad_response++; /* answers a PSN that was never sent */
 		return;

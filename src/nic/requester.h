@@ -11,6 +11,42 @@
 /* Bytes of one READ request, at most, where the port has no READ window. */
 #define NIC_READ_CHUNK (1u << 20)
 
+struct nic_ah;
+struct tx_burst;
+
+/* A packet of the entry at sq.next; with loop-back, a part of its bytes. */
+struct req_packet {
+	uint32_t bytes; /* as the window counts them; loop-back: copied */
+	uint32_t covered;
+	bool ackreq, response;	 /* RC; response: of a READ or an atomic */
+	struct dest *dest;	 /* UC and UD */
+	const struct nic_ah *ah; /* UD */
+	struct nic_qp *peer;	 /* loop-back */
+	uint8_t nak;		 /* loop-back: the peer refuses the request */
+	bool not_ready;		 /* loop-back: the peer takes no piece now */
+};
+
+enum req_admission {
+	REQ_ADMITTED,
+	REQ_WAITS,   /* the QP leaves the list of senders */
+	REQ_REFUSED, /* e->status has the error */
+};
+
+/*
+ * What a service does with an entry. req_run() has the loop. For each packet it calls admit(),
+ * then send(), then complete().
+ */
+struct req_service {
+	enum req_admission (*admit)(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p);
+	/* 0; -EAGAIN: no room in the port; -EACCES, -EFAULT: the payload can't be read */
+	int (*send)(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p);
+	/* REQ_MORE: the loop goes on while the burst lasts. */
+	enum req_result (*complete)(struct nic_qp *qp, struct sq_entry *e,
+				    const struct req_packet *p, struct tx_burst *burst);
+	/* Executes an entry without a packet, or ends one whose status is an error. */
+	enum req_result (*end)(struct nic_qp *qp, struct sq_entry *e, struct tx_burst *burst);
+};
+
 /* req.c */
 /* Notes why the QP, which has work, leaves the list of senders, and counts the wait. [owner] */
 void req_blocked(struct nic_qp *qp, enum qp_block why);
@@ -25,6 +61,9 @@ uint32_t req_bytes(const struct nic_qp *qp, const struct sq_entry *e, uint32_t f
 /* req_resp.c */
 void req_rx(struct nic_qp *qp, const struct pkt_view *v);
 void req_rewind(struct nic_qp *qp);
+/* The status of the request that an error NAK ends. */
+enum nic_wc_status req_nak_status(uint8_t syndrome);
+void req_count_nak(struct nic_counters *c, uint8_t syndrome);
 /* ends the oldest WQE with this status and takes the QP to the error state */
 void req_fail(struct nic_qp *qp, enum nic_wc_status status);
 
@@ -35,10 +74,19 @@ void retry_fire(struct nic_qp *qp);
 uint64_t retry_rnr_ns(uint8_t timer);
 bool retry_count(struct nic_qp *qp); /* false: exhausted */
 
-/* unacked.c */
-enum req_result unacked_run(struct nic_qp *qp);
+/* unacked.c: struct req_service of UC and UD */
+enum req_admission unacked_admit(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p);
+int unacked_send(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p);
+enum req_result unacked_complete(struct nic_qp *qp, struct sq_entry *e, const struct req_packet *p,
+				 struct tx_burst *burst);
+enum req_result unacked_end(struct nic_qp *qp, struct sq_entry *e, struct tx_burst *burst);
 
-/* loop.c */
-enum req_result loop_run(struct nic_qp *qp);
+/* loop.c: struct req_service of QPs whose peer is on the same PU */
+#define LOOP_TURN (64u * 1024) /* bytes that a QP copies before the next QP's turn */
+enum req_admission loop_admit(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p);
+int loop_send(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p);
+enum req_result loop_complete(struct nic_qp *qp, struct sq_entry *e, const struct req_packet *p,
+			      struct tx_burst *burst);
+enum req_result loop_end(struct nic_qp *qp, struct sq_entry *e, struct tx_burst *burst);
 
 #endif

@@ -203,6 +203,16 @@ uint8_t resp_rnr(const struct nic_qp *qp)
 	return PKT_AETH_TYPE_RNR | (qp->attr.min_rnr_timer & 0x1f);
 }
 
+uint8_t resp_end_send(struct nic_qp *qp, struct cqe_fields *f)
+{
+	bool invalid = f->flags & NIC_WC_WITH_INV && !mr_invalidate(qp, f->imm);
+
+	if (unlikely(invalid))
+		f->status = NIC_WC_LOC_PROT_ERR;
+	resp_complete_recv(qp, f);
+	return invalid ? PKT_NAK_REM_ACCESS : 0;
+}
+
 uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v)
 {
 	struct qp_resp *r = &qp->resp;
@@ -232,13 +242,21 @@ uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v)
 	} else if (v->op->flags & PKT_IETH) {
 		f.flags = NIC_WC_WITH_INV;
 		f.imm = v->inv_rkey;
-		if (!mr_invalidate(qp, v->inv_rkey)) {
-			f.status = NIC_WC_LOC_PROT_ERR;
-			resp_complete_recv(qp, &f);
-			return PKT_NAK_REM_ACCESS;
-		}
 	}
-	resp_complete_recv(qp, &f);
+	return resp_end_send(qp, &f);
+}
+
+uint8_t resp_check_write(const struct nic_qp *qp, uint32_t rkey, uint64_t va, uint32_t len,
+			 void **dst)
+{
+	if (!(qp->access & NIC_ACCESS_REMOTE_WRITE) || len > NIC_MAX_MSG)
+		return PKT_NAK_INVALID_REQ;
+	/* Checks the range of the whole message, so a bad WRITE changes nothing. */
+	if (len) {
+		*dst = qp_resolve(qp, rkey, va, len, NIC_ACCESS_REMOTE_WRITE);
+		if (unlikely(!*dst))
+			return PKT_NAK_REM_ACCESS;
+	}
 	return 0;
 }
 
@@ -252,16 +270,10 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 	void *dst = NULL;
 
 	if (v->op->flags & PKT_FIRST) {
-		if (!(qp->access & NIC_ACCESS_REMOTE_WRITE))
-			return PKT_NAK_INVALID_REQ;
-		if (v->dmalen > NIC_MAX_MSG)
-			return PKT_NAK_INVALID_REQ;
-		/* Checks the range of the whole message, so a bad WRITE changes nothing. */
-		if (v->dmalen) {
-			dst = qp_resolve(qp, v->rkey, v->va, v->dmalen, NIC_ACCESS_REMOTE_WRITE);
-			if (unlikely(!dst))
-				return PKT_NAK_REM_ACCESS;
-		}
+		uint8_t nak = resp_check_write(qp, v->rkey, v->va, v->dmalen, &dst);
+
+		if (unlikely(nak))
+			return nak;
 		r->va = v->va;
 		r->rkey = v->rkey;
 		r->left = v->dmalen;
@@ -324,15 +336,12 @@ static bool replay_full(const struct qp_resp *r)
 	return !r->replay_size || (r->count == r->replay_size && !r->replay[r->head].done);
 }
 
-/* 0 and *npkts, or a NAK. */
-static uint8_t check_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t *npkts)
+uint8_t resp_check_read(const struct nic_qp *qp, uint32_t rkey, uint64_t va, uint32_t len)
 {
-	if (!(qp->access & NIC_ACCESS_REMOTE_READ) || v->dmalen > NIC_MAX_MSG ||
-	    replay_full(&qp->resp))
+	if (!(qp->access & NIC_ACCESS_REMOTE_READ) || len > NIC_MAX_MSG || replay_full(&qp->resp))
 		return PKT_NAK_INVALID_REQ;
-	if (v->dmalen && !qp_resolve(qp, v->rkey, v->va, v->dmalen, NIC_ACCESS_REMOTE_READ))
+	if (len && !qp_resolve(qp, rkey, va, len, NIC_ACCESS_REMOTE_READ))
 		return PKT_NAK_REM_ACCESS;
-	*npkts = v->dmalen ? (uint32_t)(((uint64_t)v->dmalen + qp->mtu - 1) >> qp->mtu_shift) : 1;
 	return 0;
 }
 
@@ -407,9 +416,11 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 			return PKT_NAK_INVALID_REQ;
 		if (r->msg != PKT_KIND_NONE)
 			return PKT_NAK_INVALID_REQ;
-		nak = check_read(qp, v, &npkts);
+		nak = resp_check_read(qp, v->rkey, v->va, v->dmalen);
 		if (nak)
 			return nak;
+		npkts = v->dmalen ? (uint32_t)(((uint64_t)v->dmalen + qp->mtu - 1) >> qp->mtu_shift)
+				  : 1;
 		qp->pu->ctr.rx_read_requests++;
 		r->msn++;
 		r->epsn += npkts;

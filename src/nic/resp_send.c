@@ -287,29 +287,34 @@ static struct resp_entry *oldest_pending(struct qp_resp *r)
 	return NULL;
 }
 
-/* Counts a NAK that was sent. A NAK that ends the connection takes the QP to the error state. */
-static void after_nak(struct nic_qp *qp, uint8_t syndrome)
+void resp_refused(struct nic_qp *qp, uint8_t syndrome)
 {
 	struct nic_counters *c = &qp->pu->ctr;
 
 	if (syndrome == PKT_NAK_INVALID_REQ) {
 		c->resp_remote_invalid_request++;
+		qp_event(qp, NIC_EVENT_QP_REQ_ERR);
 	} else if (syndrome == PKT_NAK_REM_ACCESS) {
 		c->resp_remote_access_errors++;
-	} else if (syndrome == PKT_NAK_REM_OP) {
-		c->resp_remote_op_errors++;
-	} else if (PKT_AETH_TYPE(syndrome) == PKT_AETH_TYPE_RNR) {
+		qp_event(qp, NIC_EVENT_QP_ACCESS_ERR);
+	} else {
+		c->resp_remote_op_errors += syndrome == PKT_NAK_REM_OP;
+		qp_event(qp, NIC_EVENT_QP_FATAL);
+	}
+}
+
+/* Counts a NAK that was sent. A NAK that ends the connection takes the QP to the error state. */
+static void after_nak(struct nic_qp *qp, uint8_t syndrome)
+{
+	struct nic_counters *c = &qp->pu->ctr;
+
+	if (PKT_AETH_TYPE(syndrome) == PKT_AETH_TYPE_RNR) {
 		c->out_of_buffer++;
 		c->send_rnr_err++;
 	}
 	if (PKT_AETH_TYPE(syndrome) != PKT_AETH_TYPE_NAK || syndrome == PKT_NAK_PSN_SEQ)
 		return;
-	if (syndrome == PKT_NAK_REM_ACCESS)
-		qp_event(qp, NIC_EVENT_QP_ACCESS_ERR);
-	else if (syndrome == PKT_NAK_INVALID_REQ)
-		qp_event(qp, NIC_EVENT_QP_REQ_ERR);
-	else
-		qp_event(qp, NIC_EVENT_QP_FATAL);
+	resp_refused(qp, syndrome);
 	qp->resp.last_nak = syndrome;
 	qp_error(qp);
 }

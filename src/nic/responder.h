@@ -42,11 +42,15 @@ struct recv_ring {
 	uint32_t pd; /* of the receives' keys */
 };
 
+/* The state of the responder. The first group is a part of a cache line: qp.h asserts it. */
 struct qp_resp {
-	struct recv_ring *rq; /* NULL: none */
-	struct recv_ring own;
 	uint32_t epsn; /* expected */
 	uint32_t msn;
+	uint32_t rkey; /* of the WRITE in progress */
+	uint32_t left;
+	uint64_t va;
+	uint32_t received;   /* bytes so far of the message in progress */
+	uint32_t rpc_len;    /* bytes of the RPC WRITE in progress */
 	uint8_t msg;	     /* enum pkt_kind of the message in progress; NONE between messages */
 	uint8_t nak;	     /* syndrome to send after the READs before it; 0: none */
 	bool ack;	     /* acknowledge up to epsn - 1 */
@@ -54,16 +58,15 @@ struct qp_resp {
 	bool has_recv;	     /* recv holds a receive */
 	bool drop;	     /* UC: drop the rest of the message in progress */
 	bool cnp;	     /* send a congestion notification */
+	uint8_t last_nak;    /* syndrome of the NAK, at nak_psn, that ended the connection */
 	uint8_t head, count; /* replay ring: entries [head, head + count) */
 	uint8_t pending;     /* entries with responses still to send */
-	uint64_t cnp_next;   /* time of the next one, at the earliest */
+	uint8_t replay_size;
 	uint32_t nak_psn;
-	uint8_t last_nak; /* syndrome of the NAK, at nak_psn, that ended the connection; 0: none */
-	uint32_t rkey;	  /* of the WRITE in progress */
-	uint64_t va;
-	uint32_t left;
-	uint32_t received; /* bytes so far of the message in progress */
-	uint32_t rpc_len;  /* bytes of the RPC WRITE in progress */
+
+	/* receives, and READs and atomics */
+	struct recv_ring *rq; /* NULL: none */
+	struct recv_ring own;
 	struct {
 		uint64_t wr_id;
 		uint32_t index, num_sge;
@@ -71,7 +74,7 @@ struct qp_resp {
 	} recv;
 	/* max_dest_rd_atomic entries, or NULL. Allocated separately: most QPs have few */
 	struct resp_entry *replay;
-	uint8_t replay_size;
+	uint64_t cnp_next; /* time of the next notification, at the earliest */
 };
 
 /* A shared receive queue: srq.c. */
@@ -117,7 +120,16 @@ void resp_flush(struct nic_qp *qp);
 uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t op, uint64_t va, uint32_t rkey,
 			    uint64_t swap_add, uint64_t compare, uint64_t *old);
 
+/* The checks of a WRITE's or READ's first packet. 0, or a NAK syndrome; *dst: where len > 0. */
+uint8_t resp_check_write(const struct nic_qp *qp, uint32_t rkey, uint64_t va, uint32_t len,
+			 void **dst);
+uint8_t resp_check_read(const struct nic_qp *qp, uint32_t rkey, uint64_t va, uint32_t len);
+/* Completes a receive; with NIC_WC_WITH_INV first invalidates the key. 0, or a NAK syndrome. */
+uint8_t resp_end_send(struct nic_qp *qp, struct cqe_fields *f);
+
 /* resp_send.c */
+/* Counts an error NAK, and raises its event. */
+void resp_refused(struct nic_qp *qp, uint8_t syndrome);
 void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, uint32_t npkts);
 void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result);
 void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);

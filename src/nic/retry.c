@@ -144,6 +144,9 @@ void retry_fire(struct nic_qp *qp)
 	struct qp_sq *sq = &qp->sq;
 	uint64_t now = qp->pu->now;
 
+	/* The usual case, with one cache line: everything was acknowledged since. */
+	if (likely(sq->psn_una == sq->psn_max && !sq->rnr_until && sq->block == BLOCK_NONE))
+		return;
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return;
 	if (qp->type != NIC_QPT_RC) { /* held back by a window: try again */

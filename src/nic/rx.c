@@ -209,6 +209,34 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 	return PKT_OK;
 }
 
+/*
+ * Distances in packets of a prefetch of a packet's headers, and of its QP. Packets of many QPs
+ * alternate; each QP is then probably out of the caches.
+ */
+#define HEADERS_AHEAD 6
+#define QP_AHEAD      3
+
+/* Prefetches for packets behind p[0], of `n` packets from there. */
+static __attribute__((noinline)) void prefetch_next(struct nic *nic, const struct port_pkt *p,
+						    int n)
+{
+	const struct pkt_bth *bth;
+	const struct nic_qp *qp;
+
+	if (n > HEADERS_AHEAD)
+		__builtin_prefetch(p[HEADERS_AHEAD].bth);
+	if (n <= QP_AHEAD || p[QP_AHEAD].len < sizeof(*bth))
+		return;
+	bth = (const void *)p[QP_AHEAD].bth;
+	qp = nic_peek_qp(nic, (uint32_t)(bth->dqpn[0] << 16 | bth->dqpn[1] << 8 | bth->dqpn[2]));
+	if (!qp)
+		return;
+	if (pkt_ops[bth->opcode].flags & PKT_RESPONSE)
+		qp_prefetch_requester(qp);
+	else
+		qp_prefetch_responder(qp);
+}
+
 void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 {
 	pu->rx_at = pu->now;
@@ -237,6 +265,7 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 			if (likely(pu->rx_qp))
 				pu->rx_mixed = pu->now;
 			pu->rx_qp = qp;
+			prefetch_next(pu->nic, pkts + i, n - i);
 		}
 		if (unlikely(qp->dest &&
 			     atomic_load_explicit(&qp->dest->quiet, memory_order_acquire)))

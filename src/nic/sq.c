@@ -68,20 +68,26 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	if (unlikely(op > ROOST_OP_RECV) && !chain_has_op(qp, op))
 		return NIC_WC_LOC_QP_OP_ERR;
 	if (w->flags & ROOST_WQE_INLINE) {
-		if (!op_info[op].payload || w->inline_len > qp->max_inline)
+		if (!op_info[op].payload || w->inline_len > qp->sq.max_inline)
 			return NIC_WC_LOC_QP_OP_ERR;
 		len = w->inline_len;
 		if (len > sizeof(*w) - ROOST_WQE_INLINE_OFFSET)
 			mem_copy_in((uint8_t *)w + sizeof(*w), slot + sizeof(*w),
 				    ROOST_WQE_INLINE_OFFSET + len - sizeof(*w));
 	} else {
-		if (w->num_sge > qp->max_send_sge)
-			return NIC_WC_LOC_QP_OP_ERR;
-		if (w->num_sge > 1)
-			mem_copy_in(&w->sge[1], slot + sizeof(*w),
-				    (w->num_sge - 1u) * sizeof(w->sge[0]));
-		for (unsigned i = 0; i < w->num_sge; i++)
-			len += w->sge[i].len;
+		unsigned n = w->num_sge;
+
+		if (likely(n == 1)) {
+			len = w->sge[0].len;
+		} else {
+			if (n > qp->sq.max_sge)
+				return NIC_WC_LOC_QP_OP_ERR;
+			if (n > 1)
+				mem_copy_in(&w->sge[1], slot + sizeof(*w),
+					    (n - 1) * sizeof(w->sge[0]));
+			for (unsigned i = 0; i < n; i++)
+				len += w->sge[i].len;
+		}
 	}
 	if (len > (qp->type == NIC_QPT_UD || op == ROOST_OP_RPC ? qp->mtu : NIC_MAX_MSG) ||
 	    (op_is_atomic(e->op) && len != 8))
@@ -94,10 +100,10 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	return NIC_WC_SUCCESS;
 }
 
-uint32_t sq_available(struct nic_qp *qp, uint32_t max)
+/* The same, for n posted WQEs. */
+static uint32_t available(struct nic_qp *qp, uint32_t n, uint32_t max)
 {
-	struct qp_sq *sq = &qp->sq;
-	uint32_t n = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
+	const struct qp_sq *sq = &qp->sq;
 	uint32_t room = sq->window - sq_of_program(sq);
 
 	if (unlikely(n > sq->mask + 1)) { /* the program stored an invalid index */
@@ -108,6 +114,16 @@ uint32_t sq_available(struct nic_qp *qp, uint32_t max)
 	if (n > room)
 		n = room;
 	return n < max ? n : max;
+}
+
+static uint32_t posted(const struct qp_sq *sq)
+{
+	return atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
+}
+
+uint32_t sq_available(struct nic_qp *qp, uint32_t max)
+{
+	return available(qp, posted(&qp->sq), max);
 }
 
 static inline void copy_next(struct nic_qp *qp, struct sq_entry *e)
@@ -143,9 +159,13 @@ bool sq_fetch(struct nic_qp *qp)
 		return resize_fetch(qp);
 	if (unlikely(chain_managed(qp)))
 		return chain_fetch(qp);
-	if (!sq_posted(sq))
+	n = posted(sq);
+	if (!n)
 		return false;
-	n = sq_available(qp, FETCH_BURST);
+	n = available(qp, n, FETCH_BURST);
+	/* The queue is empty: its first entries may still be in a cache. */
+	if (sq->una == sq->fetched)
+		sq->una = sq->next = sq->fetched = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		struct sq_entry *e = sq_next_entry(sq);
 

@@ -100,57 +100,70 @@ enum qp_block {
 	BLOCK_CHAIN,  /* a WAIT */
 };
 
+/*
+ * The state of the send queue and of its requester. Each group after the first is a cache line, or
+ * a part of one: qp.h asserts it. A WRITE and its ACK do not touch the first, unless packets are
+ * lost.
+ */
 struct qp_sq {
+	/* loss and READs */
+	uint64_t probed;     /* time of the last probe */
+	uint32_t probe_end;  /* psn_max when the probe went out */
+	uint32_t nak_psn;    /* PSN of the last sequence NAK acted on */
+	uint32_t read_bytes; /* of READs: requested and not yet received */
+
+	/* the program's ring, and the ring of entries */
 	uint8_t *ring;
 	uint64_t *wr_ids;
 	struct roost_queue_index *index;
-	uint32_t mask;
-	uint8_t stride_shift;
 	uint8_t *entries; /* private copies */
+	uint32_t mask;	  /* of the program's ring */
 	uint32_t entry_mask, entry_size;
-	/* counts of private copies: una <= next <= fetched */
-	uint32_t una, next, fetched;
-	uint32_t taken;		    /* WQEs taken from the ring */
-	uint32_t window;	    /* entries of the program, at most: sq_of_program() */
-	uint32_t count[SQ_ORIGINS]; /* entries now, by origin */
-	uint32_t next_pkt;	    /* packet inside WQE `next` */
-	uint32_t psn_una;	    /* oldest unacknowledged */
-	uint32_t psn_next;	    /* next to send */
-	uint32_t psn_max;	    /* one past the highest ever sent */
-	uint32_t psn_fetch;	    /* first PSN of the next WQE to fetch */
-	uint32_t since_ackreq;	    /* packets since the last one that requested an ACK */
-	uint32_t rd_out;	    /* READ requests and atomics outstanding */
-	uint32_t rd_slow;	    /* limit of rd_out after a loss; 0: max_rd_atomic */
-	uint32_t read_bytes;	    /* requested and not yet received */
-	uint32_t inflight;	    /* bytes of requests in flight, as the window counts them */
-	uint32_t nak_psn;	    /* PSN of the last sequence NAK acted on */
-	uint32_t probe_end;	    /* psn_max when the probe went out */
+	uint32_t una, next, fetched; /* numbers of entries: una <= next <= fetched */
+	uint32_t taken;		     /* WQEs taken from the program's ring */
+	uint32_t window;	     /* entries of the program, at most: sq_of_program() */
+
+	/* transmission */
+	uint16_t count[SQ_ORIGINS];   /* entries now, by origin */
+	uint32_t next_pkt;	      /* packet inside WQE `next` */
+	uint32_t psn_una;	      /* oldest unacknowledged */
+	uint32_t psn_next;	      /* next to send */
+	uint32_t psn_max;	      /* one past the highest ever sent */
+	uint32_t psn_fetch;	      /* first PSN of the next WQE to fetch */
+	uint32_t inflight;	      /* bytes of requests in flight, as the window counts them */
+	uint16_t since_ackreq;	      /* packets since the last one that requested an ACK */
+	uint16_t max_inline;	      /* bytes of a WQE */
+	uint8_t max_sge;	      /* of a WQE */
+	uint8_t rd_out;		      /* READ requests and atomics outstanding */
+	uint8_t rd_slow;	      /* limit of rd_out after a loss; 0: max_rd_atomic */
+	uint64_t rnr_until;	      /* end of the wait after an RNR NAK; 0: none */
+	uint8_t stride_shift;	      /* of the program's ring */
+	uint8_t block;		      /* enum qp_block */
+	uint8_t retries, rnr_retries; /* left */
+	uint8_t probes;		      /* sent since the last progress */
+	uint8_t backoff;	      /* time-outs since the last progress */
+	bool gap;		      /* missing responses have been requested again */
+	bool nak_seen;		      /* nak_psn is valid */
 	uint32_t rtt_psn;
-	uint64_t gathers_since; /* requests wait for more since then; 0: none wait */
-	uint64_t rtt_start;	/* 0: no sample running */
+	bool rtt_alone; /* nothing was in flight before rtt_psn */
+	bool lone;	/* the last ACK was for the probe only, or for its packet's first copy */
+	bool probing;
+	bool drained_event;
+
+	/* progress and round trips */
 	/*
 	 * The latest time of: an acknowledgement that moved psn_una, a time-out, the transmission
 	 * of psn_una.
 	 */
 	uint64_t progress;
-	uint64_t since;	 /* the same without time-outs */
-	uint64_t probed; /* time of the last probe */
-	uint64_t rnr_until;
-	uint8_t block;		      /* enum qp_block */
-	uint8_t retries, rnr_retries; /* left */
-	uint8_t probes;		      /* sent since the last progress */
-	uint8_t backoff;	      /* time-outs since the last progress */
-	bool nak_seen;		      /* nak_psn is valid */
-	bool gap;		      /* missing responses have been requested again */
-	bool probing;
-	bool rtt_alone; /* nothing was in flight before rtt_psn */
-	bool lone;	/* the last ACK was for the probe only, or for its packet's first copy */
-	bool drained_event;
+	uint64_t since;	    /* the same without time-outs */
+	uint64_t rtt_start; /* 0: no sample running */
 	/*
 	 * alive_listen() at the time when the retries were renewed for a stalled peer; 0: not since
 	 * the last progress.
 	 */
 	uint64_t stalled_at;
+	uint64_t batch_since; /* requests wait for more since then; 0: none wait */
 };
 
 static inline struct sq_entry *sq_entry(const struct qp_sq *sq, uint32_t n)
@@ -204,6 +217,16 @@ void sq_copy(struct nic_qp *qp, struct sq_entry *e); /* copies and checks the ne
 static inline struct sq_entry *sq_next_entry(const struct qp_sq *sq)
 {
 	return sq_entry(sq, sq->fetched);
+}
+
+/* Prefetches the entry that sq_fetch() takes next. */
+static inline void sq_prefetch_entry(const struct qp_sq *sq)
+{
+	const uint8_t *e =
+		sq->una == sq->fetched ? sq->entries : (const uint8_t *)sq_next_entry(sq);
+
+	__builtin_prefetch(e, 1);
+	__builtin_prefetch(e + ROOST_CACHE_LINE, 1);
 }
 
 /* Appends the entry, of any origin, and gives it its PSNs. */

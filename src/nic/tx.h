@@ -120,7 +120,7 @@ static inline int tx_end_copied(struct nic_qp *qp, const struct port_room *room,
 }
 
 /*
- * Packets of a QP before the next QP's turn. A port that gathers allows more packets, but not more
+ * Packets of a QP before the next QP's turn. A port that batches allows more packets, but not more
  * bytes.
  */
 #define NIC_TX_BURST 32
@@ -129,15 +129,16 @@ static inline int tx_end_copied(struct nic_qp *qp, const struct port_room *room,
 /* The rest of a QP's turn to send. */
 struct tx_burst {
 	uint32_t packets;
-	uint64_t end; /* value of the PU's sent_bytes */
+	uint32_t copy; /* bytes that loop-back may copy */
+	uint64_t end;  /* value of the PU's sent_bytes */
 };
 
 static inline struct tx_burst tx_burst(const struct nic_qp *qp)
 {
-	uint32_t gather = qp->pu->ports[qp->port].port->gather;
+	uint32_t batch = qp->pu->ports[qp->port].port->batch;
 
-	return (struct tx_burst){gather ? gather : NIC_TX_BURST,
-				 qp->pu->ctr.sent_bytes + NIC_TX_BYTES};
+	return (struct tx_burst){.packets = batch ? batch : NIC_TX_BURST,
+				 .end = qp->pu->ctr.sent_bytes + NIC_TX_BYTES};
 }
 
 static inline bool tx_goes_on(const struct nic_qp *qp, struct tx_burst *burst)

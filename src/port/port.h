@@ -196,7 +196,7 @@ struct port {
 	 * share the call of a flush if they are available without waiting. 0: the calls cost
 	 * nothing.
 	 */
-	uint16_t gather;
+	uint16_t batch;
 	int fd;	    /* descriptor to sleep on; -1: none (simulator) */
 	int ctl_fd; /* control work; -1: none */
 	/*

@@ -545,7 +545,7 @@ struct port *sim_port(struct sim *s, const struct pkt_addr *addr, unsigned lane,
 	p->base.mtu = s->params.mtu ? s->params.mtu : PKT_MAX_PAYLOAD;
 	p->base.window = s->params.window;
 	p->base.read_window = s->params.read_window;
-	p->base.gather = s->params.gather;
+	p->base.batch = s->params.batch;
 	p->base.lag = 1;
 	p->base.medium = 1; /* one link for all */
 	p->base.fd = p->base.ctl_fd = -1;

@@ -21,7 +21,7 @@ struct sim_params {
 	uint64_t jitter_ns;
 	uint64_t bytes_per_us;	      /* serialization of each sending port; 0: none */
 	uint32_t window, read_window; /* as in struct port */
-	uint16_t gather;	      /* as in struct port */
+	uint16_t batch;		      /* as in struct port */
 	uint32_t mtu;		      /* 0: 4096 */
 	/* a packet without a receiver gives a hint, as by an ICMP error */
 	bool hints;

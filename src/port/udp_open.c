@@ -380,7 +380,7 @@ static void set_windows(struct opening *o)
 	udp_probe(&u->port.addr, u->scope, bytes, &can);
 	u->tx.max_segs = o->spec->no_offload ? 1 : can.max_segs;
 	u->port.window = o->spec->window ? o->spec->window : window_of(ordinary, &can, bytes);
-	u->port.gather = UDP_GATHER;
+	u->port.batch = UDP_BATCH;
 	u->port.read_window = o->spec->window ? o->spec->window : window_of(u->rcvbuf, &can, bytes);
 	log_info(
 		"udp: %s lane %u: MTU %u, receive buffer %u, a packet takes %u of it, window %u, READ window %u, %u packets "

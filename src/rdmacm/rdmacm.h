@@ -205,8 +205,8 @@ int rdmacm_complete(struct rdmacm_id *id);
 /* ---- id.c ---- */
 
 /*
- * Creates an id. Without a channel the id gets one of its own, and is synchronous. 0, -EINVAL for an
- * unknown port space, or the -errno of the channel or the memory. Lock not held.
+ * Creates an id. Without a channel the id gets one of its own, and is synchronous. 0, -EINVAL for
+ * an unknown port space, or the -errno of the channel or the memory. Lock not held.
  */
 int rdmacm_create_id(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps,
 		     enum ibv_qp_type qp_type, struct rdma_cm_id **out);

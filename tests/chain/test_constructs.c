@@ -5,10 +5,10 @@
  */
 #include <errno.h>
 
+#include "../common/counts.h"
 #include "machine.h"
 
 static struct machine M, *const m = &M;
-static uint32_t first;
 
 static uint64_t value(struct roost_ref p)
 {
@@ -311,18 +311,6 @@ static void errors_are_kept(void **state)
 	machine_close(m);
 }
 
-static int from_zero(void **state)
-{
-	first = 0;
-	return 0;
-}
-
-static int from_the_end(void **state)
-{
-	first = (uint32_t)-100;
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -335,8 +323,6 @@ int main(void)
 		cmocka_unit_test(calls),
 		cmocka_unit_test(errors_are_kept),
 	};
-	int failed = cmocka_run_group_tests_name("counts from 0", tests, from_zero, NULL);
 
-	return failed +
-	       cmocka_run_group_tests_name("counts from 2^32 - 100", tests, from_the_end, NULL);
+	return run_from_both_counts(tests);
 }

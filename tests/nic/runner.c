@@ -15,7 +15,7 @@ static void pick_link(struct run *u)
 {
 	static const uint32_t windows[] = {0, 0, 1, 5000, 40000, 150000};
 	static const uint32_t speeds[] = {0, 0, 1250, 5000};
-	static const uint32_t gathers[] = {0, 0, 8, 128};
+	static const uint32_t batches[] = {0, 0, 8, 128};
 	struct sim_params *q = &u->sp;
 	struct rng *r = &u->r;
 
@@ -24,7 +24,7 @@ static void pick_link(struct run *u)
 	q->bytes_per_us = pick(r, speeds, 4);
 	q->window = pick(r, windows, 6);
 	q->read_window = pick(r, windows, 6);
-	q->gather = (uint16_t)pick(r, gathers, 4);
+	q->batch = (uint16_t)pick(r, batches, 4);
 	switch (rng_below(r, 8)) {
 	case 0:
 		break;
@@ -535,11 +535,11 @@ bool run_seed(uint64_t seed, bool verbose, FILE *live, struct run_stats *stats)
 		printf("seed %" PRIu64
 		       ": %u NICs, %u PUs, %u connections, %u datagram QPs; MTU %u, loss %g dup %g reorder %g "
 		       "corrupt %g marked %g, delay %" PRIu64 " + %" PRIu64 " ns, %" PRIu64
-		       " B/us, windows %u %u, gathers %u, pauses 1:%u, long breaks %u, full %.2f\n",
+		       " B/us, windows %u %u, batches %u, pauses 1:%u, long breaks %u, full %.2f\n",
 		       seed, u->w.nics, u->w.pus, u->num_conns, u->crowd.n, u->mtu, u->sp.loss,
 		       u->sp.dup, u->sp.reorder, u->sp.corrupt, u->sp.ce, u->sp.delay_ns,
 		       u->sp.jitter_ns, u->sp.bytes_per_us, u->sp.window, u->sp.read_window,
-		       u->sp.gather, u->pause_every, u->breaks_left, u->full);
+		       u->sp.batch, u->pause_every, u->breaks_left, u->full);
 	ok = carry_out(u) && run_check_end(u);
 	if (!ok)
 		return false;

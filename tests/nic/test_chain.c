@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../common/counts.h"
 #include "world.h"
 
 #define REL   ROOST_CHAIN_RELATIVE
@@ -18,8 +19,6 @@
 
 static struct world W, *const w = &W;
 static struct ep A, B, C, *const a = &A, *const b = &B, *const c = &C;
-static uint32_t first;
-
 static void open_world(unsigned nics, unsigned pus, const struct sim_params *link)
 {
 	world_init_shape(w, &(struct world_shape){.nics = nics, .pus = pus}, 77, link);
@@ -474,18 +473,6 @@ static void calculations(void **state)
 	world_fini(w);
 }
 
-static int from_zero(void **state)
-{
-	first = 0;
-	return 0;
-}
-
-static int from_the_end(void **state)
-{
-	first = (uint32_t)-100;
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -502,8 +489,6 @@ int main(void)
 		cmocka_unit_test(once_despite_loss),
 		cmocka_unit_test(calculations),
 	};
-	int failed = cmocka_run_group_tests_name("counts from 0", tests, from_zero, NULL);
 
-	return failed +
-	       cmocka_run_group_tests_name("counts from 2^32 - 100", tests, from_the_end, NULL);
+	return run_from_both_counts(tests);
 }

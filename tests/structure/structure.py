@@ -125,16 +125,19 @@ REPLACED = [
     ('remote_pu, detached, needs_input, deferred free', r'abroad|deaf|hungry|orphans?|bury'),
     ('trapped, disabled, watchdog limits', r'\w*_struck|condemned|\w*patience\w*'),
     ('stalled, region_addr, parent', r'(?:is_)?excused|(?:mr|\w+_resolve)_spot|home_of'),
+    ('batch', r'gathers(?:_since)?|req_gather|GATHER_(?:BEHIND|NS|BYTES)|UDP_GATHER|port(?:->|\.)gather'),
+    ('service poller, rx wake-up, masked, busy poll, yield', r'tenders?|\w+_eyes|eyes_\w+|blind(?:_\w+)?'),
 ]
 NAMES = [(word, re.compile(rf'\b(?:{pattern})\b', re.I)) for word, pattern in REPLACED]
-NAMED = ('src', 'include', 'tests', 'examples')
+NAMED = ('src', 'include', 'tests', 'bench', 'examples', 'scripts', 'completion')
+NAMED_IN = ('.c', '.h', '.S', '.map', '.py', '.sh', '')  # '': scripts
 
 
 def names(top):
     for path, lines in files(top, NAMED):
-        if not path.endswith(('.c', '.h', '.S', '.map')):
+        if os.path.splitext(path)[1] not in NAMED_IN or path == 'tests/structure/structure.py':
             continue
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate([os.path.basename(path), *lines]):
             for word, pattern in NAMES:
                 match = pattern.search(line)
                 if match:

@@ -10,10 +10,10 @@
  *				ENABLE 2 of A		   --->	WRITE of the request's number
  */
 #include "side.h"
+#include "forked.h"
 
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -327,20 +327,13 @@ static void four_requests(struct side *s, uint64_t *number)
 
 static void answers_without_its_program(void **state)
 {
-	int there[2], back[2], status;
 	static struct side s;
 	uint64_t child, number = 0;
-	pid_t pid;
+	struct forked hull;
 
-	assert_int_equal(pipe(there), 0);
-	assert_int_equal(pipe(back), 0);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		alarm(4 * TIMEOUT_S);
-		_exit(serve(there[0], back[1]));
-	}
-	side_open(&s, &local, sizeof(local), IBV_ACCESS_REMOTE_WRITE, back[0], there[1]);
+	if (forked_start(&hull, 4 * TIMEOUT_S))
+		_exit(serve(hull.there[0], hull.back[1]));
+	side_open(&s, &local, sizeof(local), IBV_ACCESS_REMOTE_WRITE, hull.back[0], hull.there[1]);
 	child = child_of(&s);
 	four_requests(&s, &number);
 	assert_int_equal(kill((pid_t)child, SIGSTOP), 0);
@@ -351,15 +344,9 @@ static void answers_without_its_program(void **state)
 	wait_for_state(child, false);
 	four_requests(&s, &number);
 	assert_int_equal(number, REQUESTS);
-	assert_int_equal(write(there[1], "", 1), 1);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
+	assert_int_equal(write(hull.there[1], "", 1), 1);
+	forked_end(&hull);
 	side_close(&s);
-	for (int i = 0; i < 2; i++) {
-		close(there[i]);
-		close(back[i]);
-	}
 }
 
 int main(void)

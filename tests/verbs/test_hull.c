@@ -5,11 +5,11 @@
  * executes the program. Waits are bounded by what only a failure needs.
  */
 #include "side.h"
+#include "forked.h"
 
 #include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -183,20 +183,13 @@ static uint64_t wait_for(struct side *s, uint64_t life, uint64_t count)
 
 static void reads_go_on(bool by_exec)
 {
-	int there[2], back[2], status;
 	static struct side s;
+	struct forked hull;
 	uint64_t n = 0;
-	pid_t pid;
 
-	assert_int_equal(pipe(there), 0);
-	assert_int_equal(pipe(back), 0);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		alarm(4 * TIMEOUT_S);
-		_exit(serve(by_exec, there[0], back[1]));
-	}
-	side_open(&s, local, sizeof(local), 0, back[0], there[1]);
+	if (forked_start(&hull, 4 * TIMEOUT_S))
+		_exit(serve(by_exec, hull.there[0], hull.back[1]));
+	side_open(&s, local, sizeof(local), 0, hull.back[0], hull.there[1]);
 	for (uint64_t life = 1; life <= KILLS; life++) {
 		n = wait_for(&s, life, n + ENTRIES);
 		assert_int_equal(kill((pid_t)read_word(&s, OFFSET(pid)), SIGKILL), 0);
@@ -204,14 +197,8 @@ static void reads_go_on(bool by_exec)
 	wait_for(&s, KILLS + 1, n + ENTRIES);
 	local[0] = 1;
 	transfer(&s, IBV_WR_RDMA_WRITE, 8, OFFSET(stop));
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
+	forked_end(&hull);
 	side_close(&s);
-	for (int i = 0; i < 2; i++) {
-		close(there[i]);
-		close(back[i]);
-	}
 }
 
 static void program_is_forked(void **state)

@@ -24,10 +24,7 @@
 static const char *port_spec;
 static bool json;
 
-static const struct opt opts[] = {
-	OPT_VALUE("port", 'p', OPT_STRING, &port_spec, "SPEC",
-		  "as the program would have it (ROOST_PORT; else chosen)"),
-	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
+static const struct opt opts[] = {OPT_PORT_OF_PROGRAM(&port_spec), OPT_JSON(&json), OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "doctor",
@@ -205,12 +202,10 @@ int cmd_doctor(int argc, char **argv)
 	unsigned warnings = 0, failed = 0;
 	struct doctor d = {0};
 	char spec[512];
-	int at = opt_parse(&cmd, argc, argv, false);
+	int at = opt_parse_all(&cmd, argc, argv);
 
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
-	if (at < argc)
-		return opt_usage(&cmd, "'%s' is too much", argv[at]);
 	opt_environment(port_spec, 0);
 	if (!read_spec(&d, spec, sizeof(spec)))
 		return opt_usage(

@@ -44,11 +44,11 @@ void doctor_remedy(struct doctor_finding *f, enum doctor_state state, const char
  */
 bool doctor_line(const char *path, char *buf, size_t n);
 
-/* doctor_host.c */
+/* host.c */
 doctor_row doctor_kernel, doctor_clock, doctor_cores, doctor_seccomp, doctor_library;
-/* doctor_limits.c */
+/* limits.c */
 doctor_row doctor_memlock, doctor_huge_pages, doctor_dev_shm, doctor_folder;
-/* doctor_net.c */
+/* net.c */
 doctor_row doctor_interfaces, doctor_ipv6, doctor_buffers, doctor_offload, doctor_port, doctor_rxe;
 
 #endif

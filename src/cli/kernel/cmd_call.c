@@ -36,7 +36,7 @@ static const struct opt opts[] = {
 		  .min = 1, .max = 65535),
 	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
 		  "of this end: udp or shm, address, options\n(ROOST_PORT, else chosen)"),
-	OPT_SWITCH("json", 'j', &want.json, "one JSON object on stdout"),
+	OPT_JSON(&want.json),
 	OPT_END};
 
 static const struct opt_command cmd = {

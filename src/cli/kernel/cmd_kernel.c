@@ -27,13 +27,13 @@
 static bool json, watching;
 static struct watch watch = {.every = 1};
 
-static const struct opt opts[] = {
-	OPT_VALUE("watch", 'w', OPT_NUMBER, &watch.every, "S",
-		  "stat: again every S seconds, with rates", .min = 0.05, .max = 86400,
-		  .given = &watching),
-	OPT_VALUE("count", 'n', OPT_COUNT, &watch.looks, "N", "watch: N times (until interrupted)",
-		  .min = 1, .max = 1e9),
-	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
+static const struct opt opts[] = {OPT_VALUE("watch", 'w', OPT_NUMBER, &watch.every, "S",
+					    "stat: again every S seconds, with rates", .min = 0.05,
+					    .max = 86400, .given = &watching),
+				  OPT_VALUE("count", 'n', OPT_COUNT, &watch.looks, "N",
+					    "watch: N times (until interrupted)", .min = 1,
+					    .max = 1e9),
+				  OPT_JSON(&json), OPT_END};
 
 enum verb { LIST, STAT, LOAD, REPLACE, UNLOAD, VERBS };
 static const char *const verbs[] = {"list", "stat", "load", "replace", "unload", NULL};

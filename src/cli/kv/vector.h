@@ -13,8 +13,8 @@ extern const char *const vector_functions[];
 /* Returns the bytes of an element. */
 unsigned vector_width(unsigned type);
 /*
- * Reads numbers from `text` into a vector in memory that the caller frees. Returns 0, -EINVAL if the
- * text is not a list of numbers of the type, -E2BIG, or -ENOMEM.
+ * Reads numbers from `text` into a vector in memory that the caller frees. Returns 0, -EINVAL if
+ * the text is not a list of numbers of the type, -E2BIG, or -ENOMEM.
  */
 int vector_parse(unsigned type, const char *text, void **out, uint32_t *len);
 /* Prints a vector of `len` bytes and a newline on stdout. */

@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/limits/limit.h"
-#include "cli/limits/udp.h"
+#include "cli/limits/sockets.h"
 #include "cli/options.h"
 #include "cli/term.h"
 
@@ -213,7 +213,7 @@ static const struct opt opts[] = {
 		  .max = MAX_ROUNDS),
 	OPT_VALUE("only", 'o', OPT_STRING, &only, "KEY",
 		  "this one only, by its key in the JSON object"),
-	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
+	OPT_JSON(&json), OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "limits",

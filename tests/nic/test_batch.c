@@ -17,19 +17,19 @@
 static struct world W, *const w = &W;
 static struct ep A, B, *const a = &A, *const b = &B;
 
-static void start_far(uint16_t gather, uint64_t delay_ns)
+static void start_far(uint16_t batch, uint64_t delay_ns)
 {
 	struct ep_params p = {.depth = DEPTH, .rd_atomic = 16};
 
-	world_init(w, 2, 11, &(struct sim_params){.delay_ns = delay_ns, .gather = gather});
+	world_init(w, 2, 11, &(struct sim_params){.delay_ns = delay_ns, .batch = batch});
 	ep_init(a, w, 0, &p);
 	ep_init(b, w, 1, &p);
 	ep_connect(a, b);
 }
 
-static void start(uint16_t gather)
+static void start(uint16_t batch)
 {
-	start_far(gather, 1000);
+	start_far(batch, 1000);
 }
 
 static void close_all(void)

@@ -2,8 +2,8 @@
 /*
  * Bare UDP over loopback: the limit of the Linux kernel for data between two cores through sockets.
  */
-#ifndef ROOST_CLI_LIMIT_UDP_H
-#define ROOST_CLI_LIMIT_UDP_H
+#ifndef ROOST_CLI_LIMIT_SOCKETS_H
+#define ROOST_CLI_LIMIT_SOCKETS_H
 
 #include "cli/limits/limit.h"
 

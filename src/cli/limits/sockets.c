@@ -9,7 +9,7 @@
  *
  * Round trip: one small packet there and back. Both sides poll, or the other side sleeps.
  */
-#include "cli/limits/udp.h"
+#include "cli/limits/sockets.h"
 
 #include <errno.h>
 #include <fcntl.h>
