@@ -38,9 +38,12 @@ extern "C" {
 #define ROOST_KV_BUSY 128
 
 /* `self` with which the kernel `kv` is deployed. NULL: the defaults. Copied by start(). */
+struct kv_store;
 struct roost_kv_config {
 	uint64_t size; /* bytes of the store, at least 1 MiB; 0: 64 MiB */
 	bool evict;    /* if memory is full, evict pairs that were not used lately */
+	/* NULL for programs. `roost node`: a store that it has opened; the above does not apply */
+	struct kv_store *store;
 };
 
 /* The result of ROOST_KV_STAT. Later versions add members at the end. */
@@ -87,6 +90,11 @@ enum roost_kv_code {
 	 */
 	ROOST_KV_SCAN,
 	ROOST_KV_STAT, /* `out` is a struct roost_kv_stat */
+	/*
+	 * `key` is the name of a function that the node has loaded (roost/kv_function.h); `out` is a
+	 * struct roost_kv_function_info
+	 */
+	ROOST_KV_FIND_FUNCTION,
 	ROOST_KV_CODES,
 };
 
@@ -115,6 +123,17 @@ enum roost_kv_fn {
 	ROOST_KV_GT,
 	ROOST_KV_GE,
 	ROOST_KV_FUNCTIONS,
+	ROOST_KV_REGISTERED = 256, /* and above: functions that the node has loaded */
+};
+
+/* What operation a loaded function is for: UPDATE, UPDATE_EACH and UPDATE_VECTOR; REDUCE; FILTER. */
+enum roost_kv_kind { ROOST_KV_KIND_UPDATE, ROOST_KV_KIND_REDUCE, ROOST_KV_KIND_FILTER };
+
+/* The result of ROOST_KV_FIND_FUNCTION. */
+struct roost_kv_function_info {
+	uint16_t number; /* for the field `function` */
+	uint8_t type;	 /* enum roost_kv_type */
+	uint8_t kind;	 /* enum roost_kv_kind */
 };
 
 /* An operation and its result. */
@@ -200,6 +219,13 @@ int roost_kv_wait(struct roost_kv *kv);
  * status, or an error of the connection.
  */
 int roost_kv_run(struct roost_kv *kv, struct roost_kv_op *ops, unsigned n);
+
+/*
+ * Looks up a function that the node has loaded. The number is valid as long as the node runs. Returns
+ * 0, -ENOENT, or an error of the connection.
+ */
+int roost_kv_find_function(struct roost_kv *kv, const char *name,
+			   struct roost_kv_function_info *info);
 
 /* Single operations. They return the status of the operation. */
 int roost_kv_get(struct roost_kv *kv, const void *key, size_t key_len, void *out, size_t cap,

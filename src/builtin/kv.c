@@ -10,30 +10,27 @@
  */
 #include <endian.h>
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 #include "builtin/builtin.h"
+#include "builtin/kv_store.h"
 #include "kv/kv.h"
 #include "kvwire/kvwire.h"
 #include "roost/kv.h"
 
 _Static_assert(KV_KEY_MAX == ROOST_KV_KEY_MAX && KV_VALUE_MAX == ROOST_KV_VALUE_MAX, "limits");
 
-#define DEFAULT_SIZE (UINT64_C(64) << 20)
-#define INLINE_MAX   20u
-#define GROUP	     32u
-#define LONGS	     16u /* long batches and replies at once */
-#define LONGS_EACH   2u	 /* of a connection */
-#define STATE_MAX    512u
+#define GROUP	   32u
+#define LONGS	   16u /* long batches and replies at once */
+#define LONGS_EACH 2u  /* of a connection */
+#define STATE_MAX  512u
 
-struct store {
-	struct kv *kv;
-	atomic_flag taken;
-	uint64_t operations, batches;
+/* `self` of the kernel. */
+struct kernel {
+	struct kv_store *store;
+	bool own;	/* stop() closes the store */
 	uint8_t *longs; /* LONGS of LONG_SIZE bytes */
 };
 
@@ -75,25 +72,12 @@ _Static_assert((int)ROOST_KV_SWAP == (int)KV_SWAP && (int)ROOST_KV_ASSIGN == (in
 
 /* ---- the store ---- */
 
-static uint32_t clock_seconds(void)
+static bool take_store(struct kv_store *st)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	return (uint32_t)t.tv_sec + 1;
-}
-
-static bool take_store(struct store *st)
-{
-	if (atomic_flag_test_and_set_explicit(&st->taken, memory_order_acquire))
+	if (!kv_store_try(st))
 		return false;
-	kv_set_time(st->kv, clock_seconds());
+	kv_set_time(st->kv, kv_store_now());
 	return true;
-}
-
-static void leave_store(struct store *st)
-{
-	atomic_flag_clear_explicit(&st->taken, memory_order_release);
 }
 
 static uint32_t expiry(uint32_t ttl)
@@ -102,7 +86,7 @@ static uint32_t expiry(uint32_t ttl)
 
 	if (!ttl)
 		return 0;
-	now = clock_seconds();
+	now = kv_store_now();
 	return ttl > UINT32_MAX - now ? UINT32_MAX : now + ttl;
 }
 
@@ -161,7 +145,7 @@ static void add_result(struct kvwire_reply *w, const struct kv_op *op)
 		kvwire_reply_add(w, op->status, NULL, 0);
 }
 
-static void run_group(struct store *st, struct kvwire_reply *w, struct group *g)
+static void run_group(struct kv_store *st, struct kvwire_reply *w, struct group *g)
 {
 	size_t room;
 
@@ -199,7 +183,7 @@ static bool add_pair(void *ctx, const struct kv_pair *p)
 #define SCAN_BUCKETS 256u
 
 /* Adds the pairs of whole buckets as long as they fit. */
-static void run_scan(struct store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
+static void run_scan(struct kv_store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
 {
 	struct scan s = {.keys = op->function == ROOST_KV_SCAN_KEYS};
 	uint64_t cursor = op->cursor, next = cursor;
@@ -234,7 +218,7 @@ static void run_scan(struct store *st, struct kvwire_reply *w, const struct roos
 	kvwire_reply_add(w, 0, data, (uint32_t)(s.at - data));
 }
 
-static void run_stat(struct store *st, struct kvwire_reply *w)
+static void run_stat(struct kv_store *st, struct kvwire_reply *w)
 {
 	struct kv_stat s;
 	struct roost_kv_stat out;
@@ -254,13 +238,34 @@ static void run_stat(struct store *st, struct kvwire_reply *w)
 	kvwire_reply_add(w, 0, &out, sizeof(out));
 }
 
+static void run_function(struct kv_store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
+{
+	struct roost_kv_function_info info;
+	int rc = kv_store_find(st, op->key, op->key_len, &info);
+
+	if (!rc)
+		info.number = htole16(info.number);
+	kvwire_reply_add(w, rc, rc ? NULL : &info, rc ? 0 : sizeof(info));
+}
+
+/* An operation that is not one of the store's own. */
+static void run_alone(struct kv_store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
+{
+	if (op->code == ROOST_KV_SCAN)
+		run_scan(st, w, op);
+	else if (op->code == ROOST_KV_STAT)
+		run_stat(st, w);
+	else
+		run_function(st, w, op);
+}
+
 /* ---- steps ---- */
 
 /*
  * Executes the next operations: a group, or a group and the operation behind it that needs a run of
  * its own. Returns whether there are more.
  */
-static bool run_some(struct store *st, struct call_state *s)
+static bool run_some(struct kv_store *st, struct call_state *s)
 {
 	struct roost_kv_op op;
 	struct group g;
@@ -273,10 +278,7 @@ static bool run_some(struct store *st, struct call_state *s)
 			continue;
 		}
 		run_group(st, &s->reply, &g);
-		if (op.code == ROOST_KV_SCAN)
-			run_scan(st, &s->reply, &op);
-		else
-			run_stat(st, &s->reply);
+		run_alone(st, &s->reply, &op);
 		return true;
 	}
 	run_group(st, &s->reply, &g);
@@ -298,12 +300,12 @@ static bool begin_reply(struct call_state *s, const struct roost_call *c, void *
 static bool take_buffer(struct roost_call *c)
 {
 	struct call_state *s = c->state;
-	struct store *st = c->self;
+	const struct kernel *k = c->self;
 
 	s->number = roost_take(c);
 	if (!s->number)
 		return false;
-	s->buffer = st->longs + (s->number - 1) * LONG_SIZE;
+	s->buffer = k->longs + (s->number - 1) * LONG_SIZE;
 	return true;
 }
 
@@ -338,13 +340,14 @@ static enum roost_next no_room(struct roost_call *c)
 static enum roost_next run_step(struct roost_call *c)
 {
 	struct call_state *s = c->state;
-	struct store *st = c->self;
+	const struct kernel *k = c->self;
+	struct kv_store *st = k->store;
 	bool more;
 
 	if (!take_store(st))
 		return ROOST_AGAIN;
 	more = run_some(st, s);
-	leave_store(st);
+	kv_store_leave(st);
 	return more ? ROOST_AGAIN : ROOST_DONE;
 }
 
@@ -405,36 +408,37 @@ static enum roost_next payload(struct roost_call *c)
 
 static void stop(void *self)
 {
-	struct store *st = self;
+	struct kernel *k = self;
 
-	kv_close(st->kv);
-	mem_free_pages(st->longs, LONGS * LONG_SIZE);
-	free(st);
+	if (k->own)
+		kv_store_close(k->store);
+	mem_free_pages(k->longs, LONGS * LONG_SIZE);
+	free(k);
 }
 
 static int start(void **self)
 {
 	const struct roost_kv_config *want = *self;
-	struct kv_config config = {.size = want && want->size ? want->size : DEFAULT_SIZE,
-				   .inline_max = INLINE_MAX,
-				   .evict = want && want->evict};
-	struct store *st = calloc(1, sizeof(*st));
-	int rc;
+	struct kernel *k = calloc(1, sizeof(*k));
+	int rc = k ? 0 : -ENOMEM;
 
-	if (!st)
-		return -ENOMEM;
-	atomic_flag_clear(&st->taken);
-	rc = kv_open(&config, &st->kv);
-	if (rc == 0) {
-		st->longs = mem_alloc_pages(LONGS * LONG_SIZE);
-		if (st->longs) {
-			*self = st;
-			return 0;
-		}
-		kv_close(st->kv);
+	if (rc)
+		return rc;
+	k->longs = mem_alloc_pages(LONGS * LONG_SIZE);
+	k->own = !want || !want->store;
+	if (!k->longs)
 		rc = -ENOMEM;
+	else if (k->own)
+		rc = kv_store_open(want, &k->store);
+	else
+		k->store = want->store;
+	if (!rc) {
+		*self = k;
+		return 0;
 	}
-	free(st);
+	if (k->longs)
+		mem_free_pages(k->longs, LONGS * LONG_SIZE);
+	free(k);
 	return rc;
 }
 

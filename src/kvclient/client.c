@@ -3,8 +3,10 @@
  * A connection to the store of a node. Operations are encoded into the current batch when they are
  * submitted. A batch is a call of the kernel `kv`; its reply sets the results of its operations.
  */
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/export.h"
@@ -367,6 +369,25 @@ ROOST_EXPORT int roost_kv_delete(struct roost_kv *kv, const void *key, size_t ke
 		return -E2BIG;
 	op.key_len = (uint32_t)key_len;
 	return run_one(kv, &op);
+}
+
+ROOST_EXPORT int roost_kv_find_function(struct roost_kv *kv, const char *name,
+					struct roost_kv_function_info *info)
+{
+	size_t len = strlen(name);
+	struct roost_kv_op op = {
+		.code = ROOST_KV_FIND_FUNCTION, .key = name, .out = info, .out_cap = sizeof(*info)};
+	int rc;
+
+	if (len > ROOST_KV_KEY_MAX)
+		return -ENOENT;
+	op.key_len = (uint32_t)len;
+	rc = run_one(kv, &op);
+	if (!rc && op.out_len != sizeof(*info))
+		rc = -EIO;
+	if (!rc)
+		info->number = le16toh(info->number);
+	return rc;
 }
 
 /* ---- connections ---- */

@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		must(*err && strlen(err) < sizeof(err));
 		return 0;
 	}
-	must(r.what <= NODE_UNLOAD);
+	must(r.what <= NODE_SNAPSHOT);
 	must(strlen(r.file) < sizeof(r.file) && strlen(r.kernel) < sizeof(r.kernel));
 	must((r.what != NODE_LOAD && r.what != NODE_REPLACE) || *r.file == '/');
 	return 0;

@@ -14,15 +14,13 @@
 #include <jansson.h>
 
 #include "base/mem.h"
-#include "cli/ask.h"
+#include "cli/ask_node.h"
 #include "cli/commands.h"
 #include "cli/node/request.h"
 #include "cli/options.h"
 #include "cli/term.h"
 #include "cli/watch.h"
 #include "port/shm_dir.h"
-
-#define ANSWER_MS 30000 /* a kernel's start() may be slow */
 
 static bool json, watching;
 static struct watch watch = {.every = 1};
@@ -59,70 +57,6 @@ static const struct opt_command cmd = {
 	.words = verbs,
 	.operands = OPT_FILES,
 };
-
-/* ---- finding the node ---- */
-
-static json_t *ask_node(int dirfd, int pid, const char *request, bool *mute)
-{
-	char name[SHM_NAME_MAX];
-
-	snprintf(name, sizeof(name), "node.%d", pid);
-	return ask(dirfd, name, request, ANSWER_MS, mute);
-}
-
-static bool is_called(const json_t *node, const char *word)
-{
-	const char *address = json_string_value(json_object_get(node, "address"));
-	const char *name = json_string_value(json_object_get(node, "name"));
-	char pid[24];
-
-	snprintf(pid, sizeof(pid), "%" JSON_INTEGER_FORMAT,
-		 json_integer_value(json_object_get(node, "pid")));
-	return !word || strcmp(pid, word) == 0 || (address && strcmp(address, word) == 0) ||
-	       (name && strcmp(name, word) == 0);
-}
-
-/*
- * Finds the only node of this name, or the only node, and returns its description. Returns NULL
- * after an error was printed.
- */
-static json_t *find_node(int dirfd, const char *word)
-{
-	unsigned found = 0, mutes = 0, count;
-	json_t *node = NULL, *o;
-	bool mute;
-	int *pids;
-
-	count = ask_list(dirfd, "node.", &pids);
-	for (unsigned i = 0; i < count; i++) {
-		o = ask_node(dirfd, pids[i], "{\"do\":\"stat\"}", &mute);
-		mutes += !o && mute;
-		if (!o || !is_called(o, word)) {
-			json_decref(o);
-			continue;
-		}
-		found++;
-		json_decref(node);
-		node = o;
-	}
-	free(pids);
-	if (found == 1)
-		return node;
-	json_decref(node);
-	if (found)
-		opt_failed(
-			&cmd,
-			"%u nodes are %s; say which by its process number: roost stat shows them",
-			found, word ? "called so" : "running");
-	else if (mutes)
-		opt_failed(&cmd, "a node does not answer; is it stopped?");
-	else if (word)
-		opt_failed(&cmd, "no running node of yours is '%s'; start one with roost node",
-			   word);
-	else
-		opt_failed(&cmd, "no node of yours is running; start one with roost node");
-	return NULL;
-}
 
 /* ---- showing ---- */
 
@@ -405,7 +339,7 @@ struct view {
 static int look_again(void *ctx, double since, bool *end)
 {
 	struct view *v = ctx;
-	json_t *node = find_node(v->dirfd, v->where);
+	json_t *node = ask_find_node(&cmd, v->dirfd, v->where);
 
 	*end = !node;
 	if (!node)
@@ -443,7 +377,7 @@ static int run(enum verb verb, const char *where, const char *what)
 
 	if (dirfd < 0)
 		return opt_failed(&cmd, "%s", err);
-	node = find_node(dirfd, where);
+	node = ask_find_node(&cmd, dirfd, where);
 	if (node && what) {
 		rc = change(dirfd, node, verb, what);
 	} else if (node) {

@@ -144,6 +144,25 @@ static int load(void)
 	return rc ? rc : roost_kv_wait(run.kv);
 }
 
+/*
+ * Submits the operations that are ready, at most one round of them: a submission that waits for the
+ * oldest batch makes others ready again.
+ */
+static int submit_round(void)
+{
+	uint64_t left = run.b->batch * run.b->depth;
+	int rc = 0;
+
+	for (struct slot *s; !rc && left && (s = run.ready) != NULL; left--) {
+		bool put = run.b->put_percent && rng_below(&run.rng, 100) < run.b->put_percent;
+
+		run.ready = s->next;
+		run.now_is_fresh = false;
+		rc = submit(s, put ? ROOST_KV_PUT : ROOST_KV_GET, draw_key());
+	}
+	return rc;
+}
+
 static int measure(uint64_t *ns)
 {
 	uint64_t start = clock_ns(), until = start + run.b->duration_ns;
@@ -153,13 +172,7 @@ static int measure(uint64_t *ns)
 	run.done = 0;
 	run.now = start;
 	while (!rc && run.now < until) {
-		for (struct slot *s; !rc && (s = run.ready) != NULL;) {
-			bool put =
-				run.b->put_percent && rng_below(&run.rng, 100) < run.b->put_percent;
-
-			run.ready = s->next;
-			rc = submit(s, put ? ROOST_KV_PUT : ROOST_KV_GET, draw_key());
-		}
+		rc = submit_round();
 		if (!rc)
 			rc = poll_once();
 		if (!run.now_is_fresh)

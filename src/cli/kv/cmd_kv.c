@@ -20,14 +20,16 @@
 #define INCR_TRIES 1000
 
 static struct {
-	const char *port;
+	const char *port, *param;
 	uint64_t service, timeout, ttl;
 	struct kv_bench bench;
 	bool keys_only, fetch;
 	int type; /* enum roost_kv_type; -1: text */
+	struct watch watch;
 } want = {.service = ROOST_NODE_SERVICE,
 	  .type = -1,
 	  .timeout = TIMEOUT_NS,
+	  .watch = {.every = 1},
 	  .bench = {.keys = 100000,
 		    .value = 64,
 		    .put_percent = 5,
@@ -42,6 +44,8 @@ static const struct opt opts[] = {
 		  "of the elements of a vector: u8 to u64, i8 to i64, float,\n"
 		  "double (get, put: text; update, reduce, filter: u64)",
 		  .choices = vector_types),
+	OPT_VALUE("param", 0, OPT_STRING, &want.param, "LIST",
+		  "numbers for a function that the node has loaded"),
 	OPT_SWITCH("fetch", 0, &want.fetch, "update: print the value of before"),
 	OPT_SWITCH("keys-only", 0, &want.keys_only, "scan: without the values"),
 	OPT_VALUE("batch", 'b', OPT_COUNT, &want.bench.batch, "N",
@@ -58,18 +62,23 @@ static const struct opt opts[] = {
 		  "bench: draw keys from a Zipf distribution (uniform)", .max = 0.999),
 	OPT_VALUE("duration", 0, OPT_TIME, &want.bench.duration_ns, "TIME", "bench: duration (3s)",
 		  .min = 1e6, .max = 3600e9),
+	OPT_VALUE("every", 0, OPT_NUMBER, &want.watch.every, "S", "top: seconds between looks (1)",
+		  .min = 0.01, .max = 86400),
+	OPT_VALUE("count", 'n', OPT_COUNT, &want.watch.looks, "N",
+		  "top: N times (until interrupted)", .min = 1, .max = 1e9),
 	OPT_VALUE("timeout", 0, OPT_TIME, &want.timeout, "TIME",
 		  "for the connection, and each answer (10s)", .min = 1e6, .max = 3600e9),
 	OPT_VALUE("service", 's', OPT_COUNT, &want.service, "N", "where the node listens (4792)",
 		  .min = 1, .max = 65535),
 	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
 		  "of this end: udp or shm, address, options\n(ROOST_PORT, else chosen)"),
-	OPT_SWITCH("json", 'j', &want.bench.json, "stat, bench: one JSON object on stdout"),
+	OPT_SWITCH("json", 'j', &want.bench.json,
+		   "stat, bench, top: one JSON object on stdout, of top at each look"),
 	OPT_END};
 
-static const char *const verbs[] = {"get",    "put",  "del",  "incr",  "update", "reduce",
-				    "filter", "scan", "stat", "bench", NULL};
-enum verb { GET, PUT, DEL, INCR, UPDATE, REDUCE, FILTER, SCAN, STAT, BENCH };
+static const char *const verbs[] = {"get",  "put",  "del",   "incr", "update",	 "reduce", "filter",
+				    "scan", "stat", "bench", "top",  "snapshot", NULL};
+enum verb { GET, PUT, DEL, INCR, UPDATE, REDUCE, FILTER, SCAN, STAT, BENCH, TOP, SNAPSHOT };
 
 static const struct opt_command cmd = {
 	.name = "kv",
@@ -77,14 +86,16 @@ static const struct opt_command cmd = {
 		    "[OPTIONS] put ADDR KEY VALUE\n"
 		    "[OPTIONS] incr ADDR KEY [N]\n"
 		    "[OPTIONS] update|reduce|filter ADDR KEY FUNCTION VALUE\n"
-		    "[OPTIONS] scan|stat|bench ADDR",
+		    "[OPTIONS] scan|stat|bench|top|snapshot ADDR",
 	.about =
 		"Operations on the key-value store of the node at ADDR (roost node --kv SIZE). incr adds N (1) to a\n"
 		"decimal number, which is 0 if the key does not exist. scan prints a line with key, tab and value for\n"
 		"each pair. With --type, a value is a list of numbers: 1,2,3. update applies FUNCTION (add, sub, mul,\n"
 		"min, max, and, or, xor, assign, add-sat, sub-sat, mul-sat) and VALUE, a number or a vector, to each\n"
 		"element; reduce combines the elements, from VALUE on; filter prints those for which FUNCTION (eq, ne,\n"
-		"lt, le, gt, ge) is true. bench stores its keys first, and replaces pairs with the same keys.",
+		"lt, le, gt, ge) is true. FUNCTION is also the name of one that the node has loaded (roost node\n"
+		"--function). top shows rates. snapshot is for a node of this machine, which it may also name by its\n"
+		"process number: it writes the file of roost node --snapshot. bench stores its keys first, and replaces pairs with the same keys.",
 	.opts = opts,
 	.examples = "  roost kv put 127.0.0.2 colour green\n"
 		    "  roost kv get 127.0.0.2 colour\n"
@@ -105,6 +116,10 @@ const char *kv_error(int err)
 		return "the key or value is too long (255 bytes, 1 MiB)";
 	case -ERANGE:
 		return "the value is not a vector of this type, or not as long as the operand";
+	case -EFAULT:
+		return "the function has crashed, and is disabled";
+	case -ETIME:
+		return "the function did not return, and is disabled";
 	case -ENOSPC:
 		return "the store is full: start the node with a larger --kv";
 	case -EOPNOTSUPP:
@@ -198,33 +213,68 @@ static int run_elements(struct roost_kv_op *op, enum verb verb)
 	return show(rc);
 }
 
+/* Sets the function of an operation: a built-in one, or one that the node has loaded. */
+static int take_function(struct roost_kv_op *op, enum verb verb, const char *name)
+{
+	static const uint8_t kinds[] = {[UPDATE] = ROOST_KV_KIND_UPDATE,
+					[REDUCE] = ROOST_KV_KIND_REDUCE,
+					[FILTER] = ROOST_KV_KIND_FILTER};
+	int function = find_word(vector_functions, name), rc;
+	struct roost_kv_function_info info;
+
+	op->type = (uint8_t)(want.type < 0 ? ROOST_KV_U64 : want.type);
+	op->function = (uint16_t)function;
+	/* swap needs an expected value; put and get do the same with compare and PUT. */
+	if (function >= 0 && function != ROOST_KV_SWAP)
+		return 0;
+	rc = roost_kv_find_function(kv, name, &info);
+	if (rc == -ENOENT)
+		return opt_usage(&cmd, "'%s' is no function, and none that the node has loaded",
+				 name);
+	if (rc)
+		return opt_failed(&cmd, "%s", kv_error(rc));
+	if (info.kind != kinds[verb] || info.type >= ROOST_KV_TYPES)
+		return opt_usage(&cmd, "'%s' is no function for %s", name, verbs[verb]);
+	if (want.type >= 0 && want.type != info.type)
+		return opt_usage(&cmd, "'%s' works on the type %s", name, vector_types[info.type]);
+	op->type = info.type;
+	op->function = info.number;
+	return 0;
+}
+
+/* Returns 0, or an exit status after a message. */
+static int take_numbers(unsigned type, const char *text, void **out, uint32_t *len)
+{
+	int rc = vector_parse(type, text, out, len);
+
+	if (rc == -EINVAL)
+		return opt_usage(&cmd, "'%s' is no list of numbers of the type %s", text,
+				 vector_types[type]);
+	return rc ? show(rc) : 0;
+}
+
 static int do_elements(enum verb verb, char **args)
 {
-	unsigned type = want.type < 0 ? ROOST_KV_U64 : (unsigned)want.type;
-	int function = find_word(vector_functions, args[1]), status;
-	struct roost_kv_op op = {
-		.key = args[0], .key_len = (uint32_t)strlen(args[0]), .type = (uint8_t)type};
-	void *operand;
-	int rc;
+	struct roost_kv_op op = {.key = args[0], .key_len = (uint32_t)strlen(args[0])};
+	void *operand = NULL, *param = NULL;
+	int status = take_function(&op, verb, args[1]);
 
-	/* swap needs an expected value; put and get do the same with compare and PUT. */
-	if (function < 0 || function == ROOST_KV_SWAP)
-		return opt_usage(&cmd, "'%s' is no function: see the description", args[1]);
-	rc = vector_parse(type, args[2], &operand, &op.value_len);
-	if (rc == -EINVAL)
-		return opt_usage(&cmd, "'%s' is no list of numbers of the type %s", args[2],
-				 vector_types[type]);
-	if (rc)
-		return show(rc);
-	op.function = (uint8_t)function;
-	op.value = operand;
-	if (verb == UPDATE)
-		op.code = op.value_len == vector_width(type) ? ROOST_KV_UPDATE_EACH
-							     : ROOST_KV_UPDATE_VECTOR;
-	else
-		op.code = verb == REDUCE ? ROOST_KV_REDUCE : ROOST_KV_FILTER;
-	status = run_elements(&op, verb);
+	if (!status)
+		status = take_numbers(op.type, args[2], &operand, &op.value_len);
+	if (!status && want.param)
+		status = take_numbers(op.type, want.param, &param, &op.param_len);
+	if (!status) {
+		op.value = operand;
+		op.param = param;
+		if (verb == UPDATE)
+			op.code = op.value_len == vector_width(op.type) ? ROOST_KV_UPDATE_EACH
+									: ROOST_KV_UPDATE_VECTOR;
+		else
+			op.code = verb == REDUCE ? ROOST_KV_REDUCE : ROOST_KV_FILTER;
+		status = run_elements(&op, verb);
+	}
 	free(operand);
+	free(param);
 	return status;
 }
 
@@ -306,7 +356,6 @@ static int do_scan(void)
 static int do_stat(void)
 {
 	struct roost_kv_stat s = {0};
-	struct roost_kv_op op = {.code = ROOST_KV_STAT, .out = &s, .out_cap = sizeof(s)};
 	const struct {
 		const char *name;
 		uint64_t *value;
@@ -317,10 +366,8 @@ static int do_stat(void)
 		    {"expired", &s.expired}, {"operations", &s.operations},
 		    {"batches", &s.batches}};
 	json_t *o;
-	int rc = roost_kv_run(kv, &op, 1);
+	int rc = kv_read_stat(kv, &s);
 
-	if (!rc)
-		rc = op.status;
 	if (rc)
 		return show(rc);
 	o = json_object();
@@ -335,6 +382,14 @@ static int do_stat(void)
 	}
 	json_decref(o);
 	return CLI_OK;
+}
+
+int kv_read_stat(struct roost_kv *store, struct roost_kv_stat *s)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_STAT, .out = s, .out_cap = sizeof(*s)};
+	int rc = roost_kv_run(store, &op, 1);
+
+	return rc ? rc : op.status;
 }
 
 static int perform(enum verb verb, char **args)
@@ -358,6 +413,10 @@ static int perform(enum verb verb, char **args)
 		return do_stat();
 	case BENCH:
 		return kv_bench_run(&cmd, kv, &want.bench);
+	case TOP:
+		return kv_top(&cmd, kv, &want.watch, want.bench.json);
+	case SNAPSHOT:
+		break; /* without a connection */
 	}
 	return CLI_USAGE;
 }
@@ -384,7 +443,7 @@ int cmd_kv(int argc, char **argv)
 	static const unsigned char operands[][2] = {
 		[GET] = {1, 1},	   [PUT] = {2, 2},    [DEL] = {1, 1},	 [INCR] = {1, 2},
 		[UPDATE] = {3, 3}, [REDUCE] = {3, 3}, [FILTER] = {3, 3}, [SCAN] = {0, 0},
-		[STAT] = {0, 0},   [BENCH] = {0, 0}};
+		[STAT] = {0, 0},   [BENCH] = {0, 0},  [TOP] = {0, 0},	 [SNAPSHOT] = {0, 0}};
 	int at = opt_parse(&cmd, argc, argv, false), verb, given, rc;
 
 	if (at < 0)
@@ -395,13 +454,15 @@ int cmd_kv(int argc, char **argv)
 	if (verb < 0)
 		return opt_usage(
 			&cmd,
-			"'%s' is none of get, put, del, incr, update, reduce, filter, scan, stat and bench",
+			"'%s' is none of get, put, del, incr, update, reduce, filter, scan, stat, bench, top and snapshot",
 			argv[at]);
 	given = argc - at - 2;
 	if (given < operands[verb][0])
 		return opt_usage(&cmd, "%s wants more: see the forms", argv[at]);
 	if (given > operands[verb][1])
 		return opt_usage(&cmd, "'%s' is too much", argv[argc - 1]);
+	if (verb == SNAPSHOT)
+		return kv_snapshot(&cmd, argv[at + 1]);
 	opt_environment(want.port, 0);
 	if (reach(argv[at + 1]))
 		return CLI_FAILED;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -24,7 +25,7 @@
 
 static struct {
 	const char *port, *kernels, *table, *memcached;
-	uint64_t service, memory, fill;
+	uint64_t service, memory, fill, every;
 	bool json, has_fill;
 } want = {.kernels = "all", .service = ROOST_NODE_SERVICE, .memory = DEFAULT_MEMORY};
 
@@ -45,11 +46,18 @@ static const struct opt opts[] = {
 		.min = 1 << 20, .max = 0x1p50),
 	OPT_VALUE("kernels", 'k', OPT_STRING, &want.kernels, "LIST",
 		  "built-in kernels, apart by commas; all, or none (all)"),
-	OPT_VALUE("kv", 0, OPT_BYTES, &node.kv.size, "SIZE",
+	OPT_VALUE("kv", 0, OPT_BYTES, &node.kv.config.size, "SIZE",
 		  "bytes of a key-value store (roost kv); without it there is none", .min = 1 << 20,
 		  .max = 0x1p50),
-	OPT_SWITCH("kv-evict", 0, &node.kv.evict,
+	OPT_SWITCH("kv-evict", 0, &node.kv.config.evict,
 		   "if the store is full, evict pairs that were not used lately"),
+	OPT_VALUE(
+		"snapshot", 0, OPT_STRING, &node.kv.snapshot, "FILE",
+		"the store's snapshot: loaded at the start, written at the end, at\nSIGUSR1 and for roost kv snapshot"),
+	OPT_VALUE("snapshot-every", 0, OPT_TIME, &want.every, "TIME",
+		  "and each time this has passed", .min = 1e8, .max = 86400e9),
+	OPT_VALUE("function", 0, OPT_STRING, &node.kv.functions, "LIST",
+		  "files of functions for roost kv update, reduce and filter,\napart by commas"),
 	OPT_VALUE(
 		"memcached", 0, OPT_STRING, &want.memcached, "LIST",
 		"serve the store to memcached's clients as well, at\nADDRESS:PORT or /UNIX/SOCKET, apart by commas"),
@@ -75,6 +83,7 @@ static const struct opt_command cmd = {
 	.examples = "  roost node --port udp:127.0.0.2 --fill 1000 -v\n"
 		    "  roost node --memory 1G --kernels get,traversal --table /etc/services\n"
 		    "  roost node --kv 1G --memcached 127.0.0.1:11211\n"
+		    "  roost node --kv 1G --snapshot /var/tmp/store --snapshot-every 60s\n"
 		    "  roost call 127.0.0.2 get 17\n"
 		    "  roost kernel list\n",
 };
@@ -121,30 +130,70 @@ static void announce(void)
 	json_decref(all);
 }
 
+/* Returns whether the node goes on: SIGUSR1 only asks for a snapshot. */
+static bool on_signals(int signals)
+{
+	struct signalfd_siginfo info;
+
+	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		if (info.ssi_signo != SIGUSR1)
+			return false;
+		node_store_snapshot(&node.kv); /* one that is being taken is enough */
+	}
+	return true;
+}
+
+static void on_timer(int timer)
+{
+	uint64_t times;
+
+	if (read(timer, &times, sizeof(times)) == (ssize_t)sizeof(times))
+		node_store_snapshot(&node.kv);
+}
+
 /*
  * Waits for connections, requests, the last calls of leaving versions, and the end. The service
- * thread of the NIC does the rest.
+ * thread of the NIC does the rest. `timer` may be -1.
  */
-static int serve(int signals)
+static int serve(int signals, int timer)
 {
-	struct pollfd p[2 + NODE_CONTROL_FDS];
+	struct pollfd p[3 + NODE_CONTROL_FDS];
 	bool leaving = false;
 	int rc = 0;
 
 	p[0] = (struct pollfd){.fd = signals, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = node.channel->fd, .events = POLLIN};
+	p[2] = (struct pollfd){.fd = timer, .events = POLLIN};
 	while (rc == 0) {
-		node_control_fds(&control, p + 2);
+		node_control_fds(&control, p + 3);
 		if (poll(p, sizeof(p) / sizeof(p[0]), leaving ? LEAVING_MS : -1) < 0)
 			continue;
-		if (p[0].revents)
+		if (p[0].revents && !on_signals(signals))
 			return CLI_OK;
 		if (p[1].revents)
 			rc = node_on_event(&node);
-		if (node_control_serve(&control, p + 2) || leaving)
+		if (p[2].revents)
+			on_timer(timer);
+		if (node_control_serve(&control, p + 3) || leaving)
 			leaving = node_reap(&node);
 	}
 	return opt_failed(&cmd, "%s", node.err);
+}
+
+/* Returns a timer for snapshots, or -1. */
+static int start_timer(void)
+{
+	struct timespec every = {(time_t)(want.every / 1000000000),
+				 (long)(want.every % 1000000000)};
+	struct itimerspec spec = {every, every};
+	int fd;
+
+	if (!want.every)
+		return -1;
+	fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (fd >= 0)
+		timerfd_settime(fd, 0, &spec, NULL);
+	return fd;
 }
 
 /* The front end is a client of this node: it connects when its first request comes. */
@@ -161,6 +210,7 @@ static int start_memcached(char *err)
 static int run(int signals)
 {
 	char err[NODE_ERR_LEN];
+	int timer, rc;
 
 	if (fill())
 		return CLI_FAILED;
@@ -176,23 +226,70 @@ static int run(int signals)
 			"roost node: no control socket, so roost kernel does not reach this node: %s\n",
 			err);
 	announce();
-	return serve(signals);
+	timer = start_timer();
+	rc = serve(signals, timer);
+	if (timer >= 0)
+		close(timer);
+	return rc;
+}
+
+/* The last snapshot has what clients were told is done, so their connections end before. */
+static int end(int rc)
+{
+	if (memcached)
+		mc_server_stop(memcached);
+	node_control_close(&control);
+	node_close(&node);
+	if (rc == CLI_OK && node_store_last_snapshot(&node.kv))
+		rc = CLI_FAILED;
+	node_store_close(&node.kv);
+	if (node.region.mem)
+		mem_free_pages(node.region.mem, node.region.size);
+	return rc;
+}
+
+/* Blocks the signals that the node takes. Before threads are created, since they inherit it. */
+static int take_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int check_store_options(void)
+{
+	if (node.kv.config.size)
+		return want.every && !node.kv.snapshot
+			       ? opt_usage(&cmd, "--snapshot-every needs --snapshot FILE")
+			       : 0;
+	if (node.kv.config.evict)
+		return opt_usage(&cmd, "--kv-evict needs --kv SIZE");
+	if (want.memcached)
+		return opt_usage(&cmd, "--memcached needs --kv SIZE");
+	if (node.kv.snapshot || want.every)
+		return opt_usage(&cmd, "--snapshot needs --kv SIZE");
+	if (node.kv.functions)
+		return opt_usage(&cmd, "--function needs --kv SIZE");
+	return 0;
 }
 
 int cmd_node(int argc, char **argv)
 {
 	int at = opt_parse(&cmd, argc, argv, false), signals, rc;
-	sigset_t ends;
 
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (at < argc)
 		return opt_usage(&cmd, "'%s' is too much; an address goes with --port udp:ADDR",
 				 argv[at]);
-	if (node.kv.evict && !node.kv.size)
-		return opt_usage(&cmd, "--kv-evict needs --kv SIZE");
-	if (want.memcached && !node.kv.size)
-		return opt_usage(&cmd, "--memcached needs --kv SIZE");
+	rc = check_store_options();
+	if (rc)
+		return rc;
 	if (want.has_fill && want.table)
 		return opt_usage(&cmd, "--fill and --table: one of them");
 	opt_environment(want.port, 0);
@@ -200,21 +297,10 @@ int cmd_node(int argc, char **argv)
 		node.limit = mem_allowed() / 4 > LEAST_LIMIT ? mem_allowed() / 4 : LEAST_LIMIT;
 	node.service = (uint16_t)want.service;
 	control.dirfd = -1;
-	/* Before threads are created, since they inherit it. */
-	sigemptyset(&ends);
-	sigaddset(&ends, SIGINT);
-	sigaddset(&ends, SIGTERM);
-	sigprocmask(SIG_BLOCK, &ends, NULL);
-	signals = signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
+	signals = take_signals();
 	if (signals < 0)
 		return opt_failed(&cmd, "can't wait for signals: %s", strerror(errno));
-	rc = run(signals);
-	if (memcached)
-		mc_server_stop(memcached);
-	node_control_close(&control);
-	node_close(&node);
-	if (node.region.mem)
-		mem_free_pages(node.region.mem, node.region.size);
+	rc = end(run(signals));
 	close(signals);
 	return rc;
 }

@@ -38,8 +38,13 @@ static int deploy_all(struct node *n)
 int node_deploy(struct node *n, const char *names)
 {
 	char name[NODE_NAME_MAX];
-	int rc = n->kv.size ? deploy(n, "kv", &n->kv) : 0;
+	int rc = 0;
 
+	if (n->kv.config.size) {
+		rc = node_store_open(&n->kv, n->err, sizeof(n->err));
+		if (!rc)
+			rc = deploy(n, "kv", &n->kv.config);
+	}
 	if (rc)
 		return rc;
 	if (strcmp(names, "all") == 0)
@@ -126,7 +131,7 @@ bool node_reap(const struct node *n)
 	return leaving;
 }
 
-static json_t *describe(const struct node *n)
+static json_t *describe(struct node *n)
 {
 	const struct node_region *r = &n->region;
 	struct roost_kernel_info info[KERNELS_MAX];
@@ -141,6 +146,8 @@ static json_t *describe(const struct node *n)
 	for (unsigned i = 0; i < count; i++)
 		json_array_append_new(kernels, describe_kernel(&info[i]));
 	json_object_set_new(o, "kernels", kernels);
+	if (n->kv.store)
+		json_object_set_new(o, "kv", node_store_describe(&n->kv));
 	return o;
 }
 
@@ -182,6 +189,18 @@ static json_t *unload(const struct node *n, const struct node_request *r)
 	return json_pack("{s:b}", "done", 1);
 }
 
+static json_t *snapshot(struct node *n)
+{
+	int rc = node_store_snapshot(&n->kv);
+
+	if (rc)
+		return refuse(rc == -ENOENT  ? "the node has no file for snapshots: start it with "
+					       "--kv SIZE --snapshot FILE"
+			      : rc == -EBUSY ? "a snapshot is being taken"
+					     : strerror(-rc));
+	return json_pack("{s:b,s:I}", "done", 1, "begun", (json_int_t)n->kv.begun);
+}
+
 json_t *node_answer(void *ctx, const struct node_request *r)
 {
 	struct node *n = ctx;
@@ -194,6 +213,8 @@ json_t *node_answer(void *ctx, const struct node_request *r)
 		return load(n, r);
 	case NODE_UNLOAD:
 		return unload(n, r);
+	case NODE_SNAPSHOT:
+		return snapshot(n);
 	}
 	return refuse("what is to be done?");
 }

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "cli/node/store.h"
 #include "cli/node/table.h"
-#include "roost/kv.h"
 
 #define NODE_ERR_LEN 512
 
@@ -22,7 +22,7 @@ struct node {
 	uint16_t service;
 	uint64_t limit; /* bytes that connections and kernels may take */
 	bool verbose;
-	struct roost_kv_config kv; /* size 0: no store */
+	struct node_store kv;
 
 	struct drive *drive;
 	struct ibv_context *ctx;
@@ -51,13 +51,13 @@ int node_open(struct node *n);
 int node_listen(struct node *n);
 /* Handles an event of n->channel. */
 int node_on_event(struct node *n);
-void node_close(struct node *n);
+void node_close(struct node *n); /* all but the store */
 
 /* ---- node/kernels.c ---- */
 
 /*
  * Deploys the built-in kernels with these names, separated by commas; also "all" and "none". The
- * kernel kv is deployed if n->kv has a size.
+ * store is opened, and the kernel kv deployed, if n->kv.config has a size.
  */
 int node_deploy(struct node *n, const char *names);
 /*

@@ -9,7 +9,8 @@
 static const char *const names[] = {[NODE_STAT] = "stat",
 				    [NODE_LOAD] = "load",
 				    [NODE_REPLACE] = "replace",
-				    [NODE_UNLOAD] = "unload"};
+				    [NODE_UNLOAD] = "unload",
+				    [NODE_SNAPSHOT] = "snapshot"};
 
 static bool refuse(char *err, size_t errlen, const char *why)
 {
@@ -47,7 +48,7 @@ static bool take_all(const json_t *o, struct node_request *r, char *err, size_t 
 	const json_t *op = json_object_get(o, "op");
 
 	if (!take_do(o, r))
-		return refuse(err, errlen, "\"do\" is stat, load, replace or unload");
+		return refuse(err, errlen, "\"do\" is stat, load, replace, unload or snapshot");
 	if ((r->what == NODE_LOAD || r->what == NODE_REPLACE) &&
 	    (!take_text(o, "file", r->file, sizeof(r->file)) || r->file[0] != '/'))
 		return refuse(err, errlen, "\"file\" is the absolute path of an object file");

@@ -6,6 +6,7 @@
  *	{"do": "stat"}
  *	{"do": "load", "file": "/opt/sum.so"}	also "replace"
  *	{"do": "unload", "op": 4096}			or "kernel": "sum"
+ *	{"do": "snapshot"}
  */
 #ifndef ROOST_CLI_NODE_REQUEST_H
 #define ROOST_CLI_NODE_REQUEST_H
@@ -18,7 +19,7 @@
 #define NODE_FILE_MAX	 4096
 #define NODE_NAME_MAX	 64
 
-enum node_do { NODE_STAT, NODE_LOAD, NODE_REPLACE, NODE_UNLOAD };
+enum node_do { NODE_STAT, NODE_LOAD, NODE_REPLACE, NODE_UNLOAD, NODE_SNAPSHOT };
 
 struct node_request {
 	enum node_do what;

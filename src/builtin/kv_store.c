@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "builtin/kv_store.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kv/functions.h"
+#include "kv/snapshot.h"
+
+_Static_assert(KV_STORE_FUNCTIONS == KV_FUNCTIONS_MAX, "each function has a place");
+_Static_assert((int)ROOST_KV_REGISTERED == (int)KV_FN_REGISTERED, "functions have one number");
+
+#define DEFAULT_SIZE (UINT64_C(64) << 20)
+#define INLINE_MAX   20u
+#define STEP_BUCKETS 1024u /* of a snapshot: its step writes some 100 KiB */
+#define NAP_NS	     20000
+#define GIVE_UP_NS   UINT64_C(5000000000)
+
+/* ---- time ---- */
+
+static uint64_t ns_of(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The wall clock may be set back, so it is read once. */
+uint32_t kv_store_now(void)
+{
+	static _Atomic uint64_t epoch;
+	struct timespec t;
+	uint64_t base = atomic_load_explicit(&epoch, memory_order_relaxed), none = 0;
+
+	if (!base) {
+		base = (ns_of(CLOCK_REALTIME) - ns_of(CLOCK_MONOTONIC)) / 1000000000u;
+		if (!atomic_compare_exchange_strong(&epoch, &none, base))
+			base = none;
+	}
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint32_t)(base + (uint64_t)t.tv_sec + 1);
+}
+
+/* ---- opening ---- */
+
+int kv_store_open(const struct roost_kv_config *want, struct kv_store **out)
+{
+	struct kv_config config = {.size = want && want->size ? want->size : DEFAULT_SIZE,
+				   .inline_max = INLINE_MAX,
+				   .evict = want && want->evict};
+	struct kv_store *st = calloc(1, sizeof(*st));
+	int rc;
+
+	if (!st)
+		return -ENOMEM;
+	atomic_flag_clear(&st->taken);
+	rc = kv_open(&config, &st->kv);
+	if (rc) {
+		free(st);
+		return rc;
+	}
+	kv_set_time(st->kv, kv_store_now());
+	*out = st;
+	return 0;
+}
+
+void kv_store_close(struct kv_store *st)
+{
+	kv_close(st->kv);
+	free(st);
+}
+
+/* ---- functions ---- */
+
+int kv_store_register(struct kv_store *st, const struct roost_kv_functions *f, unsigned *at)
+{
+	for (*at = 0; *at < f->num; ++*at) {
+		int number = kv_register(st->kv, &f->list[*at]);
+
+		if (number < 0)
+			return number;
+		st->functions[number - (int)ROOST_KV_REGISTERED] = &f->list[*at];
+		st->num_functions++;
+	}
+	return 0;
+}
+
+int kv_store_find(const struct kv_store *st, const char *name, size_t len,
+		  struct roost_kv_function_info *info)
+{
+	for (unsigned i = 0; i < st->num_functions; i++) {
+		const struct roost_kv_function *f = st->functions[i];
+
+		if (strlen(f->name) != len || memcmp(f->name, name, len) != 0)
+			continue;
+		*info = (struct roost_kv_function_info){.number =
+								(uint16_t)(ROOST_KV_REGISTERED + i),
+							.type = (uint8_t)f->type,
+							.kind = f->update   ? ROOST_KV_KIND_UPDATE
+								: f->reduce ? ROOST_KV_KIND_REDUCE
+									    : ROOST_KV_KIND_FILTER};
+		return 0;
+	}
+	return -ENOENT;
+}
+
+/* ---- snapshots ---- */
+
+int kv_store_load(struct kv_store *st, const char *path, char *why, size_t why_len)
+{
+	return kv_snapshot_load(st->kv, path, why, why_len);
+}
+
+static void nap(uint64_t ns)
+{
+	struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+
+	nanosleep(&t, NULL);
+}
+
+/* A kernel that crashed keeps the store for ever. */
+static bool take(struct kv_store *st)
+{
+	uint64_t start = 0;
+
+	while (!kv_store_try(st)) {
+		uint64_t now = ns_of(CLOCK_MONOTONIC);
+
+		if (!start)
+			start = now;
+		if (now - start > GIVE_UP_NS)
+			return false;
+		nap(NAP_NS);
+	}
+	return true;
+}
+
+static int begin(struct kv_store *st, const char *path, struct kv_snapshot **s)
+{
+	int rc;
+
+	if (!take(st))
+		return -EDEADLK;
+	rc = kv_snapshot_start(st->kv, path, s);
+	kv_store_leave(st);
+	return rc;
+}
+
+/* After each step the store is left to others for as long as the step took. */
+static int step(struct kv_store *st, struct kv_snapshot *s)
+{
+	uint64_t start;
+	int rc;
+
+	if (!take(st))
+		return -EDEADLK;
+	start = ns_of(CLOCK_MONOTONIC);
+	rc = kv_snapshot_step(s, STEP_BUCKETS);
+	kv_store_leave(st);
+	if (rc > 0)
+		nap(ns_of(CLOCK_MONOTONIC) - start);
+	return rc;
+}
+
+int kv_store_snapshot(struct kv_store *st, const char *path, const atomic_bool *stop)
+{
+	struct kv_snapshot *s;
+	int rc = begin(st, path, &s);
+
+	if (rc)
+		return rc;
+	do {
+		rc = atomic_load_explicit(stop, memory_order_relaxed) ? -ECANCELED : step(st, s);
+	} while (rc > 0);
+	if (!rc)
+		rc = kv_snapshot_finish(s);
+	kv_snapshot_free(s);
+	return rc;
+}

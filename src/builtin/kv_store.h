@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A store that several threads use: the processing units that run the kernel `kv`, and the thread
+ * of a node that takes snapshots. One thread at a time has it.
+ */
+#ifndef ROOST_BUILTIN_KV_STORE_H
+#define ROOST_BUILTIN_KV_STORE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kv/kv.h"
+#include "roost/kv.h"
+#include "roost/kv_function.h"
+
+#define KV_STORE_FUNCTIONS 64u
+
+struct kv_store {
+	struct kv *kv;
+	atomic_flag taken;
+	uint64_t operations, batches;
+	const struct roost_kv_function *functions[KV_STORE_FUNCTIONS]; /* number 256 and above */
+	unsigned num_functions;
+};
+
+/* Opens a store. Returns 0, -EINVAL (the size) or -ENOMEM. */
+int kv_store_open(const struct roost_kv_config *config, struct kv_store **out);
+/* No thread uses the store any more. */
+void kv_store_close(struct kv_store *st);
+
+/*
+ * Registers functions, which must remain loaded until kv_store_close(). Before the store serves.
+ * Returns 0 or an error of kv_register(); *at is then the index of the function.
+ */
+int kv_store_register(struct kv_store *st, const struct roost_kv_functions *f, unsigned *at);
+/* Fills *info. Returns 0, or -ENOENT: no function has this name. The owner of the store. */
+int kv_store_find(const struct kv_store *st, const char *name, size_t len,
+		  struct roost_kv_function_info *info);
+
+/* Returns false if another thread has the store. Does not wait. */
+static inline bool kv_store_try(struct kv_store *st)
+{
+	return !atomic_flag_test_and_set_explicit(&st->taken, memory_order_acquire);
+}
+
+static inline void kv_store_leave(struct kv_store *st)
+{
+	atomic_flag_clear_explicit(&st->taken, memory_order_release);
+}
+
+/*
+ * Returns the time by which pairs expire, in seconds. It has the epoch of 1970, so that a snapshot
+ * can be loaded after a restart of the machine, and it never decreases.
+ */
+uint32_t kv_store_now(void);
+
+/*
+ * Loads the snapshot at `path` before the store serves. Returns 0, or an error of
+ * kv_snapshot_load() with a line in `why`.
+ */
+int kv_store_load(struct kv_store *st, const char *path, char *why, size_t why_len);
+/*
+ * Writes a snapshot to `path` while other threads use the store; it takes at most half of the time
+ * of the store. Blocks. Returns 0; -ECANCELED if *stop was set; -EDEADLK if no other thread leaves
+ * the store, because the kernel crashed; or an error of the file. The old file is then as it was.
+ */
+int kv_store_snapshot(struct kv_store *st, const char *path, const atomic_bool *stop);
+
+#endif

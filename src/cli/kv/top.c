@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `roost kv top`: the rates of a store, again and again. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "cli/commands.h"
+#include "cli/kv/kv.h"
+#include "cli/term.h"
+
+struct top {
+	const struct opt_command *cmd;
+	struct roost_kv *kv;
+	struct roost_kv_stat before;
+	bool json;
+};
+
+/* Per second. A counter does not decrease as long as the node runs, and the connection ends with it. */
+static double rate(uint64_t now, uint64_t before, double since)
+{
+	return since > 0 ? (double)(now - before) / since : 0;
+}
+
+static void print_json(const struct roost_kv_stat *s, const struct top *t, double since)
+{
+	json_t *o =
+		json_pack("{s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:f}", "tool", "kv top", "pairs",
+			  (json_int_t)s->pairs, "used", (json_int_t)s->used, "limit",
+			  (json_int_t)s->limit, "operations", (json_int_t)s->operations,
+			  "operations_per_second", rate(s->operations, t->before.operations, since),
+			  "batches_per_second", rate(s->batches, t->before.batches, since),
+			  "evicted_per_second", rate(s->evicted, t->before.evicted, since),
+			  "expired_per_second", rate(s->expired, t->before.expired, since));
+
+	json_dumpf(o, stdout, JSON_COMPACT);
+	putchar('\n');
+	json_decref(o);
+}
+
+static const char *per_second(char buf[40], uint64_t now, uint64_t before, double since)
+{
+	return since > 0 ? fmt_count(buf, 40, (uint64_t)(rate(now, before, since) + 0.5)) : NULL;
+}
+
+static void print_table(const struct roost_kv_stat *s, const struct top *t, double since)
+{
+	static const char *const head[] = {"pairs",	"memory",  "full",	"operations/s",
+					   "batches/s", "a batch", "evicted/s", "expired/s"};
+	const struct roost_kv_stat *b = &t->before;
+	char value[8][40];
+	const char *cells[8] = {value[0], value[1], value[2]};
+	struct table table;
+
+	fmt_count(value[0], sizeof(value[0]), s->pairs);
+	fmt_bytes(value[1], sizeof(value[1]), s->used);
+	snprintf(value[2], sizeof(value[2]), "%.0f%%",
+		 s->limit ? 100 * (double)s->used / (double)s->limit : 0);
+	cells[3] = per_second(value[3], s->operations, b->operations, since);
+	cells[4] = per_second(value[4], s->batches, b->batches, since);
+	if (since > 0 && s->batches > b->batches) {
+		snprintf(value[5], sizeof(value[5]), "%.1f",
+			 (double)(s->operations - b->operations) /
+				 (double)(s->batches - b->batches));
+		cells[5] = value[5];
+	}
+	cells[6] = per_second(value[6], s->evicted, b->evicted, since);
+	cells[7] = per_second(value[7], s->expired, b->expired, since);
+	table_init(&table, 8);
+	table_row(&table, head);
+	table_row(&table, cells);
+	table_print(&table, stdout, 0);
+	table_free(&table);
+}
+
+/* Ends when the node ends. */
+static int look(void *ctx, double since, bool *end)
+{
+	struct top *t = ctx;
+	struct roost_kv_stat s = {0};
+	int rc = kv_read_stat(t->kv, &s);
+
+	*end = rc != 0;
+	if (rc)
+		return opt_failed(t->cmd, "%s", kv_error(rc));
+	if (t->json) {
+		print_json(&s, t, since);
+	} else {
+		watch_page(since);
+		print_table(&s, t, since);
+	}
+	t->before = s;
+	return CLI_OK;
+}
+
+int kv_top(const struct opt_command *cmd, struct roost_kv *kv, const struct watch *w, bool json)
+{
+	struct top t = {.cmd = cmd, .kv = kv, .json = json};
+
+	return watch_run(w, look, &t);
+}

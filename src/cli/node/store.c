@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/node/store.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "builtin/kv_store.h"
+
+static int fail(char *err, size_t errlen, int rc, const char *file, const char *why)
+{
+	snprintf(err, errlen, "%s: %s", file, why);
+	return rc;
+}
+
+/* ---- functions ---- */
+
+static int load_file(struct node_store *s, const char *file, char *err, size_t errlen)
+{
+	struct object *o = &s->objects[s->num_objects];
+	unsigned at;
+	int rc;
+
+	if (s->num_objects == NODE_FUNCTION_FILES)
+		return fail(err, errlen, -E2BIG, file, "too many files of functions");
+	rc = object_open_functions(file, o, err, errlen);
+	if (rc)
+		return rc;
+	s->num_objects++;
+	rc = kv_store_register(s->store, o->functions, &at);
+	if (!rc)
+		return 0;
+	snprintf(err, errlen, "%s: function %u: %s", file, at + 1,
+		 rc == -EEXIST	 ? "another function has its name"
+		 : rc == -EINVAL ? "its name, its type or its kind is invalid"
+		 : rc == -ENOSPC ? "too many functions"
+				 : strerror(-rc));
+	return rc;
+}
+
+static int load_functions(struct node_store *s, char *err, size_t errlen)
+{
+	const char *at = s->functions;
+	char file[4096];
+	int rc = 0;
+
+	while (!rc && at && *at) {
+		size_t len = strcspn(at, ",");
+
+		snprintf(file, sizeof(file), "%.*s", (int)len, at);
+		rc = load_file(s, file, err, errlen);
+		at += len + (at[len] == ',');
+	}
+	return rc;
+}
+
+/* ---- snapshots ---- */
+
+static void *write_snapshot(void *arg)
+{
+	struct node_store *s = arg;
+	int rc = kv_store_snapshot(s->store, s->snapshot, &s->stop);
+
+	if (rc && rc != -ECANCELED)
+		fprintf(stderr, "roost node: no snapshot in %s: %s; the old file is as it was\n",
+			s->snapshot,
+			rc == -EBUSY	 ? "another process writes it"
+			: rc == -EDEADLK ? "the store does not answer"
+					 : strerror(-rc));
+	atomic_store(&s->error, rc);
+	if (!rc)
+		atomic_fetch_add(&s->done, 1);
+	atomic_store(&s->running, false);
+	return NULL;
+}
+
+static void join(struct node_store *s)
+{
+	if (s->started)
+		pthread_join(s->thread, NULL);
+	s->started = false;
+}
+
+int node_store_snapshot(struct node_store *s)
+{
+	int rc;
+
+	if (!s->snapshot || !s->store)
+		return -ENOENT;
+	if (atomic_load(&s->running))
+		return -EBUSY;
+	join(s);
+	atomic_store(&s->running, true);
+	rc = pthread_create(&s->thread, NULL, write_snapshot, s);
+	if (rc) {
+		atomic_store(&s->running, false);
+		return -rc;
+	}
+	s->started = true;
+	s->begun++;
+	return 0;
+}
+
+static int load_snapshot(struct node_store *s, char *err, size_t errlen)
+{
+	struct kv_stat stat;
+	int rc;
+
+	if (!s->snapshot || (access(s->snapshot, F_OK) && errno == ENOENT))
+		return 0;
+	rc = kv_store_load(s->store, s->snapshot, err, errlen);
+	kv_get_stat(s->store->kv, &stat);
+	s->loaded = stat.pairs;
+	return rc;
+}
+
+/* ---- the store ---- */
+
+int node_store_open(struct node_store *s, char *err, size_t errlen)
+{
+	int rc = kv_store_open(&s->config, &s->store);
+
+	if (rc) {
+		snprintf(err, errlen, "can't open a store of %llu bytes: %s",
+			 (unsigned long long)s->config.size, strerror(-rc));
+		return rc;
+	}
+	s->config.store = s->store;
+	rc = load_functions(s, err, errlen);
+	return rc ? rc : load_snapshot(s, err, errlen);
+}
+
+void node_store_close(struct node_store *s)
+{
+	if (!s->store)
+		return;
+	atomic_store(&s->stop, true);
+	join(s);
+	kv_store_close(s->store);
+	s->store = NULL;
+	for (unsigned i = 0; i < s->num_objects; i++)
+		object_close(&s->objects[i]);
+	s->num_objects = 0;
+}
+
+int node_store_last_snapshot(struct node_store *s)
+{
+	if (!s->store || !s->snapshot)
+		return 0;
+	atomic_store(&s->stop, true);
+	join(s);
+	atomic_store(&s->stop, false);
+	write_snapshot(s);
+	return atomic_load(&s->error);
+}
+
+/* ---- describing ---- */
+
+static json_t *describe_functions(const struct kv_store *st)
+{
+	json_t *all = json_array();
+
+	for (unsigned i = 0; i < st->num_functions; i++)
+		json_array_append_new(all, json_string(st->functions[i]->name));
+	return all;
+}
+
+json_t *node_store_describe(struct node_store *s)
+{
+	json_t *o;
+	int error;
+
+	if (!s->store)
+		return NULL;
+	o = json_pack("{s:I,s:o}", "size", (json_int_t)s->config.size, "functions",
+		      describe_functions(s->store));
+	if (!s->snapshot)
+		return o;
+	error = atomic_load(&s->error);
+	json_object_set_new(o, "snapshot",
+			    json_pack("{s:s,s:I,s:I,s:I,s:b,s:s*}", "file", s->snapshot, "loaded",
+				      (json_int_t)s->loaded, "begun", (json_int_t)s->begun, "done",
+				      (json_int_t)atomic_load(&s->done), "running",
+				      (int)atomic_load(&s->running), "error",
+				      error ? strerror(-error) : NULL));
+	return o;
+}
