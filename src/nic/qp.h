@@ -29,6 +29,7 @@ struct nic_qp {
 	uint8_t port;		 /* from 0 */
 	bool loop;		 /* the peer is a QP of this NIC on the same PU */
 	bool rpc;		 /* op-codes 0x18 .. 0x1c are calls */
+	bool calc;		 /* op-code 0x1e is a calculation */
 	bool kernel_wrs_enabled; /* kernels may post to it */
 	bool sig_all;
 	bool heard;		 /* received a packet since RESET */
