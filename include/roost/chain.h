@@ -105,6 +105,7 @@ struct roost_wqe roost_wqe_calc(enum roost_op op, struct roost_ref at, uint64_t 
 struct roost_wqe roost_wqe_cas(struct roost_ref at, uint64_t compare, uint64_t swap,
 			       struct roost_ref old);
 struct roost_wqe roost_wqe_wait(uint32_t watch, uint32_t count); /* relative */
+struct roost_wqe roost_wqe_wait_time(uint64_t ns);		 /* for ns from its turn on */
 /* Relative; op: ROOST_OP_ENABLE or ROOST_OP_RECV_ENABLE. */
 struct roost_wqe roost_wqe_enable(enum roost_op op, uint32_t qp_num, uint32_t count);
 

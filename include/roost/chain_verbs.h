@@ -37,23 +37,69 @@ struct ibv_cq *roost_create_counting_cq(struct ibv_context *context, int comp_ve
  */
 uint32_t roost_cq_count(struct ibv_cq *cq);
 
+/* The limits of a managed send queue. 0: the default. */
+struct roost_chain_limit {
+	uint32_t rate_limit; /* WQEs per second; 0: no limit */
+	uint32_t rate_burst; /* WQEs that may go at once after a pause; 0: 64 */
+	uint32_t turn_limit; /* WQEs per turn of the processing unit; 0: an equal share */
+};
+
 struct roost_chain_attr {
 	/* The NIC takes WQEs of this queue below the count that ENABLEs move, one at a time. */
 	bool managed_send, managed_recv;
 	/* The completion queues that a WAIT may name by their index; NULL: none. */
 	struct ibv_cq *watch[ROOST_CHAIN_WATCHES];
+	/*
+	 * Gets a completion for each executed WQE of the managed send queue, also if its SIGNALED
+	 * flag is clear: imm_data is the op-code (enum roost_op, in host byte order), wr_id that of
+	 * the post. WAITs do not count them on other queues. If it overruns, the queue pair goes to
+	 * the error state: nothing is executed without an audit. NULL: none.
+	 */
+	struct ibv_cq *audit;
+	struct roost_chain_limit limit;
 };
 
 /*
  * Sets a queue pair up for chains, once, in the state RESET or INIT. The watched completion queues
  * cannot be destroyed before the queue pair. Errors:
  *  EINVAL      wrong state; managed_recv without a receive queue of its own; a completion queue of
- *              another device
+ *              another device; limits or an audit without managed_send; an audit in a completion
+ *              queue that only counts
  *  EOPNOTSUPP  not RC
  *  EBUSY       it is set up already, or a kernel is attached to its outgoing messages
  *  ENOMEM
  */
 int roost_qp_set_chain(struct ibv_qp *qp, const struct roost_chain_attr *attr);
+/*
+ * Changes the limits of a managed send queue, in any state; its burst is full at first. EINVAL: the
+ * queue pair has no managed send queue.
+ */
+int roost_qp_limit_chain(struct ibv_qp *qp, const struct roost_chain_limit *limit);
+
+/*
+ * Stops the program of a protection domain: all its queue pairs that are set up for chains and not
+ * in the state RESET go to the error state, on all processing units. Their memory, keys and objects
+ * stay. No WQE of the program is executed after the call. Other queue pairs go on.
+ */
+int roost_pd_stop_chains(struct ibv_pd *pd);
+/*
+ * Stops the program, and destroys its queue pairs and the memory regions of their rings. Their
+ * pointers become invalid. It waits until the program's events are acknowledged, as
+ * ibv_destroy_qp() does. Other regions and the protection domain stay. EBUSY: a queue pair is in a
+ * multicast group; those before it are gone.
+ */
+int roost_pd_remove_chains(struct ibv_pd *pd);
+
+/*
+ * Calculations between two hosts (ROOST_OP_MAX .. ROOST_OP_XOR) need the consent of both ends.
+ * roost_qp_offer_calc() offers them to the other end, as roost_qp_offer_rpc() offers calls; librdmacm
+ * and ibv_query_ece(3) carry the offer. roost_qp_enable_calc() is for programs that connect in
+ * another way: both ends call it, before RTR. EINVAL: wrong state; EOPNOTSUPP: not RC.
+ */
+int roost_qp_offer_calc(struct ibv_qp *qp);
+int roost_qp_enable_calc(struct ibv_qp *qp);
+bool roost_qp_has_calc(struct ibv_qp *qp); /* both ends agreed, or the queue pair was enabled */
+
 /*
  * Connects an RC queue pair in the state RESET to itself: its work requests act on the memory of
  * its own NIC, with all access rights. Errors: those of ibv_modify_qp(); EINVAL: no such GID.
@@ -94,10 +140,21 @@ struct roost_wait_wr {
 };
 int roost_post_wait(struct ibv_qp *qp, const struct roost_wait_wr *wr);
 
+struct roost_wait_time_wr {
+	uint64_t wr_id;
+	unsigned int send_flags;
+	/* The queue waits until roost_chain_time() is `ns`; relative: for `ns` from its turn on. */
+	uint64_t ns;
+	bool relative;
+};
+int roost_post_wait_time(struct ibv_qp *qp, const struct roost_wait_time_wr *wr);
+/* Returns the NIC's clock in ns: that of completion time stamps. */
+uint64_t roost_chain_time(struct ibv_context *context);
+
 struct roost_enable_wr {
 	uint64_t wr_id;
 	unsigned int send_flags;
-	uint32_t qp_num; /* of a queue pair with the same protection domain and processing unit */
+	uint32_t qp_num; /* of a queue pair with the same protection domain */
 	enum roost_queue queue;
 	uint32_t count;
 	bool relative;
@@ -107,12 +164,13 @@ int roost_post_enable(struct ibv_qp *qp, const struct roost_enable_wr *wr);
 struct roost_calc_wr {
 	uint64_t wr_id;
 	unsigned int send_flags;
-	enum roost_op op;   /* ROOST_OP_MAX .. ROOST_OP_XOR */
+	enum roost_op op;   /* ROOST_OP_FETCH_ADD, ROOST_OP_MAX .. ROOST_OP_XOR */
 	struct ibv_sge old; /* 8 bytes for the old value */
 	uint64_t remote_addr;
 	uint32_t rkey;
 	uint64_t operand;
 };
+/* EOPNOTSUPP: the queue pair is neither connected to this NIC, nor have both ends agreed. */
 int roost_post_calc(struct ibv_qp *qp, const struct roost_calc_wr *wr);
 
 /* The first WQE of a queue pair that failed; the queue pair is then in the error state. */

@@ -106,9 +106,12 @@ struct roost_wqe {
  *
  * The low 32 bits of the count are used, modulo 2^32. With ROOST_CHAIN_RELATIVE in raddr, WAIT
  * waits for `count` completions more than its last relative WAIT on this CQ, and ENABLE adds
- * `count`. Valid on queue pairs that have been set up for chains: see docs/chains.md.
+ * `count`. With ROOST_CHAIN_TIME alone, WAIT waits until the NIC's clock shows `swap_add` ns, and
+ * with both for `swap_add` ns; the other bits of raddr are then 0. Valid on queue pairs that have
+ * been set up for chains: see docs/chains.md.
  */
 #define ROOST_CHAIN_RELATIVE (1ull << 32)
+#define ROOST_CHAIN_TIME     (1ull << 33)
 #define ROOST_CHAIN_WATCHES  4 /* CQs that a queue pair can wait for */
 
 /*

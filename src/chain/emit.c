@@ -58,6 +58,13 @@ ROOST_EXPORT struct roost_wqe roost_wqe_wait(uint32_t watch, uint32_t count)
 				  .swap_add = count};
 }
 
+ROOST_EXPORT struct roost_wqe roost_wqe_wait_time(uint64_t ns)
+{
+	return (struct roost_wqe){.ctrl = ROOST_CTRL(ROOST_OP_WAIT, 0),
+				  .raddr = ROOST_CHAIN_TIME | ROOST_CHAIN_RELATIVE,
+				  .swap_add = ns};
+}
+
 ROOST_EXPORT struct roost_wqe roost_wqe_enable(enum roost_op op, uint32_t qp_num, uint32_t count)
 {
 	return (struct roost_wqe){.ctrl = ROOST_CTRL(op, 0),

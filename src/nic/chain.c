@@ -3,8 +3,8 @@
  * The execution of chains: managed queues, WAIT, ENABLE, calculations. Three rules:
  *
  *	WAIT	parks the queue pair on the CQ. A completion without error wakes it (cq.c)
- *	ENABLE	moves the count of a managed queue of the same PU and protection domain, and
- *		schedules the queue; it runs in the same turn if the turn has room
+ *	ENABLE	moves the count of a managed queue of the same protection domain, and schedules the
+ *		queue; it runs in the same turn if it is of the same PU and the turn has room
  *	managed	a WQE is copied from the ring only when it is enabled and the one before it has
  *		been issued, so whatever was executed before may have rewritten it
  *
@@ -51,10 +51,11 @@ bool chain_fetch(struct nic_qp *qp)
 	struct qp_sq *sq = &qp->sq;
 	struct sq_entry *e;
 
-	if (!before(sq->taken, send_limit(qp)) || sq_full(sq))
+	if (!before(sq->taken, send_limit(qp)) || sq_full(sq) || !chain_may_take(qp))
 		return false;
 	e = sq_next_entry(sq);
 	sq_copy(qp, e);
+	e->signaled |= qp->chain->audit != NULL;
 	sq_append(sq, e);
 	return true;
 }
@@ -66,10 +67,10 @@ bool chain_posted(struct nic_qp *qp)
 	if (!qp->chain->managed_send)
 		return sq_posted(sq);
 	/* In the error state only what has been posted is flushed, not what would run again. */
-	return before(sq->taken,
-		      qp->state == NIC_QPS_ERR
-			      ? atomic_load_explicit(&sq->index->prod, memory_order_acquire)
-			      : send_limit(qp));
+	if (qp->state == NIC_QPS_ERR)
+		return before(sq->taken,
+			      atomic_load_explicit(&sq->index->prod, memory_order_acquire));
+	return !qp->chain->held && before(sq->taken, send_limit(qp));
 }
 
 uint32_t chain_receives(struct nic_qp *qp)
@@ -108,6 +109,28 @@ static bool name_of(const struct sq_entry *e, uint32_t *name)
 	return !(e->wqe.raddr & ~(ROOST_CHAIN_RELATIVE | UINT32_MAX));
 }
 
+/* Until a time of the NIC's clock, or for a time. */
+static enum chain_result wait_time(struct nic_qp *qp, struct sq_entry *e)
+{
+	const uint64_t now = qp->pu->now, ns = e->wqe.swap_add;
+	struct qp_chain *c = qp->chain;
+
+	if (e->wqe.raddr & ~(ROOST_CHAIN_TIME | ROOST_CHAIN_RELATIVE))
+		return fail(e);
+	if (!c->wait_until) {
+		c->wait_until = ns;
+		if (is_relative(e) && __builtin_add_overflow(now, ns, &c->wait_until))
+			c->wait_until = UINT64_MAX;
+	}
+	if (now < c->wait_until) {
+		chain_timer_at(qp, c->wait_until);
+		req_blocked(qp, BLOCK_CHAIN);
+		return CHAIN_WAITS;
+	}
+	c->wait_until = 0;
+	return CHAIN_DONE;
+}
+
 static enum chain_result wait_for(struct nic_qp *qp, struct sq_entry *e)
 {
 	struct qp_chain *c = qp->chain;
@@ -116,6 +139,8 @@ static enum chain_result wait_for(struct nic_qp *qp, struct sq_entry *e)
 	struct nic_cq *cq;
 	bool over;
 
+	if (unlikely(e->wqe.raddr & ROOST_CHAIN_TIME))
+		return wait_time(qp, e);
 	if (!name_of(e, &name) || name >= ROOST_CHAIN_WATCHES || !c->watch[name].cq)
 		return fail(e);
 	watch = &c->watch[name];
@@ -171,28 +196,44 @@ static void move_count(uint32_t *count, const struct sq_entry *e)
 		*count = n;
 }
 
-/* The target belongs to the same PU, so no other thread runs it, and to the same domain. */
-static enum chain_result enable(struct nic_qp *qp, struct sq_entry *e)
+bool chain_enable(struct pu *pu, uint32_t pd, const struct nic_qp *by, const struct sq_entry *e)
 {
-	struct nic_qp *to;
-	uint32_t name;
+	struct nic_qp *to = nic_find_qp(pu->nic, (uint32_t)e->wqe.raddr);
 
-	to = name_of(e, &name) ? nic_find_qp(qp->nic, name) : NULL;
-	if (!to || to->pu_index != qp->pu_index || to->pd != qp->pd || !to->chain)
-		return fail(e);
+	if (!to || to->pu != pu || to->pd != pd || !to->chain)
+		return false;
 	if (e->op == ROOST_OP_RECV_ENABLE) {
 		if (!to->chain->managed_recv)
-			return fail(e);
+			return false;
 		move_count(&to->chain->recv_enabled, e);
-		return CHAIN_DONE;
+		return true;
 	}
 	if (!to->chain->managed_send)
-		return fail(e);
+		return false;
 	move_count(&to->chain->enabled, e);
-	/* A queue in a WAIT, or waiting for the time of an RNR NAK, goes on after it. */
-	if (to != qp && to->sq.block != BLOCK_CHAIN && to->sq.block != BLOCK_RNR)
+	/* A queue in a WAIT, or waiting for the time of an RNR NAK or of its rate, goes on later. */
+	if (to != by && to->sq.block != BLOCK_CHAIN && to->sq.block != BLOCK_RNR &&
+	    to->sq.block != BLOCK_RATE)
 		nic_schedule(to);
-	return CHAIN_DONE;
+	return true;
+}
+
+/* Only its own PU touches a queue pair: another PU gets mail. */
+static enum chain_result enable(struct nic_qp *qp, struct sq_entry *e)
+{
+	uint32_t name;
+	unsigned pu;
+
+	if (!name_of(e, &name))
+		return fail(e);
+	pu = qp->nic->cfg.pus == 1 ? 0 : PORT_LANE_OF_QPN(name, qp->nic->cfg.pus);
+	if (likely(pu == qp->pu_index))
+		return chain_enable(qp->pu, qp->pd, qp, e) ? CHAIN_DONE : fail(e);
+	if (chain_send_mail(qp, e, pu))
+		return CHAIN_DONE;
+	chain_timer_at(qp, qp->pu->now); /* the mailbox is full: try again in the next turn */
+	req_blocked(qp, BLOCK_CHAIN);
+	return CHAIN_WAITS;
 }
 
 enum chain_result chain_step(struct nic_qp *qp, struct sq_entry *e)

@@ -6,6 +6,7 @@
 #ifndef ROOST_NIC_CHAIN_H
 #define ROOST_NIC_CHAIN_H
 
+#include "base/tokens.h"
 #include "nic/core.h"
 #include "nic/cq.h"
 #include "nic/nic_chain.h"
@@ -27,6 +28,15 @@ struct qp_chain {
 	struct nic_cq *wait_cq;
 	struct list_head wait;
 	uint32_t wait_target;
+	struct wheel_timer timer; /* a WAIT for a time, a rate limit, a full mailbox */
+	uint64_t wait_until;	  /* of the WAIT in progress; 0: none */
+	/* The limits of the managed send queue: chain_pace.c. */
+	bool held;	      /* no WQE is taken until the timer or the next turn */
+	struct tokens tokens; /* rate 0: no limit */
+	uint32_t turn_limit;
+	uint32_t turn_left; /* WQEs that it may take in this turn */
+	uint64_t turn;	    /* `polls` of its PU when turn_left was set */
+	struct nic_cq *audit;
 	bool has_failed;
 	struct nic_chain_failure failure;
 };
@@ -45,7 +55,7 @@ static inline bool chain_managed(const struct nic_qp *qp)
 /* True if the queue pair has an op-code above ROOST_OP_RECV. */
 static inline bool chain_has_op(const struct nic_qp *qp, uint16_t op)
 {
-	return op <= ROOST_OP_RECV_ENABLE ? qp->chain != NULL : qp->loop;
+	return op <= ROOST_OP_RECV_ENABLE ? qp->chain != NULL : qp->loop || qp->calc;
 }
 
 /* True if the entry has no packet and acts in its turn, not when all before it are complete. */
@@ -53,6 +63,30 @@ static inline bool chain_in_turn(const struct sq_entry *e)
 {
 	return e->status == NIC_WC_SUCCESS && (e->op == ROOST_OP_NOP || e->op >= ROOST_OP_WAIT);
 }
+
+/* The op-code and the function on the wire of an operation of op_is_atomic(), and back. */
+static inline uint8_t chain_atomic_opcode(uint8_t op)
+{
+	return op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP
+	       : op <= ROOST_OP_RECV   ? PKT_FETCH_ADD
+				       : PKT_CALC;
+}
+
+static inline uint64_t chain_calc_of(uint8_t op)
+{
+	return op - ROOST_OP_MAX + PKT_CALC_MAX;
+}
+
+/* ROOST_OP_NOP: no such function. */
+static inline uint8_t chain_op_of_calc(uint64_t function)
+{
+	if (function >= PKT_CALCS)
+		return ROOST_OP_NOP;
+	return function ? (uint8_t)(function - PKT_CALC_MAX + ROOST_OP_MAX) : ROOST_OP_FETCH_ADD;
+}
+_Static_assert(ROOST_OP_XOR - ROOST_OP_MAX == PKT_CALC_XOR - PKT_CALC_MAX &&
+		       ROOST_OP_MIN_SIGNED - ROOST_OP_MAX == PKT_CALC_MIN_SIGNED - PKT_CALC_MAX,
+	       "functions in the order of the op-codes");
 
 /* chain.c */
 bool chain_fetch(struct nic_qp *qp);  /* as sq_fetch(), for a managed queue */
@@ -70,9 +104,57 @@ void chain_retire(struct nic_qp *qp); /* retires the executed entries at sq.una 
 void chain_wake(struct nic_cq *cq, struct pu *pu);
 int chain_calc(uint8_t op, void *addr, uint64_t operand, uint64_t *old); /* 0 or -EFAULT */
 
-/* chain_setup.c */
 void chain_failed(struct nic_qp *qp, const struct sq_entry *e); /* keeps the first error */
-void chain_stop(struct nic_qp *qp);				/* ends a WAIT */
+
+/* chain_pace.c */
+/* Begins the queue's turn: its share of WQEs. */
+void chain_begin_turn(struct nic_qp *qp);
+void chain_hold(struct nic_qp *qp); /* it has taken its share, or its tokens */
+/* Schedules the queue pair at a time, on its PU. */
+void chain_timer_at(struct nic_qp *qp, uint64_t when);
+void chain_timer(struct nic_qp *qp);			       /* the timer fires */
+bool chain_audit(struct nic_qp *qp, const struct sq_entry *e); /* see chain_reports() */
+
+/* True if the managed queue may take a WQE now. */
+static inline bool chain_may_take(struct nic_qp *qp)
+{
+	struct qp_chain *c = qp->chain;
+
+	if (c->turn != qp->pu->polls)
+		chain_begin_turn(qp);
+	c->held = !c->turn_left || (c->tokens.rate && !tokens_take(&c->tokens, qp->pu->now));
+	if (unlikely(c->held)) {
+		chain_hold(qp);
+		return false;
+	}
+	c->turn_left--;
+	return true;
+}
+
+/*
+ * At the end of a signaled WQE: audits it. False: it gets no completion, since it is signaled for
+ * the audit only.
+ */
+static inline bool chain_reports(struct nic_qp *qp, const struct sq_entry *e)
+{
+	return !qp->chain->audit || chain_audit(qp, e);
+}
+
+/* chain_mail.c */
+int chain_mail_init(struct nic *nic); /* 0 or -ENOMEM. [control+owner of all PUs] */
+void chain_mail_fini(struct pu *pu);
+/* An ENABLE or RECV_ENABLE of a queue of another PU. False: the mailbox is full. */
+bool chain_send_mail(struct nic_qp *qp, const struct sq_entry *e, unsigned pu);
+void chain_take_mail(struct pu *pu);
+
+/*
+ * Executes an ENABLE or RECV_ENABLE of a queue of this PU. `by` is the queue pair that executes it,
+ * or NULL. False: there is no such managed queue in the domain.
+ */
+bool chain_enable(struct pu *pu, uint32_t pd, const struct nic_qp *by, const struct sq_entry *e);
+
+/* chain_setup.c */
+void chain_stop(struct nic_qp *qp); /* ends a WAIT */
 void chain_reset(struct nic_qp *qp);
 void chain_destroy(struct nic_qp *qp);
 

@@ -69,7 +69,8 @@ static const char *check_wait(const struct nic_qp *qp)
 
 	switch ((enum qp_block)qp->sq.block) {
 	case BLOCK_NONE:
-		HOLDS(!list_linked(&qp->tx_link) || is_listed(&pu->senders, &qp->tx_link));
+		HOLDS(!list_linked(&qp->tx_link) || is_listed(&pu->senders, &qp->tx_link) ||
+		      is_listed(&pu->chain_held, &qp->tx_link));
 		break;
 	case BLOCK_WINDOW:
 		HOLDS(qp->type != NIC_QPT_RC || is_listed(&qp->dest->waiters, &qp->tx_link) ||
@@ -82,6 +83,7 @@ static const char *check_wait(const struct nic_qp *qp)
 	case BLOCK_HOOK:
 	case BLOCK_ORDER:
 	case BLOCK_CHAIN:
+	case BLOCK_RATE:
 	case BLOCK_RNR:
 		HOLDS(!list_linked(&qp->tx_link));
 		break;

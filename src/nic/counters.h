@@ -90,6 +90,7 @@
 	X(wait_hook,                                                                                 \
 	  "waits of a queue pair: a stream hook is paused, or its bytes are not acknowledged")       \
 	X(wait_chain, "waits of a queue pair: a WAIT of a chain")                                    \
+	X(wait_rate, "waits of a queue pair: the rate limit of a managed queue")                     \
 	X(wait_rnr, "waits of a queue pair: the time of an RNR NAK")                                 \
 	X(doorbells, "doorbells taken")                                                              \
 	X(turns, "turns of the PU with work")

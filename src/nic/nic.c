@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "nic/alive.h"
+#include "nic/chain.h"
 #include "nic/cq.h"
 #include "nic/datagram.h"
 #include "nic/dma.h"
@@ -42,6 +43,7 @@ static struct pu *pu_create(struct nic *nic, unsigned index)
 	list_init(&pu->senders);
 	list_init(&pu->responders);
 	list_init(&pu->lost);
+	list_init(&pu->chain_held);
 	list_init(&pu->dests);
 	for (unsigned i = 0; i < GROUP_BUCKETS; i++)
 		list_init(&pu->groups[i]);
@@ -146,6 +148,7 @@ void nic_destroy(struct nic *nic)
 		if (!nic->pus[i])
 			continue;
 		mpsc_destroy(&nic->pus[i]->doorbells);
+		chain_mail_fini(nic->pus[i]);
 		free(nic->pus[i]);
 	}
 	mr_table_fini(&nic->mrs);
@@ -357,6 +360,8 @@ static unsigned take_doorbells(struct pu *pu)
 		} else if (qpns[i] == RPC_RING) {
 			atomic_exchange_explicit(&pu->rung, false, memory_order_acq_rel);
 			pu->rpc_work = true;
+		} else if (qpn == CHAIN_MAIL) {
+			chain_take_mail(pu);
 		}
 	}
 	pu->ctr.doorbells += n;
@@ -405,8 +410,12 @@ static void on_timer(void *ctx, struct wheel_timer *t)
 {
 	struct pu *pu = ctx;
 
-	if (t->owner)
+	const struct nic_qp *qp = t->owner;
+
+	if (likely(qp && t == &qp->timer))
 		retry_fire(t->owner);
+	else if (qp)
+		chain_timer(t->owner);
 	else if (t == &pu->rpc_timer)
 		pu->rpc_work = true;
 	else
@@ -471,6 +480,8 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 		flush_early(pu);
 	}
 	work += take_doorbells(pu);
+	if (unlikely(!list_empty(&pu->chain_held)))
+		list_splice_tail_init(&pu->chain_held, &pu->senders);
 	/*
 	 * Peers may cause thousands of time-outs at once, and each may send a packet: the number
 	 * per turn is bounded.
@@ -505,5 +516,6 @@ bool nic_pending(struct nic *nic, unsigned index)
 	/* A blocked port signals room through its fd. With several ports, other QPs may send. */
 	if (port_count(nic) == 1 && pu->ports[0].blocked)
 		return false;
-	return !list_empty(&pu->senders) || !list_empty(&pu->responders);
+	return !list_empty(&pu->senders) || !list_empty(&pu->responders) ||
+	       !list_empty(&pu->chain_held);
 }

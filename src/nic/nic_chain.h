@@ -9,6 +9,16 @@
 
 #include "nic/nic.h"
 
+/* Of a managed send queue. */
+struct nic_chain_limit {
+	uint32_t rate_limit; /* WQEs per second; 0: no limit */
+	uint32_t rate_burst; /* WQEs that may go at once after a pause; 0: NIC_CHAIN_BURST */
+	uint32_t turn_limit; /* WQEs per turn of the PU; 0: NIC_CHAIN_TURN */
+};
+#define NIC_CHAIN_BURST 64
+/* WQEs that all managed queues of a PU take in a turn, about; each has an equal share. */
+#define NIC_CHAIN_TURN 512
+
 struct nic_chain_attr {
 	/*
 	 * The NIC takes a WQE of a managed queue only when an ENABLE covers it, and one at a time.
@@ -17,11 +27,19 @@ struct nic_chain_attr {
 	bool managed_send, managed_recv;
 	/* The CQs that a WAIT may name; NULL: none at this index. */
 	struct nic_cq *watch[ROOST_CHAIN_WATCHES];
+	/*
+	 * Gets a completion for each WQE of the managed send queue, signaled or not, but for
+	 * flushed ones:
+	 * `imm` is the op-code, `wqe` the index. If it overruns, the queue pair ends. NULL: none.
+	 */
+	struct nic_cq *audit;
+	struct nic_chain_limit limit;
 };
 
 /*
  * Sets a queue pair up for chains, once. 0, or
- *  -EINVAL      not in RESET or INIT; managed_recv without a receive queue of its own
+ *  -EINVAL      not in RESET or INIT; managed_recv without a receive queue of its own;
+ *               limits or an audit without managed_send; an audit CQ that counts only
  *  -EOPNOTSUPP  not RC
  *  -EBUSY       already set up, or a hook sees its outgoing messages
  *  -ENOMEM
@@ -29,6 +47,24 @@ struct nic_chain_attr {
  */
 int nic_qp_set_chain(struct nic *nic, struct nic_qp *qp, const struct nic_chain_attr *attr);
 bool nic_qp_has_chain(const struct nic_qp *qp); /* [control] */
+/*
+ * Changes the limits of a managed send queue, in any state. The burst is full at first. 0, or
+ * -EINVAL: no managed send queue. [owner]
+ */
+int nic_qp_limit_chain(struct nic_qp *qp, const struct nic_chain_limit *limit, uint64_t now);
+/*
+ * Takes all queue pairs of a protection domain that are set up for chains to the error state, but
+ * for those in RESET. Returns their number. [control+owner of all PUs]
+ */
+unsigned nic_pd_stop_chains(struct nic *nic, uint32_t pd);
+
+/*
+ * Calculations on a connection to another host use a private op-code: both ends enable it before
+ * RTR; a reset disables it. 0; -EOPNOTSUPP: not RC; -EINVAL: not in RESET or INIT. [owner]
+ */
+int nic_qp_set_calc(struct nic_qp *qp);
+bool nic_qp_has_calc(const struct nic_qp *qp);
+bool nic_qp_may_calc(const struct nic_qp *qp); /* enabled, or connected to this PU. [any] */
 
 /* The first WQE of the queue pair that failed. */
 struct nic_chain_failure {

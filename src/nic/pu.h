@@ -58,10 +58,19 @@ struct pu {
 	uint64_t hints_at;	      /* start time of the count in hints_looks */
 	/* queue pairs and destinations that hints were compared with since */
 	unsigned hints_looks;
+	/* Chains: managed queues that have had their turn, and how many take WQEs (chain_pace.c). */
+	struct list_head chain_held;
+	uint64_t chain_turn; /* `polls` of the counts */
+	unsigned chain_queues, chain_queues_before;
+	atomic_bool chain_mailed; /* CHAIN_MAIL is in the ring of doorbells */
+	/* Mail by the sending PU; NULL: none. Made while all PUs are owned (chain_mail.c). */
+	struct chain_box *chain_box[NIC_MAX_PUS];
 };
 
 /* The doorbell of nic_rpc_ring(). The other doorbells are QP numbers, which have 24 bits. */
 #define RPC_RING UINT32_MAX
+/* That of mail between chains. */
+#define CHAIN_MAIL (UINT32_MAX - 1)
 
 /* ports.c: sets the port at index `at`; the caller updates nic->ports */
 void pu_add_port(struct pu *pu, unsigned at, unsigned port_num, struct port *port);

@@ -420,7 +420,7 @@ static void reset(struct nic_qp *qp)
 	qp->events = 0;
 	qp->heard = false;
 	qp->peer_port = UINT32_MAX;
-	qp->loop = false;
+	qp->loop = qp->calc = false;
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->access = 0;
 	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);

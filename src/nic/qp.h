@@ -71,6 +71,7 @@ struct nic_qp {
 	uint32_t read_chunk;	    /* response packets of one READ request, at most */
 	_Atomic uint32_t db_prod;   /* index->prod at the last nic_qp_busy(). [any] */
 	bool kernel_wrs_enabled;    /* kernels may post to it */
+	bool calc;		    /* op-code 0x1e is a calculation */
 	bool keepalive;
 	uint32_t events;  /* asynchronous events already raised */
 	uint32_t groups;  /* multicast groups it is attached to */

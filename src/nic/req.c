@@ -91,7 +91,8 @@ static uint8_t *put_extension(uint8_t *p, const struct nic_qp *qp, const struct 
 		p = pkt_put_reth(p, w->raddr + off, w->rkey, len);
 	}
 	if (flags & PKT_ATOMIC_ETH)
-		p = pkt_put_atomic(p, w->raddr, w->rkey, w->swap_add, w->compare);
+		p = pkt_put_atomic(p, w->raddr, w->rkey, w->swap_add,
+				   flags & PKT_NEEDS_CALC ? chain_calc_of(e->op) : w->compare);
 	if (flags & PKT_IMM)
 		p = pkt_put_imm(p, w->imm);
 	if (flags & PKT_IETH)
@@ -113,7 +114,7 @@ int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ac
 	if (op_is_read(e->op)) {
 		opcode = PKT_READ_REQUEST;
 	} else if (op_is_atomic(e->op)) {
-		opcode = e->op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP : PKT_FETCH_ADD;
+		opcode = chain_atomic_opcode(e->op);
 	} else {
 		opcode = (uint8_t)(qp->service + request_opcode(e, pkt));
 		n = req_payload(qp, e, pkt);
@@ -217,6 +218,9 @@ void req_blocked(struct nic_qp *qp, enum qp_block why)
 		break;
 	case BLOCK_CHAIN:
 		ctr->wait_chain++;
+		break;
+	case BLOCK_RATE:
+		ctr->wait_rate++;
 		break;
 	case BLOCK_RNR:
 		ctr->wait_rnr++;

@@ -374,13 +374,16 @@ static uint8_t do_atomic(struct nic_qp *qp, const struct pkt_view *v, uint32_t p
 {
 	struct qp_resp *r = &qp->resp;
 	uint64_t old;
-	uint8_t nak;
+	uint8_t nak, op;
 
 	if (replay_full(r))
 		return PKT_NAK_INVALID_REQ;
-	nak = resp_execute_atomic(
-		qp, v->opcode == PKT_CMP_SWAP ? ROOST_OP_CMP_SWAP : ROOST_OP_FETCH_ADD, v->va,
-		v->rkey, v->swap_add, v->compare, &old);
+	op = v->opcode == PKT_CMP_SWAP	  ? ROOST_OP_CMP_SWAP
+	     : v->opcode == PKT_FETCH_ADD ? ROOST_OP_FETCH_ADD
+					  : chain_op_of_calc(v->compare);
+	if (unlikely(op == ROOST_OP_NOP))
+		return PKT_NAK_INVALID_REQ;
+	nak = resp_execute_atomic(qp, op, v->va, v->rkey, v->swap_add, v->compare, &old);
 	if (nak)
 		return nak;
 	r->msn++;

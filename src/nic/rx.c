@@ -143,12 +143,18 @@ static __attribute__((noinline)) enum pkt_error change_port(struct nic_qp *qp, s
 }
 
 /*
- * A reserved op-code of RC, or an op-code of StRoM on a QP where they are not enabled. The packet
+ * A reserved op-code of RC, or a private op-code on a QP whose ends did not agree to it. The packet
  * is a request for an unsupported function, which the responder refuses (resp.c). Its headers are
  * unknown and not parsed.
  */
 static const struct pkt_op unsupported = {
 	.name = "unsupported", .flags = PKT_REQUEST, .service = PKT_RC};
+
+/* True if both ends agreed to the private op-code. */
+static bool agreed(const struct nic_qp *qp, const struct pkt_view *v)
+{
+	return v->op->flags & PKT_NEEDS_RPC ? qp->rpc : qp->calc;
+}
 
 static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,
 			    struct pkt_view *v, struct nic_qp **out)
@@ -178,7 +184,7 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 	answers = v->op->flags & PKT_RESPONSE;
 	if (unlikely(answers && qp->state == NIC_QPS_RTR))
 		return PKT_ERR_QPN;
-	if (unlikely((v->op->flags & PKT_NEEDS_RPC) && !qp->rpc))
+	if (unlikely(v->op->flags & (PKT_NEEDS_RPC | PKT_NEEDS_CALC) && !agreed(qp, v)))
 		v->op = &unsupported;
 	if (unlikely(!source_ok(qp, pp, pkt)))
 		return PKT_ERR_SOURCE;

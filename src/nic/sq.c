@@ -225,8 +225,11 @@ void sq_complete(struct nic_qp *qp, const struct sq_entry *e)
 	}
 	/* Before the completion: a program that sees it may reuse the slot at once. */
 	atomic_store_explicit(&qp->sq.index->cons, e->index + 1, memory_order_release);
-	if (e->signaled || e->status != NIC_WC_SUCCESS)
+	if (e->signaled || e->status != NIC_WC_SUCCESS) {
+		if (unlikely(qp->chain) && !chain_reports(qp, e))
+			return;
 		complete(qp, e->wr_id, e->index, e->op, e->status, e->len);
+	}
 }
 
 bool sq_local(struct nic_qp *qp, struct sq_entry *e)

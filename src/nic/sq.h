@@ -98,6 +98,7 @@ enum qp_block {
 	BLOCK_HOOK,   /* a stream hook is paused, or keeps too many bytes */
 	BLOCK_RNR,    /* the time of an RNR NAK */
 	BLOCK_CHAIN,  /* a WAIT */
+	BLOCK_RATE,   /* the rate limit of a managed queue */
 };
 
 /*

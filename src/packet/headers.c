@@ -191,6 +191,8 @@ int pkt_print(const struct pkt_view *v, char *buf, size_t n)
 		text_put(&o, " compare 0x%" PRIx64 " swap 0x%" PRIx64, v->compare, v->swap_add);
 	if (v->opcode == PKT_FETCH_ADD)
 		text_put(&o, " add 0x%" PRIx64, v->swap_add);
+	if (v->opcode == PKT_CALC)
+		text_put(&o, " function %" PRIu64 " operand 0x%" PRIx64, v->compare, v->swap_add);
 	if (flags & PKT_AETH)
 		put_aeth(&o, v);
 	if (flags & PKT_ATOMIC_ACK_ETH)

@@ -3,7 +3,7 @@
  * The op-code table. One row per byte that may stand in a BTH; every row without a name is refused.
  *
  * Sources: InfiniBand Architecture Specification, volume 1, table of BTH op-codes (9.2.1), annex
- * A17 (CNP); StRoM (EuroSys '20), section 5, for 0x18..0x1c.
+ * A17 (CNP); StRoM (EuroSys '20), section 5, for 0x18..0x1c; docs/wire.md for 0x1e.
  */
 #include "packet/headers.h"
 
@@ -70,6 +70,8 @@ const struct pkt_op pkt_ops[256] = {
 		ROW("RC_RPC_WRITE_LAST", RPC_WRITE, RC, REQ | PKT_LAST | PKT_NEEDS_RPC),
 	[PKT_RPC_WRITE_ONLY] =
 		ROW("RC_RPC_WRITE_ONLY", RPC_WRITE, RC, REQ | ONLY | PKT_RETH | PKT_NEEDS_RPC),
+	[PKT_CALC] =
+		ROW("RC_CALC", ATOMIC, RC, PKT_REQUEST | ONLY | PKT_ATOMIC_ETH | PKT_NEEDS_CALC),
 
 	SEND_AND_WRITE(UC),
 

@@ -55,8 +55,26 @@ enum pkt_opcode {
 	PKT_RPC_WRITE_MIDDLE = 0x1a,
 	PKT_RPC_WRITE_LAST = 0x1b,
 	PKT_RPC_WRITE_ONLY = 0x1c,
+	/*
+	 * Roost's own: a calculation on 8 bytes, valid only on a QP whose two ends agreed to it
+	 * (docs/wire.md). Its AtomicETH has an enum pkt_calc in the field `compare`.
+	 */
+	PKT_CALC = 0x1e,
 	/* A whole byte, not a service plus five bits: congestion notification packet. */
 	PKT_CNP = 0x81,
+};
+
+/* The function of a PKT_CALC. The responder stores function(value, swap) and returns the value. */
+enum pkt_calc {
+	PKT_CALC_ADD = 0,
+	PKT_CALC_MAX = 1, /* unsigned */
+	PKT_CALC_MIN = 2,
+	PKT_CALC_MAX_SIGNED = 3,
+	PKT_CALC_MIN_SIGNED = 4,
+	PKT_CALC_AND = 5,
+	PKT_CALC_OR = 6,
+	PKT_CALC_XOR = 7,
+	PKT_CALCS
 };
 
 /* The kind of a packet, whatever its place in the message. */
@@ -88,8 +106,9 @@ enum pkt_op_flags {
 	PKT_ATOMIC_ACK_ETH = 1 << 9,
 	PKT_IMM = 1 << 10,
 	PKT_IETH = 1 << 11,
-	PKT_CNP_PAD = 1 << 12,	 /* 16 reserved bytes of a CNP */
-	PKT_NEEDS_RPC = 1 << 13, /* only valid on a QP with RPC */
+	PKT_CNP_PAD = 1 << 12,	  /* 16 reserved bytes of a CNP */
+	PKT_NEEDS_RPC = 1 << 13,  /* only valid on a QP with RPC */
+	PKT_NEEDS_CALC = 1 << 14, /* only valid on a QP with calculations */
 };
 
 struct pkt_op {

@@ -18,10 +18,18 @@ VERBS_EXPORT uint32_t roost_cq_count(struct ibv_cq *cq)
 	return atomic_load_explicit(&verbs_cq(cq)->index->prod, memory_order_acquire);
 }
 
+static struct nic_chain_limit limit_of(const struct roost_chain_limit *l)
+{
+	return (struct nic_chain_limit){.rate_limit = l->rate_limit,
+					.rate_burst = l->rate_burst,
+					.turn_limit = l->turn_limit};
+}
+
 VERBS_EXPORT int roost_qp_set_chain(struct ibv_qp *ibqp, const struct roost_chain_attr *attr)
 {
 	struct nic_chain_attr a = {.managed_send = attr->managed_send,
-				   .managed_recv = attr->managed_recv};
+				   .managed_recv = attr->managed_recv,
+				   .limit = limit_of(&attr->limit)};
 	struct verbs_qp *qp = verbs_qp(ibqp);
 	int ret;
 
@@ -31,6 +39,11 @@ VERBS_EXPORT int roost_qp_set_chain(struct ibv_qp *ibqp, const struct roost_chai
 		if (verbs_cq(attr->watch[i])->drive != qp->drive)
 			return verbs_ret(-EINVAL);
 		a.watch[i] = verbs_cq(attr->watch[i])->nic_cq;
+	}
+	if (attr->audit) {
+		if (verbs_cq(attr->audit)->drive != qp->drive)
+			return verbs_ret(-EINVAL);
+		a.audit = verbs_cq(attr->audit)->nic_cq;
 	}
 	drive_control_lock(qp->drive);
 	verbs_own_all(qp->drive);
@@ -172,6 +185,23 @@ VERBS_EXPORT int roost_post_wait(struct ibv_qp *qp, const struct roost_wait_wr *
 	return post_one(qp, &w, wr->wr_id);
 }
 
+VERBS_EXPORT int roost_post_wait_time(struct ibv_qp *qp, const struct roost_wait_time_wr *wr)
+{
+	struct roost_wqe w = {.ctrl = ROOST_CTRL(ROOST_OP_WAIT, 0),
+			      .flags = post_flags(wr->send_flags),
+			      .raddr = ROOST_CHAIN_TIME | relative(wr->relative),
+			      .swap_add = wr->ns};
+
+	if (wr->send_flags & ~(unsigned)IBV_SEND_SIGNALED)
+		return EINVAL;
+	return post_one(qp, &w, wr->wr_id);
+}
+
+VERBS_EXPORT uint64_t roost_chain_time(struct ibv_context *context)
+{
+	return drive_now(verbs_ctx(context)->drive);
+}
+
 VERBS_EXPORT int roost_post_enable(struct ibv_qp *qp, const struct roost_enable_wr *wr)
 {
 	struct roost_wqe w = {
@@ -196,9 +226,11 @@ VERBS_EXPORT int roost_post_calc(struct ibv_qp *qp, const struct roost_calc_wr *
 			      .swap_add = wr->operand,
 			      .sge = {{wr->old.addr, wr->old.length, wr->old.lkey}}};
 
-	if (wr->op < ROOST_OP_MAX || wr->op > ROOST_OP_XOR ||
+	if ((wr->op != ROOST_OP_FETCH_ADD && (wr->op < ROOST_OP_MAX || wr->op > ROOST_OP_XOR)) ||
 	    wr->send_flags & ~(unsigned)(IBV_SEND_SIGNALED | IBV_SEND_FENCE))
 		return EINVAL;
+	if (wr->op != ROOST_OP_FETCH_ADD && !nic_qp_may_calc(verbs_qp(qp)->nic_qp))
+		return EOPNOTSUPP;
 	return post_one(qp, &w, wr->wr_id);
 }
 

@@ -10,12 +10,15 @@
  * mistaken for consent.
  */
 #include "base/rng.h"
+#include "nic/nic_chain.h"
 #include "nic/nic_rpc.h"
+#include "roost/chain_verbs.h"
 #include "roost/verbs.h"
 #include "verbs/objects.h"
 
 #define ECE_KEEPALIVE (1u << 0)
 #define ECE_RPC	      (1u << 1) /* op-codes of calls; only if the program offers them */
+#define ECE_CALC      (1u << 2) /* the op-code of calculations, likewise */
 #define ECE_FEATURES  0xffu
 #define ECE_ANSWER    (1u << 15)
 #define ECE_NUMBER(o) ((o) >> 16)
@@ -24,7 +27,7 @@ static uint32_t known(const struct verbs_qp *qp)
 {
 	if (qp->qp.qp_type != IBV_QPT_RC)
 		return 0;
-	return ECE_KEEPALIVE | (qp->offers_rpc ? ECE_RPC : 0);
+	return ECE_KEEPALIVE | (qp->offers_rpc ? ECE_RPC : 0) | (qp->offers_calc ? ECE_CALC : 0);
 }
 
 static uint32_t answer_to(uint32_t offer, uint32_t features)
@@ -42,6 +45,16 @@ static uint32_t offer_of(struct verbs_qp *qp)
 	return qp->ece;
 }
 
+static int enable_calc(struct verbs_qp *qp)
+{
+	int ret;
+
+	drive_own(qp->drive, qp->pu);
+	ret = nic_qp_set_calc(qp->nic_qp);
+	drive_disown(qp->drive, qp->pu);
+	return ret;
+}
+
 static int agree(struct verbs_qp *qp, uint32_t features)
 {
 	int ret;
@@ -54,6 +67,8 @@ static int agree(struct verbs_qp *qp, uint32_t features)
 	drive_control_unlock(qp->drive);
 	if (!ret && features & ECE_RPC)
 		ret = verbs_enable_rpc(qp);
+	if (!ret && features & ECE_CALC)
+		ret = enable_calc(qp);
 	return ret;
 }
 
@@ -104,18 +119,36 @@ VERBS_EXPORT int ibv_set_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
  * If the offer exists already, one bit is added to it. An end that has received the offer without
  * the bit has not connected yet.
  */
-VERBS_EXPORT int roost_qp_offer_rpc(struct ibv_qp *ibqp)
+static int offer(struct verbs_qp *qp, bool *offers, uint32_t feature)
 {
-	struct verbs_qp *qp = verbs_qp(ibqp);
-
-	if (ibqp->qp_type != IBV_QPT_RC)
+	if (qp->qp.qp_type != IBV_QPT_RC)
 		return verbs_ret(-EOPNOTSUPP);
-	if (qp->ece & ECE_ANSWER || (ibqp->state != IBV_QPS_RESET && ibqp->state != IBV_QPS_INIT))
+	if (qp->ece & ECE_ANSWER || (qp->qp.state != IBV_QPS_RESET && qp->qp.state != IBV_QPS_INIT))
 		return verbs_ret(-EINVAL);
-	qp->offers_rpc = true;
+	*offers = true;
 	if (qp->ece)
-		qp->ece |= ECE_RPC;
+		qp->ece |= feature;
 	return 0;
+}
+
+VERBS_EXPORT int roost_qp_offer_rpc(struct ibv_qp *qp)
+{
+	return offer(verbs_qp(qp), &verbs_qp(qp)->offers_rpc, ECE_RPC);
+}
+
+VERBS_EXPORT int roost_qp_offer_calc(struct ibv_qp *qp)
+{
+	return offer(verbs_qp(qp), &verbs_qp(qp)->offers_calc, ECE_CALC);
+}
+
+VERBS_EXPORT int roost_qp_enable_calc(struct ibv_qp *qp)
+{
+	return verbs_ret(enable_calc(verbs_qp(qp)));
+}
+
+VERBS_EXPORT bool roost_qp_has_calc(struct ibv_qp *qp)
+{
+	return nic_qp_has_calc(verbs_qp(qp)->nic_qp);
 }
 
 VERBS_EXPORT bool roost_qp_has_rpc(struct ibv_qp *qp)

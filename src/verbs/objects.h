@@ -161,7 +161,7 @@ struct verbs_qp {
 	unsigned pu;
 	/* ECE options offered or agreed (ece.c); 0: none yet. One thread connects a queue pair. */
 	uint32_t ece;
-	bool offers_rpc; /* cleared by a reset */
+	bool offers_rpc, offers_calc; /* cleared by a reset */
 	bool sig_all;
 	bool has_ex; /* made with send_ops_flags: ibv_qp_to_qp_ex() succeeds */
 

@@ -109,7 +109,7 @@ static int qp_modify(struct verbs_qp *qp, const struct nic_qp_attr *a, int mask)
 	} else if (!ret && reset) {
 		qp_forget_posted(qp);
 		qp->ece = 0;
-		qp->offers_rpc = false;
+		qp->offers_rpc = qp->offers_calc = false;
 	} else if (!ret && mask & IBV_QP_STATE) {
 		qp_set_state(qp, (enum ibv_qp_state)a->state);
 	}

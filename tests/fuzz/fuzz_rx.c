@@ -399,6 +399,7 @@ static void open_rig(struct rig *r, uint8_t shape)
 	memset(r, 0, sizeof(*r));
 	p.type = (shape & 7) == 6 ? NIC_QPT_UC : (shape & 7) == 7 ? NIC_QPT_UD : NIC_QPT_RC;
 	r->calls = (shape & 7) == 5;
+	p.calc = (shape & 7) == 4;
 	r->service = (shape & 7) == 6 ? PKT_UC : (shape & 7) == 7 ? PKT_UD : PKT_RC;
 	must(pkt_addr_parse("10.7.7.7", &r->peer) == 0, "no address");
 	must(pkt_addr_parse("239.7.7.7", &r->group) == 0, "no group");

@@ -91,7 +91,7 @@ static void fails(struct wr wr, enum nic_wc_status status)
 static void wrong_names(void **state)
 {
 	struct wr wr = {.op = ROOST_OP_WAIT, .swap_add = 1};
-	static const uint64_t watches[] = {2, 4, UINT32_MAX, 1ull << 33, 1ull << 63};
+	static const uint64_t watches[] = {2, 4, UINT32_MAX, 1ull << 34, 1ull << 63};
 
 	start(1);
 	for (size_t i = 0; i < sizeof(watches) / sizeof(watches[0]); i++) {
@@ -103,7 +103,7 @@ static void wrong_names(void **state)
 			0,
 			nic_qp_num(a->qp) ^ 1,
 			nic_qp_num(a->qp), /* not managed */
-			nic_qp_num(a->qp) | 1ull << 33,
+			nic_qp_num(a->qp) | ROOST_CHAIN_TIME,
 		};
 
 		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -114,7 +114,7 @@ static void wrong_names(void **state)
 	end();
 }
 
-/* A queue of another protection domain, and one of another PU, cannot be enabled. */
+/* A queue of another protection domain cannot be enabled, on the same PU or on another. */
 static void other_owners(void **state)
 {
 	const struct ep_params managed = {
@@ -126,7 +126,7 @@ static void other_owners(void **state)
 	there.pu = 1;
 	start(2);
 	loop_queue(b, managed, NULL);
-	loop_queue(&D, there, a);
+	loop_queue(&D, there, NULL);
 	for (wr.op = ROOST_OP_ENABLE; wr.op <= ROOST_OP_RECV_ENABLE; wr.op++) {
 		wr.raddr = nic_qp_num(b->qp);
 		fails(wr, NIC_WC_LOC_QP_OP_ERR);

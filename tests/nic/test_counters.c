@@ -414,6 +414,7 @@ static const char *const elsewhere[] = {
 	"wait_order",
 	"wait_hook",
 	"wait_chain",
+	"wait_rate",
 	"wait_rnr",
 };
 

@@ -163,7 +163,7 @@ static bool is_op(unsigned opcode, uint8_t service)
 	const struct pkt_op *op = &pkt_ops[opcode];
 
 	return op->kind != PKT_KIND_NONE && op->service == service &&
-	       !(op->flags & PKT_NEEDS_RPC) && opcode != PKT_CNP;
+	       !(op->flags & (PKT_NEEDS_RPC | PKT_NEEDS_CALC)) && opcode != PKT_CNP;
 }
 
 /* Each op-code of the service, harmed in each way; op-codes of the other services. */

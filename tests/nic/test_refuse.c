@@ -437,7 +437,7 @@ RULE(reserved_opcodes)
 		uint32_t n = b->len != 0;
 
 		if (pkt_ops[opcode].kind != PKT_KIND_NONE &&
-		    !(pkt_ops[opcode].flags & PKT_NEEDS_RPC))
+		    !(pkt_ops[opcode].flags & (PKT_NEEDS_RPC | PKT_NEEDS_CALC)))
 			continue;
 		start(s, ALL);
 		if (n) {
@@ -448,7 +448,7 @@ RULE(reserved_opcodes)
 		}
 		for (uint32_t late = 3; late--;) { /* two ahead, one behind, the next */
 			struct pkt_make m = {
-				.opcode = PKT_WRITE_ONLY, .dmalen = 8, .len = 8, .ackreq = true};
+				.opcode = PKT_WRITE_ONLY, .dmalen = 16, .len = 16, .ackreq = true};
 			uint32_t len;
 
 			m.psn = late == 2 ? s + n + 2 : late ? s + n - 1 : s + n;

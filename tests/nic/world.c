@@ -282,7 +282,9 @@ static void ep_set_chain(struct ep *e)
 {
 	struct nic_chain_attr a = {.managed_send = e->p.managed_send,
 				   .managed_recv = e->p.managed_recv,
-				   .watch = {e->scq, e->rcq}};
+				   .watch = {e->scq, e->rcq},
+				   .audit = e->p.audit ? e->p.audit->rcq : NULL,
+				   .limit = e->p.limit};
 
 	for (unsigned i = 0; i < 2; i++)
 		a.watch[2 + i] = e->p.watch[i] ? e->p.watch[i]->rcq : NULL;
@@ -450,6 +452,8 @@ void ep_to_init(struct ep *e)
 	CHECK(ep_modify(e, &a, e->p.type == NIC_QPT_UD ? MASK_INIT_UD : MASK_INIT) == 0);
 	if (e->p.rpc)
 		CHECK(nic_qp_set_rpc(e->nic, e->qp) == 0);
+	if (e->p.calc)
+		CHECK(nic_qp_set_calc(e->qp) == 0);
 }
 
 void ep_to_rtr(struct ep *e, const struct nic_qp_attr *attr)

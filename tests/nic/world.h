@@ -64,11 +64,14 @@ struct ep_params {
 	struct shared_rq *srq; /* receives come from it */
 	bool own_srq;	       /* the receive queue is an SRQ of this QP alone */
 	bool rpc;	       /* it has the op-codes of calls */
+	bool calc;	       /* calculations are agreed upon */
 	bool counts;	       /* its CQs only count */
 	bool chain; /* it is set up for chains and watches its own CQs: 0 sends, 1 receives */
 	bool managed_send, managed_recv;
 	const struct ep *watch[2]; /* whose receives are watched besides, at 2 and 3 */
-	uint32_t first;		   /* all its counts begin here */
+	const struct ep *audit;	   /* whose receive CQ audits it */
+	struct nic_chain_limit limit;
+	uint32_t first; /* all its counts begin here */
 	/* its protection domain, which that one frees; NULL: one of its own */
 	const struct ep *pd_of;
 };

@@ -233,12 +233,60 @@ static void set_up_is_checked(void **state)
 	assert_int_equal(errno, EINVAL);
 }
 
+/* The owner limits, audits, stops and removes a program; a queue beside it goes on. */
+static void owner_ends_a_program(void **state)
+{
+	struct roost_chain_attr attr = {.managed_send = true, .audit = cq, .limit = {100, 2, 0}};
+	struct ibv_qp *a = new_qp(counting, 2), *starter = chain_qp(counting, 8, false);
+	struct roost_wqe w[2] = {add_wqe(&memory[0], 1)};
+	struct ibv_pd *other = ibv_alloc_pd(ctx), *mine = pd;
+	struct ibv_mr *ring;
+	struct ibv_wc wc;
+	struct ibv_qp *b;
+
+	assert_int_equal(roost_qp_set_chain(a, &attr), 0);
+	assert_int_equal(roost_qp_connect_self(a, 1, 0), 0);
+	ring = roost_reg_queue_mr(a, ROOST_SEND_QUEUE, ACCESS);
+	assert_non_null(ring);
+	pd = other;
+	b = chain_qp(counting, 8, false);
+	pd = mine;
+	w[0].flags = 0;
+	w[1] = (struct roost_wqe){.ctrl = ROOST_CTRL(ROOST_OP_ENABLE, 0),
+				  .raddr = a->qp_num | ROOST_CHAIN_RELATIVE,
+				  .swap_add = 2};
+	assert_int_equal(roost_post_wqes(a, w, 2, 7), 0);
+	assert_int_equal(roost_post_enable(starter, &(struct roost_enable_wr){.qp_num = a->qp_num,
+									      .count = 2,
+									      .relative = true}),
+			 0);
+	for (int i = 0; i < 4; i++) {
+		wait_wcs(cq, &wc, 1);
+		assert_int_equal(wc.wr_id, 7 + i % 2);
+		assert_int_equal(wc.imm_data, i % 2 ? ROOST_OP_ENABLE : ROOST_OP_FETCH_ADD);
+	}
+	assert_int_equal(roost_qp_limit_chain(starter, &attr.limit), EINVAL);
+	attr.limit.rate_limit = 1;
+	assert_int_equal(roost_qp_limit_chain(a, &attr.limit), 0);
+	assert_int_equal(roost_pd_stop_chains(mine), 0);
+	assert_int_equal(roost_pd_remove_chains(mine), 0); /* a, its ring, starter */
+	assert_int_equal(roost_post_wait_time(
+				 b, &(struct roost_wait_time_wr){.send_flags = IBV_SEND_SIGNALED,
+								 .ns = 1000,
+								 .relative = true}),
+			 0);
+	wait_count(1);
+	assert_true(roost_chain_time(ctx) > 0);
+	assert_int_equal(ibv_destroy_qp(b), 0);
+	assert_int_equal(ibv_dealloc_pd(other), 0);
+}
+
 int main(void)
 {
 #define TEST(t) cmocka_unit_test_setup_teardown(t, open_all, close_all)
 	const struct CMUnitTest tests[] = {
 		TEST(counts_and_recycles), TEST(calculates),	    TEST(ring_is_a_region),
-		TEST(failure_is_named),	   TEST(set_up_is_checked),
+		TEST(failure_is_named),	   TEST(set_up_is_checked), TEST(owner_ends_a_program),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Chains over two processing units: ENABLEs that travel between them, WAITs on the other's CQ, and
+ * two threads that own a processing unit each.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "world.h"
+
+#define REL   ROOST_CHAIN_RELATIVE
+#define QUIET ROOST_WQE_SOLICITED /* a flag, so that ep_post() does not ask for a completion */
+
+static struct world W, *const w = &W;
+static struct ep A, B, C, D, *const a = &A, *const b = &B, *const c = &C, *const d = &D;
+
+static void loop_queue(struct ep *e, struct ep_params p, const struct ep *of)
+{
+	p.chain = true;
+	p.pd_of = of;
+	ep_init(e, w, 0, &p);
+	ep_connect_self(e);
+}
+
+static void open_world(void)
+{
+	world_init_shape(w, &(struct world_shape){.nics = 1, .pus = 2}, 21, NULL);
+}
+
+static void run(void)
+{
+	world_run(w, world_now(w) + MSEC);
+}
+
+static struct wr wr_enable(enum roost_op op, const struct ep *of, uint64_t relative, uint32_t n)
+{
+	return (struct wr){
+		.op = op, .raddr = nic_qp_num(of->qp) | relative, .swap_add = n, .flags = QUIET};
+}
+
+static void enable(struct ep *by, const struct ep *of, uint64_t relative, uint32_t n)
+{
+	struct wr wr = wr_enable(ROOST_OP_ENABLE, of, relative, n);
+
+	ep_post(by, &wr);
+}
+
+static void add(struct ep *e, const struct ep *at)
+{
+	struct wr wr = wr_rdma(ROOST_OP_FETCH_ADD, e, 4096, 8, at, 0);
+
+	wr.swap_add = 1;
+	wr.flags = QUIET;
+	ep_post(e, &wr);
+}
+
+static uint64_t *word(const struct ep *e)
+{
+	return (uint64_t *)e->mem;
+}
+
+/* Absolute and relative, of sends and receives, to PU 1 and to PU 0. */
+static void enable_another_pu(void **state)
+{
+	for (uint8_t to = 0; to < 2; to++) {
+		struct wr more;
+
+		open_world();
+		loop_queue(b,
+			   (struct ep_params){.pu = to,
+					      .counts = true,
+					      .managed_send = true,
+					      .managed_recv = true,
+					      .depth = 8},
+			   NULL);
+		loop_queue(a, (struct ep_params){.pu = !to}, b);
+		for (int i = 0; i < 7; i++)
+			add(b, b);
+		enable(a, b, 0, 2);
+		run();
+		assert_int_equal(*word(b), 2);
+		enable(a, b, REL, 3);
+		enable(a, b, 0, 4); /* below the count: nothing */
+		run();
+		assert_int_equal(*word(b), 5);
+		/* In their order: absolute and then relative. */
+		enable(a, b, 0, 6);
+		enable(a, b, REL, 1);
+		run();
+		assert_int_equal(*word(b), 7);
+		ep_post_recv(b, 0, NULL, 0);
+		ep_post(b, &(struct wr){.op = ROOST_OP_SEND});
+		enable(a, b, REL, 1);
+		run();
+		assert_int_equal(atomic_load(&b->ridx.prod), 0);
+		more = wr_enable(ROOST_OP_RECV_ENABLE, b, REL, 1);
+		ep_post(a, &more);
+		run();
+		assert_int_equal(atomic_load(&b->ridx.prod), 1);
+		ep_fini(a);
+		ep_fini(b);
+		world_fini(w);
+	}
+}
+
+/*
+ * The other PU is not polled: more ENABLEs than the mailbox holds wait in their queue, and none is
+ * lost.
+ */
+static void full_mailbox(void **state)
+{
+	const unsigned n = 200;
+
+	open_world();
+	loop_queue(b,
+		   (struct ep_params){.pu = 1, .counts = true, .managed_send = true, .depth = 256},
+		   NULL);
+	loop_queue(a, (struct ep_params){.depth = 256}, b);
+	loop_queue(c, (struct ep_params){0}, NULL);
+	for (unsigned i = 0; i < n; i++) {
+		add(b, b);
+		enable(a, b, REL, 1);
+	}
+	for (uint64_t now = 1; now < 1000; now++)
+		nic_poll(w->nic[0], 0, now * 100000);
+	assert_in_range(atomic_load(&a->sqi.cons), 1, n - 1);
+	add(c, c); /* another queue goes on */
+	for (uint64_t now = 1000; now < 1010; now++)
+		nic_poll(w->nic[0], 0, now * 100000);
+	assert_int_equal(*word(c), 1);
+	sim_advance(w->sim, 200 * MSEC);
+	run();
+	assert_int_equal(atomic_load(&a->sqi.cons), n);
+	assert_int_equal(*word(b), n);
+	ep_fini(c);
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+}
+
+/* The target goes while the ENABLE is under way: it changes nothing, and its queue says why. */
+static void target_goes(void **state)
+{
+	struct nic_chain_failure f;
+	uint32_t qpn;
+
+	open_world();
+	loop_queue(a, (struct ep_params){0}, NULL);
+	loop_queue(b, (struct ep_params){.pu = 1, .counts = true, .managed_send = true}, a);
+	add(b, b);
+	qpn = nic_qp_num(b->qp);
+	ep_post(a, &(struct wr){.op = ROOST_OP_NOP});
+	enable(a, b, REL, 7);
+	nic_poll(w->nic[0], 0, 1000);
+	assert_int_equal(nic_qp_state(a->qp), NIC_QPS_RTS);
+	ep_fini(b);
+	run();
+	assert_int_equal(nic_qp_state(a->qp), NIC_QPS_ERR);
+	assert_true(nic_qp_chain_failure(a->qp, &f));
+	assert_int_equal(f.status, NIC_WC_LOC_QP_OP_ERR);
+	assert_int_equal(f.index, 1);
+	assert_int_equal(f.wqe.raddr, qpn | REL);
+	assert_int_equal(f.wqe.swap_add, 7);
+	assert_int_equal(ROOST_CTRL_OP(f.wqe.ctrl), ROOST_OP_ENABLE);
+	assert_true(a->events & 1u << NIC_EVENT_QP_FATAL);
+	ep_fini(a);
+	world_fini(w);
+}
+
+/* ---- threads ---- */
+
+static atomic_bool stop;
+
+static void *owner(void *pu)
+{
+	for (uint64_t now = 200 * MSEC; !atomic_load(&stop); now += 1000)
+		nic_poll(w->nic[0], (unsigned)(uintptr_t)pu, now);
+	return NULL;
+}
+
+/*
+ * Ping-pong between the PUs, by ENABLEs: each queue adds to the word that the other one has added
+ * to, and enables the other. The word is plain memory, so an ENABLE orders what was written before
+ * it. A third queue waits for the completions of the second, on the other PU's CQ.
+ */
+static void two_threads(void **state)
+{
+	const uint32_t turns = 2000;
+	pthread_t thread[2];
+	struct wr more;
+
+	open_world();
+	loop_queue(a, (struct ep_params){.counts = true, .managed_send = true, .depth = 2}, NULL);
+	loop_queue(b,
+		   (struct ep_params){.pu = 1,
+				      .counts = true,
+				      .managed_send = true,
+				      .managed_recv = true,
+				      .depth = 4},
+		   a);
+	loop_queue(
+		c,
+		(struct ep_params){.counts = true, .managed_send = true, .depth = 4, .watch = {b}},
+		a);
+	loop_queue(d, (struct ep_params){.pu = 1}, a);
+	add(a, a);
+	enable(a, b, REL, 4);
+	for (int i = 0; i < 4; i++)
+		ep_post_recv(b, 0, NULL, 0);
+	add(b, a);
+	ep_post(b, &(struct wr){.op = ROOST_OP_SEND, .flags = QUIET});
+	enable(b, a, REL, 2);
+	ep_post(b, &(struct wr){.op = ROOST_OP_NOP, .flags = QUIET});
+	ep_post(c,
+		&(struct wr){.op = ROOST_OP_WAIT, .raddr = 2 | REL, .swap_add = 1, .flags = QUIET});
+	add(c, c);
+	enable(c, c, REL, 4);
+	ep_post(c, &(struct wr){.op = ROOST_OP_NOP, .flags = QUIET});
+	more = wr_enable(ROOST_OP_RECV_ENABLE, b, REL, UINT32_MAX / 4);
+	ep_post(d, &more);
+	enable(d, c, REL, 4);
+	enable(d, a, REL, 2);
+	for (uintptr_t i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, owner, (void *)i), 0);
+	while (atomic_load(&b->sqi.cons) < 4 * turns)
+		sched_yield();
+	atomic_store(&stop, true);
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
+	assert_int_equal(*word(a),
+			 (atomic_load(&a->sqi.cons) + 1) / 2 + (atomic_load(&b->sqi.cons) + 3) / 4);
+	assert_in_range(*word(c), 1, atomic_load(&b->ridx.prod));
+	assert_int_equal(nic_qp_state(a->qp), NIC_QPS_RTS);
+	assert_int_equal(nic_qp_state(b->qp), NIC_QPS_RTS);
+	ep_fini(d);
+	ep_fini(c);
+	ep_fini(b);
+	ep_fini(a);
+	world_fini(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(enable_another_pu),
+		cmocka_unit_test(full_mailbox),
+		cmocka_unit_test(target_goes),
+		cmocka_unit_test(two_threads),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
