@@ -103,13 +103,15 @@ static bool update(struct kv *kv, struct kv_op *op, const struct spot *spot)
 
 	if (op->fn >= KV_FNS_ELEMENT || spot->value_len != width)
 		return false;
-	count(kv, spot, 1);
 	if (op->fetch) {
 		op->status = kv_claim(op, width);
-		if (unlikely(op->status))
+		if (unlikely(op->status)) {
+			count(kv, spot, 0);
 			return true;
+		}
 		match_copy(op->out, spot->value, width);
 	}
+	count(kv, spot, 1);
 	kv->elements->fn[op->fn][op->type].each(spot->value, op->value, 1);
 	return true;
 }
