@@ -240,8 +240,12 @@ int kv_store(struct kv *kv, uint64_t hash, struct kv_loc *loc, bool found, const
 	if (e.slots) {
 		if (found && overwrite_inline(kv, hash, loc, p))
 			return 0;
-		e.pair = (struct inline_pair){p->key, p->value, p->expires, (uint8_t)p->key_len,
-					      (uint8_t)p->value_len, (uint8_t)kv_tag(hash)};
+		e.pair = (struct inline_pair){p->key,
+					      p->value,
+					      p->expires,
+					      (uint8_t)p->key_len,
+					      (uint8_t)p->value_len,
+					      (uint8_t)kv_tag(hash)};
 	} else {
 		/* Overwrite the old record if it has the shape of the new one. */
 		if (found && !loc->is_inline && loc->pair.value &&

@@ -47,7 +47,8 @@ bool kv_record_fits(const struct kv_pair *p, unsigned class)
 
 static uint8_t *write_head(uint8_t *at, const struct kv_pair *p, uint32_t flags)
 {
-	uint32_t head = p->key_len | p->value_len << RECORD_VALUE_SHIFT | flags | (p->expires ? RECORD_EXPIRES : 0);
+	uint32_t head = p->key_len | p->value_len << RECORD_VALUE_SHIFT | flags |
+			(p->expires ? RECORD_EXPIRES : 0);
 
 	memcpy(at, &head, 4);
 	at += 4;
@@ -111,8 +112,8 @@ uint32_t kv_record_new(struct kv *kv, uint64_t hash, const struct kv_pair *p, un
 			slab_free(s, place, *class);
 			return 0;
 		}
-		memcpy(write_head(kv_write(&kv->mem, slab_addr(s, place)), p, RECORD_EXTENTS), places,
-		       4 * extents_of(p->value_len));
+		memcpy(write_head(kv_write(&kv->mem, slab_addr(s, place)), p, RECORD_EXTENTS),
+		       places, 4 * extents_of(p->value_len));
 	} else {
 		kv_record_write(kv, s, place, p);
 	}

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Executes operations in order. While one is executed, a later one is hashed and its bucket is
- * prefetched; for an earlier one of these the record is prefetched to which its bucket points; for
- * the next ones the rest of a long record. So the cache misses of many operations overlap. They
- * come one after the other: a CPU drops prefetches, or waits, if too many are outstanding.
+ * Executes operations in order. The hashes of later operations are computed ahead, and their
+ * buckets are prefetched; a little later, the records that the slots of these buckets point to. So
+ * the cache misses of many operations overlap, with each other and with the execution of others.
  */
 #include <errno.h>
 
@@ -12,24 +11,12 @@
 #include "kv/quick.h"
 #include "kv/store.h"
 
-/* Distances, in operations. */
-#ifndef AHEAD_BUCKET
-#define AHEAD_BUCKET 24u
-#define AHEAD_RECORD 12u
-#endif
-#define AHEAD_REST   2u
-
-/* Bytes of a long record that are prefetched. The CPU itself detects a stream. */
-#define REST_MAX 1024u
+/* Operations that are prefetched together. */
+#define GROUP 16u
 
 /* Eviction for one operation. A value with many extents needs several rounds. */
 #define EVICTIONS     256u
 #define EVICT_BUCKETS 16384u
-
-/* Addresses of the part of a record that follows the first two lines. */
-struct rest {
-	uint64_t addr, end;
-};
 
 static int check(const struct kv *kv, const struct kv_op *op)
 {
@@ -190,71 +177,89 @@ static void execute(struct kv *kv, struct kv_op *op)
 		kv_grow(kv, 2);
 }
 
-/* Checks and hashes an operation, and prefetches its bucket. */
-__attribute__((flatten)) static void aim(struct kv *kv, struct kv_op *op)
-{
-	op->status = check(kv, op);
-	op->out_len = 0;
-	if (unlikely(op->status))
-		return;
-	op->hash = hash_of(kv, op->key, op->key_len);
-	kv_prefetch(&kv->mem, kv_bucket_addr(kv_home(kv, op->hash)));
-}
-
 /*
- * Prefetches the start of a record to which the bucket points, and the next bucket of the chain.
- * Returns the rest of a long record.
+ * Accesses come in tight loops, so that their page walks overlap too. Buckets are prefetched long
+ * before they are read. Records are loaded: a CPU may drop prefetches if many are outstanding, which
+ * doubled the time of a GET of a record.
  */
-static inline struct rest follow(const struct kv *kv, const struct kv_op *op)
+static void prefetch_all(const struct kv *kv, const uint64_t *addrs, unsigned n)
 {
-	const struct bucket *b = kv_more(&kv->mem, kv_bucket_addr(kv_home(kv, op->hash)));
-	const struct slab *s = &kv->slabs[op->hash & (kv->segments - 1)];
-	struct rest rest = {0};
-	uint64_t map;
-
-	if (unlikely(op->status))
-		return rest;
-	/* Without a next bucket this is the start of the segment, which costs less than a branch. */
-	kv_prefetch(&kv->mem, slab_addr(s, b->chain));
-	if (bucket_starts(b) && bucket_tagged(b, kv_tag(op->hash)))
-		return rest;
-	map = bucket_candidates(b, kv_second_hash(op->hash));
-	while (map) {
-		unsigned i = bucket_next(&map, BUCKET_BYTEWISE), class = bucket_class(b, i);
-		uint64_t addr;
-
-		if (!match_record(b, i, op->hash))
-			continue;
-		addr = slab_addr(s, slot_place(bucket_slot(b, i)));
-		kv_prefetch(&kv->mem, addr);
-		if (class > KV_CHAIN_CLASS)
-			kv_prefetch(&kv->mem, addr + BUCKET_BYTES);
-		if (class > KV_CHAIN_CLASS + 1)
-			rest = (struct rest){addr + 2 * BUCKET_BYTES, addr + slab_size(class)};
-	}
-	return rest;
+	for (unsigned i = 0; i < n; i++)
+		kv_prefetch(&kv->mem, addrs[i]);
 }
 
-static inline void prefetch_rest(const struct kv *kv, const struct rest *rest)
+static void load_all(const struct kv *kv, const uint64_t *addrs, unsigned n)
 {
-	for (uint64_t addr = rest->addr; addr < rest->end && addr < rest->addr + REST_MAX;
-	     addr += BUCKET_BYTES)
-		kv_prefetch(&kv->mem, addr);
+	for (unsigned i = 0; i < n; i++) {
+		uint8_t byte = *(const uint8_t *)kv_more(&kv->mem, addrs[i]);
+
+		__asm__ volatile("" : : "r"(byte));
+	}
+}
+
+/* Checks and hashes the operations of a group, and prefetches their buckets. */
+static void begin(struct kv *kv, struct kv_op *ops, unsigned n)
+{
+	uint64_t addrs[GROUP];
+	unsigned num = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		ops[i].status = check(kv, &ops[i]);
+		ops[i].out_len = 0;
+		if (ops[i].status)
+			continue;
+		ops[i].hash = hash_of(kv, ops[i].key, ops[i].key_len);
+		addrs[num++] = kv_bucket_addr(kv_home(kv, ops[i].hash));
+	}
+	prefetch_all(kv, addrs, num);
+}
+
+/* Prefetches the records to which the buckets of a group point, and the next buckets. */
+static void fetch(struct kv *kv, const struct kv_op *ops, unsigned n)
+{
+	uint64_t addrs[GROUP * (2 * BUCKET_SLOTS + 1)];
+	unsigned num = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t hash = ops[i].hash;
+		struct slab *s = kv_segment(kv, hash);
+		const struct bucket *b;
+		uint64_t map;
+
+		if (ops[i].status)
+			continue;
+		b = kv_more(&kv->mem, kv_bucket_addr(kv_home(kv, hash)));
+		map = bucket_candidates(b, kv_second_hash(hash));
+		while (map) {
+			unsigned k = bucket_next(&map, BUCKET_BYTEWISE);
+
+			if (!match_record(b, k, hash))
+				continue;
+			addrs[num++] = slab_addr(s, slot_place(bucket_slot(b, k)));
+			/* The value is in the second line. */
+			if (bucket_class(b, k) > KV_CHAIN_CLASS) {
+				addrs[num] = addrs[num - 1] + BUCKET_BYTES;
+				num++;
+			}
+		}
+		if (b->chain)
+			addrs[num++] = slab_addr(s, b->chain);
+	}
+	load_all(kv, addrs, num);
 }
 
 void kv_run(struct kv *kv, struct kv_op *ops, unsigned n)
 {
-	struct rest rests[AHEAD_RECORD];
-	unsigned aimed = 0, followed = n > 1 ? 0 : n;
+	unsigned begun = 0, fetched = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		for (; aimed < n && aimed <= i + AHEAD_BUCKET; aimed++)
-			aim(kv, &ops[aimed]);
-		for (; followed < n && followed < i + AHEAD_RECORD; followed++)
-			rests[followed % AHEAD_RECORD] = follow(kv, &ops[followed]);
-		if (n > 1 && i + AHEAD_REST < n)
-			prefetch_rest(kv, &rests[(i + AHEAD_REST) % AHEAD_RECORD]);
-		if (likely(!ops[i].status))
+		if (i % GROUP == 0) {
+			for (; begun < n && begun < i + 3 * GROUP; begun += GROUP)
+				begin(kv, ops + begun, n - begun < GROUP ? n - begun : GROUP);
+			for (; n > 1 && fetched < n && fetched < i + 2 * GROUP; fetched += GROUP)
+				fetch(kv, ops + fetched, n - fetched < GROUP ? n - fetched : GROUP);
+		}
+		if (!ops[i].status)
 			execute(kv, &ops[i]);
 	}
 }
