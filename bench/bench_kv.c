@@ -27,7 +27,7 @@ struct bench {
 	uint64_t pairs;
 	uint32_t value_len;
 	uint64_t keys[BATCH];
-	uint8_t values[BATCH][1024], outs[BATCH][1024];
+	uint8_t values[BATCH * 1024], outs[BATCH * 1024]; /* one value after the other */
 	struct kv_op ops[BATCH];
 };
 
@@ -65,46 +65,53 @@ static double rate(uint64_t (*turn)(void *), void *ctx)
 struct reads {
 	struct kv_memory mem;
 	uint64_t lines;
-	unsigned flight;
 	volatile uint64_t sink;
 };
 
-static uint64_t read_lines(void *ctx)
+static inline uint64_t read_lines(struct reads *r, unsigned flight)
 {
-	struct reads *r = ctx;
 	const uint64_t *at[64];
 	uint64_t sum = 0;
 
-	for (unsigned i = 0; i < r->flight; i++) {
+	for (unsigned i = 0; i < flight; i++) {
 		at[i] = (const uint64_t *)(r->mem.base + rng_below(&rng, r->lines) * 64);
 		__builtin_prefetch(at[i]);
 	}
 	for (unsigned n = 0; n < 1024; n++) {
-		const uint64_t *p = at[n % r->flight];
+		const uint64_t *p = at[n % flight];
 
 		for (unsigned k = 0; k < 8; k++)
 			sum += p[k];
 		p = (const uint64_t *)(r->mem.base + rng_below(&rng, r->lines) * 64);
 		__builtin_prefetch(p);
-		at[n % r->flight] = p;
+		at[n % flight] = p;
 	}
 	r->sink = sum;
 	return 1024;
 }
 
+static uint64_t read_16(void *ctx)
+{
+	return read_lines(ctx, 16);
+}
+
+static uint64_t read_64(void *ctx)
+{
+	return read_lines(ctx, 64);
+}
+
 /* Returns the limit with 16 in flight. */
 static double limit(uint64_t bytes)
 {
-	struct reads r = {.lines = bytes / 64, .flight = 16};
+	struct reads r = {.lines = bytes / 64};
 	double few, many;
 
 	if (kv_memory_open(&r.mem, bytes))
 		exit(1);
 	memset(r.mem.base, 1, bytes);
-	few = rate(read_lines, &r);
+	few = rate(read_16, &r);
 	row("random reads of 64 bytes, 16 in flight", few, 0);
-	r.flight = 64;
-	many = rate(read_lines, &r);
+	many = rate(read_64, &r);
 	row("random reads of 64 bytes, 64 in flight", many, 0);
 	kv_memory_close(&r.mem);
 	return few;
@@ -124,14 +131,16 @@ static void run(struct bench *b, unsigned n)
 
 static void set_ops(struct bench *b, uint8_t code, uint32_t value_len)
 {
+	uint32_t room = ALIGN_UP(b->value_len, 8u);
+
 	for (unsigned i = 0; i < BATCH; i++)
 		b->ops[i] = (struct kv_op){.code = code,
 					   .key = &b->keys[i],
 					   .key_len = 8,
-					   .value = b->values[i],
+					   .value = b->values + i * room,
 					   .value_len = value_len,
-					   .out = b->outs[i],
-					   .out_cap = sizeof(b->outs[i])};
+					   .out = b->outs + i * room,
+					   .out_cap = room};
 }
 
 /* Makes a store with half of the slots of `buckets` in use, or with `pairs` if not 0. */

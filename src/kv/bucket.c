@@ -15,19 +15,10 @@ unsigned bucket_load(const struct bucket *b)
 	return BUCKET_SLOTS - bucket_count(bucket_empty(b));
 }
 
-void bucket_inline_at(const struct bucket *b, unsigned i, struct inline_pair *p)
+static void set_class(struct bucket *b, unsigned i, unsigned class)
 {
-	const uint8_t *at = b->slots + i * BUCKET_SLOT;
-
-	p->key_len = at[0] & 0x7f;
-	p->value_len = at[1];
-	p->expires = 0;
-	p->key = at + 2;
-	if (at[0] & BUCKET_EXPIRES) {
-		memcpy(&p->expires, at + 2, 4);
-		p->key += 4;
-	}
-	p->value = p->key + p->key_len;
+	b->classes[i / 2] &= (uint8_t) ~(0xfu << (i & 1) * 4);
+	b->classes[i / 2] |= (uint8_t)(class << (i & 1) * 4);
 }
 
 void bucket_clear(struct bucket *b, unsigned i)
@@ -42,8 +33,10 @@ void bucket_clear(struct bucket *b, unsigned i)
 		set_maps(b, in & ~mask, starts & ~mask);
 	}
 	b->used &= (uint16_t)~mask;
-	for (; mask >> i & 1; i++)
+	for (; mask >> i & 1; i++) {
 		memset(b->slots + i * BUCKET_SLOT, 0, BUCKET_SLOT);
+		set_class(b, i, 0);
+	}
 }
 
 void bucket_set(struct bucket *b, unsigned i, uint32_t place, uint32_t hash, unsigned class)
@@ -53,8 +46,7 @@ void bucket_set(struct bucket *b, unsigned i, uint32_t place, uint32_t hash, uns
 
 	memcpy(b->slots + i * BUCKET_SLOT, &low, 4);
 	b->slots[i * BUCKET_SLOT + 4] = (uint8_t)(slot >> 32);
-	b->classes[i / 2] &= (uint8_t) ~(0xfu << (i & 1) * 4);
-	b->classes[i / 2] |= (uint8_t)(class << (i & 1) * 4);
+	set_class(b, i, class);
 }
 
 int bucket_add(struct bucket *b, uint32_t place, uint32_t hash, unsigned class)
@@ -80,6 +72,7 @@ static void write_inline(struct bucket *b, unsigned i, const struct inline_pair 
 	uint32_t mask = ((1u << n) - 1) << i;
 
 	set_maps(b, bucket_inline(b) | mask, bucket_starts(b) | 1u << i);
+	set_class(b, i, p->tag);
 	*at++ = (uint8_t)(p->key_len | (p->expires ? BUCKET_EXPIRES : 0));
 	*at++ = p->value_len;
 	if (p->expires) {
@@ -98,6 +91,7 @@ static void pack(struct bucket *b)
 	unsigned to = 0;
 
 	memset(b->slots, 0, sizeof(b->slots));
+	memset(b->classes, 0, sizeof(b->classes));
 	b->used = 0;
 	set_maps(b, 0, 0);
 	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {

@@ -4,7 +4,8 @@
  *
  *	 0   ten slots of 5 bytes: a pointer (31 bits, in units of 32 bytes), and a secondary hash
  *	     (9 bits); 0: the slot is empty
- *	50   the slab class of each slot, 4 bits
+ *	50   of each slot, 4 bits: the slab class of a record; the tag of an inline pair, in the
+ *	     slot where it begins; 0 in other slots
  *	55   two bitmaps of 10 bits: slots of inline pairs, and those in which one begins
  *	58   the place of the next bucket of the chain; 0: none
  *	62   a bitmap of slots that were used since the eviction clock passed
@@ -18,6 +19,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #define BUCKET_SLOTS	  10u
 #define BUCKET_SLOT	  5u
@@ -34,10 +38,11 @@ struct bucket {
 } __attribute__((packed, aligned(2)));
 _Static_assert(sizeof(struct bucket) == BUCKET_BYTES, "a bucket is a cache line");
 
+/* The tag has 4 bits of the hash, and is 1 to 15: a slot without a tag matches none. */
 struct inline_pair {
 	const uint8_t *key, *value;
 	uint32_t expires;
-	uint8_t key_len, value_len;
+	uint8_t key_len, value_len, tag;
 };
 
 static inline uint32_t bucket_maps(const struct bucket *b)
@@ -78,15 +83,60 @@ static inline unsigned bucket_class(const struct bucket *b, unsigned i)
 	return b->classes[i / 2] >> (i & 1) * 4 & 0xf;
 }
 
-/* Returns a bitmap of the slots that may point to a record with this secondary hash. */
-static inline uint32_t bucket_candidates(const struct bucket *b, uint32_t hash)
+/* Returns the number of a slot, and removes it from a map with a bit for each `stride` bits. */
+static inline unsigned bucket_next(uint64_t *map, unsigned stride)
+{
+	unsigned i = (unsigned)__builtin_ctzll(*map) / stride;
+
+	*map &= *map - 1;
+	return i;
+}
+
+/*
+ * Returns the slots in which an inline pair with this tag may begin: bit 4i for slot i. The classes
+ * and the two bitmaps are read as one word. A slot with a record may match, so the caller checks
+ * that a pair begins there.
+ */
+#define BUCKET_NIBBLES 4u
+static inline uint64_t bucket_tagged(const struct bucket *b, unsigned tag)
+{
+	const uint64_t ones = 0x1111111111;
+	uint64_t x;
+
+	memcpy(&x, b->classes, sizeof(x));
+	x ^= tag * ones;
+	x |= x >> 1;
+	x |= x >> 2;
+	return ~x & ones;
+}
+
+/*
+ * Returns the slots that may point to a record with this secondary hash: bit 5i for slot i. Empty
+ * slots and those of inline pairs may match.
+ */
+#define BUCKET_BYTEWISE 5u
+static inline uint64_t bucket_candidates(const struct bucket *b, uint32_t hash)
 {
 	uint8_t high = (uint8_t)(hash >> 1);
-	uint32_t map = 0;
+	uint64_t map = 0;
 
+#if defined(__SSE2__)
+	const uint8_t *at = b->slots;
+	const __m128i same = _mm_set1_epi8((char)high);
+
+	for (unsigned i = 0; i < 4; i++) {
+		__m128i equal = _mm_cmpeq_epi8(
+			_mm_loadu_si128((const __m128i *)(const void *)(at + 16 * i)), same);
+
+		map |= (uint64_t)(uint32_t)_mm_movemask_epi8(equal) << 16 * i;
+	}
+	map >>= BUCKET_SLOT - 1;
+#else
 	for (unsigned i = 0; i < BUCKET_SLOTS; i++)
-		map |= (uint32_t)(b->slots[i * BUCKET_SLOT + BUCKET_SLOT - 1] == high) << i;
-	return map & ~bucket_inline(b);
+		map |= (uint64_t)(b->slots[i * BUCKET_SLOT + BUCKET_SLOT - 1] == high)
+		       << i * BUCKET_SLOT;
+#endif
+	return map & 0x210842108421;
 }
 
 /* Returns a bitmap of the empty slots. */
@@ -124,9 +174,24 @@ static inline unsigned bucket_slots_for(uint32_t key_len, uint32_t value_len, bo
 	return (2 + (expires ? 4 : 0) + key_len + value_len + BUCKET_SLOT - 1) / BUCKET_SLOT;
 }
 
+static inline void bucket_inline_at(const struct bucket *b, unsigned i, struct inline_pair *p)
+{
+	const uint8_t *at = b->slots + i * BUCKET_SLOT;
+
+	p->key_len = at[0] & 0x7f;
+	p->value_len = at[1];
+	p->tag = (uint8_t)bucket_class(b, i);
+	p->expires = 0;
+	p->key = at + 2;
+	if (at[0] & BUCKET_EXPIRES) {
+		memcpy(&p->expires, at + 2, 4);
+		p->key += 4;
+	}
+	p->value = p->key + p->key_len;
+}
+
 /* Returns the number of slots in use. */
 unsigned bucket_load(const struct bucket *b);
-void bucket_inline_at(const struct bucket *b, unsigned i, struct inline_pair *p);
 /* Empties slot i, or all slots of the inline pair that begins there. */
 void bucket_clear(struct bucket *b, unsigned i);
 void bucket_set(struct bucket *b, unsigned i, uint32_t place, uint32_t hash, unsigned class);

@@ -50,13 +50,17 @@ static const char *check_bucket(struct kv *kv, uint64_t home, const struct bucke
 
 		if (starts >> i & 1) {
 			struct inline_pair p;
+			uint64_t hash;
 			unsigned n;
 
 			bucket_inline_at(b, i, &p);
 			n = bucket_slots_for(p.key_len, p.value_len, p.expires);
 			covered |= ((1u << n) - 1) << i;
-			if (kv_home(kv, kv_hash(kv, p.key, p.key_len)) != home)
+			hash = kv_hash(kv, p.key, p.key_len);
+			if (kv_home(kv, hash) != home)
 				return "an inline pair is in a bucket that is not its own";
+			if (kv_tag(hash) != p.tag)
+				return "an inline pair has another tag than its key";
 			sums->inline_pairs++;
 			sums->pairs++;
 		} else if (!(in >> i & 1) && bucket_slot(b, i)) {

@@ -2,15 +2,8 @@
 /* The hash index: finds, stores and removes pairs in the chain of their bucket. */
 #include <errno.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include "kv/match.h"
 #include "kv/store.h"
-
-uint64_t kv_hash(const struct kv *kv, const void *key, uint32_t len)
-{
-	return XXH3_64bits_withSecret(key, len, kv->secret, KV_SECRET);
-}
 
 unsigned kv_slots_of(const struct kv *kv, const struct kv_pair *p)
 {
@@ -19,35 +12,18 @@ unsigned kv_slots_of(const struct kv *kv, const struct kv_pair *p)
 	return bucket_slots_for(p->key_len, p->value_len, p->expires);
 }
 
-static inline uint64_t word(const uint8_t *p)
+static bool match_inline(struct kv_loc *loc, uint64_t hash, const void *key, uint32_t len)
 {
-	uint64_t w;
+	uint64_t map = bucket_tagged(loc->at, kv_tag(hash));
 
-	memcpy(&w, p, sizeof(w));
-	return w;
-}
-
-/* Short keys are compared without a call. */
-static inline bool equal(const uint8_t *a, const uint8_t *b, uint32_t len)
-{
-	if (len > 16)
-		return memcmp(a, b, len) == 0;
-	if (len >= 8)
-		return word(a) == word(b) && word(a + len - 8) == word(b + len - 8);
-	for (uint32_t i = 0; i < len; i++)
-		if (a[i] != b[i])
-			return false;
-	return true;
-}
-
-static bool match_inline(struct kv_loc *loc, const void *key, uint32_t len)
-{
-	for (uint32_t starts = bucket_starts(loc->at); starts; starts &= starts - 1) {
-		unsigned i = (unsigned)__builtin_ctz(starts);
+	while (map) {
+		unsigned i = bucket_next(&map, BUCKET_NIBBLES);
 		struct inline_pair p;
 
+		if (!(bucket_starts(loc->at) >> i & 1))
+			continue;
 		bucket_inline_at(loc->at, i, &p);
-		if (p.key_len != len || !equal(p.key, key, len))
+		if (p.key_len != len || !match_equal(p.key, key, len))
 			continue;
 		loc->pair = (struct kv_pair){p.key, p.value, p.key_len, p.value_len, p.expires};
 		loc->slot = i;
@@ -60,16 +36,16 @@ static bool match_inline(struct kv_loc *loc, const void *key, uint32_t len)
 static bool match_records(struct kv *kv, uint64_t hash, struct kv_loc *loc, const void *key,
 			  uint32_t len)
 {
-	uint32_t second = kv_second_hash(hash), map = bucket_candidates(loc->at, second);
+	uint64_t map = bucket_candidates(loc->at, kv_second_hash(hash));
 
-	for (; map; map &= map - 1) {
-		unsigned i = (unsigned)__builtin_ctz(map);
-		uint64_t slot = bucket_slot(loc->at, i);
+	while (map) {
+		unsigned i = bucket_next(&map, BUCKET_BYTEWISE);
 
-		if (!slot_place(slot) || slot_hash(slot) != second)
+		if (!match_record(loc->at, i, hash))
 			continue;
-		kv_record_read(kv, kv_segment(kv, hash), slot_place(slot), &loc->pair);
-		if (loc->pair.key_len == len && equal(loc->pair.key, key, len)) {
+		kv_record_read(kv, kv_segment(kv, hash), slot_place(bucket_slot(loc->at, i)),
+			       &loc->pair);
+		if (loc->pair.key_len == len && match_equal(loc->pair.key, key, len)) {
 			loc->slot = i;
 			loc->is_inline = false;
 			return true;
@@ -112,7 +88,7 @@ bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsign
 	loc->has_room = false;
 	look(kv, kv_bucket_addr(home), loc);
 	for (;;) {
-		if (match_inline(loc, key, len) || match_records(kv, hash, loc, key, len))
+		if (match_inline(loc, hash, key, len) || match_records(kv, hash, loc, key, len))
 			return true;
 		if (!loc->at->chain)
 			break;
@@ -264,8 +240,12 @@ int kv_store(struct kv *kv, uint64_t hash, struct kv_loc *loc, bool found, const
 	if (e.slots) {
 		if (found && overwrite_inline(kv, hash, loc, p))
 			return 0;
-		e.pair = (struct inline_pair){p->key, p->value, p->expires, (uint8_t)p->key_len,
-					      (uint8_t)p->value_len};
+		e.pair = (struct inline_pair){p->key,
+					      p->value,
+					      p->expires,
+					      (uint8_t)p->key_len,
+					      (uint8_t)p->value_len,
+					      (uint8_t)kv_tag(hash)};
 	} else {
 		/* Overwrite the old record if it has the shape of the new one. */
 		if (found && !loc->is_inline && loc->pair.value &&

@@ -103,22 +103,20 @@ struct kv_arena {
 
 /* An operation and its result. The store does not keep its pointers after kv_run(). */
 struct kv_op {
+	/* These are in one cache line, because each operation uses them. */
 	uint8_t code;	  /* enum kv_code */
 	uint8_t type;	  /* enum kv_type; this and the next two: KV_UPDATE to KV_FILTER */
 	bool fetch;	  /* updates: `out` gets the value of before */
 	uint16_t fn;	  /* enum kv_fn */
 	uint32_t key_len; /* 1 to KV_KEY_MAX */
 	uint32_t value_len;
-	uint32_t expect_len;
 	uint32_t expires; /* the second (kv_set_time()) at which the pair expires; 0: never */
 	uint32_t out_cap;
-	uint32_t param_len;
-	const void *key, *value, *expect;
-	/* if not NULL: `out` and out_cap are set by kv_run(), to the next bytes of the arena */
-	struct kv_arena *arena;
-	const void *param; /* for a registered function: at most KV_VALUE_MAX bytes */
+	uint32_t out_len;
+	const void *key, *value;
 	/* GET: the value. PUT_COMPARE: the value that is not `expect`. Must not overlap `value` */
 	void *out;
+	uint64_t hash; /* set by kv_run */
 
 	/*
 	 * 0, or an error:
@@ -135,8 +133,11 @@ struct kv_op {
 	 *			is written to `out`
 	 */
 	int status;
-	uint32_t out_len;
-	uint64_t hash; /* set by kv_run */
+	uint32_t expect_len, param_len;
+	/* if not NULL: `out` and out_cap are set by kv_run(), to the next bytes of the arena */
+	struct kv_arena *arena;
+	const void *expect;
+	const void *param; /* for a registered function: at most KV_VALUE_MAX bytes */
 };
 
 struct kv_stat {

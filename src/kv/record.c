@@ -8,14 +8,12 @@
  */
 #include <errno.h>
 
+#include "kv/record.h"
 #include "kv/store.h"
-
-#define EXPIRES (1u << 29)
-#define EXTENTS (1u << 30)
 
 static uint32_t head_bytes(const struct kv_pair *p)
 {
-	return 4 + (p->expires ? 4 : 0) + p->key_len;
+	return RECORD_HEAD + (p->expires ? 4 : 0) + p->key_len;
 }
 
 static bool in_extents(const struct kv_pair *p)
@@ -49,7 +47,8 @@ bool kv_record_fits(const struct kv_pair *p, unsigned class)
 
 static uint8_t *write_head(uint8_t *at, const struct kv_pair *p, uint32_t flags)
 {
-	uint32_t head = p->key_len | p->value_len << 8 | flags | (p->expires ? EXPIRES : 0);
+	uint32_t head = p->key_len | p->value_len << RECORD_VALUE_SHIFT | flags |
+			(p->expires ? RECORD_EXPIRES : 0);
 
 	memcpy(at, &head, 4);
 	at += 4;
@@ -113,8 +112,8 @@ uint32_t kv_record_new(struct kv *kv, uint64_t hash, const struct kv_pair *p, un
 			slab_free(s, place, *class);
 			return 0;
 		}
-		memcpy(write_head(kv_write(&kv->mem, slab_addr(s, place)), p, EXTENTS), places,
-		       4 * extents_of(p->value_len));
+		memcpy(write_head(kv_write(&kv->mem, slab_addr(s, place)), p, RECORD_EXTENTS),
+		       places, 4 * extents_of(p->value_len));
 	} else {
 		kv_record_write(kv, s, place, p);
 	}
@@ -127,16 +126,16 @@ static const uint8_t *parse(const uint8_t *at, struct kv_pair *p)
 
 	memcpy(&head, at, 4);
 	at += 4;
-	p->key_len = head & 0xff;
-	p->value_len = head >> 8 & 0x1fffff;
+	p->key_len = head & RECORD_KEY;
+	p->value_len = head >> RECORD_VALUE_SHIFT & RECORD_VALUE;
 	p->expires = 0;
-	if (head & EXPIRES) {
+	if (head & RECORD_EXPIRES) {
 		memcpy(&p->expires, at, 4);
 		at += 4;
 	}
 	p->key = at;
 	at += p->key_len;
-	p->value = head & EXTENTS ? NULL : at;
+	p->value = head & RECORD_EXTENTS ? NULL : at;
 	return at;
 }
 

@@ -6,6 +6,9 @@
  */
 #include <errno.h>
 
+#include "kv/hash.h"
+#include "kv/match.h"
+#include "kv/quick.h"
 #include "kv/store.h"
 
 /* Operations that are prefetched together. */
@@ -35,27 +38,9 @@ static bool lookup(struct kv *kv, struct kv_op *op, unsigned need, struct kv_loc
 	return false;
 }
 
-/* Sets the length of the result, and finds its memory. Returns 0 or -EMSGSIZE. */
-static int claim(struct kv_op *op, uint32_t len)
-{
-	size_t room;
-
-	if (op->arena) {
-		room = (size_t)(op->arena->end - op->arena->at);
-		op->out = op->arena->at;
-		op->out_cap = room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
-	}
-	op->out_len = len;
-	if (len > op->out_cap)
-		return -EMSGSIZE;
-	if (op->arena)
-		op->arena->at += len;
-	return 0;
-}
-
 int kv_give(struct kv_op *op, const void *value, uint32_t len)
 {
-	int err = claim(op, len);
+	int err = kv_claim(op, len);
 
 	if (!err)
 		memcpy(op->out, value, len);
@@ -82,7 +67,7 @@ static int get(struct kv *kv, struct kv_op *op)
 	if (!lookup(kv, op, 0, &loc))
 		return -ENOENT;
 	mark(kv, &loc);
-	err = claim(op, loc.pair.value_len); /* first: no extent is read for nothing */
+	err = kv_claim(op, loc.pair.value_len); /* first: no extent is read for nothing */
 	if (!err)
 		memcpy(op->out, kv_value(kv, op->hash, &loc), loc.pair.value_len);
 	return err;
@@ -179,6 +164,8 @@ static void execute(struct kv *kv, struct kv_op *op)
 {
 	unsigned budget = EVICT_BUCKETS;
 
+	if (likely(kv_quick(kv, op)))
+		return;
 	op->status = once(kv, op);
 	for (unsigned i = 0; unlikely(op->status == -ENOSPC) && i < EVICTIONS; i++) {
 		if (!kv->config.evict || !kv_evict(kv, &budget))
@@ -221,7 +208,7 @@ static void begin(struct kv *kv, struct kv_op *ops, unsigned n)
 		ops[i].out_len = 0;
 		if (ops[i].status)
 			continue;
-		ops[i].hash = kv_hash(kv, ops[i].key, ops[i].key_len);
+		ops[i].hash = hash_of(kv, ops[i].key, ops[i].key_len);
 		addrs[num++] = kv_bucket_addr(kv_home(kv, ops[i].hash));
 	}
 	prefetch_all(kv, addrs, num);
@@ -237,15 +224,17 @@ static void fetch(struct kv *kv, const struct kv_op *ops, unsigned n)
 		uint64_t hash = ops[i].hash;
 		struct slab *s = kv_segment(kv, hash);
 		const struct bucket *b;
-		uint32_t map;
+		uint64_t map;
 
 		if (ops[i].status)
 			continue;
 		b = kv_more(&kv->mem, kv_bucket_addr(kv_home(kv, hash)));
 		map = bucket_candidates(b, kv_second_hash(hash));
-		for (; map; map &= map - 1) {
-			unsigned k = (unsigned)__builtin_ctz(map);
+		while (map) {
+			unsigned k = bucket_next(&map, BUCKET_BYTEWISE);
 
+			if (!match_record(b, k, hash))
+				continue;
 			addrs[num++] = slab_addr(s, slot_place(bucket_slot(b, k)));
 			/* The value is in the second line. */
 			if (bucket_class(b, k) > KV_CHAIN_CLASS) {

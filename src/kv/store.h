@@ -3,6 +3,8 @@
 #ifndef ROOST_KV_STORE_H
 #define ROOST_KV_STORE_H
 
+#include <errno.h>
+
 #include "kv/bucket.h"
 #include "kv/element.h"
 #include "kv/kv.h"
@@ -44,6 +46,12 @@ struct kv_loc {
 };
 
 uint64_t kv_hash(const struct kv *kv, const void *key, uint32_t len);
+
+/* The tag of an inline pair, 1 to 15. Its bits are neither those of a home nor of kv_second_hash. */
+static inline unsigned kv_tag(uint64_t hash)
+{
+	return 1 + ((unsigned)(hash >> 47 & 0xff) * 15 >> 8);
+}
 
 static inline uint64_t kv_home(const struct kv *kv, uint64_t hash)
 {
@@ -122,6 +130,23 @@ uint8_t *kv_value_change(struct kv *kv, uint64_t hash, struct kv_loc *loc, uint3
 			 uint32_t *bytes);
 
 /* run.c: for the files of operations */
+
+/* Sets the length of the result, and finds its memory. Returns 0 or -EMSGSIZE. */
+static inline int kv_claim(struct kv_op *op, uint32_t len)
+{
+	if (op->arena) {
+		size_t room = (size_t)(op->arena->end - op->arena->at);
+
+		op->out = op->arena->at;
+		op->out_cap = room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
+	}
+	op->out_len = len;
+	if (len > op->out_cap)
+		return -EMSGSIZE;
+	if (op->arena)
+		op->arena->at += len;
+	return 0;
+}
 
 /* Copies a result to `out`. Returns 0 or -EMSGSIZE. */
 int kv_give(struct kv_op *op, const void *value, uint32_t len);
