@@ -360,7 +360,7 @@ static unsigned take_doorbells(struct pu *pu)
 		} else if (qpns[i] == RPC_RING) {
 			atomic_exchange_explicit(&pu->rung, false, memory_order_acq_rel);
 			pu->rpc_work = true;
-		} else if (qpn == CHAIN_MAIL) {
+		} else if (qpns[i] == CHAIN_MAIL) {
 			chain_take_mail(pu);
 		}
 	}
