@@ -3,6 +3,9 @@
  * The sockets of an address. Only the process that opens the address first binds sockets, all at
  * once, so the index of a socket in the group is its slot. The first socket is bound without
  * SO_REUSEPORT: the kernel then refuses the address if any other socket has it.
+ *
+ * A process that may not attach a program binds one socket without SO_REUSEPORT, which it shares
+ * with nobody.
  */
 #include "pool/core.h"
 
@@ -52,13 +55,17 @@ struct pool_addr *addr_find(struct pool *p, const struct pkt_addr *addr, uint32_
 static void close_sockets(struct pool_addr *a)
 {
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
-		if (a->sock[i] >= 0)
+		if (a->sock[i] >= 0 && a->sock[i] != a->only)
 			sys_close(a->sock[i]);
 		a->sock[i] = -1;
 	}
+	if (a->only >= 0)
+		sys_close(a->only);
+	a->only = -1;
 }
 
-static int bind_one(const struct pool_addr *a, unsigned i)
+/* `first`: without SO_REUSEPORT, so that no other socket may have the address. */
+static int bind_one(const struct pool_addr *a, bool first)
 {
 	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6,
 				  .sin6_port = htons(POOL_UDP_PORT),
@@ -74,13 +81,13 @@ static int bind_one(const struct pool_addr *a, unsigned i)
 	memcpy(&v4.sin_addr, a->addr.b + 12, 4);
 	memcpy(&v6.sin6_addr, a->addr.b, 16);
 	rc = is_v4 ? 0 : set_int(fd, SOL_IPV6, IPV6_V6ONLY, 1);
-	if (rc == 0 && i > 0)
+	if (rc == 0 && !first)
 		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
 	set_int(fd, SOL_SOCKET, SO_RCVBUF, LEAST_BUFFER);
 	if (rc == 0)
 		rc = is_v4 ? sys_bind(fd, (struct sockaddr *)&v4, sizeof(v4))
 			   : sys_bind(fd, (struct sockaddr *)&v6, sizeof(v6));
-	if (rc == 0 && i == 0)
+	if (rc == 0 && first && !a->alone)
 		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
 	if (rc == 0)
 		return pool_high(fd);
@@ -88,14 +95,28 @@ static int bind_one(const struct pool_addr *a, unsigned i)
 	return rc;
 }
 
-static int attach(struct pool_addr *a, const struct pool_table *t)
+static int attach(int sock, const struct pool_table *t)
 {
 	struct sock_filter code[POOL_FILTER_MAX];
 	struct sock_fprog prog = {.filter = code};
 
 	prog.len = (unsigned short)pool_filter(t, code);
-	return sys_setsockopt(a->sock[0], SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &prog,
-			      sizeof(prog));
+	return sys_setsockopt(sock, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &prog, sizeof(prog));
+}
+
+int addr_can_steer(void)
+{
+	struct pool_table t = {.single = true};
+	int fd = sys_socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
+
+	if (fd < 0)
+		fd = sys_socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return 0; /* not known; the address can't be opened either */
+	rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+	rc = rc ? rc : attach(fd, &t);
+	sys_close(fd);
+	return rc;
 }
 
 static int bind_all(struct pool_addr *a)
@@ -103,15 +124,22 @@ static int bind_all(struct pool_addr *a)
 	struct pool_table t = {0};
 	int rc;
 
+	if (a->alone) {
+		rc = bind_one(a, true);
+		if (rc < 0)
+			return rc;
+		a->only = rc;
+		return 0;
+	}
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
-		rc = bind_one(a, i);
+		rc = bind_one(a, i == 0);
 		if (rc < 0) {
 			close_sockets(a);
 			return rc;
 		}
 		a->sock[i] = rc;
 	}
-	rc = attach(a, &t);
+	rc = attach(a->sock[0], &t);
 	if (rc)
 		close_sockets(a);
 	return rc;
@@ -161,6 +189,8 @@ void addr_steer(struct pool_addr *a)
 	_Atomic uint64_t *attached = &s->attached[key % STATE_ATTACHED];
 	struct pool_table t;
 
+	if (a->alone)
+		return;
 	/* After a change meanwhile, another member may have attached a newer program before. */
 	do {
 		uint64_t want;
@@ -171,7 +201,7 @@ void addr_steer(struct pool_addr *a)
 		if (atomic_load_explicit(attached, memory_order_seq_cst) == want)
 			continue;
 		atomic_store_explicit(attached, 0, memory_order_seq_cst);
-		if (attach(a, &t) == 0)
+		if (attach(a->sock[0], &t) == 0)
 			atomic_store_explicit(attached, want, memory_order_seq_cst);
 	} while (pool_version(a->pool) != version);
 }
@@ -206,8 +236,10 @@ static int open_sockets(struct pool_addr *a, unsigned *silent)
 
 	for (int try = 0; try < 3; try++) { /* the last two ask */
 		rc = 0;
-		if (!a->pool->alone && (try || serves))
+		if (!a->pool->alone && !a->alone && (try || serves))
 			rc = pool_ask(a->pool, &ask, a->sock, POOL_SLOTS, silent);
+		if (rc == -EMFILE)
+			return rc;
 		if (rc > 0) {
 			pthread_mutex_lock(&a->pool->lock);
 			list_add(&a->link, &a->pool->addrs);
@@ -217,6 +249,10 @@ static int open_sockets(struct pool_addr *a, unsigned *silent)
 		/* The thread answers other members after this. */
 		pthread_mutex_lock(&a->pool->lock);
 		bound = bind_all(a);
+		if (bound == -EMFILE && !a->alone) { /* one socket may fit */
+			a->alone = bound;
+			bound = bind_all(a);
+		}
 		if (bound == 0) {
 			uint64_t key = XXH3_64bits(&a->addr, sizeof(a->addr));
 
@@ -229,10 +265,10 @@ static int open_sockets(struct pool_addr *a, unsigned *silent)
 			return bound;
 		if (a->pool->alone)
 			*silent = 1;
-		if (*silent)
+		if (*silent || a->alone)
 			break; /* it may be one of theirs */
 	}
-	return -EADDRINUSE;
+	return a->alone == -EMFILE ? -EMFILE : -EADDRINUSE;
 }
 
 struct pool_addr *pool_addr_get(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
@@ -255,7 +291,12 @@ struct pool_addr *pool_addr_get(struct pool *p, const struct pkt_addr *addr, uin
 		rc = -ENOMEM;
 		goto out;
 	}
-	*a = (struct pool_addr){.pool = p, .addr = *addr, .scope = scope, .refs = 1};
+	*a = (struct pool_addr){.pool = p,
+				.addr = *addr,
+				.scope = scope,
+				.refs = 1,
+				.alone = p->steers,
+				.only = -1};
 	for (unsigned i = 0; i < POOL_SLOTS; i++)
 		a->sock[i] = -1;
 	rc = open_sockets(a, silent);
@@ -292,17 +333,50 @@ void pool_addr_put(struct pool_addr *a)
 
 /* ---- use ---- */
 
+/* The first slot in use gets the socket of the address, the others one that receives nothing. */
+static int use_alone(struct pool_addr *a, unsigned slot)
+{
+	int fd = a->only;
+
+	for (unsigned i = 0; fd >= 0 && i < POOL_SLOTS; i++) {
+		if (a->sock[i] == a->only)
+			fd = -1;
+	}
+	if (fd < 0)
+		fd = sys_socket(pkt_addr_is_v4(&a->addr) ? AF_INET : AF_INET6,
+				SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd >= 0)
+		a->sock[slot] = fd == a->only ? fd : pool_high(fd);
+	return fd < 0 ? fd : a->sock[slot];
+}
+
+int pool_addr_alone(const struct pool_addr *a)
+{
+	return a->alone;
+}
+
+int pool_addr_sender(const struct pool_addr *a, unsigned slot)
+{
+	return a->alone ? a->only : a->sock[slot];
+}
+
 int pool_addr_use(struct pool_addr *a, unsigned slot)
 {
 	uint8_t byte;
+	int rc = 0;
 
 	pthread_mutex_lock(&a->pool->lock);
 	if (a->in_use >> slot & 1) {
 		pthread_mutex_unlock(&a->pool->lock);
 		return -EADDRINUSE;
 	}
-	a->in_use |= 1ull << slot;
+	if (a->alone)
+		rc = use_alone(a, slot);
+	if (rc >= 0)
+		a->in_use |= 1ull << slot;
 	pthread_mutex_unlock(&a->pool->lock);
+	if (rc < 0 || a->alone)
+		return rc;
 	/* What came for the owner before must not reach this one. */
 	for (unsigned i = 0; i < DRAIN_MOST; i++) {
 		if (sys_recvfrom(a->sock[slot], &byte, sizeof(byte), MSG_DONTWAIT, NULL, NULL) ==
@@ -350,7 +424,13 @@ void pool_addr_unuse(struct pool_addr *a, unsigned slot)
 	if (h)
 		atomic_store_explicit(&h->used, 0, memory_order_release);
 	state_changed(p->state);
-	set_int(a->sock[slot], SOL_SOCKET, SO_RCVBUF, LEAST_BUFFER);
+	if (a->alone) {
+		if (a->sock[slot] != a->only)
+			sys_close(a->sock[slot]);
+		a->sock[slot] = -1;
+	} else {
+		set_int(a->sock[slot], SOL_SOCKET, SO_RCVBUF, LEAST_BUFFER);
+	}
 	addr_steer(a);
 	pthread_mutex_unlock(&p->lock);
 }

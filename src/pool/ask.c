@@ -10,12 +10,16 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/sys.h"
 
-#define HIGH_FD 512
+/* Descriptors go above the numbers that select(2) takes; the second is for a low limit of them. */
+static const unsigned high[] = {1024, 512};
+/* What the sockets of many addresses need above that. */
+#define MOST_FDS 4096
 
 socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot)
 {
@@ -73,12 +77,25 @@ int pool_connect(unsigned slot)
 
 int pool_high(int fd)
 {
-	int high = sys_fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+	for (unsigned i = 0; i < sizeof(high) / sizeof(high[0]); i++) {
+		int moved = sys_fcntl(fd, F_DUPFD_CLOEXEC, high[i]);
 
-	if (high < 0)
-		return fd;
-	sys_close(fd);
-	return high;
+		if (moved < 0)
+			continue;
+		sys_close(fd);
+		return moved;
+	}
+	return fd;
+}
+
+void pool_raise_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= MOST_FDS)
+		return;
+	limit.rlim_cur = limit.rlim_max < MOST_FDS ? limit.rlim_max : MOST_FDS;
+	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 uint64_t pool_clock_ms(void)
@@ -120,8 +137,11 @@ int pool_answer(int fd, const int *fds, unsigned n)
 	return rc < 0 ? (int)rc : 0;
 }
 
-/* Returns the number of descriptors in an answer. Keeps them if there are `want`. */
-static unsigned receive(int fd, int *fds, unsigned want)
+/*
+ * Returns the number of descriptors in an answer, and keeps them if there are `want`; or -EMFILE if
+ * some of them did not fit into the limit of this process.
+ */
+static int receive(int fd, int *fds, unsigned want)
 {
 	union {
 		struct cmsghdr head;
@@ -150,7 +170,9 @@ static unsigned receive(int fd, int *fds, unsigned want)
 		else /* no descriptors left, or nonsense */
 			sys_close(got[i]);
 	}
-	return n == want ? n : 0;
+	if (n != want)
+		return m.msg_flags & MSG_CTRUNC ? -EMFILE : 0;
+	return (int)n;
 }
 
 static bool is_own(const struct pool *p, unsigned slot)
@@ -183,7 +205,8 @@ int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned wan
 {
 	uint64_t until = pool_clock_ms() + ANSWER_MS, now;
 	struct pollfd at[POOL_SLOTS];
-	unsigned n = send_all(p, ask, at), left = n, got = 0;
+	unsigned n = send_all(p, ask, at), left = n;
+	int got = 0;
 
 	while (left && !got && (now = pool_clock_ms()) < until) {
 		struct timespec ts = {.tv_sec = (time_t)((until - now) / 1000),
@@ -205,5 +228,5 @@ int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned wan
 			sys_close(at[i].fd);
 	}
 	*silent = got ? 0 : left;
-	return (int)got;
+	return got;
 }

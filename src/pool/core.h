@@ -21,6 +21,9 @@ struct pool_addr {
 	uint32_t scope;
 	unsigned refs;
 	uint64_t in_use; /* bit mask of slots that this process uses here */
+	int alone;	 /* pool_addr_alone() */
+	/* If alone, `only` has the address, and `sock` holds sockets that receive nothing, or it. */
+	int only;
 	int sock[POOL_SLOTS];
 };
 
@@ -44,6 +47,7 @@ struct pool {
 	void *execute_ctx;
 	uint64_t repaired; /* pool_version() at the last repair; the thread's */
 	bool alone;	   /* the other members could not be reached */
+	int steers;	   /* 0, or -errno: the kernel refuses programs for groups of sockets */
 };
 
 enum question {
@@ -91,6 +95,8 @@ int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned wan
 int pool_answer(int fd, const int *fds, unsigned n);
 /* Moves a descriptor out of the low numbers, which select(2) needs. */
 int pool_high(int fd);
+/* Raises the soft limit of descriptors, so that the sockets of many addresses fit. */
+void pool_raise_limit(void);
 void pool_sleep_ms(unsigned ms);
 uint64_t pool_clock_ms(void);
 
@@ -98,6 +104,8 @@ uint64_t pool_clock_ms(void);
 
 /* Returns the address if this process has it. Lock held. */
 struct pool_addr *addr_find(struct pool *p, const struct pkt_addr *addr, uint32_t scope);
+/* Returns 0 if this process may attach programs to groups of sockets, or -errno. */
+int addr_can_steer(void);
 /* Attaches the program that fits the present members and services, if another is attached. */
 void addr_steer(struct pool_addr *a);
 /* The same for all addresses. */

@@ -106,6 +106,11 @@ uint64_t pool_version(const struct pool *p)
 
 /* ---- the thread ---- */
 
+/*
+ * Adds a connection to the epoll set, any thread. The lock is held while it enters the set, and
+ * run() takes the lock between an event and its first look at the member: so all that is written
+ * here is visible there.
+ */
 static int keep(struct pool *p, int fd, bool watched)
 {
 	struct member *m = calloc(1, sizeof(*m));
@@ -114,10 +119,10 @@ static int keep(struct pool *p, int fd, bool watched)
 
 	if (!m)
 		return -ENOMEM;
+	pthread_mutex_lock(&p->lock);
 	m->fd = pool_high(fd);
 	m->watched = watched;
 	ev.data.ptr = m;
-	pthread_mutex_lock(&p->lock);
 	rc = sys_epoll_ctl(p->epoll, EPOLL_CTL_ADD, m->fd, &ev);
 	if (rc == 0)
 		list_add(&m->link, &p->links);
@@ -161,6 +166,8 @@ static int answer(struct pool *p, const struct member *m, const struct ask *ask)
 	/* The lock is held while another thread opens the address. */
 	pthread_mutex_lock(&p->lock);
 	a = ask->what == ASK_ADDR ? addr_find(p, &ask->addr, ask->scope) : NULL;
+	if (a && a->alone)
+		a = NULL;
 	rc = pool_answer(m->fd, a ? a->sock : NULL, a ? POOL_SLOTS : 0);
 	pthread_mutex_unlock(&p->lock);
 	return rc;
@@ -226,6 +233,8 @@ static void *run(void *arg)
 		bool more = look < sizeof(looks) / sizeof(looks[0]), ended = false;
 		int n = sys_epoll_wait(p->epoll, ev, 16, more ? looks[look] : -1);
 
+		pthread_mutex_lock(&p->lock); /* the members of these events: see keep() */
+		pthread_mutex_unlock(&p->lock);
 		for (int i = 0; i < n; i++) {
 			if (ev[i].data.ptr == &p->stop)
 				return NULL;
@@ -373,6 +382,8 @@ static int join(struct pool *p)
 {
 	int founder = -1, rc;
 
+	pool_raise_limit();
+	p->steers = addr_can_steer();
 	rc = claim(p);
 	rc = rc ? rc : get_state(p, &founder);
 	if (rc == 0)

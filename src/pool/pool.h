@@ -69,13 +69,23 @@ bool pool_alive(struct pool *p, unsigned slot);
  * Opens the sockets of an address: those of the members that have it, or new ones. Adds a reference
  * if this process has the address already. `scope`: the interface of a link-local address, else 0.
  * Returns NULL with errno set: EADDRINUSE (no member has the address, and a program outside of the
- * pool has its UDP port 4791; or the members that have it do not answer), EADDRNOTAVAIL,
- * or another error of the kernel. *silent: number of members that did not answer within a second.
+ * pool has its UDP port 4791; or the members that have it do not answer), EMFILE (members have it,
+ * and its sockets do not fit into the limit of descriptors of this process), EADDRNOTAVAIL, or
+ * another error of the kernel. *silent: number of members that did not answer within a second.
  */
 struct pool_addr *pool_addr_get(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
 				unsigned *silent);
 /* Drops a reference. */
 void pool_addr_put(struct pool_addr *a);
+/*
+ * Returns 0 if other programs can use the address too. Otherwise it has one socket, which belongs to
+ * this process alone: the kernel refused to steer datagrams with this -errno (a container's rules,
+ * or an emulation without SO_ATTACH_REUSEPORT_CBPF), or -EMFILE: no more sockets fit. The first slot in use receives all
+ * datagrams then, and passes on those of other slots (port/udp_mail.c).
+ */
+int pool_addr_alone(const struct pool_addr *a);
+/* Returns a socket with the address and UDP port 4791, to send from. It belongs to the pool. */
+int pool_addr_sender(const struct pool_addr *a, unsigned slot);
 
 /* What a program tells the others of its socket in a slot of an address. */
 struct pool_home {

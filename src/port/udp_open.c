@@ -253,6 +253,28 @@ static int enter_pool(struct opening *o)
 	return 0;
 }
 
+/* Says that no other program can use the address, and why. Once: the first lane. */
+static void warn_alone(struct opening *o)
+{
+	int why = pool_addr_alone(o->u->home);
+	char text[64];
+
+	if (!why || o->lane > 0)
+		return;
+	pkt_addr_print(&o->u->port.addr, text, sizeof(text));
+	if (why == -EMFILE)
+		log_warn(
+			"udp: this program has %s for itself, because %d sockets do not fit into its limit of open files: "
+			"it works, but other programs need other addresses (as in udp:127.0.0.2), or raise the limit "
+			"(ulimit -n 2048)",
+			text, POOL_SLOTS);
+	else
+		log_warn(
+			"udp: this program has %s for itself, because the system refuses SO_ATTACH_REUSEPORT_CBPF (%s): it "
+			"works, but other programs need other addresses (as in udp:127.0.0.2)",
+			text, strerror(-why));
+}
+
 /* 0 or -errno, said. */
 static int claim_given(struct opening *o)
 {
@@ -278,10 +300,23 @@ static int claim_given(struct opening *o)
 			    text);
 			break;
 		}
+		if (!o->own && pool_serves(o->u->pool, &o->spec->addr)) {
+			say(o,
+			    "udp: another program of this user has %s, and one of the two can't share it (see its messages, "
+			    "and roost doctor): choose another address, as in udp:127.0.0.2",
+			    text);
+			break;
+		}
 		say(o,
 		    "udp: port %d of %s is in use: stop the program that has it (roost doctor names it; the rdma_rxe module "
 		    "takes it on all addresses), or choose another address, as in udp:127.0.0.2",
 		    PKT_UDP_PORT, text);
+		break;
+	case EMFILE:
+		say(o,
+		    "udp: the %d sockets of %s do not fit into the limit of open files: raise it (ulimit -n 2048), or "
+		    "choose another address, as in udp:127.0.0.2",
+		    POOL_SLOTS, text);
 		break;
 	case EADDRNOTAVAIL:
 		say(o,
@@ -371,6 +406,8 @@ static int claim_any(struct opening *o)
 				rc != -EADDRINUSE ? strerror(-rc)
 				: o->silent
 					? "the programs there do not answer (stopped, or in a debugger?)"
+				: pool_serves(o->u->pool, &addr)
+					? "another program has it, and one of the two can't share it"
 					: "its port 4791 belongs to another user's program, to the rdma_rxe module, or to a "
 					  "container");
 		o->second = true;
@@ -381,7 +418,7 @@ static int claim_any(struct opening *o)
 	do {
 		addr = loopback(last);
 		rc = claim(o, &addr);
-	} while (rc == -EADDRINUSE && last++ < LAST_FREE_LOOPBACK);
+	} while ((rc == -EADDRINUSE || rc == -EMFILE) && last++ < LAST_FREE_LOOPBACK);
 	if (!rc)
 		return 0;
 	if (rc == -EADDRINUSE)
@@ -627,6 +664,7 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 		rc = set_mtu(&o);
 	if (rc)
 		goto fail;
+	warn_alone(&o);
 	set_windows(&o);
 	rc = set_memory(u);
 	u->joins = !spec->no_offload;
