@@ -134,30 +134,58 @@ static struct port *open_or_fail(const char *spec, unsigned lane, unsigned lanes
 	return p;
 }
 
+/*
+ * A second program beside the child. It is forked before the child opens a port, since a process
+ * with threads is not forked here, and runs when the child calls run_other().
+ */
+static int other_go[2];
+
+static void make_other(void (*fn)(void))
+{
+	char byte;
+
+	CHECK(!pipe2(other_go, O_CLOEXEC));
+	fflush(stdout);
+	if (fork() == 0) {
+		close(other_go[1]);
+		if (read(other_go[0], &byte, 1) == 1)
+			fn();
+		_exit(0);
+	}
+	close(other_go[0]);
+}
+
+static void run_other(void)
+{
+	int status;
+
+	CHECK(write(other_go[1], "", 1) == 1);
+	CHECK(wait(&status) > 0 && status == 0);
+}
+
 /* ---- refused ---- */
+
+/* Another program can't have the address, and reads why. */
+static void expect_not_shared(void)
+{
+	char err[512];
+
+	CHECK(!port_open(SHARED, 0, 1, err, sizeof(err)) && errno == EADDRINUSE);
+	CHECK(strstr(err, "can't share it") && strstr(err, "127.0.78.1"));
+}
 
 static void refused_child(void)
 {
 	struct port *a, *b;
-	char err[512];
 
 	refuse_attach();
+	make_other(expect_not_shared);
 	a = open_or_fail(SHARED, 0, 1);
 	b = open_or_fail(OTHER, 0, 1);
 	exchange(a, b);
 	exchange(b, a);
 	exchange(a, a);
-	/* another program can't have the address, and reads why */
-	fflush(stdout);
-	if (fork() == 0) {
-		CHECK(!port_open(SHARED, 0, 1, err, sizeof(err)) && errno == EADDRINUSE);
-		CHECK(strstr(err, "can't share it") && strstr(err, "127.0.78.1"));
-		_exit(0);
-	} else {
-		int status;
-
-		CHECK(wait(&status) > 0 && status == 0);
-	}
+	run_other();
 	port_close(a);
 	/* it is free again at once */
 	port_close(open_or_fail(SHARED, 0, 1));
@@ -217,24 +245,21 @@ static void lanes(void **state)
 	assert_int_equal(count_lines(in_child(lanes_child), "127.0.78.1 for itself"), 1);
 }
 
+static void refused_beside(void)
+{
+	refuse_attach();
+	expect_not_shared();
+	port_close(open_or_fail(OTHER, 0, 1));
+}
+
 /* A program of the pool that may attach programs keeps its address; the other one reads why. */
 static void beside_others_child(void)
 {
-	struct port *a = open_or_fail(SHARED, 0, 1), *b;
-	int status;
+	struct port *a, *b;
 
-	fflush(stdout);
-	if (fork() == 0) {
-		char err[512];
-
-		refuse_attach();
-		CHECK(!port_open(SHARED, 0, 1, err, sizeof(err)) && errno == EADDRINUSE);
-		CHECK(strstr(err, "can't share it"));
-		b = open_or_fail(OTHER, 0, 1);
-		port_close(b);
-		_exit(0);
-	}
-	CHECK(wait(&status) > 0 && status == 0);
+	make_other(refused_beside);
+	a = open_or_fail(SHARED, 0, 1);
+	run_other();
 	b = open_or_fail(OTHER, 0, 1);
 	exchange(a, b);
 	port_close(a);
@@ -294,23 +319,23 @@ static void not_raised(void **state)
 	assert_non_null(strstr(text, "ulimit -n"));
 }
 
+static void expect_no_room(void)
+{
+	char err[512];
+
+	limit_files(60, 60);
+	CHECK(!port_open(SHARED, 0, 1, err, sizeof(err)) && errno == EMFILE);
+	CHECK(strstr(err, "limit of open files") && strstr(err, "ulimit -n"));
+}
+
 /* Others have the address, and their sockets do not fit. */
 static void no_room_child(void)
 {
-	struct port *a = open_or_fail(SHARED, 0, 1);
-	int status;
+	struct port *a;
 
-	fflush(stdout);
-	if (fork() == 0) {
-		char err[512];
-
-		a->ops->after_fork(a);
-		limit_files(60, 60);
-		CHECK(!port_open(SHARED, 0, 1, err, sizeof(err)) && errno == EMFILE);
-		CHECK(strstr(err, "limit of open files") && strstr(err, "ulimit -n"));
-		_exit(0);
-	}
-	CHECK(wait(&status) > 0 && status == 0);
+	make_other(expect_no_room);
+	a = open_or_fail(SHARED, 0, 1);
+	run_other();
 	port_close(a);
 }
 
