@@ -253,6 +253,16 @@ static void finish(struct program *p)
 	*p = (struct program){.fd = -1};
 }
 
+/* Returns when all threads of the program are stopped; kill() alone does not wait for them. */
+static void stop(const struct program *p)
+{
+	int status;
+
+	kill(p->pid, SIGSTOP);
+	assert_int_equal(waitpid(p->pid, &status, WUNTRACED), p->pid);
+	assert_true(WIFSTOPPED(status));
+}
+
 static void leave(struct program *p)
 {
 	ask(p, (struct command){.op = OP_LEAVE});
@@ -452,7 +462,7 @@ static void stopped_members(void **state)
 
 	join(&a);
 	join(&b);
-	kill(a.pid, SIGSTOP);
+	stop(&a);
 	from = now_ms();
 	join(&c); /* b answers */
 	assert_true(now_ms() - from < LONG_MS);
@@ -460,7 +470,7 @@ static void stopped_members(void **state)
 	check_only(&c, 1);
 	leave(&c);
 	/* nobody can answer, and the address is taken: an error, in bounded time */
-	kill(b.pid, SIGSTOP);
+	stop(&b);
 	c = start();
 	r = ask(&c, (struct command){.op = OP_JOIN});
 	assert_int_equal(r.rc, -EADDRINUSE);
@@ -537,10 +547,10 @@ static void kills_and_stops(void **state)
 	for (unsigned n = 0; n < ROUNDS; n++) {
 		struct program *victim = &p[rng_u64(&r) % MEMBERS];
 		struct program *other = &p[rng_u64(&r) % MEMBERS];
-		bool stop = other != victim && rng_u64(&r) & 1;
+		bool stopped = other != victim && rng_u64(&r) & 1;
 
-		if (stop)
-			kill(other->pid, SIGSTOP);
+		if (stopped)
+			stop(other);
 		finish(victim);
 		*victim = start();
 		if (rng_u64(&r) % 3 == 0) { /* it dies at some step of joining */
@@ -554,7 +564,7 @@ static void kills_and_stops(void **state)
 		send_qp(keeper.slot, 1000 + n);
 		check_only(victim, n);
 		check_only(&keeper, 1000 + n);
-		if (stop) {
+		if (stopped) {
 			send_qp(other->slot, 2000 + n);
 			kill(other->pid, SIGCONT);
 			check_only(other, 2000 + n);
