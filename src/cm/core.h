@@ -197,6 +197,8 @@ void cm_send_mra(struct cm_conn *c, uint8_t service_timeout);
  * answers with a DREP.
  */
 void cm_send_question(struct cm_conn *c);
+/* Keeps the DREQ of a connection, or ends that: cm_ops.will. */
+void cm_leave_will(struct cm_conn *c, bool established);
 void cm_send_dreq(struct cm_conn *c, uint64_t now, const void *data, size_t data_len);
 void cm_send_drep(struct cm_conn *c, const void *data, size_t data_len);
 

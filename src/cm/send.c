@@ -118,6 +118,26 @@ void cm_send_dreq(struct cm_conn *c, uint64_t now, const void *data, size_t data
 	cm_send(c, &m);
 }
 
+void cm_leave_will(struct cm_conn *c, bool established)
+{
+	uint32_t index = (uint32_t)(c - c->cm->conns);
+	struct cm_datagram d = {c->src, c->dst, c->tclass, NULL};
+	uint8_t mad[CM_MAD_LEN];
+	struct cm_msg m;
+
+	if (!c->cm->ops.will)
+		return;
+	if (!established) {
+		c->cm->ops.will(c->cm->ops.ctx, index, NULL);
+		return;
+	}
+	cm_msg_init(c, &m, CM_DREQ, true);
+	m.dreq.qpn = c->remote_qpn;
+	cm_build(&m, mad);
+	d.mad = mad;
+	c->cm->ops.will(c->cm->ops.ctx, index, &d);
+}
+
 void cm_send_question(struct cm_conn *c)
 {
 	struct cm_msg m;

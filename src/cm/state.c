@@ -92,6 +92,8 @@ void cm_set_state(struct cm_conn *c, enum cm_state s)
 		list_add_tail(&c->link, &c->cm->replied);
 	else if (is_replied(c->state) && !is_replied(s))
 		list_del(&c->link);
+	if ((s == CM_ESTABLISHED) != (c->state == CM_ESTABLISHED))
+		cm_leave_will(c, s == CM_ESTABLISHED);
 	c->state = s;
 }
 

@@ -131,6 +131,7 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 		stat_close(d);
 		goto fail_unsaid;
 	}
+	gsi_execute_wills(d, true);
 	*out = d;
 	return 0;
 fail_unsaid:
@@ -146,6 +147,7 @@ fail:
 /* Engine lock held, or at exit. A program must not call into the engine meanwhile. */
 static void shut_down(struct drive *d)
 {
+	gsi_execute_wills(d, false);
 	service_stop(d);
 	stat_close(d);
 	destroy(d);
@@ -241,6 +243,7 @@ static void __attribute__((destructor)) at_exit(void)
 	if (pthread_mutex_trylock(&engine_lock))
 		return;
 	if (engine) {
+		gsi_execute_wills(engine, false);
 		service_stop(engine);
 		arm_for_good(engine);
 		watch_stop(&engine->watch);

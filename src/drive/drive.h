@@ -176,6 +176,22 @@ ROOST_EXPORT int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops
  */
 ROOST_EXPORT void drive_gsi_close(struct drive *d);
 /*
+ * Makes connection requests for a service come to this process, if other programs have the same
+ * address: at `addr`, or at all addresses of the families (POOL_IPV4 | POOL_IPV6) if that is NULL.
+ * drive_gsi_unlisten() ends it, with the same arguments. Returns 0, -EADDRINUSE (another program
+ * listens there), or -ENOSPC. May make system calls. Any thread that owns no PU.
+ */
+ROOST_EXPORT int drive_gsi_listen(struct drive *d, uint64_t service, const struct pkt_addr *addr,
+				  unsigned families);
+ROOST_EXPORT void drive_gsi_unlisten(struct drive *d, uint64_t service, const struct pkt_addr *addr,
+				     unsigned families);
+/*
+ * Keeps a datagram that another program of the address sends if this process is killed, from `src`
+ * to QP 1 of `dst`; mad NULL: ends this. `index`: as in pool_leave_will(). Any thread.
+ */
+ROOST_EXPORT void drive_gsi_will(struct drive *d, uint32_t index, const struct pkt_addr *src,
+				 const struct pkt_addr *dst, uint8_t tclass, const uint8_t *mad);
+/*
  * Makes the service thread call expire() soon, because work may be due earlier than it returned.
  * Any thread.
  */

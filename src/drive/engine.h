@@ -46,6 +46,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/spin.h"
+#include "base/thread.h"
 #include "drive/clock.h"
 #include "drive/drive.h"
 #include "drive/policy.h"
@@ -298,14 +299,6 @@ void service_poller_drain(struct service_poller *t);
 int service_poller_init(struct service_poller *t, struct drive *d, enum service_poller_bit bit);
 void service_poller_fini(struct service_poller *t);
 
-/* ---- thread.c ---- */
-
-/* Starts a thread that receives no signals of the program. Returns 0 or -errno. */
-int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg);
-
-/* True if this thread may run on one core only. Makes a system call. */
-bool one_core(void);
-
 /* ---- watch.c ---- */
 void watch_stop(struct watch *w);
 
@@ -330,6 +323,8 @@ void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const st
 void gsi_lost(void *host, const struct pkt_addr *dst, uint64_t tid);
 /* Implements nic_host_ops.peer_gone. */
 void gsi_peer_gone(void *host, uint32_t qpn);
+/* Sets whether this process sends what killed programs of its addresses left. [engine lock] */
+void gsi_execute_wills(struct drive *d, bool on);
 /*
  * Hands queued datagrams and reports to the user of QP 1, and runs expire() if it is due. Service
  * thread only.

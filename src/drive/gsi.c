@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "drive/engine.h"
+#include "pool/pool.h"
 
 /* Called inside a turn or a control call, as are the next two functions. */
 void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
@@ -206,6 +207,15 @@ static void set_state(struct gsi *g, enum gsi_state state)
 	spin_unlock(&g->queue_lock);
 }
 
+/* Other programs may have the same address: src/pool. */
+static void tell_pool(struct drive *d, bool has_user)
+{
+	struct pool *p = drive_dead(d) ? NULL : pool_mine();
+
+	if (p)
+		pool_manages(p, nic_slot(d->nic, 0), has_user);
+}
+
 int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx)
 {
 	struct gsi *g = &d->gsi;
@@ -220,15 +230,18 @@ int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx)
 		set_state(g, GSI_OPEN);
 	}
 	pthread_mutex_unlock(&g->user_lock);
-	if (rc == 0)
-		drive_gsi_wake(d);
-	return rc;
+	if (rc)
+		return rc;
+	tell_pool(d, true);
+	drive_gsi_wake(d);
+	return 0;
 }
 
 void drive_gsi_close(struct drive *d)
 {
 	struct gsi *g = &d->gsi;
 
+	tell_pool(d, false);
 	pthread_mutex_lock(&g->user_lock);
 	set_state(g, GSI_CLOSED);
 	g->ops = NULL;
@@ -262,4 +275,57 @@ int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, u
 	drive_disown(d, 0);
 	drive_control_unlock(d);
 	return rc;
+}
+
+/* ---- among the programs of an address ---- */
+
+/* QP 1 belongs to the first PU, so its services are those of the first slot. */
+int drive_gsi_listen(struct drive *d, uint64_t service, const struct pkt_addr *addr,
+		     unsigned families)
+{
+	struct pool *p = drive_dead(d) ? NULL : pool_mine();
+
+	return p ? pool_publish(p, nic_slot(d->nic, 0), service, addr, families) : 0;
+}
+
+void drive_gsi_unlisten(struct drive *d, uint64_t service, const struct pkt_addr *addr,
+			unsigned families)
+{
+	struct pool *p = drive_dead(d) ? NULL : pool_mine();
+
+	if (p)
+		pool_withdraw(p, nic_slot(d->nic, 0), service, addr, families);
+}
+
+void drive_gsi_will(struct drive *d, uint32_t index, const struct pkt_addr *src,
+		    const struct pkt_addr *dst, uint8_t tclass, const uint8_t *mad)
+{
+	struct pool *p = drive_dead(d) ? NULL : pool_mine();
+	struct pool_will w;
+
+	if (!p)
+		return;
+	if (mad) {
+		w = (struct pool_will){.src = *src, .dst = *dst, .tclass = tclass};
+		memcpy(w.mad, mad, sizeof(w.mad));
+	}
+	pool_leave_will(p, nic_slot(d->nic, 0), index, mad ? &w : NULL);
+}
+
+/* The thread of the pool calls this. */
+static void execute(void *ctx, const struct pool_will *w)
+{
+	struct drive *d = ctx;
+	struct drive_addr where;
+
+	if (drive_find_addr(d, &w->src, &where))
+		drive_gsi_send(d, where.port, &w->dst, w->tclass, w->mad);
+}
+
+void gsi_execute_wills(struct drive *d, bool on)
+{
+	struct pool *p = pool_mine();
+
+	if (p)
+		pool_execute(p, on ? execute : NULL, d);
 }

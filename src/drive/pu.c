@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "base/cores.h"
 #include "drive/engine.h"
 
 bool pu_try_or_kick(struct drive_pu *p)
@@ -403,7 +404,7 @@ static void yield_core(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
 	uint64_t now = clock_now(), took = 0, packets = 0;
-	bool one = one_core();
+	bool one = cores_allowed() < 2 || cores_quota_short(); /* makes a system call */
 
 	if (one) {
 		sched_yield();

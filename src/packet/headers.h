@@ -20,6 +20,7 @@
 #define PKT_ICRC_LEN	 4
 #define PKT_PSN_MASK	 0xffffffu
 #define PKT_QPN_MASK	 0xffffffu
+#define PKT_GSI_QPN	 1u /* the QP of management datagrams */
 #define PKT_PKEY_DEFAULT 0xffff
 #define PKT_MAX_PAYLOAD	 4096
 /*

@@ -232,8 +232,9 @@ struct port {
  * Opens a lane from its specification: KIND[:ADDRESS][,OPTION=VALUE...]. KIND is udp or shm. The
  * options are loss= dup= reorder= corrupt= delay= seed= mtu= pcap= (fault injection and capture
  * wrap the port) and window= buffer= offload= ring= (port/open.c has the table). Without ADDRESS
- * the port chooses one: the first process on a machine takes its primary address (udp) or 10.0.0.1
- * (shm), later processes a free one. Lanes after the first pass the address that lane 0 got.
+ * the port chooses one. udp: the primary address of the machine, which all programs of a user
+ * share; if another program has it, a free one of 127/8. shm: 10.0.0.1, or a free one. Lanes after
+ * the first pass the address that lane 0 got.
  * Control path: allocates memory.
  *
  * On failure it returns NULL, writes one line that says what to do into err (errlen bytes), and

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Internals of the udp port: for each lane an unconnected socket bound to the address and port
- * 4791.
+ * Internals of the udp port. Each lane has two unconnected sockets: it receives on the socket of
+ * its slot, which the pool binds to the address and port 4791 (pool/pool.h), and sends from a socket
+ * with a source port of its own. ICMP errors about its packets therefore come to no other lane and
+ * no other program, and network devices merge only packets of one lane.
  *
  *   udp_open.c	  socket, address, MTU, windows
  *   udp_path.c	  destinations
@@ -10,7 +12,7 @@
  *   udp_rx.c	  datagrams (merged by UDP_GRO) cut into packets
  *   udp_err.c	  errors that the network reports for sent packets
  *   udp_mcast.c	  multicast groups: a socket for each
- *   udp_lanes.c	  several sockets of one address: steering, and packets for another lane
+ *   udp_mail.c	  packets that came to the socket of another slot
  *   udp_probe.c	  abilities of the running kernel, probed once
  *
  * All functions: [owner], the thread that owns the processing unit, unless they say otherwise.
@@ -24,6 +26,7 @@
 
 #include "base/list.h"
 #include "packet/headers.h"
+#include "pool/pool.h"
 #include "port/port_impl.h"
 
 /* Not in the headers of every libc. Values: include/uapi/linux/udp.h. */
@@ -93,7 +96,8 @@ struct udp_path {
 	uint32_t refs;
 	uint32_t mtu; /* MTU of the path as the kernel reports it, IP header included; 0: unknown */
 	uint8_t slot; /* of the peer */
-	uint8_t lane; /* of the peer, which is assumed to have as many lanes as this port */
+	bool gsi;     /* for QP 1 only: each datagram may be for another slot, so each goes alone */
+	int sock;     /* to send from */
 	/* UDP_SEGMENT was refused on the way there: one packet a datagram, identification 0 */
 	bool single;
 	bool probed; /* a route exists, and `mtu` comes from the kernel */
@@ -165,7 +169,15 @@ struct udp_rx {
 	struct udp_rx_buf buf[UDP_RX_BUFS];
 };
 
-struct udp_lanes;
+struct udp_mail;
+
+/* A member of the pool that sends over loopback. */
+struct udp_known {
+	struct pkt_addr src;
+	uint64_t version; /* pool_version(), when it was looked up; 0: never */
+	uint16_t sport;
+};
+#define UDP_KNOWN 64
 
 /* A multicast group that the port has joined. */
 struct udp_mcast {
@@ -176,11 +188,16 @@ struct udp_mcast {
 
 struct udp_port {
 	struct port port; /* first */
-	int sock, epoll;
-	int join; /* offers that this address accepts mixed packets; -1: it does not */
+	int sock;	  /* receives; it belongs to the pool */
+	int out;	  /* sends */
+	uint16_t sport;	  /* the port of `out` */
+	int epoll;
+	struct pool *pool;
+	struct pool_addr *home;
+	bool homed; /* the socket of the slot is in use */
 	bool v6;
-	/* events that the epoll set watches on the socket; 0: it is not in the set */
-	uint32_t watched;
+	/* events that the epoll set watches on the sockets; 0: they are not in the set */
+	uint32_t watched, watched_out;
 	/* the interface of the address, for link-local addresses and groups; 0: unknown */
 	uint32_t scope;
 	uint32_t buffer; /* bytes to request for the buffers of a socket */
@@ -191,9 +208,12 @@ struct udp_port {
 	int groups_epoll;	 /* epoll set of their sockets; -1: no group yet */
 	bool groups_turn;	 /* the groups are looked at first next time */
 	struct list_head paths;
-	struct udp_lanes *lanes; /* NULL: one lane */
+	struct udp_mail *mail;
+	struct udp_known known[UDP_KNOWN];
 	uint32_t rcvbuf;
-	bool unsure; /* an error may wait on the socket that no call reports */
+	bool unsure;   /* an error may wait on the sending socket that no call reports */
+	bool woken;    /* the descriptor was readable; nothing has come since */
+	uint32_t idle; /* looks for datagrams that found none since the last look for errors */
 	/*
 	 * errors of the network were read since the last successful send, so the next failure may
 	 * be one of them
@@ -252,6 +272,8 @@ void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t 
 
 /* udp_reader.c */
 enum port_reader udp_reader(struct port *p, const struct port_path *path);
+/* True if a socket of this network namespace has the address and port 4791. Reads a whole file. */
+bool udp_reader_is_there(const struct udp_port *u, const struct pkt_addr *addr);
 
 /* udp_tx.c */
 int udp_tx_init(struct udp_port *u);
@@ -264,8 +286,6 @@ bool udp_flush(struct port *p);
 void udp_tx_forget(struct udp_port *u, const struct udp_path *path);
 
 /* udp_join.c */
-/* Announces to the other ports of this machine that this port accepts mixed packets. [control] */
-void udp_join_offer(struct udp_port *u);
 /* True if the port at the end of the path accepts them. Checks each time. [control] */
 bool udp_join_path(const struct udp_port *u, const struct udp_path *path);
 /*
@@ -299,28 +319,23 @@ int udp_set_heard(const struct udp_port *u, int fd, bool heard);
 /* Makes the kernel keep errors again, some time after there were too many. */
 void udp_hear_errors(struct udp_port *u);
 
+/* udp_mail.c */
+#define UDP_MAIL_BYTES 65000
+#define UDP_MAIL_OUT   PORT_MAX_LANES /* slots that mail is collected for at a time */
+int udp_mail_open(struct udp_port *u);
+void udp_mail_close(struct udp_port *u);
 /*
- * udp_lanes.c. Joins the lanes of the same address and number of lanes in this process, and makes
- * the kernel steer packets to them. [control], after bind. Returns 0 or -errno.
+ * Copies a packet of another slot, to be sent by udp_mail_flush(). Returns false if no program has
+ * the slot.
  */
-int udp_lanes_join(struct udp_port *u);
-void udp_lanes_leave(struct udp_port *u);
-/*
- * Copies a packet of another lane of this process into the inbox of that lane. Returns false if
- * there is no room.
- */
-bool udp_lanes_pass(struct udp_port *u, unsigned lane, const struct port_pkt *pkt);
-/* Gives a hint to all other lanes, because the error came to the socket of one of them. */
-void udp_lanes_hint(struct udp_port *u, const struct port_hint *hint);
-/*
- * Hands out packets that other lanes left for this one, and moves their hints to the port. The
- * packets stay valid until udp_lanes_free().
- */
-int udp_lanes_take(struct udp_port *u, struct port_pkt *pkts, int max);
-void udp_lanes_free(struct udp_port *u);
-/* Called before a thread sleeps. Returns false if packets are there. */
-bool udp_lanes_arm(struct udp_port *u);
-void udp_lanes_disarm(struct udp_port *u);
+bool udp_mail_pass(struct udp_port *u, unsigned slot, const struct port_pkt *pkt);
+void udp_mail_flush(struct udp_port *u);
+/* True if mail waits. Makes no system call. */
+bool udp_mail_waits(const struct udp_port *u);
+/* Makes the next burst look for mail that was not counted. */
+void udp_mail_look(struct udp_port *u);
+/* Hands out packets of mail. They stay valid until the next call. */
+int udp_mail_take(struct udp_port *u, struct port_pkt *pkts, int max);
 
 /* Abilities of the kernel, and the cost of a packet in a receive buffer. */
 struct udp_abilities {

@@ -44,13 +44,13 @@ static void count_error(struct udp_port *u)
 		u->errors = 0;
 	}
 	if (++u->errors >= ERRORS_HEARD)
-		u->errors_off = udp_set_heard(u, u->sock, false) == 0;
+		u->errors_off = udp_set_heard(u, u->out, false) == 0;
 }
 
 void udp_hear_errors(struct udp_port *u)
 {
 	if (port_clock(NULL) - u->errors_since >= SLICE_NS)
-		u->errors_off = udp_set_heard(u, u->sock, true) != 0;
+		u->errors_off = udp_set_heard(u, u->out, true) != 0;
 }
 
 /* Returns the error in the control data; NULL: none came from the network. */
@@ -85,8 +85,6 @@ static void look(struct udp_port *u, struct msghdr *h, const struct sock_extende
 		return;
 	port_quote(&hint, quoted, (size_t)len);
 	port_add_hint(&u->port, &hint);
-	if (u->lanes)
-		udp_lanes_hint(u, &hint);
 }
 
 bool udp_take_errors(struct udp_port *u)
@@ -107,7 +105,7 @@ bool udp_take_errors(struct udp_port *u)
 			.msg_control = control,
 			.msg_controllen = sizeof(control),
 		};
-		ssize_t len = sys_recvmsg(u->sock, &h, MSG_ERRQUEUE | MSG_DONTWAIT);
+		ssize_t len = sys_recvmsg(u->out, &h, MSG_ERRQUEUE | MSG_DONTWAIT);
 
 		if (len < 0)
 			break;

@@ -8,71 +8,28 @@
  *
  *	| head: mark, QP, count, lengths | packet 0 | packet 1 | ...
  *
- * No other receiver gets such a datagram. A port that accepts them binds a name in the abstract
- * namespace of Unix sockets, which belongs to the network namespace. A port that makes a path
- * checks whether the name exists. The identification for the ICRC of a packet is its place in the
+ * No other receiver gets such a datagram. A port that accepts them says so in the pool, and a port
+ * that makes a path looks there. The identification for the ICRC of a packet is its place in the
  * datagram, as in a group.
  */
 #include "port/udp.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <sys/un.h>
 
-#include "base/log.h"
 #include "base/mem.h"
-#include "base/sys.h"
 
 /* 65,536 for loopback; a smaller MTU would fragment the datagram */
 #define MIN_DEVICE_MTU 65535u
 
 static const uint8_t mark[4] = {0xff, 'R', 'o', 1};
 
-static socklen_t offer_name(struct sockaddr_un *n, const struct pkt_addr *addr)
-{
-	char text[64];
-	int len;
-
-	memset(n, 0, sizeof(*n));
-	n->sun_family = AF_UNIX;
-	len = snprintf(n->sun_path + 1, sizeof(n->sun_path) - 1, "roost-udp-join-%u-%s", mark[3],
-		       pkt_addr_print(addr, text, sizeof(text)));
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
-}
-
-void udp_join_offer(struct udp_port *u)
-{
-	struct sockaddr_un name;
-	socklen_t len = offer_name(&name, &u->port.addr);
-	int fd = sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
-
-	if (fd < 0)
-		return;
-	rc = sys_bind(fd, (struct sockaddr *)&name, len);
-	if (rc) {
-		log_info("udp: can't offer joined packets: %s", strerror(-rc));
-		sys_close(fd);
-		return;
-	}
-	sys_shutdown(fd, SHUT_RD); /* the socket receives nothing */
-	u->join = fd;
-}
-
 bool udp_join_path(const struct udp_port *u, const struct udp_path *path)
 {
-	struct sockaddr_un name;
-	socklen_t len;
-	int fd, rc;
+	struct pool_home peer;
 
-	if (!u->joins || path->mtu < MIN_DEVICE_MTU || pkt_addr_is_group(&path->path.dst))
-		return false;
-	len = offer_name(&name, &path->path.dst);
-	fd = sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return false;
-	rc = sys_connect(fd, (struct sockaddr *)&name, len);
-	sys_close(fd);
-	return rc == 0;
+	return u->joins && path->mtu >= MIN_DEVICE_MTU && !path->gsi &&
+	       !pkt_addr_is_group(&path->path.dst) &&
+	       pool_find(u->pool, &path->path.dst, path->slot, &peer) && peer.joins;
 }
 
 _Static_assert(sizeof(struct udp_join_head) % UDP_JOIN_ALIGN == 0,

@@ -55,6 +55,8 @@ struct opening {
 	/* another process has the primary address of the machine; this one was chosen besides */
 	bool second;
 	struct pkt_addr primary;
+	unsigned silent; /* members of the pool that did not answer */
+	bool own;	 /* this process has the address and slot already */
 	char *err;
 	size_t errlen;
 };
@@ -134,8 +136,7 @@ int udp_configure(const struct udp_port *u, int fd)
 	int rc;
 
 	if (u->v6) {
-		rc = set_int(fd, SOL_IPV6, IPV6_V6ONLY, 1);
-		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
+		rc = set_int(fd, SOL_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
 		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_RECVTCLASS, 1);
 		/*
 		 * rxe sends without a checksum. If the option is refused, only packets of rxe are
@@ -147,54 +148,131 @@ int udp_configure(const struct udp_port *u, int fd)
 		rc = set_int(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
 		rc = rc ? rc : set_int(fd, SOL_IP, IP_RECVTOS, 1);
 	}
-	if (u->merge)
-		set_int(fd, SOL_UDP, UDP_GRO, 1); /* without it packets come one by one */
+	set_int(fd, SOL_UDP, UDP_GRO, u->merge); /* without it packets come one by one */
 	set_int(fd, SOL_SOCKET, SO_SNDBUF, (int)u->buffer);
 	set_int(fd, SOL_SOCKET, SO_RCVBUF, (int)u->buffer);
 	return rc;
 }
 
-/* Opens a configured socket bound to addr:4791, in u->sock. Returns 0 or -errno. */
+/* Opens the socket that sends, with a port of the kernel's choice. Returns 0 or -errno. */
+static int open_out(struct udp_port *u, const struct pkt_addr *addr)
+{
+	union udp_name name;
+	socklen_t len = udp_name(&name, addr, 0, u->scope);
+	struct pkt_addr bound;
+	int fd = sys_socket(name.sa.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc;
+
+	if (fd < 0)
+		return fd;
+	u->out = fd;
+	rc = udp_configure(u, fd);
+	udp_set_heard(u, fd, true); /* else no hints */
+	rc = rc ? rc : sys_bind(fd, &name.sa, len);
+	rc = rc ? rc : sys_getsockname(fd, &name.sa, &len);
+	if (rc == 0)
+		udp_addr(&name, &bound, &u->sport);
+	return rc;
+}
+
+/* Leaves the address. The rest of the port is as it was. */
+static void unclaim(struct udp_port *u)
+{
+	if (u->out >= 0)
+		sys_close(u->out);
+	if (u->homed)
+		pool_addr_unuse(u->home, u->port.slot);
+	if (u->home)
+		pool_addr_put(u->home);
+	u->out = u->sock = -1;
+	u->homed = false;
+	u->home = NULL;
+}
+
+/* Takes the socket of our slot at addr:4791, in u->sock. Returns 0 or -errno. */
 static int claim(struct opening *o, const struct pkt_addr *addr)
 {
 	struct udp_port *u = o->u;
-	union udp_name name;
 	uint32_t mtu;
-	socklen_t len;
-	int fd, rc;
+	int rc;
 
 	u->v6 = !pkt_addr_is_v4(addr);
-	fd = sys_socket(u->v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return fd;
-	if (u->v6 && addr->b[0] == 0xfe && (addr->b[1] & 0xc0) == 0x80)
-		find_interface(addr, fd, &u->scope, &mtu);
-	len = udp_name(&name, addr, PKT_UDP_PORT, u->scope);
 	u->buffer = o->spec->buffer ? o->spec->buffer : BUFFER_BYTES;
-	/*
-	 * The merging of a network device ignores lanes (udp_lanes.c). Over loopback nothing is
-	 * merged; groups only stay whole.
-	 */
-	u->merge = !o->spec->no_offload && (o->lanes == 1 || pkt_addr_is_loopback(addr));
-	rc = udp_configure(u, fd);
-	udp_set_heard(u, fd, true); /* else no hints */
-	if (!rc && o->lane > 0)
-		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
-	if (!rc)
-		rc = sys_bind(fd, &name.sa, len);
-	/*
-	 * The first lane is bound without sharing, so that an address of another process that
-	 * shares is refused too. It allows sharing afterwards.
-	 */
-	if (!rc && o->lanes > 1 && o->lane == 0)
-		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
-	if (rc) {
+	u->merge = !o->spec->no_offload;
+	u->scope = 0;
+	if (u->v6 && addr->b[0] == 0xfe && (addr->b[1] & 0xc0) == 0x80) {
+		int fd = sys_socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+		if (fd < 0)
+			return fd;
+		find_interface(addr, fd, &u->scope, &mtu);
 		sys_close(fd);
+	}
+	errno = 0;
+	u->home = pool_addr_get(u->pool, addr, u->scope, &o->silent);
+	if (!u->home)
+		return -errno;
+	rc = pool_addr_use(u->home, u->port.slot);
+	o->own = rc == -EADDRINUSE;
+	if (rc >= 0) {
+		u->homed = true;
+		u->sock = rc;
+		rc = udp_configure(u, u->sock);
+	}
+	rc = rc ? rc : open_out(u, addr);
+	if (rc) {
+		unclaim(u);
 		return rc;
 	}
-	u->sock = fd;
 	u->port.addr = *addr;
 	return 0;
+}
+
+/* Joins the programs of this user. Returns 0 or -errno, said. */
+static int enter_pool(struct opening *o)
+{
+	struct udp_port *u = o->u;
+	int rc;
+
+	errno = 0;
+	u->pool = pool_get();
+	rc = u->pool ? pool_slot(u->pool, o->lane) : -errno;
+	if (rc == -ENOSPC)
+		say(o,
+		    "udp: %d processing units of this user's programs are in use, which is the most: stop a program "
+		    "(roost devices lists them)",
+		    POOL_SLOTS);
+	else if (rc < 0)
+		say(o,
+		    "udp: can't join the other programs of this user: %s; look at the limits of this process (ulimit -n, "
+		    "roost doctor)",
+		    strerror(-rc));
+	if (rc < 0)
+		return rc;
+	u->port.shared = true;
+	u->port.slot = (uint8_t)rc;
+	return 0;
+}
+
+/* Says that no other program can use the address, and why. Once: the first lane. */
+static void warn_alone(struct opening *o)
+{
+	int why = pool_addr_alone(o->u->home);
+	char text[64];
+
+	if (!why || o->lane > 0)
+		return;
+	pkt_addr_print(&o->u->port.addr, text, sizeof(text));
+	if (why == -EMFILE)
+		log_warn(
+			"udp: this program has %s for itself, because %d sockets do not fit into its limit of open files: "
+			"it works, but other programs need other addresses (as in udp:127.0.0.2), or raise the limit "
+			"(ulimit -n 2048)",
+			text, POOL_SLOTS);
+	else
+		log_warn(
+			"udp: this program has %s for itself, because the system refuses SO_ATTACH_REUSEPORT_CBPF (%s): it "
+			"works, but other programs need other addresses (as in udp:127.0.0.2)",
+			text, strerror(-why));
 }
 
 /* 0 or -errno, said. */
@@ -215,10 +293,30 @@ static int claim_given(struct opening *o)
 	case 0:
 		break;
 	case EADDRINUSE:
+		if (o->silent) {
+			say(o,
+			    "udp: the programs that use %s do not answer (stopped, or in a debugger?): continue or stop them, "
+			    "or choose another address, as in udp:127.0.0.2",
+			    text);
+			break;
+		}
+		if (!o->own && pool_serves(o->u->pool, &o->spec->addr)) {
+			say(o,
+			    "udp: another program of this user has %s, and one of the two can't share it (see its messages, "
+			    "and roost doctor): choose another address, as in udp:127.0.0.2",
+			    text);
+			break;
+		}
 		say(o,
 		    "udp: port %d of %s is in use: stop the program that has it (roost doctor names it; the rdma_rxe module "
 		    "takes it on all addresses), or choose another address, as in udp:127.0.0.2",
 		    PKT_UDP_PORT, text);
+		break;
+	case EMFILE:
+		say(o,
+		    "udp: the %d sockets of %s do not fit into the limit of open files: raise it (ulimit -n 2048), or "
+		    "choose another address, as in udp:127.0.0.2",
+		    POOL_SLOTS, text);
 		break;
 	case EADDRNOTAVAIL:
 		say(o,
@@ -293,11 +391,25 @@ static int claim_any(struct opening *o)
 {
 	struct pkt_addr addr;
 	unsigned last = FIRST_FREE_LOOPBACK;
+	char text[64];
 	int rc;
 
 	if (primary_address(&addr)) {
-		if (!claim(o, &addr))
+		rc = claim(o, &addr);
+		if (!rc)
 			return 0;
+		if (!o->own)
+			log_warn(
+				"udp: can't use %s: %s; this program takes an address of its own, which other machines can't "
+				"reach",
+				pkt_addr_print(&addr, text, sizeof(text)),
+				rc != -EADDRINUSE ? strerror(-rc)
+				: o->silent
+					? "the programs there do not answer (stopped, or in a debugger?)"
+				: pool_serves(o->u->pool, &addr)
+					? "another program has it, and one of the two can't share it"
+					: "its port 4791 belongs to another user's program, to the rdma_rxe module, or to a "
+					  "container");
 		o->second = true;
 		o->primary = addr;
 	} else {
@@ -306,7 +418,7 @@ static int claim_any(struct opening *o)
 	do {
 		addr = loopback(last);
 		rc = claim(o, &addr);
-	} while (rc == -EADDRINUSE && last++ < LAST_FREE_LOOPBACK);
+	} while ((rc == -EADDRINUSE || rc == -EMFILE) && last++ < LAST_FREE_LOOPBACK);
 	if (!rc)
 		return 0;
 	if (rc == -EADDRINUSE)
@@ -341,6 +453,7 @@ static int set_mtu(struct opening *o)
 {
 	struct udp_port *u = o->u;
 	uint32_t overhead = (u->v6 ? 40 : 20) + 8, index, mtu;
+	struct pool_home first;
 	char text[64];
 
 	find_interface(&u->port.addr, u->sock, &index, &mtu);
@@ -350,6 +463,10 @@ static int set_mtu(struct opening *o)
 		mtu = 1500;
 	mtu = same_as_primary(o, mtu);
 	u->port.mtu = mtu > overhead ? port_mtu_fit(mtu - overhead, o->spec->mtu) : 0;
+	/* All lanes have one MTU: the first may have had reasons of its own. */
+	if (o->lane > 0 &&
+	    pool_find(u->pool, &u->port.addr, (unsigned)pool_slot(u->pool, 0), &first))
+		u->port.mtu = first.mtu;
 	if (u->port.mtu)
 		return 0;
 	say(o,
@@ -390,70 +507,75 @@ static void set_windows(struct opening *o)
 }
 
 /*
- * The descriptor to sleep on is an epoll set, because a sleeper may also wait for room, and lanes
- * have inboxes. It is the same descriptor for the life of the port, so a sleeper may use it without
+ * The descriptor to sleep on is an epoll set, because a sleeper also waits for room, errors and
+ * mail. It is the same descriptor for the life of the port, so a sleeper may use it without
  * the owner. The socket is in the set only while a thread may sleep. Otherwise each packet that
  * arrives or leaves would wake the epoll set in vain (8% of the time of a sender).
  */
-static int watch(struct udp_port *u, uint32_t events)
+static int watch_one(struct udp_port *u, int sock, uint32_t *watched, uint32_t events)
 {
 	struct epoll_event ev = {.events = events};
 	int rc;
 
-	if (events == u->watched)
+	if (events == *watched)
 		return 0;
 	rc = sys_epoll_ctl(u->epoll,
-			   !events	? EPOLL_CTL_DEL
-			   : u->watched ? EPOLL_CTL_MOD
-					: EPOLL_CTL_ADD,
-			   u->sock, &ev);
+			   !events    ? EPOLL_CTL_DEL
+			   : *watched ? EPOLL_CTL_MOD
+				      : EPOLL_CTL_ADD,
+			   sock, &ev);
 	if (!rc)
-		u->watched = events;
+		*watched = events;
 	return rc;
+}
+
+/* The socket that sends is watched for errors and mail, too. */
+static int watch(struct udp_port *u, bool on)
+{
+	uint32_t out = !on ? 0 : EPOLLIN | (u->tx.blocked ? EPOLLOUT : 0);
+	int rc = watch_one(u, u->sock, &u->watched, on ? EPOLLIN : 0);
+
+	return rc ? rc : watch_one(u, u->out, &u->watched_out, out);
 }
 
 static bool udp_arm(struct port *p)
 {
 	struct udp_port *u = udp_port(p);
 
-	if (udp_rx_waiting(u))
+	if (udp_rx_waiting(u) || udp_mail_waits(u))
 		return false;
-	if (u->lanes && !udp_lanes_arm(u)) {
-		udp_lanes_disarm(u);
-		return false;
-	}
 	/* If this fails (no memory), the thread does not sleep and looks again. */
-	return !watch(u, EPOLLIN | (u->tx.blocked ? EPOLLOUT : 0));
+	return !watch(u, true);
 }
 
 static void udp_disarm(struct port *p, bool woken)
 {
 	struct udp_port *u = udp_port(p);
 
-	if (u->lanes)
-		udp_lanes_disarm(u);
-	watch(u, 0);
+	watch(u, false);
+	u->woken |= woken;
 }
 
 static void close_descriptors(struct udp_port *u)
 {
-	if (u->sock >= 0)
-		sys_close(u->sock);
 	if (u->epoll >= 0)
 		sys_close(u->epoll);
-	if (u->join >= 0)
-		sys_close(u->join);
-	u->sock = u->epoll = u->join = -1;
+	u->epoll = -1;
+	udp_mail_close(u);
 	udp_mcast_close(u);
+	unclaim(u);
+	if (u->pool)
+		pool_put(u->pool);
+	u->pool = NULL;
 }
 
 static void udp_after_fork(struct port *p)
 {
 	/*
 	 * The epoll set is shared with the parent and must not be changed. Closing the descriptors
-	 * of this process does not affect it.
+	 * of this process does not affect it. Nor does the child leave the pool for its parent.
 	 */
-	udp_port(p)->watched = 0;
+	udp_port(p)->watched = udp_port(p)->watched_out = 0;
 	close_descriptors(udp_port(p));
 }
 
@@ -462,7 +584,6 @@ static void udp_close(struct port *p)
 	struct udp_port *u = udp_port(p);
 	struct udp_path *path, *tmp;
 
-	udp_lanes_leave(u);
 	close_descriptors(u);
 	list_for_each_entry_safe (path, tmp, &u->paths, link)
 		free(path);
@@ -499,7 +620,16 @@ static int set_memory(struct udp_port *u)
 	if (u->epoll < 0)
 		return u->epoll;
 	u->port.fd = u->epoll;
-	return u->port.lanes > 1 ? udp_lanes_join(u) : 0;
+	return 0;
+}
+
+/* Lets packets come. */
+static int settle(struct udp_port *u)
+{
+	struct pool_home home = {.sport = u->sport, .joins = u->joins, .mtu = u->port.mtu};
+
+	pool_addr_tell(u->home, u->port.slot, &home);
+	return udp_mail_open(u);
 }
 
 struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
@@ -517,7 +647,7 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	}
 	o.u = u;
 	u->port.ops = &udp_ops;
-	u->port.ctl_fd = u->sock = u->epoll = u->join = u->groups_epoll = -1;
+	u->port.ctl_fd = u->sock = u->out = u->epoll = u->groups_epoll = -1;
 	u->port.lane = (uint8_t)lane;
 	u->port.lanes = (uint8_t)lanes;
 	list_init(&u->paths);
@@ -527,19 +657,20 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 		rc = -EINVAL;
 		goto fail;
 	}
-	rc = (spec->has_address ? claim_given : claim_any)(&o);
+	rc = enter_pool(&o);
+	if (!rc)
+		rc = (spec->has_address ? claim_given : claim_any)(&o);
 	if (!rc)
 		rc = set_mtu(&o);
 	if (rc)
 		goto fail;
+	warn_alone(&o);
 	set_windows(&o);
 	rc = set_memory(u);
-	if (!rc) {
-		u->joins = !spec->no_offload;
-		if (u->joins && lane == 0)
-			udp_join_offer(u);
+	u->joins = !spec->no_offload;
+	rc = rc ? rc : settle(u);
+	if (!rc)
 		return &u->port;
-	}
 	say(&o, "udp: %s", strerror(-rc));
 fail:
 	udp_close(&u->port);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Destinations of the udp port: one object for each address, slot and lane. */
+/* Destinations of the udp port: one object for each address and slot. */
 #include "port/udp.h"
 
 #include <errno.h>
@@ -78,39 +78,53 @@ static int probe_path(const struct udp_port *u, const struct pkt_addr *dst, uint
 	return rc == -EINVAL ? -ENETUNREACH : rc;
 }
 
-/*
- * QP 1 answers any sender, also from addresses that no host has. No system call is made before the
- * send itself.
- */
-#define GSI_QPN 1u
-
 /* Prepares a path for more than datagrams of QP 1. Returns 0 or -errno. */
 static int probe(struct udp_port *u, struct udp_path *path)
 {
 	int rc = path->probed ? 0 : probe_path(u, &path->path.dst, &path->mtu);
 
 	if (!rc && !path->probed && pkt_addr_is_group(&path->path.dst))
-		rc = udp_mcast_out(u, u->sock);
+		rc = udp_mcast_out(u, u->out);
 	path->probed |= rc == 0;
 	path->joins = path->probed && udp_join_path(u, path);
 	return rc;
+}
+
+/*
+ * Packets leave from the source port of this lane. Over loopback, however, a port accepts only
+ * packets of its own pool and packets from port 4791 (udp_rx.c). A port of another user there gets
+ * the latter.
+ */
+static void choose_source(struct udp_port *u, struct udp_path *path)
+{
+	const struct pkt_addr *dst = &path->path.dst;
+	bool foreign = pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst) &&
+		       udp_reader_is_there(u, dst);
+
+	path->sock = foreign ? pool_addr_sender(u->home, u->port.slot) : u->out;
+	path->path.sport = foreign ? PKT_UDP_PORT : u->sport;
 }
 
 struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
 {
 	struct udp_port *u = udp_port(p);
 	/*
-	 * The kernel steers a group by its first packet, so packets for different slots or lanes
-	 * must not share one.
+	 * The kernel steers a group by its first packet, so packets for different slots must not
+	 * share one.
 	 */
-	unsigned slot = PORT_SLOT_OF_QPN(dqpn), lane = PORT_LANE_OF_QPN(dqpn, p->lanes);
+	unsigned slot = PORT_SLOT_OF_QPN(dqpn);
+	/*
+	 * QP 1 answers any sender, also from addresses that no host has. For other addresses than
+	 * those of loopback, no system call is made before the send itself.
+	 */
+	bool gsi = dqpn == PKT_GSI_QPN;
 	struct udp_path *path;
 	int rc = 0;
 
 	list_for_each_entry (path, &u->paths, link) {
-		if (!pkt_addr_eq(&path->path.dst, dst) || path->slot != slot || path->lane != lane)
+		if (!pkt_addr_eq(&path->path.dst, dst) || path->slot != slot || path->gsi != gsi)
 			continue;
-		if (dqpn != GSI_QPN)
+		if (!gsi)
 			rc = probe(u, path);
 		if (rc) {
 			errno = -rc;
@@ -127,19 +141,19 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 	if (!path)
 		return NULL;
 	path->path.dst = *dst;
-	if (dqpn != GSI_QPN)
+	path->slot = (uint8_t)slot;
+	path->gsi = path->single = gsi;
+	if (!gsi)
 		rc = probe(u, path);
 	if (rc) {
 		free(path);
 		errno = -rc;
 		return NULL;
 	}
-	path->path.sport = PKT_UDP_PORT;
-	path->slot = (uint8_t)slot;
-	path->lane = (uint8_t)lane;
+	choose_source(u, path);
 	path->refs = 1;
 	udp_name(&path->name, dst, PKT_UDP_PORT, u->scope);
-	icrc_flow_init(&path->flow, &p->addr, dst, PKT_UDP_PORT, PKT_UDP_PORT);
+	icrc_flow_init(&path->flow, &p->addr, dst, path->path.sport, PKT_UDP_PORT);
 	list_add_tail(&path->link, &u->paths);
 	return &path->path;
 }

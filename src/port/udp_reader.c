@@ -31,44 +31,76 @@ static void print_words(char out[ADDR_DIGITS + 1], const struct pkt_addr *a)
 	}
 }
 
-/* Returns what a line says of that address; `found` if the line is of another one. */
-static enum port_reader look(const char *line, const char *wanted, enum port_reader found)
+/* What the file says of an address. */
+struct found {
+	const struct pkt_addr *addr;
+	uint64_t inode; /* of the wanted socket; 0: unknown */
+	char text[ADDR_DIGITS + 1];
+	unsigned sockets; /* that match */
+	bool waits;	  /* bytes wait in one of them */
+};
+
+static void look(const char *line, struct found *f)
 {
 	char addr[ADDR_DIGITS + 1];
+	unsigned long long inode;
 	unsigned port, waits;
 
-	if (found == PORT_READER_STALLED ||
-	    sscanf(line, " %*u: %32[0-9A-F]:%x %*s %*x %*x:%x", addr, &port, &waits) != 3 ||
-	    port != PKT_UDP_PORT || strcmp(addr, wanted) != 0)
-		return found;
-	return waits ? PORT_READER_STALLED : PORT_READER_READS;
+	if (sscanf(line, " %*u: %32[0-9A-F]:%x %*s %*x %*x:%x %*s %*s %*u %*d %llu", addr, &port,
+		   &waits, &inode) != 4 ||
+	    port != PKT_UDP_PORT || strcmp(addr, f->text) != 0 || (f->inode && f->inode != inode))
+		return;
+	f->sockets++;
+	f->waits |= waits != 0;
 }
 
-enum port_reader udp_reader(struct port *p, const struct port_path *path)
+static void read_file(bool v6, struct found *f)
 {
-	int fd = sys_open(udp_port(p)->v6 ? "/proc/net/udp6" : "/proc/net/udp",
-			  O_RDONLY | O_CLOEXEC);
-	enum port_reader found = PORT_READER_UNKNOWN;
-	char wanted[ADDR_DIGITS + 1], buf[READ_BYTES + 1];
+	int fd = sys_open(v6 ? "/proc/net/udp6" : "/proc/net/udp", O_RDONLY | O_CLOEXEC);
+	char buf[READ_BYTES + 1];
 	size_t have = 0; /* bytes of a line whose end has not been read yet */
 	ssize_t n;
 
 	if (fd < 0)
-		return found;
-	print_words(wanted, &path->dst);
-	while (found != PORT_READER_STALLED &&
-	       (n = sys_read(fd, buf + have, READ_BYTES - have)) > 0) {
+		return;
+	print_words(f->text, f->addr);
+	while ((n = sys_read(fd, buf + have, READ_BYTES - have)) > 0) {
 		char *line = buf, *end;
 
 		have += (size_t)n;
 		buf[have] = '\0';
 		for (; (end = strchr(line, '\n')); line = end + 1) {
 			*end = '\0';
-			found = look(line, wanted, found);
+			look(line, f);
 		}
 		have -= (size_t)(line - buf);
 		memmove(buf, line, have);
 	}
 	sys_close(fd);
-	return found;
+}
+
+bool udp_reader_is_there(const struct udp_port *u, const struct pkt_addr *addr)
+{
+	struct found f = {.addr = addr};
+
+	read_file(u->v6, &f);
+	return f.sockets > 0;
+}
+
+/*
+ * The socket of a slot outlives its program, so the program must live. Sockets of other users are
+ * not known by slot: their reader is known only if there is just one socket.
+ */
+enum port_reader udp_reader(struct port *p, const struct port_path *path)
+{
+	struct udp_port *u = udp_port(p);
+	unsigned slot = ((const struct udp_path *)path)->slot;
+	struct found f = {.addr = &path->dst, .inode = pool_inode(u->pool, &path->dst, slot)};
+
+	if (f.inode && !pool_alive(u->pool, slot))
+		return PORT_READER_UNKNOWN;
+	read_file(u->v6, &f);
+	if (f.sockets != 1)
+		return PORT_READER_UNKNOWN;
+	return f.waits ? PORT_READER_STALLED : PORT_READER_READS;
 }

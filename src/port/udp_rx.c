@@ -23,7 +23,11 @@
 #define ECN_MASK 3
 #define ECN_CE	 3
 
-#define ERRORS_TRIES 4
+/*
+ * Errors of sent packets wait on another socket than packets. A look for them is a system call,
+ * made after this many looks for packets that found none.
+ */
+#define IDLE_LOOKS 64
 
 /* Piece length of UDP_GRO, type of service (IPv4 in one byte, IPv6 in an int). */
 #define CONTROL_BYTES (CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(int)))
@@ -105,13 +109,31 @@ static void read_control(struct msghdr *h, struct udp_rx_buf *b)
 }
 
 /*
- * Any user of this machine can send from loopback addresses, but only the NIC that holds port 4791
- * of an address sends from that port. NICs on other machines choose their source ports (IBA
- * A17.9.3), so that connections take several paths; see rx.c for these.
+ * True if a member of the pool sends, or has sent, from there. The answers are kept until the pool
+ * changes.
  */
-static bool is_from_nic(const struct udp_rx_buf *b)
+static bool is_member(struct udp_port *u, const struct udp_rx_buf *b)
 {
-	return b->sport == PKT_UDP_PORT || !pkt_addr_is_loopback(&b->src);
+	struct udp_known *k = &u->known[b->sport % UDP_KNOWN];
+	uint64_t version = pool_version(u->pool);
+
+	if (likely(k->version == version && k->sport == b->sport && pkt_addr_eq(&k->src, &b->src)))
+		return true;
+	if (!pool_has_sent(u->pool, &b->src, b->sport))
+		return false;
+	*k = (struct udp_known){b->src, version, b->sport};
+	return true;
+}
+
+/*
+ * Any user of this machine can send from loopback addresses, but only the NIC that holds port 4791
+ * of an address sends from that port, and the pool knows the source ports of its members. NICs on
+ * other machines choose their source ports (IBA A17.9.3), so that connections take several paths;
+ * see rx.c for these.
+ */
+static bool is_from_nic(struct udp_port *u, const struct udp_rx_buf *b)
+{
+	return !pkt_addr_is_loopback(&b->src) || b->sport == PKT_UDP_PORT || is_member(u, b);
 }
 
 /* Sets the common fields of the packets of datagram i. */
@@ -133,7 +155,7 @@ static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i,
 	} else {
 		udp_addr(&m->part[i].name, &b->src, &b->sport);
 		read_control(h, b);
-		if (unlikely(!is_from_nic(b))) {
+		if (unlikely(!is_from_nic(u, b))) {
 			u->port.stats.rx_bad++;
 			b->len = b->seg = 0;
 		} else if (b->seg == b->len) {
@@ -173,14 +195,6 @@ static void receive_from(struct udp_port *u, int sock, const struct pkt_addr *ds
 	struct rx_msgs *m = rx_msgs(r);
 	int n = sys_recvmmsg(sock, m->msg, r->want, MSG_DONTWAIT);
 
-	/*
-	 * The error was of an earlier send. The number of tries is limited, because errors may be
-	 * forged without end.
-	 */
-	for (int i = 0; unlikely(n < 0 && n != -EAGAIN && n != -EINTR) && i < ERRORS_TRIES &&
-			udp_take_errors(u);
-	     i++)
-		n = sys_recvmmsg(sock, m->msg, r->want, MSG_DONTWAIT);
 	for (int i = 0; i < n; i++)
 		open_datagram(u, m, (unsigned)i, dst);
 	r->want = next_want(r, n);
@@ -220,6 +234,15 @@ static void receive(struct udp_port *u)
 		receive_from(u, u->sock, &u->port.addr);
 	if (unlikely(u->groups_epoll >= 0 && !u->groups_turn && !r->count))
 		receive_group(u);
+	if (r->count) {
+		u->idle = 0;
+	} else if (u->woken || ++u->idle >= IDLE_LOOKS) {
+		u->idle = 0;
+		udp_take_errors(u);
+		if (u->woken)
+			udp_mail_look(u);
+	}
+	u->woken = false;
 }
 
 /* The next packet of a datagram that has one left. */
@@ -243,37 +266,32 @@ static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
 }
 
 /*
- * With several lanes a datagram may contain packets for QPs of another lane. Returns true if the
- * packet was passed on. Every lane has its own copy of packets to a group.
+ * A datagram may contain packets for QPs of another slot. Returns true if the packet was passed on.
+ * If no program has that slot, the packet is for the core, which refuses it. Every lane has its own
+ * copy of packets to a group.
  */
 static bool pass_on(struct udp_port *u, const struct port_pkt *pkt)
 {
-	unsigned lane;
+	uint32_t qpn;
 
-	if (u->rx.group)
+	if (pkt->len < sizeof(struct pkt_bth) || u->rx.group)
 		return false;
-	if (pkt->len < sizeof(struct pkt_bth))
-		return false;
-	lane = PORT_LANE_OF_QPN(pkt_get24(((const struct pkt_bth *)pkt->bth)->dqpn), u->port.lanes);
-	if (lane == u->port.lane)
-		return false;
-	if (!udp_lanes_pass(u, lane, pkt))
-		u->port.stats.rx_bad++;
-	return true;
+	qpn = pkt_get24(((const struct pkt_bth *)pkt->bth)->dqpn);
+	return unlikely(PORT_SLOT_OF_QPN(qpn) != u->port.slot) && qpn > PKT_GSI_QPN &&
+	       udp_mail_pass(u, PORT_SLOT_OF_QPN(qpn), pkt);
 }
 
 int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 {
 	struct udp_port *u = udp_port(p);
 	struct udp_rx *r = &u->rx;
+	bool passed = false;
 	int n = 0;
 
-	if (unlikely(u->lanes != NULL)) {
-		udp_lanes_free(u);
-		n = udp_lanes_take(u, pkts, max);
-	}
 	if (r->next == r->count)
 		receive(u);
+	if (unlikely(udp_mail_waits(u)))
+		n = udp_mail_take(u, pkts, max);
 	while (n < max && r->next < r->count) {
 		struct udp_rx_buf *b = &r->buf[r->next];
 
@@ -282,12 +300,16 @@ int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 			continue;
 		}
 		take(u, b, &pkts[n]);
-		if (unlikely(u->lanes != NULL) && pass_on(u, &pkts[n]))
+		if (pass_on(u, &pkts[n])) {
+			passed = true;
 			continue;
+		}
 		p->stats.rx_packets++;
 		p->stats.rx_bytes += pkts[n].len;
 		n++;
 	}
+	if (unlikely(passed))
+		udp_mail_flush(u);
 	while (r->next < r->count && r->buf[r->next].off == r->buf[r->next].len)
 		r->next++;
 	return n;

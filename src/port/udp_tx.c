@@ -228,13 +228,13 @@ static bool no_room_now(int rc)
 }
 
 /* Number sent, or the error of the first. */
-static int send_msgs(struct udp_port *u, struct out_msgs *o, unsigned n)
+static int send_msgs(struct udp_port *u, int sock, struct out_msgs *o, unsigned n)
 {
 	struct msghdr *m = &o->msg[0].msg_hdr;
 	ssize_t rc;
 
 	if (n > 1) {
-		int sent = sys_sendmmsg(u->sock, o->msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+		int sent = sys_sendmmsg(sock, o->msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 		/*
 		 * An error after the first message is not reported, and was removed from the
@@ -248,9 +248,9 @@ static int send_msgs(struct udp_port *u, struct out_msgs *o, unsigned n)
 	 * packet.
 	 */
 	if (m->msg_control || m->msg_iovlen > 1)
-		rc = sys_sendmsg(u->sock, m, MSG_DONTWAIT | MSG_NOSIGNAL);
+		rc = sys_sendmsg(sock, m, MSG_DONTWAIT | MSG_NOSIGNAL);
 	else
-		rc = sys_sendto(u->sock, o->iov[0][0].iov_base, o->iov[0][0].iov_len,
+		rc = sys_sendto(sock, o->iov[0][0].iov_base, o->iov[0][0].iov_len,
 				MSG_DONTWAIT | MSG_NOSIGNAL, m->msg_name, m->msg_namelen);
 	return rc < 0 ? (int)rc : 1;
 }
@@ -261,24 +261,24 @@ static bool goes_singly(const struct udp_group *g)
 }
 
 /*
- * Sends waiting groups up to the first one that must be sent singly. Returns the number sent, or
- * the error of the first.
+ * Sends waiting groups up to the first one that must be sent singly, or from another socket.
+ * Returns the number sent, or the error of the first.
  */
 static int send_groups(struct udp_port *u)
 {
 	struct udp_tx *t = &u->tx;
+	int sock = t->group[t->first].path->sock, rc;
 	struct out_msgs o;
 	unsigned n = 0;
-	int rc;
 
 	for (unsigned i = t->first; i < t->count; i++, n++) {
 		struct udp_group *g = &t->group[i];
 
-		if (!g->path || goes_singly(g))
+		if (!g->path || g->path->sock != sock || goes_singly(g))
 			break;
 		fill_msg(u, &o, n, g, g->data, g->bytes, g->count > 1 && !g->mixed ? g->size : 0);
 	}
-	rc = send_msgs(u, &o, n);
+	rc = send_msgs(u, sock, &o, n);
 	for (int i = 0; i < rc; i++, t->first++)
 		count_sent(u, t->group[t->first].count, t->group[t->first].bytes);
 	return rc;
@@ -302,7 +302,7 @@ static int send_singly(struct udp_port *u)
 		fill_msg(u, &o, n, g, g->data + off, k + 1u < g->count ? g->size : g->bytes - off,
 			 0);
 	}
-	rc = send_msgs(u, &o, n);
+	rc = send_msgs(u, g->path->sock, &o, n);
 	for (int i = 0; i < rc; i++, g->sent++)
 		count_sent(u, 1, (uint32_t)o.iov[i][0].iov_len);
 	if (g->sent == g->count)

@@ -129,6 +129,13 @@ static void on_send(void *ctx, const struct cm_datagram *d)
 		drive_gsi_send(agent.drive, where.port, &d->dst, d->tclass, d->mad);
 }
 
+/* Other programs of our address disconnect our connections if this process is killed. */
+static void on_will(void *ctx, uint32_t index, const struct cm_datagram *d)
+{
+	drive_gsi_will(agent.drive, index, d ? &d->src : NULL, d ? &d->dst : NULL,
+		       d ? d->tclass : 0, d ? d->mad : NULL);
+}
+
 /* ---- what `roost stat` shows ---- */
 
 static const char *stat_label(size_t i)
@@ -241,7 +248,7 @@ static struct cm *open_cm(struct ibv_context *verbs, struct drive *d)
 {
 	struct cm_config config = {.guid = be64toh(verbs_nic_guid(verbs)),
 				   .slot = (uint8_t)verbs_nic_slot(verbs)};
-	struct cm_ops ops = {.send = on_send, .event = rdmacm_on_cm_event};
+	struct cm_ops ops = {.send = on_send, .event = rdmacm_on_cm_event, .will = on_will};
 
 	secret_entropy(config.seed);
 	return cm_new(&config, &ops, drive_now(d));

@@ -25,11 +25,7 @@ struct rdmacm_id *rdmacm_id_new(struct rdma_event_channel *channel, void *contex
 void rdmacm_id_end(struct rdmacm_id *id)
 {
 	rdmacm_leave_all(id);
-	if (id->listener) {
-		cm_unlisten(id->listener);
-		rdmacm_early_unlisten(rdmacm_service_id(id, id->port));
-	}
-	id->listener = NULL;
+	rdmacm_close_listener(id);
 	if (id->conn) {
 		cm_release(id->conn, rdmacm_now());
 		rdmacm_started();

@@ -2,6 +2,7 @@
 /* The passive side: listening, requests, accepting. */
 #include <string.h>
 
+#include "pool/pool.h"
 #include "rdmacm/rdmacm.h"
 
 /* ---- listening ---- */
@@ -18,10 +19,53 @@ static unsigned kinds_of(const struct rdmacm_id *id, bool all)
 	return kinds;
 }
 
+/* The families of the addresses that an id listens on, for drive_gsi_listen(). */
+static unsigned families_of(const struct rdmacm_id *id)
+{
+	unsigned kinds = kinds_of(id, id->any);
+
+	return kinds & CM_LISTEN_IPV4	? POOL_IPV4
+	       : kinds & CM_LISTEN_IPV6 ? POOL_IPV6
+					: POOL_IPV4 | POOL_IPV6;
+}
+
+/*
+ * Makes a listener, for requests that come to this process, and makes them come to this process and
+ * no other.
+ */
+static int open_listener(struct rdmacm_id *id, uint32_t backlog)
+{
+	const struct pkt_addr *addr = id->any ? NULL : &id->src;
+	uint64_t service = rdmacm_service_id(id, id->port);
+	int ret = cm_listen(agent.cm, service, addr, kinds_of(id, id->any), backlog, id,
+			    &id->listener);
+
+	if (ret)
+		return ret;
+	ret = drive_gsi_listen(verbs_drive(agent.verbs), service, addr, families_of(id));
+	if (ret == 0)
+		return 0;
+	cm_unlisten(id->listener);
+	id->listener = NULL;
+	return ret;
+}
+
+void rdmacm_close_listener(struct rdmacm_id *id)
+{
+	uint64_t service = rdmacm_service_id(id, id->port);
+
+	if (!id->listener)
+		return;
+	drive_gsi_unlisten(verbs_drive(agent.verbs), service, id->any ? NULL : &id->src,
+			   families_of(id));
+	cm_unlisten(id->listener);
+	id->listener = NULL;
+	rdmacm_early_unlisten(service);
+}
+
 static int start_listening(struct rdmacm_id *id, int backlog)
 {
 	static const struct sockaddr_storage any = {.ss_family = AF_INET};
-	bool all;
 	int ret;
 
 	if (id->state == RDMACM_IDLE) {
@@ -34,12 +78,8 @@ static int start_listening(struct rdmacm_id *id, int backlog)
 	/* Only ids that do not listen may share a port. */
 	if (rdmacm_port_conflicts(id, id->port, false))
 		return -EADDRINUSE;
-	all = id->any;
-	ret = cm_listen(agent.cm, rdmacm_service_id(id, id->port), all ? NULL : &id->src,
-			kinds_of(id, all),
-			backlog > 0 && backlog < RDMACM_MAX_BACKLOG ? (uint32_t)backlog
-								    : RDMACM_MAX_BACKLOG,
-			id, &id->listener);
+	ret = open_listener(id, backlog > 0 && backlog < RDMACM_MAX_BACKLOG ? (uint32_t)backlog
+									    : RDMACM_MAX_BACKLOG);
 	if (ret == 0) {
 		id->state = RDMACM_LISTEN;
 		rdmacm_early_listen(rdmacm_service_id(id, id->port));

@@ -297,6 +297,8 @@ void rdmacm_on_request(const struct cm_event *e);
  * held.
  */
 bool rdmacm_any_in(enum rdmacm_state state, uint64_t service_id);
+/* Ends the listener of an id, if it has one. Lock held. */
+void rdmacm_close_listener(struct rdmacm_id *id);
 
 /* ---- early.c; lock held ---- */
 

@@ -28,8 +28,8 @@ LIMIT = 300  # seconds for a test; tests that are slow beside other work take a 
 
 # What an emulated process lacks (qemu 7.2), and the tests that need it.
 UNABLE = [
-    (r"-2pu-(udp|loss)$|verbs-sleep-udp|port-udp_lanes",
-     "setsockopt(SO_ATTACH_REUSEPORT_CBPF) is not translated, so an address has one UDP socket"),
+    (r"port-udp_lanes|port-udp_alone|pool-pool|pool-filter",
+     "setsockopt(SO_ATTACH_REUSEPORT_CBPF) is not translated, so programs do not share an address"),
     (r"port-udp_join|port-udp_wire|nic-counters", "sockets' UDP_GRO, UDP_SEGMENT and IP options in control messages are not translated"),
     (r"port-udp_mcast|verbs-mcast", "setsockopt(IP_ADD_MEMBERSHIP and IP_MULTICAST_IF with struct ip_mreqn) is not translated"),
     (r"drive-fork|verbs-fork|verbs-hull|verbs-chain-hull|rdmacm-fork", "fork() in a program with threads ends in an assertion of the emulator"),

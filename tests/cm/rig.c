@@ -47,7 +47,7 @@ static void on_event(void *ctx, const struct cm_event *ev)
 void end_open(struct end *e, unsigned host, uint64_t *now, const struct cm_config *config)
 {
 	struct cm_config c = config ? *config : (struct cm_config){.max_conns = 64};
-	struct cm_ops ops = {e, on_send, on_event};
+	struct cm_ops ops = {e, on_send, on_event, NULL};
 
 	memset(e, 0, sizeof(*e));
 	e->now = now;

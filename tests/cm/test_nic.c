@@ -164,7 +164,7 @@ static void connections_over_qp_1_carry_data(void **state)
 		world_init(&w, 2, seed, &sp);
 		for (unsigned i = 0; i < 2; i++) {
 			struct cm_config config = {.seed = {seed}, .guid = 1 + i, .max_conns = 8};
-			struct cm_ops ops = {&n[i], on_send, on_event};
+			struct cm_ops ops = {&n[i], on_send, on_event, NULL};
 
 			n[i].w = &w;
 			ep_init(&n[i].ep, &w, i, &(struct ep_params){.retry_cnt = 7});

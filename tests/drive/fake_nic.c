@@ -291,6 +291,11 @@ bool nic_pending(struct nic *nic, unsigned i)
 	return atomic_load(&nic->pu[i].leave) != 0;
 }
 
+unsigned nic_slot(const struct nic *nic, unsigned pu)
+{
+	return 0;
+}
+
 unsigned nic_pus(const struct nic *nic)
 {
 	return nic->cfg.pus;

@@ -307,7 +307,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				      .max_conns = CONNS,
 				      .max_half_open = 6,
 				      .max_listeners = 4};
-		struct cm_ops ops = {&w.s[i], on_send, on_event};
+		struct cm_ops ops = {&w.s[i], on_send, on_event, NULL};
 
 		w.s[i].w = &w;
 		w.s[i].addr = (struct pkt_addr){{[10] = 0xff, 0xff, 10, 77, 0, (uint8_t)(2 - i)}};

@@ -76,6 +76,32 @@ def node_rows():
             {'name': 'roost kernel', 'family': 4, 'steps': change}]
 
 
+def shared_rows():
+    """Several programs behind one address. Each step starts NAME in namespace 0 or 1, and waits until it listens (start),
+    is connected (begin), or has ended in success (end) or failure (fail); or waits for the end of one that was begun, or kills one."""
+    served = r'ping data: rdma-ping-9'
+    # The first program, which disconnects the peer, has the IPv4 address only.
+    told = r'\A(?![\s\S]*cq completion failed)[\s\S]*DISCONNECT'
+    return [{'name': f'one address, IPv{family}', 'family': family, 'shared': [
+        # A program that is busy with others, and a server beside it.
+        ('start', 'first', 0, 'ib_write_bw -F -p {P} -n 200', 'tcp'),
+        ('start', 'second', 0, 'rping -s -a {S} -P -p {P1}', 'cm'),
+        # Another machine, and a third program behind the same address.
+        ('end', 'outside', 1, 'rping -c -a {S} -p {P1} -C 10 -v', served),
+        ('end', 'third', 0, 'rping -c -a {S} -p {P1} -C 10 -v', served),
+        # Its port is taken; a request for another port is refused.
+        ('fail', 'late', 0, 'rping -s -a {S} -p {P1}', 'rdma_listen: Address already in use'),
+        ('fail', 'astray', 1, 'rping -c -a {S} -p 9 -C 1', 'RDMA_CM_EVENT_REJECTED, error 8'),
+        # A killed server leaves slot and service to its successor, and its peer is told that it is gone.
+        ('begin', 'connected', 1, 'rping -c -a {S} -p {P1}', 'rcvd_pkts'),
+        ('kill', 'second'),
+        ('wait', 'connected', told if family == 4 else 'DISCONNECT'),
+        ('start', 'successor', 0, 'rping -s -a {S} -P -p {P1}', 'cm'),
+        ('end', 'outside again', 1, 'rping -c -a {S} -p {P1} -C 10 -v', served),
+        ('end', 'outside last', 1, 'ib_write_bw -F -p {P} -n 200 {S4}', r'(?m)^ 65536 +200 '),
+    ]} for family in (4, 6)]
+
+
 class Networks:
     """Two namespaces, and a pair of veth between them."""
 
@@ -193,8 +219,52 @@ def refuse(roost, names, spec):
     return problem, f'--- {client.command}\n{client.text()}'
 
 
+def share(roost, names, spec):
+    """The steps of shared_rows(). (problem or None, report)"""
+    fill = {'S': ADDRESSES[spec['family']][0], 'S4': ADDRESSES[4][0], 'P': free_tcp_port(), 'P1': free_tcp_port()}
+    until = time.monotonic() + RUN_LIMIT
+    sides, problem = {}, None
+    try:
+        for what, name, *rest in spec['shared']:
+            if what == 'kill':
+                os.kill(sides[name].process.pid, signal.SIGKILL)
+                continue
+            if what == 'wait':
+                problem = sides[name].wait(until)
+                if sides[name].ended():
+                    problem = None if re.search(rest[0], sides[name].text()) else f'it does not say {rest[0]!r}'
+                if problem:
+                    problem = f'{name}: {problem}'
+                    break
+                continue
+            space, command, wanted = rest
+            side = sides[name] = Inside(roost, names[space], command.format(**fill))
+            if what == 'start':
+                until_true(lambda: side.ended() or (side.listens_by_tcp(fill['P']) if wanted == 'tcp'
+                                                    else side.nic(roost).get('cm', {}).get('listeners')), until)
+                problem = 'it does not listen' if side.ended() else None
+            elif what == 'begin':
+                until_true(lambda: side.ended() or side.nic(roost).get('counters', {}).get(wanted, 0) > 1000, until)
+                problem = 'it has ended' if side.ended() else None
+            else:
+                problem = side.wait(until)
+                if what == 'fail' and side.ended():  # rping returns 0
+                    problem = None
+                if not problem and not re.search(wanted, side.text()):
+                    problem = f'it does not say {wanted!r}'
+            if problem:
+                problem = f'{name}: {problem}'
+                break
+    finally:
+        for side in sides.values():
+            side.kill()
+    return problem, ''.join(f'--- {name}: {side.command}\n{side.text()}' for name, side in sides.items())
+
+
 def run(roost, names, spec):
     """(problem or None, report)"""
+    if 'shared' in spec:
+        return share(roost, names, spec)
     if 'steps' in spec:
         return serve(roost, names, spec)
     if 'refused' in spec:
@@ -230,7 +300,7 @@ def main():
     parser.add_argument('--only', default='', metavar='TEXT', help='rows whose name holds TEXT')
     parser.add_argument('--list', action='store_true', help='name the rows')
     options = parser.parse_args()
-    chosen = [spec for spec in rows() + refused_rows() + node_rows() if options.only in spec['name']]
+    chosen = [spec for spec in rows() + refused_rows() + node_rows() + shared_rows() if options.only in spec['name']]
     if options.list:
         print('\n'.join(spec['name'] for spec in chosen))
         return

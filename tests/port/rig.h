@@ -44,6 +44,11 @@ int rig_send(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, 
 bool rig_check(const struct port *p, const struct port_pkt *pkt, uint32_t qpn, uint32_t n);
 /* The same for a packet that was sent to another address, that of a group. */
 bool rig_check_to(const struct pkt_addr *dst, const struct port_pkt *pkt, uint32_t qpn, uint32_t n);
+/* A QP number that a NIC of this port could have. */
+static inline uint32_t rig_qpn(const struct port *p)
+{
+	return (uint32_t)p->slot << 18 | 0x75;
+}
 uint32_t rig_psn(const struct port_pkt *pkt);
 
 /*

@@ -46,7 +46,7 @@ static struct pair open_pair(bool v6, const char *options)
 	}
 	p.a = rig_open(spec[0]);
 	p.b = rig_open(spec[1]);
-	p.to_b = p.a->ops->path_get(p.a, &p.b->addr, 0);
+	p.to_b = p.a->ops->path_get(p.a, &p.b->addr, rig_qpn(p.b));
 	assert_non_null(p.to_b);
 	return p;
 }
@@ -88,7 +88,7 @@ static unsigned talk(struct pair *p, const uint32_t *len, unsigned count, uint8_
 				assert_int_equal(pkts[i].tos, tos);
 				assert_int_equal(!!(pkts[i].flags & PORT_CE), (tos & 3) == 3);
 				assert_true(pkt_addr_eq(pkts[i].src, &p->a->addr));
-				assert_int_equal(pkts[i].sport, PKT_UDP_PORT);
+				assert_int_equal(pkts[i].sport, p->to_b->sport);
 				missed += !rig_check(p->b, &pkts[i], 0x1230, got);
 			}
 		}
@@ -96,6 +96,27 @@ static unsigned talk(struct pair *p, const uint32_t *len, unsigned count, uint8_
 	assert_int_equal(p->b->ops->rx_burst(p->b, pkts, PORT_BURST), 0);
 	assert_int_equal(p->b->stats.rx_packets - before.rx_packets, count);
 	return missed;
+}
+
+/*
+ * A packet from a loopback address arrives although its sender has closed before the receiver
+ * looks: the pool remembers the source port.
+ */
+static void packet_of_a_sender_that_ended(void **state)
+{
+	struct port *a = rig_open("udp:127.77.0.1"), *b = rig_open("udp:127.77.0.2");
+	struct port_path *path = a->ops->path_get(a, &b->addr, rig_qpn(b));
+	struct port_pkt pkt;
+
+	assert_non_null(path);
+	assert_int_equal(rig_send(a, path, 64, 0, rig_qpn(b), 0), 0);
+	assert_true(a->ops->flush(a));
+	a->ops->path_put(a, path);
+	rig_close(a);
+	assert_int_equal(rig_burst(b, &pkt, 1), 1);
+	assert_int_equal(pkt.len, 64);
+	assert_int_equal(b->stats.rx_bad, 0);
+	rig_close(b);
 }
 
 static unsigned fill_sizes(uint32_t *len, unsigned max)
@@ -460,7 +481,7 @@ static void test_paths(void **state)
 	struct pair p = open_pair(false, "");
 	struct pkt_addr v6 = rig_addr("fd77::2"), none = rig_addr("0.0.0.0"),
 			all = rig_addr("255.255.255.255");
-	struct port_path *again = p.a->ops->path_get(p.a, &p.b->addr, 77);
+	struct port_path *again = p.a->ops->path_get(p.a, &p.b->addr, rig_qpn(p.b) + 77);
 
 	assert_ptr_equal(again, p.to_b);
 	p.a->ops->path_put(p.a, again);
@@ -702,6 +723,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_v4, rig_close_all),
 		cmocka_unit_test_teardown(test_v4_plain, rig_close_all),
 		cmocka_unit_test_teardown(test_v6, rig_close_all),
+		cmocka_unit_test_teardown(packet_of_a_sender_that_ended, rig_close_all),
 		cmocka_unit_test_teardown(test_groups, rig_close_all),
 		cmocka_unit_test_teardown(test_first_packet, rig_close_all),
 		cmocka_unit_test_teardown(test_tos, rig_close_all),

@@ -236,7 +236,7 @@ static void test_refused_by_kernel(void **state)
 		print_message("SKIPPED: this kernel has no UDP_SEGMENT\n");
 		skip();
 	}
-	assert_int_equal(setsockopt(udp_port(a)->sock, SOL_SOCKET, SO_NO_CHECK, &one, sizeof(one)),
+	assert_int_equal(setsockopt(udp_port(a)->out, SOL_SOCKET, SO_NO_CHECK, &one, sizeof(one)),
 			 0);
 	send_some(256, 40, 0);
 	send_some(64, 10, 40);

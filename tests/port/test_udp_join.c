@@ -33,7 +33,7 @@ static struct port *open_end(bool v6, unsigned end, const char *options)
 
 static bool joins(struct port *from, struct port *to)
 {
-	struct port_path *path = from->ops->path_get(from, &to->addr, 0);
+	struct port_path *path = from->ops->path_get(from, &to->addr, rig_qpn(to));
 	bool is = ((struct udp_path *)path)->joins;
 
 	from->ops->path_put(from, path);
@@ -44,7 +44,7 @@ static bool joins(struct port *from, struct port *to)
 static void talk(bool v6, const uint32_t *len, unsigned count, unsigned datagrams)
 {
 	struct port *a = open_end(v6, 1, ""), *b = open_end(v6, 2, "");
-	struct port_path *to_b = a->ops->path_get(a, &b->addr, 0);
+	struct port_path *to_b = a->ops->path_get(a, &b->addr, rig_qpn(b));
 	struct port_pkt pkts[PORT_BURST];
 	unsigned got = 0;
 
@@ -107,7 +107,7 @@ static void test_limits(void **state)
 static void test_cancel(void **state)
 {
 	struct port *a = open_end(false, 1, ""), *b = open_end(false, 2, "");
-	struct port_path *to_b = a->ops->path_get(a, &b->addr, 0);
+	struct port_path *to_b = a->ops->path_get(a, &b->addr, rig_qpn(b));
 	const struct udp_group *g = &udp_port(a)->tx.group[0];
 	struct port_pkt pkts[PORT_BURST];
 
@@ -148,12 +148,12 @@ static void test_only_who_offers(void **state)
 	assert_false(joins(a, b));
 	assert_false(joins(b, a)); /* a port with the option off does not send them either */
 	rig_close(b);
-	path = a->ops->path_get(a, &addr, 0);
+	path = a->ops->path_get(a, &addr, rig_qpn(a));
 	assert_false(((struct udp_path *)path)->joins);
 
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(fd, &name.sa, len), 0);
-	again = a->ops->path_get(a, &addr, 0);
+	again = a->ops->path_get(a, &addr, rig_qpn(a));
 	assert_ptr_equal(again, path);
 	assert_false(((struct udp_path *)path)->joins);
 	assert_int_equal(rig_send(a, path, 4128, 0, 7, 0), 0);
@@ -165,7 +165,7 @@ static void test_only_who_offers(void **state)
 	close(fd);
 
 	b = open_end(false, 2, "");
-	again = a->ops->path_get(a, &addr, 0);
+	again = a->ops->path_get(a, &addr, rig_qpn(a));
 	assert_true(((struct udp_path *)path)->joins);
 	a->ops->path_put(a, again);
 	a->ops->path_put(a, path);

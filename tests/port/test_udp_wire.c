@@ -151,7 +151,7 @@ static void frames_are_right(const char *us, const char *them, const char *optio
 			assert_int_equal(f.len, sizes[i]);
 			assert_int_equal(f.tos, 0x6a);
 			assert_int_equal(f.ttl, 64);
-			assert_int_equal(f.sport, PKT_UDP_PORT);
+			assert_int_equal(f.sport, path->sport);
 			if (f.v4) {
 				assert_int_equal(f.ip_id, cuts ? ids[i] : 0);
 				assert_int_equal(f.ip[6], 0x40); /* don't fragment */

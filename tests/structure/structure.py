@@ -23,7 +23,7 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 # From the bottom up: a room includes headers only from itself and from those before it (docs/architecture.md, "Rooms").
-ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kv', 'kvwire', 'chain', 'kernels', 'builtin', 'verbs', 'rdmacm', 'kvclient', 'memcached', 'cli']
+ROOMS = ['base', 'packet', 'pool', 'port', 'nic', 'drive', 'cm', 'kv', 'kvwire', 'chain', 'kernels', 'builtin', 'verbs', 'rdmacm', 'kvclient', 'memcached', 'cli']
 # Rooms that may use less than all above them: the connection manager is pure, and knows datagrams only; the store knows memory
 # only; chains know WQEs only; built-in kernels use what any kernel may (roost/kernel.h), and the store.
 ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv'], 'kvwire': ['base', 'kvwire'], 'chain': ['base', 'chain'],

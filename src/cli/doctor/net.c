@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "cli/doctor/doctor.h"
 #include "packet/headers.h"
+#include "pool/pool.h"
 #include "port/port_impl.h"
 #include "port/udp.h"
 
@@ -263,6 +264,22 @@ static int bind_port(const struct pkt_addr *addr)
 	return rc;
 }
 
+/* True if the programs that have the address share it with another program of this user. */
+static bool is_shared(const struct pkt_addr *addr)
+{
+	struct pool *p = pool_get();
+	struct pool_addr *a;
+	unsigned silent;
+
+	if (!p)
+		return false;
+	a = pool_addr_get(p, addr, 0, &silent);
+	if (a)
+		pool_addr_put(a);
+	pool_put(p);
+	return a != NULL;
+}
+
 void doctor_port(const struct doctor *d, struct doctor_finding *f)
 {
 	/*
@@ -289,6 +306,10 @@ void doctor_port(const struct doctor *d, struct doctor_finding *f)
 		doctor_found(f, "%s: %s", addr, strerror(e));
 		doctor_remedy(f, DOCTOR_FAIL,
 			      "choose an address that `ip address` lists, or 127.0.0.2");
+		return;
+	}
+	if (is_shared(&d->addr)) {
+		doctor_found(f, "programs of yours use %s and share it", addr);
 		return;
 	}
 	proc_address(&d->addr, hex, sizeof(hex));

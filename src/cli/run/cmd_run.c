@@ -40,8 +40,8 @@ static const struct opt_command cmd = {
 		"installed or changed. Needs no privileges and no RDMA hardware. The exit status is the\n"
 		"program's; 127 when it can't be found, 126 when it can't be run.",
 	.opts = opts,
-	.examples = "  roost run --port udp:127.0.0.2 -- ib_write_bw &\n"
-		    "  roost run --port udp:127.0.0.3 -- ib_write_bw 127.0.0.1\n"
+	.examples = "  roost run -- ib_write_bw &\n"
+		    "  roost run -- ib_write_bw 127.0.0.1\n"
 		    "  roost run --port shm -- ibv_devinfo -v\n",
 	.operands = OPT_PROGRAM,
 };

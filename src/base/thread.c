@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Threads of the library, in a program that handles signals in its own way. */
+#include "base/thread.h"
+
 #include <errno.h>
 #include <signal.h>
-
-#include "base/cores.h"
-#include "drive/engine.h"
 
 int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg)
 {
@@ -32,9 +30,4 @@ int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
 	return -rc;
-}
-
-bool one_core(void)
-{
-	return cores_allowed() < 2 || cores_quota_short();
 }

@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The sockets of an address. Only the process that opens the address first binds sockets, all at
+ * once, so the index of a socket in the group is its slot. The first socket is bound without
+ * SO_REUSEPORT: the kernel then refuses the address if any other socket has it.
+ *
+ * A process that may not attach a program binds one socket without SO_REUSEPORT, which it shares
+ * with nobody.
+ */
+#include "pool/core.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/sys.h"
+#include "pool/filter.h"
+
+#ifndef SO_ATTACH_REUSEPORT_CBPF
+#define SO_ATTACH_REUSEPORT_CBPF 51
+#endif
+
+/*
+ * A receive buffer that the kernel raises to its least size. Datagrams for a slot without an owner
+ * are dropped once it is full.
+ */
+#define LEAST_BUFFER 1
+/* Most datagrams that are drained; no buffer holds more. */
+#define DRAIN_MOST 1000000
+
+static int set_int(int fd, int level, int name, int value)
+{
+	return sys_setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+struct pool_addr *addr_find(struct pool *p, const struct pkt_addr *addr, uint32_t scope)
+{
+	struct list_head *l;
+
+	list_for_each (l, &p->addrs) {
+		struct pool_addr *a = list_entry(l, struct pool_addr, link);
+
+		if (pkt_addr_eq(&a->addr, addr) && a->scope == scope)
+			return a;
+	}
+	return NULL;
+}
+
+/* ---- sockets ---- */
+
+static void close_sockets(struct pool_addr *a)
+{
+	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		if (a->sock[i] >= 0 && a->sock[i] != a->only)
+			sys_close(a->sock[i]);
+		a->sock[i] = -1;
+	}
+	if (a->only >= 0)
+		sys_close(a->only);
+	a->only = -1;
+}
+
+/* `first`: without SO_REUSEPORT, so that no other socket may have the address. */
+static int bind_one(const struct pool_addr *a, bool first)
+{
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6,
+				  .sin6_port = htons(POOL_UDP_PORT),
+				  .sin6_scope_id = a->scope};
+	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(POOL_UDP_PORT)};
+	bool is_v4 = pkt_addr_is_v4(&a->addr);
+	int fd = sys_socket(is_v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+			    0);
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	memcpy(&v4.sin_addr, a->addr.b + 12, 4);
+	memcpy(&v6.sin6_addr, a->addr.b, 16);
+	rc = is_v4 ? 0 : set_int(fd, SOL_IPV6, IPV6_V6ONLY, 1);
+	if (rc == 0 && !first)
+		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+	set_int(fd, SOL_SOCKET, SO_RCVBUF, LEAST_BUFFER);
+	if (rc == 0)
+		rc = is_v4 ? sys_bind(fd, (struct sockaddr *)&v4, sizeof(v4))
+			   : sys_bind(fd, (struct sockaddr *)&v6, sizeof(v6));
+	if (rc == 0 && first && !a->alone)
+		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+	if (rc == 0)
+		return pool_high(fd);
+	sys_close(fd);
+	return rc;
+}
+
+static int attach(int sock, const struct pool_table *t)
+{
+	struct sock_filter code[POOL_FILTER_MAX];
+	struct sock_fprog prog = {.filter = code};
+
+	prog.len = (unsigned short)pool_filter(t, code);
+	return sys_setsockopt(sock, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &prog, sizeof(prog));
+}
+
+int addr_can_steer(void)
+{
+	struct pool_table t = {.single = true};
+	int fd = sys_socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
+
+	if (fd < 0)
+		fd = sys_socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return 0; /* not known; the address can't be opened either */
+	rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+	rc = rc ? rc : attach(fd, &t);
+	sys_close(fd);
+	return rc;
+}
+
+static int bind_all(struct pool_addr *a)
+{
+	struct pool_table t = {0};
+	int rc;
+
+	if (a->alone) {
+		rc = bind_one(a, true);
+		if (rc < 0)
+			return rc;
+		a->only = rc;
+		return 0;
+	}
+	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		rc = bind_one(a, i == 0);
+		if (rc < 0) {
+			close_sockets(a);
+			return rc;
+		}
+		a->sock[i] = rc;
+	}
+	rc = attach(a->sock[0], &t);
+	if (rc)
+		close_sockets(a);
+	return rc;
+}
+
+/* ---- the program ---- */
+
+static struct seat_home *find_home(struct pool *p, unsigned slot, const struct pkt_addr *addr)
+{
+	struct seat *seat = &p->state->seat[slot];
+
+	if (!atomic_load_explicit(&seat->owned, memory_order_acquire))
+		return NULL;
+	for (unsigned i = 0; i < SEAT_HOMES; i++) {
+		struct seat_home *h = &seat->home[i];
+
+		if (atomic_load_explicit(&h->used, memory_order_acquire) &&
+		    state_is_addr(h->addr, addr))
+			return h;
+	}
+	return NULL;
+}
+
+static void make_table(struct pool_addr *a, struct pool_table *t)
+{
+	uint64_t alive = 0, manage = 0;
+
+	memset(t, 0, sizeof(*t));
+	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		/* A dead owner is removed soon (repair() in pool.c), and this runs again. */
+		if (!find_home(a->pool, i, &a->addr))
+			continue;
+		alive |= 1ull << i;
+		if (atomic_load_explicit(&a->pool->state->seat[i].manages, memory_order_acquire))
+			manage |= 1ull << i;
+	}
+	manage = alive & manage ? alive & manage : alive;
+	t->otherwise = manage ? (uint8_t)__builtin_ctzll(manage) : 0;
+	t->single = alive && !(alive & (alive - 1));
+	service_routes(a->pool, &a->addr, alive, t);
+}
+
+void addr_steer(struct pool_addr *a)
+{
+	struct pool_state *s = a->pool->state;
+	uint64_t key = XXH3_64bits(&a->addr, sizeof(a->addr)), version;
+	_Atomic uint64_t *attached = &s->attached[key % STATE_ATTACHED];
+	struct pool_table t;
+
+	if (a->alone)
+		return;
+	/* After a change meanwhile, another member may have attached a newer program before. */
+	do {
+		uint64_t want;
+
+		version = pool_version(a->pool);
+		make_table(a, &t);
+		want = XXH3_64bits_withSeed(&t, sizeof(t), key) | 1;
+		if (atomic_load_explicit(attached, memory_order_seq_cst) == want)
+			continue;
+		atomic_store_explicit(attached, 0, memory_order_seq_cst);
+		if (attach(a->sock[0], &t) == 0)
+			atomic_store_explicit(attached, want, memory_order_seq_cst);
+	} while (pool_version(a->pool) != version);
+}
+
+void pool_steer(struct pool *p)
+{
+	struct list_head *l;
+
+	pthread_mutex_lock(&p->lock);
+	list_for_each (l, &p->addrs)
+		addr_steer(list_entry(l, struct pool_addr, link));
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- opening ---- */
+
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/*
+ * Members are asked first if one serves the address, and again if the address can't be bound: one
+ * may have bound it since. A member is listening before it binds an address.
+ */
+static int open_sockets(struct pool_addr *a, unsigned *silent)
+{
+	struct ask ask = {.magic = STATE_MAGIC,
+			  .what = ASK_ADDR,
+			  .slot = a->pool->slot[0],
+			  .addr = a->addr,
+			  .scope = a->scope};
+	bool serves = pool_serves(a->pool, &a->addr);
+	int rc, bound;
+
+	for (int try = 0; try < 3; try++) { /* the last two ask */
+		rc = 0;
+		if (!a->pool->alone && !a->alone && (try || serves))
+			rc = pool_ask(a->pool, &ask, a->sock, POOL_SLOTS, silent);
+		if (rc == -EMFILE)
+			return rc;
+		if (rc > 0) {
+			pthread_mutex_lock(&a->pool->lock);
+			list_add(&a->link, &a->pool->addrs);
+			pthread_mutex_unlock(&a->pool->lock);
+			return 0;
+		}
+		/* The thread answers other members after this. */
+		pthread_mutex_lock(&a->pool->lock);
+		bound = bind_all(a);
+		if (bound == -EMFILE && !a->alone) { /* one socket may fit */
+			a->alone = bound;
+			bound = bind_all(a);
+		}
+		if (bound == 0) {
+			uint64_t key = XXH3_64bits(&a->addr, sizeof(a->addr));
+
+			atomic_store_explicit(&a->pool->state->attached[key % STATE_ATTACHED], 0,
+					      memory_order_seq_cst);
+			list_add(&a->link, &a->pool->addrs);
+		}
+		pthread_mutex_unlock(&a->pool->lock);
+		if (bound != -EADDRINUSE)
+			return bound;
+		if (a->pool->alone)
+			*silent = 1;
+		if (*silent || a->alone)
+			break; /* it may be one of theirs */
+	}
+	return a->alone == -EMFILE ? -EMFILE : -EADDRINUSE;
+}
+
+struct pool_addr *pool_addr_get(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
+				unsigned *silent)
+{
+	struct pool_addr *a;
+	int rc = 0;
+
+	*silent = 0;
+	pthread_mutex_lock(&open_lock);
+	pthread_mutex_lock(&p->lock);
+	a = addr_find(p, addr, scope);
+	if (a)
+		a->refs++;
+	pthread_mutex_unlock(&p->lock);
+	if (a)
+		goto out;
+	a = calloc(1, sizeof(*a));
+	if (!a) {
+		rc = -ENOMEM;
+		goto out;
+	}
+	*a = (struct pool_addr){.pool = p,
+				.addr = *addr,
+				.scope = scope,
+				.refs = 1,
+				.alone = p->steers,
+				.only = -1};
+	for (unsigned i = 0; i < POOL_SLOTS; i++)
+		a->sock[i] = -1;
+	rc = open_sockets(a, silent);
+	if (rc) {
+		free(a);
+		a = NULL;
+	}
+out:
+	pthread_mutex_unlock(&open_lock);
+	if (rc)
+		errno = -rc;
+	return a;
+}
+
+void pool_addr_put(struct pool_addr *a)
+{
+	struct pool *p = a->pool;
+
+	if (p->pid != getpid()) { /* forked: another thread may have held the lock */
+		if (--a->refs)
+			return;
+		close_sockets(a);
+		free(a);
+		return;
+	}
+	pthread_mutex_lock(&p->lock);
+	if (--a->refs == 0) {
+		list_del(&a->link);
+		close_sockets(a);
+		free(a);
+	}
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- use ---- */
+
+/* The first slot in use gets the socket of the address, the others one that receives nothing. */
+static int use_alone(struct pool_addr *a, unsigned slot)
+{
+	int fd = a->only;
+
+	for (unsigned i = 0; fd >= 0 && i < POOL_SLOTS; i++) {
+		if (a->sock[i] == a->only)
+			fd = -1;
+	}
+	if (fd < 0)
+		fd = sys_socket(pkt_addr_is_v4(&a->addr) ? AF_INET : AF_INET6,
+				SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd >= 0)
+		a->sock[slot] = fd == a->only ? fd : pool_high(fd);
+	return fd < 0 ? fd : a->sock[slot];
+}
+
+int pool_addr_alone(const struct pool_addr *a)
+{
+	return a->alone;
+}
+
+int pool_addr_sender(const struct pool_addr *a, unsigned slot)
+{
+	return a->alone ? a->only : a->sock[slot];
+}
+
+int pool_addr_use(struct pool_addr *a, unsigned slot)
+{
+	uint8_t byte;
+	int rc = 0;
+
+	pthread_mutex_lock(&a->pool->lock);
+	if (a->in_use >> slot & 1) {
+		pthread_mutex_unlock(&a->pool->lock);
+		return -EADDRINUSE;
+	}
+	if (a->alone)
+		rc = use_alone(a, slot);
+	if (rc >= 0)
+		a->in_use |= 1ull << slot;
+	pthread_mutex_unlock(&a->pool->lock);
+	if (rc < 0 || a->alone)
+		return rc;
+	/* What came for the owner before must not reach this one. */
+	for (unsigned i = 0; i < DRAIN_MOST; i++) {
+		if (sys_recvfrom(a->sock[slot], &byte, sizeof(byte), MSG_DONTWAIT, NULL, NULL) ==
+		    -EAGAIN)
+			break;
+	}
+	return a->sock[slot];
+}
+
+void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_home *home)
+{
+	struct pool *p = a->pool;
+	struct stat st;
+
+	pthread_mutex_lock(&p->lock);
+	for (unsigned i = 0; i < SEAT_HOMES; i++) {
+		struct seat_home *h = &p->state->seat[slot].home[i];
+
+		if (atomic_load_explicit(&h->used, memory_order_relaxed))
+			continue;
+		state_store_addr(h->addr, &a->addr);
+		atomic_store_explicit(&h->sport, home->sport, memory_order_relaxed);
+		atomic_store_explicit(&h->joins, home->joins, memory_order_relaxed);
+		atomic_store_explicit(&h->mtu, home->mtu, memory_order_relaxed);
+		atomic_store_explicit(&h->inode, fstat(a->sock[slot], &st) ? 0 : st.st_ino,
+				      memory_order_relaxed);
+		atomic_store_explicit(&h->used, 1, memory_order_release);
+		break;
+	}
+	state_changed(p->state);
+	addr_steer(a);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void pool_addr_unuse(struct pool_addr *a, unsigned slot)
+{
+	struct pool *p = a->pool;
+	struct seat_home *h;
+
+	if (p->pid != getpid())
+		return;
+	pthread_mutex_lock(&p->lock);
+	a->in_use &= ~(1ull << slot);
+	h = find_home(p, slot, &a->addr);
+	if (h)
+		atomic_store_explicit(&h->used, 0, memory_order_release);
+	state_changed(p->state);
+	if (a->alone) {
+		if (a->sock[slot] != a->only)
+			sys_close(a->sock[slot]);
+		a->sock[slot] = -1;
+	} else {
+		set_int(a->sock[slot], SOL_SOCKET, SO_RCVBUF, LEAST_BUFFER);
+	}
+	addr_steer(a);
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- look-ups ---- */
+
+bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot, struct pool_home *home)
+{
+	struct seat_home *h = find_home(p, slot, addr);
+
+	if (!h || !pool_alive(p, slot))
+		return false;
+	home->sport = atomic_load_explicit(&h->sport, memory_order_relaxed);
+	home->joins = atomic_load_explicit(&h->joins, memory_order_relaxed);
+	home->mtu = atomic_load_explicit(&h->mtu, memory_order_relaxed);
+	return true;
+}
+
+bool pool_serves(struct pool *p, const struct pkt_addr *addr)
+{
+	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		if (find_home(p, i, addr) && pool_alive(p, i))
+			return true;
+	}
+	return false;
+}
+
+bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint16_t sport)
+{
+	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		struct seat_home *h = find_home(p, i, addr);
+
+		if (h && atomic_load_explicit(&h->sport, memory_order_relaxed) == sport)
+			return true;
+	}
+	return false;
+}
+
+bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint16_t sport)
+{
+	for (unsigned i = 0; sport && i < POOL_SLOTS; i++) {
+		for (unsigned k = 0; k < SEAT_HOMES; k++) {
+			struct seat_home *h = &p->state->seat[i].home[k];
+
+			if (atomic_load_explicit(&h->sport, memory_order_relaxed) == sport &&
+			    state_is_addr(h->addr, addr))
+				return true;
+		}
+	}
+	return false;
+}
+
+uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, unsigned slot)
+{
+	struct seat_home *h = find_home(p, slot, addr);
+
+	return h ? atomic_load_explicit(&h->inode, memory_order_relaxed) : 0;
+}
+
+_Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, unsigned slot,
+			       uint16_t *sport)
+{
+	struct seat_home *h = find_home(p, slot, addr);
+
+	*sport = h ? atomic_load_explicit(&h->sport, memory_order_relaxed) : 0;
+	return h ? &h->mails : NULL;
+}

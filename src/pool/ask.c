@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Requests between members. A member listens under a name that its first slot makes; others connect
+ * and send a struct ask. The answer is one byte, with descriptors or without. A request goes to all
+ * members at once, so one that is stopped delays nobody while another can answer.
+ */
+#include "pool/core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+
+/* Descriptors go above the numbers that select(2) takes; the second is for a low limit of them. */
+static const unsigned high[] = {1024, 512};
+/* What the sockets of many addresses need above that. */
+#define MOST_FDS 4096
+
+socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot)
+{
+	static const char *const text[] = {"claim", "member", "founder"};
+	int len;
+
+	memset(n, 0, sizeof(*n));
+	n->sun_family = AF_UNIX;
+	len = snprintf(n->sun_path + 1, sizeof(n->sun_path) - 1, "roost-pool-%u-%s-%u",
+		       (unsigned)geteuid(), text[kind], slot);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+}
+
+int pool_bind_name(enum name_kind kind, unsigned slot)
+{
+	struct sockaddr_un name;
+	socklen_t len = pool_name(&name, kind, slot);
+	int fd = sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = sys_bind(fd, (struct sockaddr *)&name, len);
+	if (rc) {
+		sys_close(fd);
+		return rc;
+	}
+	sys_shutdown(fd, SHUT_RD); /* the socket receives nothing */
+	return fd;
+}
+
+bool pool_same_user(int fd)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	return !sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == geteuid();
+}
+
+int pool_connect(unsigned slot)
+{
+	struct sockaddr_un name;
+	socklen_t len = pool_name(&name, NAME_MEMBER, slot);
+	int fd = sys_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = sys_connect(fd, (struct sockaddr *)&name, len);
+	if (!rc && !pool_same_user(fd))
+		rc = -EPERM;
+	if (!rc)
+		return fd;
+	sys_close(fd);
+	return rc;
+}
+
+int pool_high(int fd)
+{
+	for (unsigned i = 0; i < sizeof(high) / sizeof(high[0]); i++) {
+		int moved = sys_fcntl(fd, F_DUPFD_CLOEXEC, high[i]);
+
+		if (moved < 0)
+			continue;
+		sys_close(fd);
+		return moved;
+	}
+	return fd;
+}
+
+void pool_raise_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= MOST_FDS)
+		return;
+	limit.rlim_cur = limit.rlim_max < MOST_FDS ? limit.rlim_max : MOST_FDS;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+uint64_t pool_clock_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+void pool_sleep_ms(unsigned ms)
+{
+	struct timespec ts = {.tv_nsec = ms * 1000000l};
+
+	sys_ppoll(NULL, 0, &ts, NULL);
+}
+
+int pool_answer(int fd, const int *fds, unsigned n)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(POOL_SLOTS * sizeof(int))];
+	} control;
+	char byte = 1;
+	struct iovec iov = {&byte, 1};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t rc;
+
+	if (n) {
+		memset(&control, 0, sizeof(control));
+		control.head.cmsg_level = SOL_SOCKET;
+		control.head.cmsg_type = SCM_RIGHTS;
+		control.head.cmsg_len = CMSG_LEN(n * sizeof(int));
+		memcpy(CMSG_DATA(&control.head), fds, n * sizeof(int));
+		m.msg_control = &control;
+		m.msg_controllen = CMSG_SPACE(n * sizeof(int));
+	}
+	rc = sys_sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return rc < 0 ? (int)rc : 0;
+}
+
+/*
+ * Returns the number of descriptors in an answer, and keeps them if there are `want`; or -EMFILE if
+ * some of them did not fit into the limit of this process.
+ */
+static int receive(int fd, int *fds, unsigned want)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(POOL_SLOTS * sizeof(int))];
+	} control;
+	char byte;
+	struct iovec iov = {&byte, 1};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = &control,
+			   .msg_controllen = sizeof(control)};
+	struct cmsghdr *c;
+	unsigned n = 0;
+	int got[POOL_SLOTS];
+
+	if (sys_recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 1)
+		return 0;
+	c = CMSG_FIRSTHDR(&m);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+		n = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(got, CMSG_DATA(c), n * sizeof(int));
+	}
+	for (unsigned i = 0; i < n; i++) {
+		if (n == want)
+			fds[i] = pool_high(got[i]);
+		else /* no descriptors left, or nonsense */
+			sys_close(got[i]);
+	}
+	if (n != want)
+		return m.msg_flags & MSG_CTRUNC ? -EMFILE : 0;
+	return (int)n;
+}
+
+static bool is_own(const struct pool *p, unsigned slot)
+{
+	for (unsigned i = 0; i < p->num_slots; i++) {
+		if (p->slot[i] == slot)
+			return true;
+	}
+	return false;
+}
+
+static unsigned send_all(const struct pool *p, const struct ask *ask, struct pollfd at[POOL_SLOTS])
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		int fd = is_own(p, i) ? -1 : pool_connect(i);
+
+		if (fd < 0)
+			continue;
+		if (sys_sendto(fd, ask, sizeof(*ask), MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) < 0)
+			sys_close(fd);
+		else
+			at[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+	}
+	return n;
+}
+
+int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned want, unsigned *silent)
+{
+	uint64_t until = pool_clock_ms() + ANSWER_MS, now;
+	struct pollfd at[POOL_SLOTS];
+	unsigned n = send_all(p, ask, at), left = n;
+	int got = 0;
+
+	while (left && !got && (now = pool_clock_ms()) < until) {
+		struct timespec ts = {.tv_sec = (time_t)((until - now) / 1000),
+				      .tv_nsec = (long)((until - now) % 1000) * 1000000};
+
+		if (sys_ppoll(at, n, &ts, NULL) < 1)
+			continue;
+		for (unsigned i = 0; i < n && !got; i++) {
+			if (at[i].fd < 0 || !at[i].revents)
+				continue;
+			got = receive(at[i].fd, fds, want);
+			sys_close(at[i].fd);
+			at[i].fd = -1;
+			left--;
+		}
+	}
+	for (unsigned i = 0; i < n; i++) {
+		if (at[i].fd >= 0)
+			sys_close(at[i].fd);
+	}
+	*silent = got ? 0 : left;
+	return got;
+}

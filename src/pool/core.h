@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Internals of the pool. Only files of src/pool include this header. */
+#ifndef ROOST_POOL_CORE_H
+#define ROOST_POOL_CORE_H
+
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/list.h"
+#include "pool/pool.h"
+#include "pool/state.h"
+
+#define POOL_UDP_PORT 4791
+#define ANSWER_MS     1000 /* the longest wait for members that do not answer */
+
+struct pool_addr {
+	struct list_head link;
+	struct pool *pool;
+	struct pkt_addr addr;
+	uint32_t scope;
+	unsigned refs;
+	uint64_t in_use; /* bit mask of slots that this process uses here */
+	int alone;	 /* pool_addr_alone() */
+	/* If alone, `only` has the address, and `sock` holds sockets that receive nothing, or it. */
+	int only;
+	int sock[POOL_SLOTS];
+};
+
+struct pool {
+	pid_t pid; /* a forked child does not use its parent's */
+	unsigned refs;
+	pthread_mutex_t
+		lock; /* of the lists, the slots and the descriptors; never held in a wait */
+	unsigned num_slots;
+	uint8_t slot[POOL_MAX_OWN];
+	int claim[POOL_MAX_OWN]; /* its name in the abstract namespace is the claim */
+	int listener, epoll, stop;
+	int state_fd;
+	struct pool_state *state;
+	struct list_head addrs;
+	struct list_head links; /* struct member */
+	pthread_t thread;
+	bool running;
+	pthread_mutex_t will_lock; /* of these two; held while the function runs */
+	void (*execute)(void *ctx, const struct pool_will *w);
+	void *execute_ctx;
+	uint64_t repaired; /* pool_version() at the last repair; the thread's */
+	bool alone;	   /* the other members could not be reached */
+	int steers;	   /* 0, or -errno: the kernel refuses programs for groups of sockets */
+};
+
+enum question {
+	ASK_WATCH = 1, /* keep this connection: its end is the end of the member */
+	ASK_STATE,
+	ASK_ADDR,
+};
+
+struct ask {
+	uint64_t magic; /* STATE_MAGIC */
+	uint32_t what;
+	uint32_t slot;
+	struct pkt_addr addr;
+	uint32_t scope;
+	uint32_t pad;
+};
+
+/* ---- pool.c ---- */
+
+/*
+ * If the owner of a slot is dead, removes the ownership and sends the wills. Returns false if the
+ * owner lives.
+ */
+bool pool_bury(struct pool *p, unsigned slot);
+
+/* ---- ask.c ---- */
+
+/* kinds of names in the abstract namespace */
+enum name_kind { NAME_CLAIM, NAME_MEMBER, NAME_FOUNDER };
+
+socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot);
+/* Binds a name without a listener. Returns a descriptor, -EADDRINUSE, or another -errno. */
+int pool_bind_name(enum name_kind kind, unsigned slot);
+/* True if the process at the other end is of this user. */
+bool pool_same_user(int fd);
+/* Connects to the member whose first slot this is. Returns a descriptor or -errno. */
+int pool_connect(unsigned slot);
+/*
+ * Asks all members other than this process. Takes the first answer with `want` descriptors. Returns
+ * their number, 0 if no member has them, or -errno. *silent: members that did not answer in time.
+ */
+int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned want,
+	     unsigned *silent);
+/* Sends an answer: `n` descriptors, which may be none. Does not wait. Returns 0 or -errno. */
+int pool_answer(int fd, const int *fds, unsigned n);
+/* Moves a descriptor out of the low numbers, which select(2) needs. */
+int pool_high(int fd);
+/* Raises the soft limit of descriptors, so that the sockets of many addresses fit. */
+void pool_raise_limit(void);
+void pool_sleep_ms(unsigned ms);
+uint64_t pool_clock_ms(void);
+
+/* ---- addr.c ---- */
+
+/* Returns the address if this process has it. Lock held. */
+struct pool_addr *addr_find(struct pool *p, const struct pkt_addr *addr, uint32_t scope);
+/* Returns 0 if this process may attach programs to groups of sockets, or -errno. */
+int addr_can_steer(void);
+/* Attaches the program that fits the present members and services, if another is attached. */
+void addr_steer(struct pool_addr *a);
+/* The same for all addresses. */
+void pool_steer(struct pool *p);
+
+/* ---- will.c ---- */
+
+/* Sends the wills of a slot whose owner was removed. */
+void will_execute(struct pool *p, unsigned slot);
+
+/* ---- service.c ---- */
+
+struct pool_table;
+/* Fills in the routes of an address. */
+void service_routes(struct pool *p, const struct pkt_addr *addr, uint64_t alive,
+		    struct pool_table *t);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The BPF program that steers the datagrams of an address to slots. Pure. */
+#ifndef ROOST_POOL_FILTER_H
+#define ROOST_POOL_FILTER_H
+
+#include <linux/filter.h>
+#include <stdint.h>
+
+#include "pool/pool.h"
+
+/*
+ * At most this many services are in the program, so that it fits net.core.optmem_max of 20,480
+ * bytes (the default before Linux 6.7). Requests for others go to `otherwise`.
+ */
+#define POOL_FILTER_SERVICES 256
+#define POOL_FILTER_MAX	     (32 + 5 * POOL_FILTER_SERVICES)
+
+struct pool_route {
+	uint64_t service;
+	uint8_t slot;
+};
+
+struct pool_table {
+	uint8_t otherwise; /* slot of datagrams to QP 1 that no rule steers */
+	bool single;	   /* no other slot is in use: it gets all datagrams */
+	unsigned num;
+	/* in order of precedence */
+	struct pool_route route[POOL_FILTER_SERVICES];
+};
+
+/*
+ * Writes the program and returns the number of instructions. Whatever the datagram, the result of
+ * the program is below POOL_SLOTS: the kernel would choose by hash otherwise.
+ */
+unsigned pool_filter(const struct pool_table *t, struct sock_filter code[POOL_FILTER_MAX]);
+
+#endif

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The membership of this process. A claim of a slot is a name in the abstract namespace of Unix
+ * sockets: only one process can bind it, and the kernel removes it when that process ends.
+ *
+ * A thread of the pool answers other members. It also holds a connection to each of them. The end
+ * of a connection means that a member has ended: every survivor then corrects what the member left.
+ */
+#include "pool/core.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "base/thread.h"
+
+#define STACK	    (64u << 10)
+#define BACKLOG	    (4 * POOL_SLOTS)
+#define FOUND_SLEEP 2 /* ms between looks at a founder */
+/*
+ * The end of a connection may be seen before the dead process has lost its claim. The survivors
+ * therefore look again after these times, in ms.
+ */
+static const int looks[] = {10, 100, 1000};
+
+/* A connection to another member. */
+struct member {
+	struct list_head link;
+	int fd;
+	bool watched; /* open as long as the member lives */
+};
+
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(struct pool *) the_pool; /* changed under the lock */
+
+/* ---- slots ---- */
+
+bool pool_alive(struct pool *p, unsigned slot)
+{
+	struct sockaddr_un name;
+	socklen_t len = pool_name(&name, NAME_CLAIM, slot);
+	int fd = sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
+
+	(void)p;
+	if (fd < 0)
+		return true; /* not known to be dead */
+	rc = sys_connect(fd, (struct sockaddr *)&name, len);
+	sys_close(fd);
+	return rc != -ECONNREFUSED; /* the error of a name that nobody has */
+}
+
+/* A number other than 0 that the owner before did not have. */
+static uint32_t token(void)
+{
+	return ((uint32_t)getpid() << 12 ^ (uint32_t)pool_clock_ms()) | 1;
+}
+
+/* Starts at a random slot, so that a slot stays unused for long. */
+static int claim(struct pool *p)
+{
+	uint8_t first = 0;
+
+	if (getrandom(&first, sizeof(first), GRND_NONBLOCK) != sizeof(first))
+		first = (uint8_t)getpid();
+	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		unsigned slot = (first + i) % POOL_SLOTS;
+		int fd = pool_bind_name(NAME_CLAIM, slot);
+
+		if (fd == -EADDRINUSE)
+			continue;
+		if (fd < 0)
+			return fd;
+		pthread_mutex_lock(&p->lock);
+		p->claim[p->num_slots] = fd;
+		p->slot[p->num_slots++] = (uint8_t)slot;
+		pthread_mutex_unlock(&p->lock);
+		return 0;
+	}
+	return -ENOSPC;
+}
+
+int pool_slot(struct pool *p, unsigned unit)
+{
+	int rc = 0;
+
+	if (unit >= POOL_MAX_OWN)
+		return -EINVAL;
+	pthread_mutex_lock(&pool_lock);
+	while (rc == 0 && p->num_slots <= unit) {
+		rc = claim(p);
+		if (rc == 0)
+			seat_clear(p->state, p->slot[p->num_slots - 1], token());
+	}
+	pthread_mutex_unlock(&pool_lock);
+	return rc ? rc : p->slot[unit];
+}
+
+uint64_t pool_version(const struct pool *p)
+{
+	return atomic_load_explicit(&p->state->version, memory_order_acquire);
+}
+
+/* ---- the thread ---- */
+
+/*
+ * Adds a connection to the epoll set, any thread. The lock is held while it enters the set, and
+ * run() takes the lock between an event and its first look at the member: so all that is written
+ * here is visible there.
+ */
+static int keep(struct pool *p, int fd, bool watched)
+{
+	struct member *m = calloc(1, sizeof(*m));
+	struct epoll_event ev = {.events = EPOLLIN};
+	int rc;
+
+	if (!m)
+		return -ENOMEM;
+	pthread_mutex_lock(&p->lock);
+	m->fd = pool_high(fd);
+	m->watched = watched;
+	ev.data.ptr = m;
+	rc = sys_epoll_ctl(p->epoll, EPOLL_CTL_ADD, m->fd, &ev);
+	if (rc == 0)
+		list_add(&m->link, &p->links);
+	pthread_mutex_unlock(&p->lock);
+	if (rc) {
+		sys_close(m->fd);
+		free(m);
+	}
+	return rc;
+}
+
+static void drop(struct pool *p, struct member *m)
+{
+	pthread_mutex_lock(&p->lock);
+	list_del(&m->link);
+	pthread_mutex_unlock(&p->lock);
+	sys_epoll_ctl(p->epoll, EPOLL_CTL_DEL, m->fd, NULL);
+	sys_close(m->fd);
+	free(m);
+}
+
+static void accept_one(struct pool *p)
+{
+	int fd = sys_accept4(p->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd >= 0 && !pool_same_user(fd)) {
+		sys_close(fd);
+		return;
+	}
+	if (fd >= 0 && keep(p, fd, false))
+		sys_close(fd);
+}
+
+static int answer(struct pool *p, const struct member *m, const struct ask *ask)
+{
+	struct pool_addr *a;
+	int rc;
+
+	if (ask->what == ASK_STATE)
+		return pool_answer(m->fd, &p->state_fd, 1);
+	/* The lock is held while another thread opens the address. */
+	pthread_mutex_lock(&p->lock);
+	a = ask->what == ASK_ADDR ? addr_find(p, &ask->addr, ask->scope) : NULL;
+	if (a && a->alone)
+		a = NULL;
+	rc = pool_answer(m->fd, a ? a->sock : NULL, a ? POOL_SLOTS : 0);
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
+/* Returns true if a member has ended. */
+static bool serve(struct pool *p, struct member *m)
+{
+	struct ask ask;
+	ssize_t n = sys_recvfrom(m->fd, &ask, sizeof(ask), MSG_DONTWAIT, NULL, NULL);
+	bool watched = m->watched;
+
+	if (n == -EAGAIN || n == -EINTR)
+		return false;
+	if (n == sizeof(ask) && ask.magic == STATE_MAGIC) {
+		if (ask.what == ASK_WATCH)
+			m->watched = true;
+		else if (answer(p, m, &ask))
+			drop(p, m);
+		return false;
+	}
+	drop(p, m);
+	return watched;
+}
+
+bool pool_bury(struct pool *p, unsigned slot)
+{
+	_Atomic uint32_t *owned = &p->state->seat[slot].owned;
+	uint32_t was = atomic_load_explicit(owned, memory_order_seq_cst);
+
+	if (!was)
+		return true;
+	if (pool_alive(p, slot))
+		return false;
+	/* The next owner has another token, so only a dead owner's is removed, and only once. */
+	if (atomic_compare_exchange_strong(owned, &was, 0)) {
+		state_changed(p->state);
+		will_execute(p, slot);
+	}
+	return true;
+}
+
+/* Removes what dead members left. Any number of survivors may do this at once. */
+static void repair(struct pool *p)
+{
+	uint64_t version;
+
+	for (unsigned i = 0; i < POOL_SLOTS; i++)
+		pool_bury(p, i);
+	version = pool_version(p);
+	if (version != p->repaired)
+		pool_steer(p);
+	p->repaired = version;
+}
+
+static void *run(void *arg)
+{
+	struct pool *p = arg;
+	unsigned look = sizeof(looks) / sizeof(looks[0]);
+
+	for (;;) {
+		struct epoll_event ev[16];
+		bool more = look < sizeof(looks) / sizeof(looks[0]), ended = false;
+		int n = sys_epoll_wait(p->epoll, ev, 16, more ? looks[look] : -1);
+
+		pthread_mutex_lock(&p->lock); /* the members of these events: see keep() */
+		pthread_mutex_unlock(&p->lock);
+		for (int i = 0; i < n; i++) {
+			if (ev[i].data.ptr == &p->stop)
+				return NULL;
+			if (ev[i].data.ptr == &p->listener)
+				accept_one(p);
+			else
+				ended |= serve(p, ev[i].data.ptr);
+		}
+		if (n == 0)
+			look++;
+		if (n == 0 || ended)
+			repair(p);
+		if (ended)
+			look = 0;
+	}
+}
+
+static int start_thread(struct pool *p)
+{
+	struct epoll_event stop = {.events = EPOLLIN, .data.ptr = &p->stop};
+	struct epoll_event listener = {.events = EPOLLIN, .data.ptr = &p->listener};
+	int rc;
+
+	p->epoll = sys_epoll_create1(EPOLL_CLOEXEC);
+	p->stop = sys_eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (p->epoll < 0 || p->stop < 0)
+		return p->epoll < 0 ? p->epoll : p->stop;
+	rc = sys_epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->stop, &stop);
+	if (rc == 0)
+		rc = sys_epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->listener, &listener);
+	if (rc == 0)
+		rc = thread_start(&p->thread, STACK, run, p);
+	p->running = rc == 0;
+	return rc;
+}
+
+/* ---- joining ---- */
+
+static int listen_as_member(struct pool *p)
+{
+	struct sockaddr_un name;
+	socklen_t len = pool_name(&name, NAME_MEMBER, p->slot[0]);
+	int rc;
+
+	p->listener = sys_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (p->listener < 0)
+		return p->listener;
+	rc = sys_bind(p->listener, (struct sockaddr *)&name, len);
+	return rc ? rc : sys_listen(p->listener, BACKLOG);
+}
+
+/*
+ * Gets the memory of the pool from a member, or makes it if there is no other member. Only the
+ * process that has the name of the founder may make it. If there are members and none answers (all
+ * are stopped), or the founder does not finish, the process stays alone: it has memory of its own,
+ * answers nobody, and uses addresses that nobody else has.
+ */
+static int get_state(struct pool *p, int *founder)
+{
+	struct ask ask = {.magic = STATE_MAGIC, .what = ASK_STATE, .slot = p->slot[0]};
+	uint64_t until = pool_clock_ms() + ANSWER_MS;
+	unsigned silent;
+	int rc;
+
+	while ((rc = pool_ask(p, &ask, &p->state_fd, 1, &silent)) == 0 && *founder < 0) {
+		*founder = pool_bind_name(NAME_FOUNDER, 0);
+		if (*founder < 0 && *founder != -EADDRINUSE)
+			return *founder;
+		p->alone = silent || (*founder < 0 && pool_clock_ms() >= until);
+		if (p->alone)
+			break;
+		if (*founder < 0)
+			pool_sleep_ms(FOUND_SLEEP);
+	}
+	if (rc < 0)
+		return rc;
+	if (rc == 0) {
+		p->state_fd = state_create();
+		if (p->state_fd < 0)
+			return p->state_fd;
+		p->state_fd = pool_high(p->state_fd);
+	}
+	p->state = state_map(p->state_fd);
+	return p->state ? 0 : -EPROTO;
+}
+
+/* Connects to the members that were there first. Later ones connect to this process. */
+static void watch_others(struct pool *p)
+{
+	struct ask ask = {.magic = STATE_MAGIC, .what = ASK_WATCH, .slot = p->slot[0]};
+
+	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		int fd = i == p->slot[0] ? -1 : pool_connect(i);
+
+		if (fd < 0)
+			continue;
+		if (sys_sendto(fd, &ask, sizeof(ask), MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) < 0 ||
+		    keep(p, fd, true))
+			sys_close(fd);
+	}
+}
+
+static void close_one(int *fd)
+{
+	if (*fd >= 0)
+		sys_close(*fd);
+	*fd = -1;
+}
+
+/* Also in a forked child, which only closes its descriptors. */
+static void destroy(struct pool *p)
+{
+	bool own = p->pid == getpid();
+	uint64_t one = 1;
+	struct list_head *l;
+
+	if (own && p->running) {
+		sys_write(p->stop, &one, sizeof(one));
+		pthread_join(p->thread, NULL);
+	}
+	for (unsigned i = 0; i < p->num_slots; i++) {
+		if (own && p->state)
+			seat_clear(p->state, p->slot[i], 0);
+		close_one(&p->claim[i]);
+	}
+	close_one(&p->listener);
+	close_one(&p->epoll);
+	close_one(&p->stop);
+	close_one(&p->state_fd);
+	while (!list_empty(&p->links)) {
+		struct member *m;
+
+		l = p->links.next;
+		m = list_entry(l, struct member, link);
+		list_del(l);
+		sys_close(m->fd);
+		free(m);
+	}
+	if (p->state)
+		state_unmap(p->state);
+	free(p);
+}
+
+static int join(struct pool *p)
+{
+	int founder = -1, rc;
+
+	pool_raise_limit();
+	p->steers = addr_can_steer();
+	rc = claim(p);
+	rc = rc ? rc : get_state(p, &founder);
+	if (rc == 0)
+		seat_clear(p->state, p->slot[0], token());
+	/* Not before it can answer: others would wait for it. */
+	if (rc == 0 && !p->alone) {
+		rc = listen_as_member(p);
+		rc = rc ? rc : start_thread(p);
+		if (rc == 0)
+			watch_others(p);
+	}
+	close_one(&founder);
+	return rc;
+}
+
+struct pool *pool_get(void)
+{
+	struct pool *p;
+	int rc = 0;
+
+	pthread_mutex_lock(&pool_lock);
+	p = the_pool;
+	if (p && p->pid == getpid()) {
+		p->refs++;
+		goto out;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p) {
+		rc = -ENOMEM;
+		goto out;
+	}
+	p->pid = getpid();
+	p->refs = 1;
+	p->listener = p->epoll = p->stop = p->state_fd = -1;
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_mutex_init(&p->will_lock, NULL);
+	list_init(&p->addrs);
+	list_init(&p->links);
+	rc = join(p);
+	if (rc) {
+		destroy(p);
+		p = NULL;
+	} else {
+		the_pool = p;
+	}
+out:
+	pthread_mutex_unlock(&pool_lock);
+	if (rc)
+		errno = -rc;
+	return p;
+}
+
+struct pool *pool_mine(void)
+{
+	struct pool *p = the_pool;
+
+	/* Without the lock, which a thread may hold while another one forks. */
+	return p && p->pid == getpid() ? p : NULL;
+}
+
+void pool_put(struct pool *p)
+{
+	pthread_mutex_lock(&pool_lock);
+	if (--p->refs == 0) {
+		if (the_pool == p)
+			the_pool = NULL;
+		destroy(p);
+	}
+	pthread_mutex_unlock(&pool_lock);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A pool: the programs of one user that share addresses, in one network namespace.
+ *
+ * A program owns a slot for each of its processing units. QP numbers and communication ids begin
+ * with the slot of their owner. Each address has one UDP socket for each slot, all in one
+ * SO_REUSEPORT group with one BPF program that steers datagrams to slots:
+ *
+ *	           +- socket of slot 0 --> program A
+ *	datagram --+- socket of slot 1 --> program B
+ *	  filter   +- socket of slot 2     (no owner: the datagram stays there)
+ *
+ * The first program that opens an address binds all sockets. Every program of the address has
+ * duplicates of all of them, so the order of the group does not change when a program ends.
+ * No socket of the group is ever connected (it would take all datagrams of its peer), and none gets
+ * SO_REUSEADDR (it would let other users bind over the group).
+ *
+ *	pool.c	   the membership of this process: slots, the thread that answers and watches
+ *	ask.c	   requests to other members, and their answers
+ *	state.c	   memory that all members map: what each member serves
+ *	service.c  services: which slot listens for connection requests
+ *	addr.c	   the sockets of an address
+ *	will.c	   what members leave to the others
+ *	filter.c   the BPF program of an address
+ *
+ * Rendezvous is by names in the abstract namespace of Unix sockets, which belongs to the network
+ * namespace and does not depend on the environment or on a file system. The kernel removes a name
+ * when its owner dies. All parties check the user id of the other end.
+ *
+ * Control path. Any thread, unless a function says otherwise.
+ */
+#ifndef ROOST_POOL_POOL_H
+#define ROOST_POOL_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "packet/icrc.h"
+
+#define POOL_SLOTS   64
+#define POOL_MAX_OWN 4 /* slots of one program: its processing units */
+
+struct pool;
+struct pool_addr;
+
+/*
+ * Makes this process a member, or adds a reference to its membership. Returns NULL with errno set.
+ * Waits at most about a second for members that do not answer. pool_put() drops the reference; the
+ * last one ends the membership and frees the slots. In a forked child, pool_put() only closes the
+ * child's descriptors, and pool_get() makes a new membership.
+ */
+struct pool *pool_get(void);
+void pool_put(struct pool *p);
+
+/*
+ * Returns the slot of processing unit `unit` (below POOL_MAX_OWN). The first call claims it.
+ * Returns -ENOSPC if all slots have owners, or another -errno.
+ */
+int pool_slot(struct pool *p, unsigned unit);
+
+/* True if a living process owns the slot. Makes two system calls. */
+bool pool_alive(struct pool *p, unsigned slot);
+
+/* ---- addresses ---- */
+
+/*
+ * Opens the sockets of an address: those of the members that have it, or new ones. Adds a reference
+ * if this process has the address already. `scope`: the interface of a link-local address, else 0.
+ * Returns NULL with errno set: EADDRINUSE (no member has the address, and a program outside of the
+ * pool has its UDP port 4791; or the members that have it do not answer), EMFILE (members have it,
+ * and its sockets do not fit into the limit of descriptors of this process), EADDRNOTAVAIL, or
+ * another error of the kernel. *silent: number of members that did not answer within a second.
+ */
+struct pool_addr *pool_addr_get(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
+				unsigned *silent);
+/* Drops a reference. */
+void pool_addr_put(struct pool_addr *a);
+/*
+ * Returns 0 if other programs can use the address too. Otherwise it has one socket, which belongs to
+ * this process alone: the kernel refused to steer datagrams with this -errno (a container's rules,
+ * or an emulation without SO_ATTACH_REUSEPORT_CBPF), or -EMFILE: no more sockets fit. The first slot in use receives all
+ * datagrams then, and passes on those of other slots (port/udp_mail.c).
+ */
+int pool_addr_alone(const struct pool_addr *a);
+/* Returns a socket with the address and UDP port 4791, to send from. It belongs to the pool. */
+int pool_addr_sender(const struct pool_addr *a, unsigned slot);
+
+/* What a program tells the others of its socket in a slot of an address. */
+struct pool_home {
+	uint16_t sport; /* source port of its packets */
+	bool joins;	/* accepts joined packets (port/udp_join.c) */
+	uint32_t mtu;	/* path MTU of its port */
+};
+
+/*
+ * Takes the socket of an own slot into use: drains it, and steers management datagrams without a
+ * better receiver to the lowest slot in use. Returns the socket, which belongs to the pool: do not
+ * close or connect it; or -EADDRINUSE (in use by this process), or another -errno.
+ */
+int pool_addr_use(struct pool_addr *a, unsigned slot);
+/* Tells the others. To be called once after pool_addr_use(). */
+void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_home *home);
+void pool_addr_unuse(struct pool_addr *a, unsigned slot);
+
+/*
+ * Finds what the owner of (addr, slot) told. Returns false if no living program serves it, as far
+ * as this pool knows. Makes two system calls.
+ */
+bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot, struct pool_home *home);
+/* True if a program of the pool serves the address in any slot. */
+bool pool_serves(struct pool *p, const struct pkt_addr *addr);
+/*
+ * True if a member sends from this address and source port. Makes no system call. `version` (see
+ * pool_version) may be used to cache the answer.
+ */
+bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint16_t sport);
+/*
+ * As pool_sends(), or true if a member that has left sent from there, until another member takes
+ * its slot. A datagram may be looked at after its sender has ended.
+ */
+bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint16_t sport);
+/* A number that changes whenever a member changes what it serves. */
+uint64_t pool_version(const struct pool *p);
+
+/*
+ * Returns the inode number of the socket of (addr, slot), by which the kernel lists it; 0: unknown.
+ */
+uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, unsigned slot);
+
+/*
+ * Returns the count of mails (port/udp_mail.c) for a slot of an address, in the memory of the pool,
+ * and the source port of the slot. NULL: no program uses the slot there. Makes no system call.
+ */
+_Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, unsigned slot,
+			       uint16_t *sport);
+
+/* ---- wills: datagrams to QP 1 that another program sends if this one is killed ---- */
+
+#define POOL_WILLS    256 /* of a slot */
+#define POOL_WILL_LEN 256
+
+struct pool_will {
+	struct pkt_addr src, dst;
+	uint8_t tclass;
+	uint8_t mad[POOL_WILL_LEN];
+};
+
+/*
+ * Keeps a will of an own slot, at `index`; NULL: removes it. An index beyond POOL_WILLS has none.
+ */
+void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct pool_will *w);
+/*
+ * Sets the function that sends the wills of a program that was killed. The thread of the pool calls
+ * it, or a thread in pool_publish(). NULL ends this; no call runs afterwards.
+ */
+void pool_execute(struct pool *p, void (*fn)(void *ctx, const struct pool_will *w), void *ctx);
+
+/* ---- services ---- */
+
+/*
+ * Returns the membership of this process without a reference. NULL: it has none, since it has no
+ * udp port.
+ */
+struct pool *pool_mine(void);
+
+/*
+ * Says whether an own slot has a connection manager. Requests for a service that no program has go
+ * to a slot with one, which refuses them.
+ */
+void pool_manages(struct pool *p, unsigned slot, bool manages);
+
+#define POOL_IPV4 1
+#define POOL_IPV6 2
+
+/*
+ * Makes connection requests (REQ, SIDR_REQ) for a service id come to an own slot, at one address,
+ * or at all addresses of these families if `addr` is NULL. An exact address takes precedence.
+ * Returns 0, -EADDRINUSE (another program listens there), or -ENOSPC (too many services).
+ */
+int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
+		 unsigned families);
+void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
+		   unsigned families);
+
+#endif

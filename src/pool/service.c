@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Services: a list in the seat of each slot, written by its owner alone. Two programs that publish
+ * the same service at once both see the other one. Both then withdraw, as two
+ * programs that bind a port at once may both fail.
+ */
+#include "pool/core.h"
+
+#include <errno.h>
+
+#include "pool/filter.h"
+
+static uint32_t used_services(struct seat *seat)
+{
+	uint32_t n = atomic_load_explicit(&seat->services, memory_order_acquire);
+
+	return n < SEAT_SERVICES ? n : SEAT_SERVICES;
+}
+
+static bool is_used(struct seat_service *s)
+{
+	return atomic_load_explicit(&s->used, memory_order_acquire);
+}
+
+/* True if a listener of these addresses has an address in common with the entry. */
+static bool same_addresses(struct seat_service *s, const struct pkt_addr *addr, unsigned families)
+{
+	uint32_t has = atomic_load_explicit(&s->families, memory_order_relaxed);
+
+	return addr ? !has && state_is_addr(s->addr, addr) : (has & families) != 0;
+}
+
+static struct seat_service *find_service(struct pool *p, unsigned slot, uint64_t id,
+					 const struct pkt_addr *addr, unsigned families)
+{
+	struct seat *seat = &p->state->seat[slot];
+
+	for (unsigned i = 0; i < used_services(seat); i++) {
+		struct seat_service *s = &seat->service[i];
+
+		if (is_used(s) && atomic_load_explicit(&s->id, memory_order_relaxed) == id &&
+		    same_addresses(s, addr, families))
+			return s;
+	}
+	return NULL;
+}
+
+/* Returns a free entry of an own seat. */
+static struct seat_service *free_entry(struct pool *p, unsigned slot)
+{
+	struct seat *seat = &p->state->seat[slot];
+
+	for (unsigned i = 0; i < SEAT_SERVICES; i++) {
+		if (is_used(&seat->service[i]))
+			continue;
+		if (i >= used_services(seat))
+			atomic_store_explicit(&seat->services, i + 1, memory_order_release);
+		return &seat->service[i];
+	}
+	return NULL;
+}
+
+static bool taken(struct pool *p, unsigned slot, uint64_t id, const struct pkt_addr *addr,
+		  unsigned families)
+{
+	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		if (i != slot &&
+		    atomic_load_explicit(&p->state->seat[i].owned, memory_order_seq_cst) &&
+		    find_service(p, i, id, addr, families) && !pool_bury(p, i))
+			return true;
+	}
+	return false;
+}
+
+int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
+		 unsigned families)
+{
+	static const struct pkt_addr none;
+	struct seat_service *s;
+	int rc = 0;
+
+	pthread_mutex_lock(&p->lock);
+	s = free_entry(p, slot);
+	if (!s) {
+		rc = -ENOSPC;
+	} else {
+		atomic_store_explicit(&s->id, service, memory_order_relaxed);
+		atomic_store_explicit(&s->families, addr ? 0 : families, memory_order_relaxed);
+		state_store_addr(s->addr, addr ? addr : &none);
+		atomic_store_explicit(&s->used, 1, memory_order_seq_cst);
+		if (taken(p, slot, service, addr, families)) {
+			atomic_store_explicit(&s->used, 0, memory_order_seq_cst);
+			rc = -EADDRINUSE;
+		}
+		state_changed(p->state);
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (rc == 0)
+		pool_steer(p);
+	return rc;
+}
+
+void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
+		   unsigned families)
+{
+	struct seat_service *s;
+
+	pthread_mutex_lock(&p->lock);
+	s = find_service(p, slot, service, addr, families);
+	if (s)
+		atomic_store_explicit(&s->used, 0, memory_order_release);
+	state_changed(p->state);
+	pthread_mutex_unlock(&p->lock);
+	pool_steer(p);
+}
+
+void pool_manages(struct pool *p, unsigned slot, bool manages)
+{
+	atomic_store_explicit(&p->state->seat[slot].manages, manages, memory_order_release);
+	state_changed(p->state);
+	pool_steer(p);
+}
+
+static void add_routes(struct pool *p, unsigned slot, const struct pkt_addr *addr,
+		       unsigned families, struct pool_table *t)
+{
+	struct seat *seat = &p->state->seat[slot];
+
+	for (unsigned i = 0; i < used_services(seat) && t->num < POOL_FILTER_SERVICES; i++) {
+		struct seat_service *s = &seat->service[i];
+
+		if (is_used(s) && same_addresses(s, addr, families))
+			t->route[t->num++] = (struct pool_route){
+				atomic_load_explicit(&s->id, memory_order_relaxed), (uint8_t)slot};
+	}
+}
+
+void service_routes(struct pool *p, const struct pkt_addr *addr, uint64_t alive,
+		    struct pool_table *t)
+{
+	unsigned family = pkt_addr_is_v4(addr) ? POOL_IPV4 : POOL_IPV6;
+
+	/* Listeners on the exact address take precedence. */
+	for (unsigned pass = 0; pass < 2; pass++) {
+		for (unsigned i = 0; i < POOL_SLOTS; i++) {
+			if (alive >> i & 1)
+				add_routes(p, i, pass ? NULL : addr, pass ? family : 0, t);
+		}
+	}
+}

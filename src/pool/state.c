@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "pool/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+
+int state_create(void)
+{
+	struct pool_state *s;
+	int fd = memfd_create("roost-pool", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, sizeof(struct pool_state)))
+		goto fail;
+	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (s == MAP_FAILED)
+		goto fail;
+	s->magic = STATE_MAGIC;
+	state_unmap(s);
+	return fd;
+fail : {
+	int rc = -errno;
+
+	sys_close(fd);
+	return rc;
+}
+}
+
+struct pool_state *state_map(int fd)
+{
+	struct pool_state *s;
+	struct stat st;
+
+	if (fstat(fd, &st) || st.st_size != (off_t)sizeof(*s))
+		return NULL;
+	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (s == MAP_FAILED)
+		return NULL;
+	if (s->magic == STATE_MAGIC)
+		return s;
+	state_unmap(s);
+	return NULL;
+}
+
+void state_unmap(struct pool_state *s)
+{
+	munmap(s, sizeof(*s));
+}
+
+void seat_clear(struct pool_state *s, unsigned slot, bool owned)
+{
+	struct seat *seat = &s->seat[slot];
+
+	for (unsigned i = 0; i < SEAT_HOMES; i++)
+		atomic_store_explicit(&seat->home[i].used, 0, memory_order_release);
+	for (unsigned i = 0; i < SEAT_SERVICES; i++)
+		atomic_store_explicit(&seat->service[i].used, 0, memory_order_release);
+	for (unsigned i = 0; i < POOL_WILLS; i++) {
+		if (i < atomic_load_explicit(&seat->wills, memory_order_relaxed))
+			atomic_store_explicit(&seat->will[i].used, 0, memory_order_release);
+	}
+	atomic_store_explicit(&seat->wills, 0, memory_order_relaxed);
+	atomic_store_explicit(&seat->services, 0, memory_order_relaxed);
+	atomic_store_explicit(&seat->manages, 0, memory_order_relaxed);
+	atomic_store_explicit(&seat->owned, owned, memory_order_seq_cst);
+	state_changed(s);
+}

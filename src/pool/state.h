@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory that all members of a pool map. Each seat is written by the owner of its slot only. There
+ * are no locks, so a member that is stopped or killed at any instant blocks nobody. A reader takes
+ * `version` before and after, and starts again if it changed. Values of a dead owner stay until the
+ * next owner clears them, so readers ask pool_alive() too.
+ */
+#ifndef ROOST_POOL_STATE_H
+#define ROOST_POOL_STATE_H
+
+#include <stdatomic.h>
+
+#include "pool/pool.h"
+
+#define STATE_MAGIC    0x31306c6f6f507352ull /* changes with the layout */
+#define SEAT_HOMES     16
+#define SEAT_SERVICES  256
+#define STATE_ATTACHED 64
+
+/* A socket that the owner uses. Valid while `used`. */
+struct seat_home {
+	_Atomic uint32_t used;
+	_Atomic uint16_t sport;
+	_Atomic uint8_t joins;
+	_Atomic uint32_t mtu;
+	_Atomic unsigned mails;
+	_Atomic uint64_t inode;
+	_Atomic uint64_t addr[2]; /* the bytes of a struct pkt_addr */
+};
+
+struct seat_service {
+	_Atomic uint32_t used;
+	_Atomic uint32_t families; /* POOL_IPV4 | POOL_IPV6; 0: `addr` */
+	_Atomic uint64_t id;
+	_Atomic uint64_t addr[2];
+};
+
+struct seat_will {
+	_Atomic uint32_t used;
+	struct pool_will will;
+};
+
+struct seat {
+	_Atomic uint32_t owned;
+	_Atomic uint32_t manages;  /* has a connection manager */
+	_Atomic uint32_t services; /* the first so many have been used */
+	struct seat_home home[SEAT_HOMES];
+	struct seat_service service[SEAT_SERVICES];
+	_Atomic uint32_t wills; /* the first so many have been used */
+	struct seat_will will[POOL_WILLS];
+};
+
+struct pool_state {
+	uint64_t magic;
+	_Atomic uint64_t version;
+	/*
+	 * By a hash of the address: a hash of its table and program as last attached; 0: unknown.
+	 * Saves to attach the same program again.
+	 */
+	_Atomic uint64_t attached[STATE_ATTACHED];
+	struct seat seat[POOL_SLOTS];
+};
+
+/* Makes the memory. Returns a descriptor of it, or -errno. */
+int state_create(void);
+/* Maps it. Returns NULL if the descriptor is no state of this version. */
+struct pool_state *state_map(int fd);
+void state_unmap(struct pool_state *s);
+
+static inline void state_changed(struct pool_state *s)
+{
+	atomic_fetch_add_explicit(&s->version, 1, memory_order_seq_cst);
+}
+
+static inline void state_store_addr(_Atomic uint64_t to[2], const struct pkt_addr *addr)
+{
+	uint64_t word[2];
+
+	__builtin_memcpy(word, addr->b, sizeof(word));
+	atomic_store_explicit(&to[0], word[0], memory_order_relaxed);
+	atomic_store_explicit(&to[1], word[1], memory_order_relaxed);
+}
+
+static inline bool state_is_addr(_Atomic uint64_t of[2], const struct pkt_addr *addr)
+{
+	uint64_t word[2];
+
+	__builtin_memcpy(word, addr->b, sizeof(word));
+	return atomic_load_explicit(&of[0], memory_order_relaxed) == word[0] &&
+	       atomic_load_explicit(&of[1], memory_order_relaxed) == word[1];
+}
+
+/* Empties a seat. Only the owner of the slot may call it. */
+void seat_clear(struct pool_state *s, unsigned slot, bool owned);
+
+#endif

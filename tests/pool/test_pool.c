@@ -1,0 +1,601 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Programs of one pool: each is a forked child that does what the test tells it. The test itself is
+ * no member. It sends datagrams from outside, and kills and stops members.
+ */
+#include "../common/network.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "cm/mad.h"
+#include "packet/headers.h"
+#include "pool/pool.h"
+
+#define SEED	1
+#define MEMBERS 8
+#define ROUNDS	60
+#define SERVICE 0x0000000001061234ull
+#define LONG_MS 20000 /* a limit for what ends much earlier on an idle machine */
+
+enum op {
+	OP_JOIN,
+	OP_TAKE,
+	OP_PUBLISH,
+	OP_WITHDRAW,
+	OP_ALIVE,
+	OP_FORK,
+	OP_WILL,
+	OP_EXECUTED,
+	OP_LEAVE,
+};
+
+struct command {
+	enum op op;
+	unsigned slot;
+	uint64_t service;
+};
+
+struct reply {
+	int rc;
+	unsigned slot, num;
+	uint32_t mark[64]; /* of the datagrams that came */
+};
+
+struct program {
+	pid_t pid;
+	int fd;
+	unsigned slot;
+	bool joined;
+};
+
+static struct pkt_addr addr; /* of the pool under test */
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* ---- in the child ---- */
+
+static struct pool *pool;
+static struct pool_addr *home;
+static int sock;
+
+static _Atomic unsigned executed;      /* wills of others, in all */
+static _Atomic uint32_t executed_bits; /* by their first byte */
+
+static void execute(void *ctx, const struct pool_will *w)
+{
+	executed++;
+	executed_bits |= 1u << (w->mad[0] & 31);
+}
+
+static void do_join(struct reply *r)
+{
+	unsigned silent;
+
+	pool = pool_get();
+	if (!pool) {
+		r->rc = -errno;
+		return;
+	}
+	r->slot = (unsigned)pool_slot(pool, 0);
+	home = pool_addr_get(pool, &addr, 0, &silent);
+	r->num = silent;
+	if (!home) {
+		r->rc = -errno;
+		pool_put(pool);
+		pool = NULL;
+		return;
+	}
+	sock = pool_addr_use(home, r->slot);
+	r->rc = sock < 0 ? sock : 0;
+	pool_addr_tell(home, r->slot, &(struct pool_home){.sport = 4791});
+	pool_execute(pool, execute, NULL);
+}
+
+/* Leaves wills 0 to 2, and removes 1. */
+static void do_will(void)
+{
+	struct pool_will w = {.src = addr, .dst = addr};
+	unsigned slot = (unsigned)pool_slot(pool, 0);
+
+	for (uint8_t i = 0; i < 3; i++) {
+		w.mad[0] = i + 5;
+		pool_leave_will(pool, slot, i, &w);
+	}
+	pool_leave_will(pool, slot, 1, NULL);
+	pool_leave_will(pool, slot, POOL_WILLS, &w); /* there is no room for it */
+}
+
+static void do_take(struct reply *r)
+{
+	uint8_t pkt[512];
+	ssize_t n;
+
+	while (r->num < 64 && (n = recv(sock, pkt, sizeof(pkt), MSG_DONTWAIT)) > 0)
+		memcpy(&r->mark[r->num++], pkt + n - 4, 4);
+}
+
+/* A child that lives on without a call of exec, as some programs make. */
+static void do_fork(void)
+{
+	if (fork() == 0) {
+		pool_addr_put(home);
+		pool_put(pool);
+		prctl(PR_SET_PDEATHSIG, 0);
+		sleep(2);
+		_exit(0);
+	}
+}
+
+static void serve(int fd)
+{
+	struct command c;
+
+	while (read(fd, &c, sizeof(c)) == sizeof(c)) {
+		struct reply r = {0};
+
+		switch (c.op) {
+		case OP_JOIN:
+			do_join(&r);
+			break;
+		case OP_TAKE:
+			do_take(&r);
+			break;
+		case OP_PUBLISH:
+			r.rc = pool_publish(pool, (unsigned)pool_slot(pool, 0), c.service, NULL,
+					    POOL_IPV4);
+			break;
+		case OP_WITHDRAW:
+			pool_withdraw(pool, (unsigned)pool_slot(pool, 0), c.service, NULL,
+				      POOL_IPV4);
+			break;
+		case OP_ALIVE:
+			r.rc = pool_alive(pool, c.slot);
+			break;
+		case OP_FORK:
+			do_fork();
+			break;
+		case OP_WILL:
+			do_will();
+			break;
+		case OP_EXECUTED:
+			r.num = executed;
+			r.mark[0] = executed_bits;
+			break;
+		case OP_LEAVE:
+			pool_addr_unuse(home, (unsigned)pool_slot(pool, 0));
+			pool_addr_put(home);
+			pool_put(pool);
+			break;
+		}
+		if (write(fd, &r, sizeof(r)) != sizeof(r) || c.op == OP_LEAVE)
+			break;
+	}
+	_exit(0);
+}
+
+/* ---- in the test ---- */
+
+static struct program start(void)
+{
+	struct program p = {0};
+	int fd[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
+	p.pid = fork();
+	assert_true(p.pid >= 0);
+	if (p.pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(fd[0]);
+		serve(fd[1]);
+	}
+	close(fd[1]);
+	p.fd = fd[0];
+	return p;
+}
+
+static void tell(struct program *p, struct command c)
+{
+	assert_int_equal(write(p->fd, &c, sizeof(c)), sizeof(c));
+}
+
+static struct reply hear(struct program *p)
+{
+	struct reply r;
+
+	assert_int_equal(read(p->fd, &r, sizeof(r)), sizeof(r));
+	return r;
+}
+
+static struct reply ask(struct program *p, struct command c)
+{
+	tell(p, c);
+	return hear(p);
+}
+
+static void join(struct program *p)
+{
+	struct reply r = ask(p, (struct command){.op = OP_JOIN});
+
+	if (r.rc)
+		fail_msg("a program can't join: %s", strerror(-r.rc));
+	p->slot = r.slot;
+	p->joined = true;
+}
+
+static void finish(struct program *p)
+{
+	kill(p->pid, SIGKILL);
+	waitpid(p->pid, NULL, 0);
+	close(p->fd);
+	*p = (struct program){.fd = -1};
+}
+
+/* Returns when all threads of the program are stopped; kill() alone does not wait for them. */
+static void stop(const struct program *p)
+{
+	int status;
+
+	kill(p->pid, SIGSTOP);
+	assert_int_equal(waitpid(p->pid, &status, WUNTRACED), p->pid);
+	assert_true(WIFSTOPPED(status));
+}
+
+static void leave(struct program *p)
+{
+	ask(p, (struct command){.op = OP_LEAVE});
+	close(p->fd);
+	waitpid(p->pid, NULL, 0);
+	*p = (struct program){.fd = -1};
+}
+
+static void send_bytes(uint8_t *pkt, size_t len, uint32_t mark)
+{
+	static int from = -1;
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(4791)};
+
+	if (from < 0)
+		from = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	memcpy(&to.sin_addr, addr.b + 12, 4);
+	memcpy(pkt + len - 4, &mark, 4);
+	sendto(from, pkt, len, 0, (struct sockaddr *)&to, sizeof(to));
+}
+
+static void send_qp(unsigned slot, uint32_t mark)
+{
+	uint8_t pkt[64] = {0};
+
+	pkt_put24(((struct pkt_bth *)pkt)->dqpn, slot << 18 | 0x21);
+	send_bytes(pkt, sizeof(pkt), mark);
+}
+
+static void send_req(uint64_t service, uint32_t mark)
+{
+	uint8_t pkt[sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + CM_MAD_LEN] = {0};
+	struct cm_msg m = {.attr = CM_REQ};
+
+	m.req.service_id = service;
+	pkt_put24(((struct pkt_bth *)pkt)->dqpn, 1);
+	cm_build(&m, pkt + sizeof(pkt) - CM_MAD_LEN);
+	send_bytes(pkt, sizeof(pkt), mark);
+}
+
+/* The program has received this datagram, and no other. */
+static void check_only(struct program *p, uint32_t mark)
+{
+	struct reply r = ask(p, (struct command){.op = OP_TAKE});
+
+	assert_int_equal(r.num, 1);
+	assert_int_equal(r.mark[0], mark);
+}
+
+static void check_none(struct program *p)
+{
+	assert_int_equal(ask(p, (struct command){.op = OP_TAKE}).num, 0);
+}
+
+/* ---- tests ---- */
+
+static void one_address_for_all(void **state)
+{
+	struct program p[3];
+
+	for (unsigned i = 0; i < 3; i++) {
+		p[i] = start();
+		join(&p[i]);
+		for (unsigned k = 0; k < i; k++)
+			assert_int_not_equal(p[i].slot, p[k].slot);
+	}
+	for (unsigned i = 0; i < 3; i++)
+		send_qp(p[i].slot, 100 + i);
+	for (unsigned i = 0; i < 3; i++)
+		check_only(&p[i], 100 + i);
+	for (unsigned i = 0; i < 3; i++)
+		leave(&p[i]);
+}
+
+static void the_first_dies(void **state)
+{
+	struct program a = start(), b = start(), c = start();
+	unsigned dead;
+
+	join(&a);
+	join(&b);
+	dead = a.slot;
+	send_qp(dead, 1); /* not read any more */
+	finish(&a);
+	assert_int_equal(ask(&b, (struct command){.op = OP_ALIVE, .slot = dead}).rc, 0);
+	send_qp(b.slot, 2);
+	check_only(&b, 2);
+	join(&c);
+	send_qp(c.slot, 3);
+	send_qp(b.slot, 4);
+	check_only(&c, 3);
+	check_only(&b, 4);
+	finish(&b);
+	finish(&c);
+}
+
+/* All slots get owners; the packets for a dead owner must not reach its successor. */
+static void successor_gets_nothing_old(void **state)
+{
+	struct program p[POOL_SLOTS], more = start();
+	struct reply r;
+	unsigned dead;
+
+	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		p[i] = start();
+		join(&p[i]);
+	}
+	r = ask(&more, (struct command){.op = OP_JOIN});
+	assert_int_equal(r.rc, -ENOSPC);
+	dead = p[5].slot;
+	finish(&p[5]);
+	send_qp(dead, 1);
+	join(&more);
+	assert_int_equal(more.slot, dead);
+	check_none(&more);
+	send_qp(dead, 2);
+	check_only(&more, 2);
+	finish(&more);
+	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		if (i != 5)
+			finish(&p[i]);
+	}
+}
+
+static void services(void **state)
+{
+	struct command publish = {.op = OP_PUBLISH, .service = SERVICE};
+	struct program a = start(), b = start(), c = start();
+	uint64_t until = now_ms() + LONG_MS;
+	uint32_t mark = 10;
+	struct reply r;
+
+	join(&a);
+	join(&b);
+	join(&c);
+	assert_int_equal(ask(&b, publish).rc, 0);
+	assert_int_equal(ask(&c, publish).rc, -EADDRINUSE);
+	send_req(SERVICE, 1);
+	check_only(&b, 1);
+	assert_int_equal(ask(&b, (struct command){.op = OP_WITHDRAW, .service = SERVICE}).rc, 0);
+	assert_int_equal(ask(&c, publish).rc, 0);
+	send_req(SERVICE, 2);
+	check_only(&c, 2);
+	check_none(&b);
+	/* a killed listener does not keep its service */
+	finish(&c);
+	assert_int_equal(ask(&a, publish).rc, 0);
+	send_req(SERVICE, 3);
+	check_only(&a, 3);
+	/* a request for an unknown service reaches some living program, also after a death */
+	finish(&a);
+	do {
+		send_req(SERVICE + 1, ++mark);
+		r = ask(&b, (struct command){.op = OP_TAKE});
+	} while (!r.num && now_ms() < until);
+	assert_int_equal(r.num, 1);
+	finish(&b);
+}
+
+/*
+ * What a killed program left is sent by one survivor, once; what a program leaves that ends is not.
+ */
+static void wills(void **state)
+{
+	struct program p[4], more = start();
+	uint64_t until = now_ms() + LONG_MS;
+	unsigned sum = 0;
+	uint32_t bits = 0;
+
+	for (unsigned i = 0; i < 4; i++) {
+		p[i] = start();
+		join(&p[i]);
+		ask(&p[i], (struct command){.op = OP_WILL});
+	}
+	leave(&p[3]);
+	finish(&p[0]);
+	while (sum < 2 && now_ms() < until) {
+		struct reply r[2] = {ask(&p[1], (struct command){.op = OP_EXECUTED}),
+				     ask(&p[2], (struct command){.op = OP_EXECUTED})};
+
+		sum = r[0].num + r[1].num;
+		bits = r[0].mark[0] | r[1].mark[0];
+	}
+	join(&more); /* a later look of the survivors, and a new member, change nothing */
+	assert_int_equal(sum, 2);
+	assert_int_equal(bits, 1u << 5 | 1u << 7);
+	assert_int_equal(ask(&more, (struct command){.op = OP_EXECUTED}).num, 0);
+	for (unsigned i = 1; i < 3; i++)
+		finish(&p[i]);
+	finish(&more);
+}
+
+static void stopped_members(void **state)
+{
+	struct program a = start(), b = start(), c = start();
+	uint64_t from;
+	struct reply r;
+
+	join(&a);
+	join(&b);
+	stop(&a);
+	from = now_ms();
+	join(&c); /* b answers */
+	assert_true(now_ms() - from < LONG_MS);
+	send_qp(c.slot, 1);
+	check_only(&c, 1);
+	leave(&c);
+	/* nobody can answer, and the address is taken: an error, in bounded time */
+	stop(&b);
+	c = start();
+	r = ask(&c, (struct command){.op = OP_JOIN});
+	assert_int_equal(r.rc, -EADDRINUSE);
+	assert_true(r.num > 0); /* the reason: they do not answer */
+	kill(a.pid, SIGCONT);
+	kill(b.pid, SIGCONT);
+	join(&c);
+	finish(&a);
+	finish(&b);
+	finish(&c);
+}
+
+static void forked_child_frees_the_slot(void **state)
+{
+	struct program a = start(), b = start();
+	unsigned slot;
+
+	join(&a);
+	join(&b);
+	slot = a.slot;
+	ask(&a, (struct command){.op = OP_FORK});
+	for (int i = 0; i < 100; i++) /* the child closes its copies */
+		usleep(1000);
+	finish(&a);
+	assert_int_equal(ask(&b, (struct command){.op = OP_ALIVE, .slot = slot}).rc, 0);
+	finish(&b);
+}
+
+static void strangers(void **state)
+{
+	struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons(4791)};
+	struct program a = start(), b = start(); /* first: they must not inherit the socket */
+	int fd = socket(AF_INET, SOCK_DGRAM, 0), on = 1;
+	uint64_t from = now_ms();
+
+	memcpy(&name.sin_addr, addr.b + 12, 4);
+	/* it has the address, and would share it */
+	setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+	assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof(name)), 0);
+	assert_int_equal(ask(&a, (struct command){.op = OP_JOIN}).rc, -EADDRINUSE);
+	close(fd);
+	join(&a);
+	/* it comes and goes between two members */
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+	assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof(name)), 0);
+	join(&b);
+	close(fd);
+	send_qp(a.slot, 1);
+	send_qp(b.slot, 2);
+	check_only(&a, 1);
+	check_only(&b, 2);
+	assert_true(now_ms() - from < LONG_MS);
+	finish(&a);
+	finish(&b);
+}
+
+/*
+ * Members are killed and stopped at any instant, many while they join. The others get their
+ * datagrams, and new ones can join.
+ */
+static void kills_and_stops(void **state)
+{
+	struct program p[MEMBERS];
+	struct program keeper = start(); /* one that can always answer */
+	struct rng r;
+
+	rng_seed(&r, SEED);
+	join(&keeper);
+	for (unsigned i = 0; i < MEMBERS; i++) {
+		p[i] = start();
+		join(&p[i]);
+	}
+	for (unsigned n = 0; n < ROUNDS; n++) {
+		struct program *victim = &p[rng_u64(&r) % MEMBERS];
+		struct program *other = &p[rng_u64(&r) % MEMBERS];
+		bool stopped = other != victim && rng_u64(&r) & 1;
+
+		if (stopped)
+			stop(other);
+		finish(victim);
+		*victim = start();
+		if (rng_u64(&r) % 3 == 0) { /* it dies at some step of joining */
+			tell(victim, (struct command){.op = OP_JOIN});
+			usleep((useconds_t)(rng_u64(&r) % 2000));
+			finish(victim);
+			*victim = start();
+		}
+		join(victim);
+		send_qp(victim->slot, n);
+		send_qp(keeper.slot, 1000 + n);
+		check_only(victim, n);
+		check_only(&keeper, 1000 + n);
+		if (stopped) {
+			send_qp(other->slot, 2000 + n);
+			kill(other->pid, SIGCONT);
+			check_only(other, 2000 + n);
+		}
+	}
+	for (unsigned i = 0; i < MEMBERS; i++)
+		finish(&p[i]);
+	finish(&keeper);
+}
+
+static int setup(void **state)
+{
+	network_own(); /* if it can be: no other program of the machine is in the pool then */
+	signal(SIGPIPE, SIG_IGN);
+	printf("seed %d\n", SEED);
+	return pkt_addr_parse("127.0.77.1", &addr);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_address_for_all),
+		cmocka_unit_test(the_first_dies),
+		cmocka_unit_test(successor_gets_nothing_old),
+		cmocka_unit_test(services),
+		cmocka_unit_test(wills),
+		cmocka_unit_test(stopped_members),
+		cmocka_unit_test(forked_child_frees_the_slot),
+		cmocka_unit_test(strangers),
+		cmocka_unit_test(kills_and_stops),
+	};
+
+	return cmocka_run_group_tests(tests, setup, NULL);
+}
