@@ -18,7 +18,7 @@
 #define MTU	256
 #define ALL	(1ull << 31)
 #define PACKETS (1u << 23)
-#define PERIOD	(257ull * 4096) /* of a length that divides no power of two */
+#define PERIOD	(17ull << 16) /* pages of each size; of a length that divides no power of two */
 #define ROUND	((ALL + PERIOD - 1) / PERIOD * PERIOD)
 #define DELAY	2000
 
