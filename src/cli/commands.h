@@ -26,6 +26,7 @@ struct command {
 extern const struct command commands[]; /* main.c; a row without a name ends it */
 
 int cmd_call(int argc, char **argv);
+int cmd_chain(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_devices(int argc, char **argv);

@@ -16,6 +16,7 @@ const struct command commands[] = {
 	{"call", cmd_call, "call a kernel of a node"},
 	{"kernel", cmd_kernel, "list, load, replace and unload the kernels of a node"},
 	{"kv", cmd_kv, "read, change and measure the key-value store of a node"},
+	{"chain", cmd_chain, "assemble, check, run and show programs made of work requests"},
 	{"perf", cmd_perf, "measure bandwidth, message rate and latency; check every byte"},
 	{"limits", cmd_limits, "what this machine's cores, memory and sockets allow"},
 	{"doctor", cmd_doctor,

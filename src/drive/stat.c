@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "drive/engine.h"
+#include "nic/nic_chain.h"
 #include "port/shm_dir.h"
 
 #define OWN_FOR_STAT_NS (20 * MS) /* long enough for an owner that lost its core to run again */
@@ -173,6 +174,44 @@ static json_t *describe_group(const struct drive_stat_group *g, uint64_t *values
 	return o;
 }
 
+/*
+ * The queue pairs of chains, those that have executed most. A PU that cannot be owned in time, as
+ * one that stands still for a debugger, shows none.
+ */
+#define SHOWN_CHAINS 32u
+static json_t *describe_chains(struct drive *d)
+{
+	static const char *const activity[] = {[NIC_CHAIN_RUNS] = "runs",
+					       [NIC_CHAIN_IDLE] = "idle",
+					       [NIC_CHAIN_WAITS] = "waits",
+					       [NIC_CHAIN_NO_RECV] = "no receive",
+					       [NIC_CHAIN_FAILED] = "failed"};
+	json_t *o = json_object(), *list = json_array();
+	struct nic_chain_state s[SHOWN_CHAINS];
+	unsigned total = 0;
+
+	drive_control_lock(d);
+	for (unsigned i = 0; i < d->pus; i++) {
+		unsigned n, shown = (unsigned)json_array_size(list);
+
+		if (!pu_own(&d->pu[i], clock_now() + OWN_FOR_STAT_NS))
+			continue;
+		n = nic_chain_states(d->nic, i, s, SHOWN_CHAINS - shown);
+		drive_disown(d, i);
+		total += n;
+		for (unsigned k = 0; k < n && k < SHOWN_CHAINS - shown; k++)
+			json_array_append_new(
+				list, json_pack("{s:i,s:i,s:I,s:s,s:b}", "qp", (int)s[k].qpn, "pu",
+						(int)i, "executed", (json_int_t)s[k].executed,
+						"state", activity[s[k].activity], "managed",
+						(int)s[k].managed));
+	}
+	drive_control_unlock(d);
+	set(o, "queues", total);
+	json_object_set_new(o, "most_executed", list);
+	return o;
+}
+
 static json_t *describe(struct drive *d)
 {
 	struct counted sum;
@@ -209,6 +248,7 @@ static json_t *describe(struct drive *d)
 	json_object_set_new(o, "ports", ports);
 	json_object_set_new(o, "usage", u);
 	json_object_set_new(o, "counters", c);
+	json_object_set_new(o, "chains", describe_chains(d));
 	for (unsigned g = 0; g < STAT_GROUPS; g++) {
 		group = group_at(d, g);
 		if (group)

@@ -39,7 +39,15 @@ struct qp_chain {
 	struct nic_cq *audit;
 	bool has_failed;
 	struct nic_chain_failure failure;
+	struct nic_chain_trace trace;
 };
+
+/* Shows a debugger, if there is one, an executed WQE. */
+static inline void chain_executed(struct nic_qp *qp, const struct sq_entry *e)
+{
+	if (unlikely(qp->chain != NULL) && unlikely(qp->chain->trace.executed != NULL))
+		qp->chain->trace.executed(qp->chain->trace.ctx, qp, e->index, &e->wqe);
+}
 
 enum chain_result {
 	CHAIN_DONE,

@@ -204,6 +204,7 @@ static void finish(struct nic_qp *qp, struct sq_entry *e)
 	sq->rnr_retries = qp->attr.rnr_retry;
 	sq->progress = qp->pu->now;
 	sq->probing = false;
+	chain_executed(qp, e);
 	sq_retire(qp, e);
 	if (unlikely(qp->state == NIC_QPS_SQD))
 		sq_drained(qp);

@@ -75,4 +75,37 @@ struct nic_chain_failure {
 /* False: none failed since the last reset. [owner] */
 bool nic_qp_chain_failure(const struct nic_qp *qp, struct nic_chain_failure *out);
 
+/*
+ * Called when a WQE of a loop-back queue pair has been executed, before its completion. For
+ * debuggers: the callback may take any time, and the PU stands still meanwhile. NULL: none.
+ * [owner]
+ */
+struct nic_chain_trace {
+	void (*executed)(void *ctx, struct nic_qp *qp, uint32_t index, const struct roost_wqe *wqe);
+	void *ctx;
+};
+void nic_qp_trace_chain(struct nic_qp *qp, const struct nic_chain_trace *trace);
+
+enum nic_chain_activity {
+	NIC_CHAIN_RUNS,	   /* it has WQEs to execute */
+	NIC_CHAIN_IDLE,	   /* nothing is posted, or enabled */
+	NIC_CHAIN_WAITS,   /* in a WAIT */
+	NIC_CHAIN_NO_RECV, /* waits for a receive of its peer */
+	NIC_CHAIN_FAILED,
+};
+
+struct nic_chain_state {
+	uint32_t qpn;
+	uint32_t executed; /* WQEs since the last reset, modulo 2^32 */
+	enum nic_chain_activity activity;
+	bool managed;
+};
+void nic_qp_chain_state(const struct nic_qp *qp, struct nic_chain_state *out); /* [owner] */
+/*
+ * Stores the states of the queue pairs of a PU that are set up for chains: at most `max`, those
+ * that have executed most. Returns how many there are. [control+owner]
+ */
+unsigned nic_chain_states(const struct nic *nic, unsigned pu, struct nic_chain_state *out,
+			  unsigned max);
+
 #endif

@@ -23,13 +23,13 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 # From the bottom up: a room includes headers only from itself and from those before it (docs/architecture.md, "Rooms").
-ROOMS = ['base', 'packet', 'pool', 'port', 'nic', 'drive', 'cm', 'kv', 'kvwire', 'chain', 'kernels', 'builtin', 'verbs', 'rdmacm', 'kvclient', 'memcached', 'cli']
+ROOMS = ['base', 'packet', 'pool', 'port', 'nic', 'drive', 'cm', 'kv', 'kvwire', 'chain', 'chainasm', 'kernels', 'builtin', 'verbs', 'rdmacm', 'kvclient', 'memcached', 'cli']
 # Rooms that may use less than all above them: the connection manager is pure, and knows datagrams only; the store knows memory
 # only; chains know WQEs only; built-in kernels use what any kernel may (roost/kernel.h), and the store.
-ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv'], 'kvwire': ['base', 'kvwire'], 'chain': ['base', 'chain'],
+ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv'], 'kvwire': ['base', 'kvwire'], 'chain': ['base', 'chain'], 'chainasm': ['base', 'chainasm'],
         'kvclient': ['base', 'kvwire', 'kvclient'], 'memcached': ['base', 'memcached'], 'builtin': ['base', 'kv', 'kvwire', 'builtin']}
 # Folders of src/cli whose headers another subcommand's folder uses.
-SUBCOMMAND_USES = {'demo': ['perf'], 'kernel': ['node'], 'doctor': ['run']}
+SUBCOMMAND_USES = {'chain': ['perf'], 'demo': ['perf'], 'kernel': ['node'], 'doctor': ['run']}
 
 OURS = ['src', 'include', 'tests', 'bench', 'examples', 'scripts', 'docs', '.ci', 'debian', 'completion']
 MAX_LINES = 800

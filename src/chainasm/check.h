@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The checker of chains. It finds four kinds of faults:
+ *
+ *	rewrite		a WQE is rewritten that may have been fetched
+ *	wait		a WAIT that nothing satisfies
+ *	loop		a loop that has no rate limit, waits for nothing and has no end
+ *	address		an address outside of the regions
+ *
+ * It reads the program as it is posted, and runs it in the model. A WQE that others rewrite has
+ * several variants; a fault of any of them counts. What is computed at run time, the checker does
+ * not know: it reports no fault there unless the model meets one.
+ */
+#ifndef ROOST_CHAINASM_CHECK_H
+#define ROOST_CHAINASM_CHECK_H
+
+#include "chainasm/program.h"
+
+enum chain_fault_class {
+	CHAIN_FAULT_REWRITE,
+	CHAIN_FAULT_WAIT,
+	CHAIN_FAULT_LOOP,
+	CHAIN_FAULT_ADDRESS,
+	CHAIN_FAULT_OTHER, /* the model ended with another error */
+};
+extern const char *const chain_fault_names[];
+
+struct chain_fault {
+	enum chain_fault_class class;
+	uint32_t line;
+	char text[240];
+};
+
+struct chain_check {
+	/* A loop needs a rate limit, or a WAIT for others, even if it has an end. */
+	bool strict;
+	/* Called for each fault, in the order in which they are found. */
+	void (*fault)(void *ctx, const struct chain_fault *f);
+	void *ctx;
+};
+
+/* Returns the number of faults, or -1 without memory. The program is as before. */
+int chain_check(struct chain_program *p, const struct chain_check *how);
+
+#endif

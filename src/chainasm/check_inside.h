@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of the checker share: the variants of WQEs, and who enables and waits for whom. */
+#ifndef ROOST_CHAINASM_CHECK_INSIDE_H
+#define ROOST_CHAINASM_CHECK_INSIDE_H
+
+#include "chainasm/check.h"
+
+/* What a slot of a ring may have when it is fetched. */
+struct variant {
+	uint16_t queue;
+	uint32_t slot;
+	struct roost_wqe w;
+	/* Bit i: word i of the WQE is computed when the program runs. */
+	uint8_t computed;
+	bool rewritten; /* else as it is posted */
+};
+
+/* Bytes of a ring or a region that a WQE or a receive writes, at an address that is known. */
+struct rewrite {
+	uint16_t queue; /* of the writer */
+	uint32_t slot;
+	uint16_t region;
+	uint64_t offset, len;
+	bool receive;	/* the writer is a receive */
+	bool response;	/* the bytes come back from a peer outside of the program */
+};
+
+#define CHECK_MAX_VARIANTS 65536
+#define CHECK_MAX_REWRITES 65536
+
+struct checker {
+	struct chain_program *p;
+	const struct chain_check *how;
+	struct variant *variant;
+	uint32_t variants;
+	struct rewrite *rewrite;
+	uint32_t rewrites;
+	uint8_t *computed[CHAIN_MAX_REGIONS]; /* a byte for each word of a region */
+	/* The WQEs that all ENABLEs of a queue allow when each is executed once; saturates. */
+	uint64_t total[CHAIN_MAX_QUEUES];
+	bool recycles[CHAIN_MAX_QUEUES]; /* the total is above the depth, or it is in a loop */
+	bool loops[CHAIN_MAX_QUEUES];	 /* its turns enable its next turn, itself or by others */
+	int faults;
+};
+
+void check_fault(struct checker *c, enum chain_fault_class class, uint32_t line, const char *fmt,
+		 ...) __attribute__((format(printf, 4, 5)));
+/* The line of a WQE, or of its queue. */
+uint32_t check_line(const struct checker *c, unsigned queue, uint32_t slot);
+
+/* check_variants.c: false without memory */
+bool check_find_variants(struct checker *c);
+void check_free_variants(struct checker *c);
+static inline uint16_t variant_op(const struct variant *v)
+{
+	return ROOST_CTRL_OP(v->w.ctrl);
+}
+/* The queue that an ENABLE of send WQEs names; -1: it is none. */
+int check_enables(const struct checker *c, const struct variant *v);
+/* The completions that a WAIT names, in *watch; false: it is none, or they are computed. */
+bool check_waits(const struct checker *c, const struct variant *v,
+		 struct chain_watch_name *watch);
+
+/* check_order.c */
+void check_rewrites(struct checker *c);
+/* check_progress.c */
+void check_wait_counts(struct checker *c);
+void check_loops(struct checker *c);
+/* check_address.c */
+void check_addresses(struct checker *c);
+
+#endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The checker: rewrites of WQEs that may have been fetched. A WQE may be rewritten
+ *
+ *	in its own queue	by a WQE before it; by one behind it if the ring is recycled
+ *	in another queue	before an ENABLE covers it, or while its queue is in a WAIT before it
+ *				that the writer ends
+ *
+ * In both cases the queue must be managed.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "chainasm/check_inside.h"
+
+struct target {
+	unsigned queue;
+	uint32_t slot;
+};
+
+static void say(struct checker *c, const struct rewrite *r, const struct target *t,
+		const char *why)
+{
+	const struct chain_queue *q = &c->p->queue[r->queue];
+	const uint32_t line = r->receive ? (q->recv_lines ? q->recv_lines[r->slot] : q->line)
+					 : check_line(c, r->queue, r->slot);
+	char place[96];
+
+	chain_print_place(c->p, r->region, r->offset, place, sizeof(place));
+	check_fault(c, CHAIN_FAULT_REWRITE, line,
+		    "%s %s of the WQE in line %u, which may have been fetched: %s",
+		    r->receive ? "the receive stores" : "this rewrites", place,
+		    check_line(c, t->queue, t->slot), why);
+}
+
+/* True if a WQE of the slot is signaled, or may become it. */
+static bool signals(const struct checker *c, unsigned queue, uint32_t slot)
+{
+	for (uint32_t i = 0; i < c->variants; i++) {
+		const struct variant *v = &c->variant[i];
+
+		if (v->queue == queue && v->slot == slot &&
+		    (v->w.flags & ROOST_WQE_SIGNALED || v->computed & 1 << 1))
+			return true;
+	}
+	return false;
+}
+
+static bool signals_from(const struct checker *c, unsigned queue, uint32_t slot)
+{
+	for (; slot < c->p->queue[queue].n; slot++)
+		if (signals(c, queue, slot))
+			return true;
+	return false;
+}
+
+/* True if the WAIT in `watch` ends because of the writer, when it has written. */
+static bool ended_by(const struct checker *c, const struct chain_watch_name *watch,
+		     const struct rewrite *r)
+{
+	const struct chain_queue *by = &c->p->queue[r->queue];
+
+	if (r->receive)
+		return watch->receives && watch->queue == r->queue;
+	if (!watch->receives)
+		return watch->queue == r->queue && signals_from(c, r->queue, r->slot);
+	if (watch->queue != (by->peer == CHAIN_PEER_SELF ? (int)r->queue : by->peer))
+		return false;
+	for (uint32_t i = 0; i < c->variants; i++) { /* a SEND behind the writer */
+		const struct variant *v = &c->variant[i];
+		uint16_t op = variant_op(v);
+
+		if (v->queue == r->queue && v->slot >= r->slot &&
+		    (op == ROOST_OP_SEND || op == ROOST_OP_SEND_IMM || op == ROOST_OP_WRITE_IMM))
+			return true;
+	}
+	return false;
+}
+
+/* True if the queue has, below the slot, a WAIT that the writer ends. */
+static bool waits_below(const struct checker *c, unsigned queue, uint32_t slot,
+			const struct rewrite *r)
+{
+	struct chain_watch_name watch;
+
+	for (uint32_t i = 0; i < c->variants; i++) {
+		const struct variant *v = &c->variant[i];
+
+		if (v->queue == queue && v->slot < slot && check_waits(c, v, &watch) &&
+		    ended_by(c, &watch, r))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * True if an ENABLE of `to` follows the write: in the writer's queue behind it, in a queue behind a
+ * WAIT that the writer ends, or in a queue that one of those enables.
+ */
+static bool enabled_after(const struct checker *c, unsigned to, const struct rewrite *r)
+{
+	bool reached[CHAIN_MAX_QUEUES] = {false}, more = true;
+
+	while (more && !reached[to]) {
+		more = false;
+		for (uint32_t i = 0; i < c->variants; i++) {
+			const struct variant *v = &c->variant[i];
+			int q = check_enables(c, v);
+
+			if (q < 0 || reached[q])
+				continue;
+			if (reached[v->queue] ||
+			    (!r->receive && v->queue == r->queue && v->slot > r->slot) ||
+			    waits_below(c, v->queue, v->slot, r))
+				reached[q] = more = true;
+		}
+	}
+	return reached[to];
+}
+
+/* The WQEs of `to` that the writer's queue has enabled before it writes, with those at the start. */
+static uint64_t enabled_before(const struct checker *c, unsigned to, const struct rewrite *r)
+{
+	const struct chain_queue *q = &c->p->queue[to];
+	uint64_t n = q->start;
+
+	for (uint32_t i = 0; i < c->variants && !r->receive; i++) {
+		const struct variant *v = &c->variant[i];
+
+		if (v->queue == r->queue && v->slot < r->slot && check_enables(c, v) == (int)to)
+			n += (uint32_t)v->w.swap_add;
+	}
+	/* what was enabled in whole turns has been executed when the ring is recycled */
+	return c->recycles[to] && n >= q->depth && q->start < q->depth ? n % q->depth : n;
+}
+
+static void check_own(struct checker *c, const struct rewrite *r, const struct target *t)
+{
+	if (t->slot <= r->slot && !c->recycles[t->queue]) {
+		say(c, r, t, t->slot == r->slot ? "it is this one" : "it stands before this one");
+		return;
+	}
+	if (!r->response || t->slot <= r->slot)
+		return;
+	for (uint32_t i = 0; i < c->variants; i++) {
+		const struct variant *v = &c->variant[i];
+		struct chain_watch_name watch;
+
+		if (v->queue == t->queue && v->slot > r->slot && v->slot < t->slot &&
+		    check_waits(c, v, &watch) && watch.queue == (int)t->queue && !watch.receives &&
+		    signals(c, r->queue, r->slot))
+			return;
+	}
+	say(c, r, t, "the answer comes later, and no WAIT stands between");
+}
+
+/* The next message must not rewrite a WQE of the turn that executes. */
+static void check_next_receive(struct checker *c, const struct rewrite *r, const struct target *t)
+{
+	const struct chain_queue *from = &c->p->queue[r->queue];
+
+	if (!c->recycles[t->queue])
+		return;
+	if (from->managed_recv ? from->start_recv > 1 : from->recv > 1) {
+		say(c, r, t, "the next message may come before it is executed");
+		return;
+	}
+	for (uint32_t i = 0; i < c->variants; i++) {
+		const struct variant *v = &c->variant[i];
+
+		if (v->queue == t->queue && v->slot < t->slot &&
+		    variant_op(v) == ROOST_OP_RECV_ENABLE &&
+		    chain_queue_of_number(c->p, (uint32_t)v->w.raddr) == (int)r->queue) {
+			say(c, r, t, "the receive is enabled again before it");
+			return;
+		}
+	}
+}
+
+static void check_target(struct checker *c, const struct rewrite *r, const struct target *t)
+{
+	const struct chain_queue *q = &c->p->queue[t->queue];
+	const bool same = r->queue == t->queue && !r->receive;
+
+	if (!q->managed) {
+		say(c, r, t, "the queue is not managed");
+		return;
+	}
+	if (same) {
+		check_own(c, r, t);
+		return;
+	}
+	if (enabled_before(c, t->queue, r) > t->slot && !waits_below(c, t->queue, t->slot, r))
+		say(c, r, t, "an ENABLE covers it already");
+	else if (c->total[t->queue] > t->slot && !waits_below(c, t->queue, t->slot, r) &&
+		 !enabled_after(c, t->queue, r))
+		say(c, r, t, "no ENABLE of it follows this");
+	else if (r->receive)
+		check_next_receive(c, r, t);
+}
+
+void check_rewrites(struct checker *c)
+{
+	for (uint32_t i = 0; i < c->rewrites; i++) {
+		const struct rewrite *r = &c->rewrite[i];
+		const struct chain_region *region = &c->p->region[r->region];
+		const int faults = c->faults;
+		uint32_t stride;
+
+		if (region->kind != CHAIN_SEND_RING)
+			continue;
+		stride = c->p->queue[region->queue].stride;
+		for (uint64_t slot = r->offset / stride;
+		     slot <= (r->offset + r->len - 1) / stride && faults == c->faults; slot++)
+			check_target(c, r, &(struct target){region->queue, (uint32_t)slot});
+	}
+}

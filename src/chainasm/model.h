@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A model of a NIC that executes chains, after docs/chains.md alone. It is not the NIC's code and
+ * uses none of it: tests compare the two, and the checker uses the model to see what a program
+ * does. It executes one WQE at a time, in the images of the program.
+ *
+ * The model knows the queues of one program, whose connections lose nothing. What a WQE of an
+ * ordinary queue does is done when it is issued.
+ */
+#ifndef ROOST_CHAINASM_MODEL_H
+#define ROOST_CHAINASM_MODEL_H
+
+#include "chainasm/program.h"
+
+#define MODEL_FETCH 16 /* WQEs that an ordinary queue fetches at once, at most */
+
+enum model_result {
+	MODEL_DONE,    /* a WQE was executed */
+	MODEL_IDLE,    /* nothing is posted or enabled */
+	MODEL_WAITS,   /* in a WAIT */
+	MODEL_NO_RECV, /* a SEND or WRITE with immediate finds no receive */
+	MODEL_FAILED,  /* the queue is in the error state */
+};
+
+struct model_queue {
+	uint32_t taken, next; /* WQEs taken from the ring; the number of the next to execute */
+	uint32_t posted, enabled;
+	uint32_t recv_taken, recv_posted, recv_enabled;
+	uint32_t base[ROOST_CHAIN_WATCHES];   /* of relative WAITs */
+	uint32_t sends, receives;	      /* completions that have been counted */
+	uint8_t *fetched;		      /* the private copies */
+	bool failed;
+	uint32_t failed_index; /* of the WQE, if the queue's own WQE failed */
+	bool own_failure;
+	char reason[96];
+	enum model_result last;
+};
+
+struct chain_model {
+	struct chain_program *p;
+	struct model_queue q[CHAIN_MAX_QUEUES];
+	/* The result depends on what the documents leave open, or an op-code is not modelled. */
+	bool open;
+	uint64_t executed;
+	/* Called before a WQE is executed; may be NULL. */
+	void (*before)(void *ctx, unsigned queue, uint32_t index, const struct roost_wqe *w);
+	void *ctx;
+};
+
+/* Begins with the program as posted and started. False: no memory. The images change. */
+bool model_open(struct chain_model *m, struct chain_program *p);
+void model_close(struct chain_model *m);
+/* Executes the next WQE of a queue, if it can. */
+enum model_result model_step(struct chain_model *m, unsigned queue);
+/* Runs all queues in turn until nothing moves, or for so many WQEs. True: nothing moves. */
+bool model_run(struct chain_model *m, uint64_t max);
+
+#endif
