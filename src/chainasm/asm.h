@@ -25,16 +25,16 @@ enum asm_section { ASM_NONE, ASM_REGION, ASM_QUEUE };
 struct asm_state {
 	struct chain_program *p;
 	struct chain_error *err;
-	bool second;	/* the second pass */
-	const char *at; /* in the line */
+	bool second;	  /* the second pass */
+	const char *at;	  /* in the line */
 	const char *next; /* the next line */
 	const char *end;
 	char line[512];
 	uint32_t number;
 
 	enum asm_section section;
-	unsigned index;		       /* of the region or the queue */
-	uint32_t offset;	       /* of the next byte of the region */
+	unsigned index;			    /* of the region or the queue */
+	uint32_t offset;		    /* of the next byte of the region */
 	unsigned region_count, queue_count; /* of the sections so far, in this pass */
 
 	/* the queue */

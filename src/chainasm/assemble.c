@@ -128,8 +128,9 @@ static bool region_line(struct asm_state *s)
 	else if (asm_take(s, "space"))
 		ok = asm_value(s, &n) && append(s, NULL, n);
 	else
-		return asm_fail(s, "in a region: word, operand, bytes, text, wqe or space, not '%.20s'",
-				s->at);
+		return asm_fail(
+			s, "in a region: word, operand, bytes, text, wqe or space, not '%.20s'",
+			s->at);
 	return ok && asm_end(s);
 }
 
@@ -221,7 +222,7 @@ static bool attribute(struct asm_state *s, struct chain_queue *q)
 			return false;
 		q->start_recv = (uint32_t)v;
 	} else if (strcmp(name, "rate_limit") == 0) {
-		return limited(s, 0, UINT64_MAX, &q->rate_limit);
+		return limited(s, 0, UINT32_MAX, &q->rate_limit);
 	} else if (strcmp(name, "depth") == 0) {
 		if (!limited(s, 1, CHAIN_MAX_DEPTH, &v))
 			return false;
@@ -371,10 +372,8 @@ static bool label(struct asm_state *s)
 		return true;
 	if (!name_is_free(s, sym.name))
 		return false;
-	sym.region = (uint16_t)(s->section == ASM_REGION ? s->index
-							 : CHAIN_MAX_REGIONS + s->index);
-	sym.value = s->section == ASM_REGION ? s->offset
-					     : (uint64_t)s->queue.n * s->queue.stride;
+	sym.region = (uint16_t)(s->section == ASM_REGION ? s->index : CHAIN_MAX_REGIONS + s->index);
+	sym.value = s->section == ASM_REGION ? s->offset : (uint64_t)s->queue.n * s->queue.stride;
 	return chain_add_symbol(s->p, &sym) || asm_fail(s, "too many names");
 }
 
@@ -521,6 +520,7 @@ struct chain_program *chain_assemble(const char *from, size_t n, struct chain_er
 	ok = p->text && s.data.image ? pass(&s, p->text, strlen(p->text))
 				     : asm_fail(&s, "out of memory");
 	ok = ok && size_all(&s);
+	free(s.queue.image); /* of a queue that an error ended */
 	free(s.data.image);
 	if (ok) {
 		chain_bind_own(p);

@@ -75,8 +75,7 @@ static void check_variant(struct checker *c, const struct variant *v)
 	if (!has_remote(op) || v->computed & (1 << 2 | 1 << 3) || q->peer == CHAIN_PEER_OUTSIDE ||
 	    (!len && !is_calc(op)) || v->computed & 1 << 7)
 		return;
-	check_place(c, line, "remote address", v->w.raddr, v->w.rkey, len,
-		    op != ROOST_OP_READ);
+	check_place(c, line, "remote address", v->w.raddr, v->w.rkey, len, op != ROOST_OP_READ);
 	if (is_calc(op) && v->w.raddr % 8)
 		check_fault(c, CHAIN_FAULT_ADDRESS, line,
 			    "the remote address of an atomic is not aligned to 8 bytes");

@@ -21,8 +21,8 @@ struct rewrite {
 	uint32_t slot;
 	uint16_t region;
 	uint64_t offset, len;
-	bool receive;	/* the writer is a receive */
-	bool response;	/* the bytes come back from a peer outside of the program */
+	bool receive;  /* the writer is a receive */
+	bool response; /* the bytes come back from a peer outside of the program */
 };
 
 #define CHECK_MAX_VARIANTS 65536
@@ -58,8 +58,7 @@ static inline uint16_t variant_op(const struct variant *v)
 /* The queue that an ENABLE of send WQEs names; -1: it is none. */
 int check_enables(const struct checker *c, const struct variant *v);
 /* The completions that a WAIT names, in *watch; false: it is none, or they are computed. */
-bool check_waits(const struct checker *c, const struct variant *v,
-		 struct chain_watch_name *watch);
+bool check_waits(const struct checker *c, const struct variant *v, struct chain_watch_name *watch);
 
 /* check_order.c */
 void check_rewrites(struct checker *c);

@@ -18,8 +18,7 @@ struct target {
 	uint32_t slot;
 };
 
-static void say(struct checker *c, const struct rewrite *r, const struct target *t,
-		const char *why)
+static void say(struct checker *c, const struct rewrite *r, const struct target *t, const char *why)
 {
 	const struct chain_queue *q = &c->p->queue[r->queue];
 	const uint32_t line = r->receive ? (q->recv_lines ? q->recv_lines[r->slot] : q->line)

@@ -39,8 +39,8 @@ bool asm_emitted(struct asm_state *s)
 	case 0:
 		return true;
 	case -ENOSPC:
-		return asm_fail(s, "the queue %s has no room: depth=%u",
-				s->p->queue[s->index].name, s->queue.depth);
+		return asm_fail(s, "the queue %s has no room: depth=%u", s->p->queue[s->index].name,
+				s->queue.depth);
 	default:
 		return asm_fail(s, "this is too long, or goes round the end of the ring");
 	}
@@ -305,8 +305,8 @@ static bool call_line(struct asm_state *s)
 	for (; asm_take(s, ","); n++) {
 		if (n == 16)
 			return asm_fail(s, "more than 16 arguments");
-		if (!asm_ref(s, &args[n].from) || !asm_want(s, "->") ||
-		    !asm_ref(s, &args[n].to) || !asm_want(s, ",") || !asm_value(s, &len))
+		if (!asm_ref(s, &args[n].from) || !asm_want(s, "->") || !asm_ref(s, &args[n].to) ||
+		    !asm_want(s, ",") || !asm_value(s, &len))
 			return false;
 		args[n].len = (uint32_t)len;
 	}
@@ -345,10 +345,11 @@ static const struct {
 	const char *name;
 	bool (*line)(struct asm_state *s);
 } constructs[] = {
-	{"if", if_line},	   {"if64", if64_line},	      {"switch", switch_lines},
-	{"break", break_line},	   {"until", until_line},     {"forever", forever_line},
-	{"restart", restart_line}, {"call", call_line},	      {"return", return_line},
-	{NULL, NULL},
+	{"if", if_line},	   {"if64", if64_line},
+	{"switch", switch_lines},  {"break", break_line},
+	{"until", until_line},	   {"forever", forever_line},
+	{"restart", restart_line}, {"call", call_line},
+	{"return", return_line},   {NULL, NULL},
 };
 
 bool asm_queue_line(struct asm_state *s)

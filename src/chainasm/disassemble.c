@@ -372,8 +372,7 @@ void chain_print_wqe(const struct chain_program *p, const void *wqe, uint32_t st
 	ok = o != NULL;
 	if (ok && rest.w.flags & ROOST_WQE_INLINE) {
 		ok = o->op == ROOST_OP_WRITE && rest.w.inline_len % 8 == 0 &&
-		     rest.w.inline_len >= 8 &&
-		     rest.w.inline_len <= 64 - ROOST_WQE_INLINE_OFFSET;
+		     rest.w.inline_len >= 8 && rest.w.inline_len <= 64 - ROOST_WQE_INLINE_OFFSET;
 		if (ok)
 			say_inline(p, &t, &rest);
 	} else if (ok) {
@@ -503,8 +502,7 @@ static void print_region(const struct chain_program *p, unsigned region, struct 
 	add(o, "\n");
 }
 
-static void print_watches(const struct chain_program *p, const struct chain_queue *q,
-			  struct out *o)
+static void print_watches(const struct chain_program *p, const struct chain_queue *q, struct out *o)
 {
 	const char *between = " watch=";
 

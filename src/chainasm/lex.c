@@ -151,8 +151,7 @@ static bool slot_place(struct asm_state *s, int queue, struct asm_place *p)
 		return asm_fail(s, "the queue %s has no receives", q->name);
 	if (n >= (recv ? q->recvs : q->depth))
 		return asm_fail(s, "the queue %s has no WQE %llu", q->name, (unsigned long long)n);
-	place_in(s, recv ? q->recv_region : q->region,
-		 n * (recv ? q->recv_stride : q->stride), p);
+	place_in(s, recv ? q->recv_region : q->region, n * (recv ? q->recv_stride : q->stride), p);
 	return true;
 }
 
@@ -166,8 +165,7 @@ static bool named_place(struct asm_state *s, const char *name, struct asm_place 
 	if (sym && sym->constant)
 		return asm_fail(s, "%s is a constant, and no place", name);
 	for (unsigned i = 0; i < s->p->regions && !sym; i++)
-		if (s->p->region[i].kind == CHAIN_DATA &&
-		    strcmp(s->p->region[i].name, name) == 0) {
+		if (s->p->region[i].kind == CHAIN_DATA && strcmp(s->p->region[i].name, name) == 0) {
 			place_in(s, (int)i, 0, p);
 			return true;
 		}
@@ -199,8 +197,7 @@ static bool addressed_place(struct asm_state *s, const char *name, struct asm_pl
 		    !expression(s, &key, 0, 0) || !asm_want(s, ")"))
 			return false;
 	} else {
-		if (!named_place(s, name, &of) || !asm_want(s, "@") ||
-		    !expression(s, &addr, 9, 0))
+		if (!named_place(s, name, &of) || !asm_want(s, "@") || !expression(s, &addr, 9, 0))
 			return false;
 		key = of.ref.key;
 	}

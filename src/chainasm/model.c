@@ -219,8 +219,7 @@ static bool check(struct run *r)
 		r->m->open = true;
 	r->len = 0;
 	if (w->flags & ROOST_WQE_INLINE) {
-		if (!has_payload(r->op) ||
-		    w->inline_len > r->def->stride - ROOST_WQE_INLINE_OFFSET)
+		if (!has_payload(r->op) || w->inline_len > r->def->stride - ROOST_WQE_INLINE_OFFSET)
 			return bad(r, "the inline data are not valid");
 		r->len = w->inline_len;
 	} else {
@@ -370,8 +369,7 @@ static enum model_result wait_for(struct run *r)
 	const struct chain_watch_name *w;
 	uint32_t index, count, target = (uint32_t)r->u.w.swap_add;
 
-	if (!object(r, &index) || index >= ROOST_CHAIN_WATCHES ||
-	    r->def->watch[index].queue < 0) {
+	if (!object(r, &index) || index >= ROOST_CHAIN_WATCHES || r->def->watch[index].queue < 0) {
 		bad(r, "the WAIT names no completion queue");
 		return MODEL_FAILED;
 	}
@@ -470,8 +468,7 @@ enum model_result model_step(struct chain_model *m, unsigned queue)
 		return q->last = MODEL_FAILED;
 	if (!fetch(m, queue))
 		return q->last = MODEL_IDLE;
-	memcpy(r.u.bytes, q->fetched + (size_t)(q->next % MODEL_FETCH) * MAX_STRIDE,
-	       r.def->stride);
+	memcpy(r.u.bytes, q->fetched + (size_t)(q->next % MODEL_FETCH) * MAX_STRIDE, r.def->stride);
 	r.op = ROOST_CTRL_OP(r.u.w.ctrl);
 	r.peer = r.def->peer < 0 ? queue : (unsigned)r.def->peer;
 	if (m->before && last != MODEL_WAITS && last != MODEL_NO_RECV)

@@ -26,9 +26,9 @@ struct model_queue {
 	uint32_t taken, next; /* WQEs taken from the ring; the number of the next to execute */
 	uint32_t posted, enabled;
 	uint32_t recv_taken, recv_posted, recv_enabled;
-	uint32_t base[ROOST_CHAIN_WATCHES];   /* of relative WAITs */
-	uint32_t sends, receives;	      /* completions that have been counted */
-	uint8_t *fetched;		      /* the private copies */
+	uint32_t base[ROOST_CHAIN_WATCHES]; /* of relative WAITs */
+	uint32_t sends, receives;	    /* completions that have been counted */
+	uint8_t *fetched;		    /* the private copies */
 	bool failed;
 	uint32_t failed_index; /* of the WQE, if the queue's own WQE failed */
 	bool own_failure;

@@ -133,10 +133,16 @@ struct file_queue {
 	int32_t region, recv_region;
 };
 
+struct file_symbol {
+	char name[CHAIN_NAME];
+	uint32_t constant, region;
+	uint64_t value;
+};
+
 static size_t image_size(const struct chain_program *p)
 {
 	size_t n = sizeof(struct header) + p->regions * sizeof(struct file_region) +
-		   p->queues * sizeof(struct file_queue) + p->symbols * sizeof(*p->symbol);
+		   p->queues * sizeof(struct file_queue) + p->symbols * sizeof(struct file_symbol);
 
 	for (unsigned i = 0; i < p->regions; i++)
 		n += p->region[i].size;
@@ -153,7 +159,7 @@ static uint8_t *put(uint8_t *to, const void *from, size_t n)
 /* Constants by name, then places by region, offset and name. */
 static int by_place(const void *a, const void *b)
 {
-	const struct chain_symbol *x = a, *y = b;
+	const struct file_symbol *x = a, *y = b;
 
 	if (x->constant != y->constant)
 		return x->constant ? -1 : 1;
@@ -167,7 +173,7 @@ static int by_place(const void *a, const void *b)
 void *chain_write_image(const struct chain_program *p, size_t *n)
 {
 	struct header h = {.regions = p->regions, .queues = p->queues, .symbols = p->symbols};
-	uint8_t *image = calloc(1, image_size(p)), *at = image;
+	uint8_t *image = calloc(1, image_size(p)), *at = image, *first;
 
 	if (!image)
 		return NULL;
@@ -210,9 +216,16 @@ void *chain_write_image(const struct chain_program *p, size_t *n)
 					     : q->watch[k].queue * 2 + q->watch[k].receives;
 		at = put(at, &f, sizeof(f));
 	}
-	memcpy(at, p->symbol ? (const void *)p->symbol : "", p->symbols * sizeof(*p->symbol));
-	qsort(at, p->symbols, sizeof(*p->symbol), by_place);
-	at += p->symbols * sizeof(*p->symbol);
+	first = at;
+	for (unsigned i = 0; i < p->symbols; i++) {
+		const struct chain_symbol *s = &p->symbol[i];
+		struct file_symbol f = {
+			.constant = s->constant, .region = s->region, .value = s->value};
+
+		memcpy(f.name, s->name, CHAIN_NAME);
+		at = put(at, &f, sizeof(f));
+	}
+	qsort(first, p->symbols, sizeof(struct file_symbol), by_place);
 	for (unsigned i = 0; i < p->regions; i++)
 		at = put(at, p->region[i].image, p->region[i].size);
 	*n = (size_t)(at - image);
@@ -277,10 +290,12 @@ static bool read_regions(struct reader *r, struct chain_program *p, unsigned n)
 static bool is_ring(const struct chain_program *p, int region, unsigned queue, unsigned kind,
 		    uint64_t size)
 {
-	const struct chain_region *r = &p->region[region];
+	const struct chain_region *r;
 
-	return region >= 0 && (unsigned)region < p->regions && r->kind == kind &&
-	       r->queue == queue && r->size == size;
+	if (region < 0 || (unsigned)region >= p->regions)
+		return false;
+	r = &p->region[region];
+	return r->kind == kind && r->queue == queue && r->size == size;
 }
 
 static bool depth_ok(uint32_t depth, uint32_t used, uint32_t sges)
@@ -329,14 +344,20 @@ static bool read_queue(struct reader *r, struct chain_program *p, unsigned i, un
 
 static bool read_symbols(struct reader *r, struct chain_program *p, unsigned n)
 {
-	struct chain_symbol s;
+	for (unsigned i = 0; i < n; i++) {
+		struct chain_symbol s = {0};
+		struct file_symbol f;
 
-	for (unsigned i = 0; i < n; i++)
-		if (!get(r, &s, sizeof(s)) || !name_ok(s.name) ||
-		    (!s.constant &&
-		     (s.region >= p->regions || s.value > p->region[s.region].size)) ||
-		    !chain_add_symbol(p, &s))
+		if (!get(r, &f, sizeof(f)) || !name_ok(f.name) ||
+		    (!f.constant && (f.region >= p->regions || f.value > p->region[f.region].size)))
 			return false;
+		memcpy(s.name, f.name, CHAIN_NAME);
+		s.constant = f.constant != 0;
+		s.region = (uint16_t)f.region;
+		s.value = f.value;
+		if (!chain_add_symbol(p, &s))
+			return false;
+	}
 	return true;
 }
 
@@ -362,15 +383,23 @@ static bool read_all(struct reader *r, struct chain_program *p)
 	return r->at == r->end;
 }
 
+/*
+ * The program is assembled from the text of the image. So all rules of programs are in one place,
+ * the assembler, and the program can be bound to other addresses.
+ */
 struct chain_program *chain_read_image(const void *image, size_t n, struct chain_error *err)
 {
 	struct reader r = {image, (const uint8_t *)image + n};
-	struct chain_program *p = calloc(1, sizeof(*p));
+	struct chain_program *read = calloc(1, sizeof(*read)), *p = NULL;
+	char *text = read && read_all(&r, read) ? chain_disassemble(read) : NULL;
 
 	*err = (struct chain_error){0};
-	if (p && read_all(&r, p))
-		return p;
-	chain_free(p);
-	snprintf(err->text, sizeof(err->text), "this is no image of a chain, or it is damaged");
-	return NULL;
+	if (text)
+		p = chain_assemble(text, strlen(text), err);
+	if (!p)
+		*err = (struct chain_error){
+			.text = "this is no image of a chain, or it is damaged"};
+	free(text);
+	chain_free(read);
+	return p;
 }

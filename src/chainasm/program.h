@@ -79,7 +79,7 @@ struct chain_program {
 	struct chain_queue queue[CHAIN_MAX_QUEUES];
 	struct chain_symbol *symbol;
 	unsigned regions, queues, symbols;
-	char *text; /* NULL: the program was read from an image */
+	char *text;
 };
 
 /*
@@ -110,7 +110,8 @@ void chain_print_place(const struct chain_program *p, unsigned region, uint64_t 
 
 /*
  * The image of a program as a file: a header, the tables and the bytes, in the byte order of the
- * machine. chain_read_image() checks all of it. Returned memory is for free().
+ * machine. chain_read_image() checks all of it; lines are those of the disassembled text. Returned
+ * memory is for free().
  */
 void *chain_write_image(const struct chain_program *p, size_t *n);
 struct chain_program *chain_read_image(const void *image, size_t n, struct chain_error *err);

@@ -181,11 +181,10 @@ static json_t *describe_group(const struct drive_stat_group *g, uint64_t *values
 #define SHOWN_CHAINS 32u
 static json_t *describe_chains(struct drive *d)
 {
-	static const char *const activity[] = {[NIC_CHAIN_RUNS] = "runs",
-					       [NIC_CHAIN_IDLE] = "idle",
-					       [NIC_CHAIN_WAITS] = "waits",
-					       [NIC_CHAIN_NO_RECV] = "no receive",
-					       [NIC_CHAIN_FAILED] = "failed"};
+	static const char *const activity[] = {
+		[NIC_CHAIN_RUNS] = "runs",	    [NIC_CHAIN_IDLE] = "idle",
+		[NIC_CHAIN_WAITS] = "waits",	    [NIC_CHAIN_LIMITED] = "limited",
+		[NIC_CHAIN_NO_RECV] = "no receive", [NIC_CHAIN_FAILED] = "failed"};
 	json_t *o = json_object(), *list = json_array();
 	struct nic_chain_state s[SHOWN_CHAINS];
 	unsigned total = 0;
@@ -200,11 +199,11 @@ static json_t *describe_chains(struct drive *d)
 		drive_disown(d, i);
 		total += n;
 		for (unsigned k = 0; k < n && k < SHOWN_CHAINS - shown; k++)
-			json_array_append_new(
-				list, json_pack("{s:i,s:i,s:I,s:s,s:b}", "qp", (int)s[k].qpn, "pu",
-						(int)i, "executed", (json_int_t)s[k].executed,
-						"state", activity[s[k].activity], "managed",
-						(int)s[k].managed));
+			json_array_append_new(list, json_pack("{s:i,s:i,s:I,s:s,s:b}", "qp",
+							      (int)s[k].qpn, "pu", (int)i,
+							      "executed", (json_int_t)s[k].executed,
+							      "state", activity[s[k].activity],
+							      "managed", (int)s[k].managed));
 	}
 	drive_control_unlock(d);
 	set(o, "queues", total);

@@ -90,6 +90,7 @@ enum nic_chain_activity {
 	NIC_CHAIN_RUNS,	   /* it has WQEs to execute */
 	NIC_CHAIN_IDLE,	   /* nothing is posted, or enabled */
 	NIC_CHAIN_WAITS,   /* in a WAIT */
+	NIC_CHAIN_LIMITED, /* has taken its share of WQEs, by its rate limit or of the turn */
 	NIC_CHAIN_NO_RECV, /* waits for a receive of its peer */
 	NIC_CHAIN_FAILED,
 };

@@ -20,7 +20,8 @@ struct chain_run {
 	bool trace, step;
 	uint64_t time_ns; /* ends the program after this time; 0: when it stands still */
 };
-int chain_run_program(const struct opt_command *cmd, struct chain_program *p, const struct chain_run *how);
+int chain_run_program(const struct opt_command *cmd, struct chain_program *p,
+		      const struct chain_run *how);
 
 /* top.c */
 int chain_top(const struct opt_command *cmd, const struct watch *watch, bool json);

@@ -21,8 +21,7 @@ static struct watch watch = {.every = 1};
 static const struct opt opts[] = {
 	OPT_VALUE("output", 'o', OPT_STRING, &output, "FILE",
 		  "asm: write the image there; disasm: the text"),
-	OPT_SWITCH("strict", 0, &strict,
-		   "check: a loop needs a rate limit even if it has an end"),
+	OPT_SWITCH("strict", 0, &strict, "check: a loop needs a rate limit even if it has an end"),
 	OPT_SWITCH("trace", 't', &run.trace, "run: print each executed WQE and its effect"),
 	OPT_SWITCH("step", 0, &run.step, "run: stop after each WQE; commands come from stdin"),
 	OPT_VALUE("break", 'b', OPT_STRING, &run.stop_at, "LABEL",
@@ -94,7 +93,9 @@ static char *read_file(const char *file, size_t *n, char *why, size_t size)
 		}
 	}
 	snprintf(why, size, "%s",
-		 *n >= MAX_FILE ? "the file is too large" : errno ? strerror(errno) : "");
+		 *n >= MAX_FILE ? "the file is too large"
+		 : errno	? strerror(errno)
+				: "");
 	if (fd >= 0)
 		close(fd);
 	if (buf && !got && *n < MAX_FILE)
@@ -239,8 +240,7 @@ int cmd_chain(int argc, char **argv)
 		return opt_usage(&cmd, "do what? roost chain check FILE");
 	verb = find_verb(argv[at]);
 	if (verb < 0)
-		return opt_usage(&cmd, "'%s' is none of asm, disasm, check, run and top",
-				 argv[at]);
+		return opt_usage(&cmd, "'%s' is none of asm, disasm, check, run and top", argv[at]);
 	given = argc - at - 1;
 	if (verb != TOP && given < 1)
 		return opt_usage(&cmd, "%s which file?", argv[at]);

@@ -50,7 +50,8 @@ static int set_chain(struct chain_loaded *l, unsigned i)
 {
 	const struct chain_queue *q = &l->p->queue[i];
 	struct roost_chain_attr attr = {.managed_send = q->managed,
-					.managed_recv = q->managed_recv};
+					.managed_recv = q->managed_recv,
+					.limit.rate_limit = (uint32_t)q->rate_limit};
 	int rc;
 
 	for (unsigned k = 0; k < ROOST_CHAIN_WATCHES; k++)
@@ -67,9 +68,8 @@ static int connect(struct chain_loaded *l, struct ibv_qp *qp, uint32_t to)
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
 				.port_num = 1,
 				.qp_access_flags = ACCESS & ~IBV_ACCESS_LOCAL_WRITE};
-	int rc = ibv_modify_qp(qp, &a,
-			       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-				       IBV_QP_ACCESS_FLAGS);
+	int rc = ibv_modify_qp(
+		qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
 				 .path_mtu = IBV_MTU_1024,
@@ -81,9 +81,9 @@ static int connect(struct chain_loaded *l, struct ibv_qp *qp, uint32_t to)
 					     .grh = {.hop_limit = 64, .dgid = l->nic.gid}}};
 	if (!rc)
 		rc = ibv_modify_qp(qp, &a,
-				   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-					   IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+				   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+					   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+					   IBV_QP_MIN_RNR_TIMER);
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
 				 .timeout = 14,
 				 .retry_cnt = 7,
@@ -227,11 +227,11 @@ static int post(struct chain_loaded *l, unsigned i)
 
 static int enable(struct chain_loaded *l, unsigned i, enum roost_queue queue, uint32_t n)
 {
-	int rc = n ? roost_post_enable(l->starter, &(struct roost_enable_wr){
-							   .qp_num = l->qp[i]->qp_num,
-							   .queue = queue,
-							   .count = n,
-							   .relative = true})
+	int rc = n ? roost_post_enable(l->starter,
+				       &(struct roost_enable_wr){.qp_num = l->qp[i]->qp_num,
+								 .queue = queue,
+								 .count = n,
+								 .relative = true})
 		   : 0;
 
 	return rc ? failed(l, rc, "can't enable", l->p->queue[i].name) : 0;

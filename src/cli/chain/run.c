@@ -54,7 +54,8 @@ static bool print_wqe_change(unsigned region, uint64_t offset)
 	if (r->kind != CHAIN_SEND_RING || offset % q->stride)
 		return false;
 	for (unsigned i = 0; i < 64; i += 8)
-		words += memcmp(d.copy[region] + offset + i, d.l.memory[region] + offset + i, 8) != 0;
+		words += memcmp(d.copy[region] + offset + i, d.l.memory[region] + offset + i, 8) !=
+			 0;
 	if (words < 2)
 		return false;
 	chain_print_place(d.l.p, region, offset, place, sizeof(place));
@@ -237,7 +238,7 @@ static bool stands_still(void)
 		struct ibv_qp *qp = i < d.l.p->queues ? d.l.qp[i] : d.l.starter;
 
 		nic_qp_chain_state(verbs_qp(qp)->nic_qp, &s);
-		runs = s.activity == NIC_CHAIN_RUNS;
+		runs = s.activity == NIC_CHAIN_RUNS || s.activity == NIC_CHAIN_LIMITED;
 	}
 	drive_disown(d.l.nic.drive, pu_of(&d.l));
 	return !runs;
@@ -341,55 +342,31 @@ static int perform(const struct opt_command *cmd)
 	return rc;
 }
 
-/* A program that was read from an image is made a text, which can be bound to other addresses. */
-static struct chain_program *with_text(struct chain_program *p)
+int chain_run_program(const struct opt_command *cmd, struct chain_program *p,
+		      const struct chain_run *how)
 {
-	struct chain_program *again;
-	struct chain_error err;
-	char *text;
-
-	if (p->text)
-		return p;
-	text = chain_disassemble(p);
-	again = text ? chain_assemble(text, strlen(text), &err) : NULL;
-	free(text);
-	return again;
-}
-
-int chain_run_program(const struct opt_command *cmd, struct chain_program *p, const struct chain_run *how)
-{
-	struct chain_program *own = with_text(p);
 	int rc;
 
-	if (!own)
-		return opt_failed(cmd, "the image has no text that can be assembled");
 	d = (struct debugger){.how = how, .step = how->step, .stop_region = -1};
-	d.l.p = own;
+	d.l.p = p;
 	if (how->stop_at || how->show) {
 		const char *name = how->stop_at ? how->stop_at : how->show;
 
-		if (!label(name)) {
-			rc = opt_usage(cmd, "no label has the name %s", name);
-			goto out;
-		}
+		if (!label(name))
+			return opt_usage(cmd, "no label has the name %s", name);
 	}
 	if (how->stop_at) {
 		d.stop_region = label(how->stop_at)->region;
 		d.stop_offset = label(how->stop_at)->value;
-		if (own->region[d.stop_region].kind != CHAIN_SEND_RING) {
-			rc = opt_usage(cmd, "%s is no label of a WQE", how->stop_at);
-			goto out;
-		}
+		if (p->region[d.stop_region].kind != CHAIN_SEND_RING)
+			return opt_usage(cmd, "%s is no label of a WQE", how->stop_at);
 	}
-	if (chain_load(&d.l, own))
+	if (chain_load(&d.l, p))
 		rc = opt_failed(cmd, "%s", d.l.err);
 	else
 		rc = perform(cmd);
 	chain_unload(&d.l);
 	for (unsigned i = 0; i < CHAIN_MAX_REGIONS; i++)
 		free(d.copy[i]);
-out:
-	if (own != p)
-		chain_free(own);
 	return rc;
 }

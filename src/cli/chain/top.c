@@ -51,13 +51,14 @@ static json_int_t count_before(const json_t *before, int pid, json_int_t qp)
 	const json_t *o, *q;
 	size_t i, k;
 
-	json_array_foreach(before, i, o) {
+	json_array_foreach(before, i, o)
+	{
 		if (json_integer_value(json_object_get(o, "pid")) != pid)
 			continue;
 		json_array_foreach(
-			json_object_get(json_object_get(o, "chains"), "most_executed"), k, q)
-			if (json_integer_value(json_object_get(q, "qp")) == qp)
-				return json_integer_value(json_object_get(q, "executed"));
+			json_object_get(json_object_get(o, "chains"), "most_executed"), k,
+			q) if (json_integer_value(json_object_get(q, "qp")) ==
+			       qp) return json_integer_value(json_object_get(q, "executed"));
 	}
 	return -1;
 }
@@ -69,21 +70,22 @@ static void print_process(const json_t *o, const json_t *before, double since)
 	int pid = (int)json_integer_value(json_object_get(o, "pid"));
 	size_t i;
 
-	json_array_foreach(list, i, q) {
+	json_array_foreach(list, i, q)
+	{
 		json_int_t qp = json_integer_value(json_object_get(q, "qp"));
 		json_int_t now = json_integer_value(json_object_get(q, "executed"));
 		json_int_t was = count_before(before, pid, qp);
 		char rate[32] = "-";
 
 		if (was >= 0 && since > 0)
-			snprintf(rate, sizeof(rate), "%.0f",
-				 (double)(uint32_t)(now - was) / since);
+			snprintf(rate, sizeof(rate), "%.0f", (double)(uint32_t)(now - was) / since);
 		printf("%8d  %-16.16s  %08x  %2d  %-10s  %12lld  %12s\n", pid,
 		       json_string_value(json_object_get(o, "program")), (unsigned)qp,
 		       (int)json_integer_value(json_object_get(q, "pu")),
 		       json_string_value(json_object_get(q, "state")), (long long)now, rate);
 	}
-	if (json_integer_value(json_object_get(chains, "queues")) > (json_int_t)json_array_size(list))
+	if (json_integer_value(json_object_get(chains, "queues")) >
+	    (json_int_t)json_array_size(list))
 		printf("%8d  ... of %lld queues\n", pid,
 		       (long long)json_integer_value(json_object_get(chains, "queues")));
 }
@@ -103,8 +105,8 @@ static int look(void *ctx, double since, bool *end)
 	} else {
 		watch_page(since);
 		if (json_array_size(all))
-			printf("%8s  %-16s  %-8s  %2s  %-10s  %12s  %12s\n", "PID", "program",
-			       "QP", "PU", "state", "WQEs", "WQEs/s");
+			printf("%8s  %-16s  %-8s  %2s  %-10s  %12s  %12s\n", "PID", "program", "QP",
+			       "PU", "state", "WQEs", "WQEs/s");
 		else
 			printf("no chains of yours are running\n");
 		json_array_foreach(all, i, o) print_process(o, v->before, since);

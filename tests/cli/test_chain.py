@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""`roost chain`: examples are accepted and run, faulty programs are refused with line and reason, images keep programs."""
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+from cli import LIMIT, ROOST, check, finish, one_line_error, run
+
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
+EXAMPLES = os.path.join(TOP, 'examples', 'chains')
+FAULTY = os.path.join(TOP, 'tests', 'chainasm', 'faulty')
+CLASSES = ['address', 'loop', 'rewrite', 'wait']
+
+# What `roost chain run` prints at the end, among other lines.
+RESULTS = {
+    'call': ['result = 117'],
+    'if': ['answer = 42'],
+    'if_macro': ['equal = 1', 'below = 1', 'both = 2'],
+    'list': ['visited = 2', 'result = 222'],
+    'lookup': ['value = 0x2e6f77742e6f7774', 'reply_end = operand(1002)'],
+    'rule110': ['count = operand(10)'],
+    'switch': ['result = 2'],
+    'turing': ['steps = 6', 'state = &a'],
+    'while': ['i = operand(100)', 'sum = operand(5050)'],
+    'while_break': ['steps = 3', 'found = operand(30)'],
+}
+
+
+def example(name):
+    return os.path.join(EXAMPLES, name + '.chain')
+
+
+def chain(*args, text=None):
+    if text is None:
+        return run('chain', *args)
+    return subprocess.run([ROOST, 'chain', *args], input=text, capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+def faulty_programs():
+    files = sorted(glob.glob(os.path.join(FAULTY, '*.chain')))
+    for kind in CLASSES:
+        check(f'ten programs of the class {kind}', sum(os.path.basename(f).startswith(kind + '_') for f in files) == 10)
+    for file in files:
+        with open(file, encoding='ascii') as text:
+            wanted = next(n for n, line in enumerate(text, 1) if '#!' in line)
+        r = chain('check', file)
+        found = re.fullmatch(re.escape(file) + r':(\d+): (\w+): .+\n', r.stdout)
+        check(os.path.basename(file), r.returncode == 1 and not r.stderr and found is not None
+              and (int(found.group(1)), found.group(2)) == (wanted, os.path.basename(file).split('_')[0]), r)
+
+
+def good_programs(folder):
+    names = {os.path.basename(f).removesuffix('.chain') for f in glob.glob(os.path.join(EXAMPLES, '*.chain'))}
+    check('each example has its results here', names == set(RESULTS) | {'forever'})
+    r = chain('check', *map(example, sorted(names)))
+    check('the examples are accepted', r.returncode == 0 and not r.stdout + r.stderr, r)
+    for name in sorted(names):
+        image, text, again = (os.path.join(folder, name + end) for end in ('.image', '.text', '.again'))
+        steps = [chain('asm', example(name), '--output', image), chain('disasm', image, '--output', text),
+                 chain('asm', text, '--output', again)]
+        check(f'{name} becomes an image and a text', not any(r.returncode or r.stderr for r in steps), steps)
+        check(f'{name}: its text is that of its image', chain('disasm', again).stdout == open(text, encoding='ascii').read())
+        for file in (example(name), image) if name in RESULTS else ():
+            r = chain('run', file)
+            check(f'{os.path.basename(file)} runs', r.returncode == 0 and not r.stderr and set(RESULTS[name]) <= set(r.stdout.split('\n')), r)
+
+
+def trace_and_steps():
+    r = chain('run', '--trace', example('if'))
+    lines = r.stdout.split('\n')
+    check('a trace has the WQEs and their effects', r.returncode == 0 and len(lines) > 3 and 'write answer, yes, 8' in lines[2]
+          and lines[2].endswith('answer: 0 -> 42') and 'then: 1 -> operand(7)' in lines[0], r)
+    r = chain('run', '--step', example('if'), text='s\np then\nc\n')
+    check('steps and a word', r.returncode == 0 and 'then = 1\n' in r.stdout and 'answer = 42\n' in r.stdout, r)
+    r = chain('run', '--break', 'then', example('if'), text='p answer\nq\n')
+    check('a break', 'answer = 42' in r.stdout, r)
+
+
+def limits():
+    """1,000 WQEs a second: without the limit there would be millions. It holds for the NIC, not only for the checker."""
+    r = chain('run', '--time', '300ms', example('forever'))
+    found = re.search(r'^ticks = (?:operand\()?(\d+)', r.stdout, re.M)
+    check('a loop without end ends by --time, and keeps its limit', r.returncode == 0 and found and 0 < int(found.group(1)) < 100000, r)
+
+
+def top():
+    """A running chain is shown, with its queue and its state."""
+    with subprocess.Popen([ROOST, 'chain', 'run', '--time', '100s', example('forever')], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL) as loop:
+        try:
+            until = time.monotonic() + LIMIT
+            seen = []
+            while not seen and loop.poll() is None and time.monotonic() < until:
+                r = chain('--count', '1', '--json', 'top')
+                seen = [line for line in r.stdout.splitlines() if f'"pid": {loop.pid}' in line or f'"pid":{loop.pid}' in line]
+            check('top shows the loop', bool(seen), r)
+            for line in seen:
+                json.loads(line)
+        finally:
+            loop.kill()
+
+
+def refused(folder):
+    bad = os.path.join(folder, 'bad.chain')
+    for text, words in (('queue main\n\twrite nowhere, nowhere, 8\n', (':2:', 'nowhere')),
+                        ('queue main\n\tjump 3\n', (':2:', 'jump')),
+                        ('region data\nx:\tword\n', (':2:',)),
+                        ('queue main depth=7000000\n', (':1:', '7000000'))):
+        with open(bad, 'w', encoding='ascii') as file:
+            file.write(text)
+        for verb in ('asm', 'check', 'run'):
+            one_line_error(f'{verb} of {text!r}', chain(verb, bad), 1, *words)
+    image = os.path.join(folder, 'list.image')
+    whole = open(image, 'rb').read()
+    for n in (7, 8, 100, len(whole) // 2, len(whole) - 1):
+        with open(bad, 'wb') as file:
+            file.write(whole[:n])
+        one_line_error(f'an image of {n} bytes', chain('run', bad), 1, 'bad.chain')
+    one_line_error('no file', chain('check', os.path.join(folder, 'none')), 1, 'none')
+    one_line_error('no verb', chain('jump', bad), 2, 'jump')
+    one_line_error('a label that is not there', chain('run', '--break', 'there', example('if')), 2, 'there')
+
+
+with tempfile.TemporaryDirectory(prefix='roost-chain-') as scratch:
+    faulty_programs()
+    good_programs(scratch)
+    trace_and_steps()
+    limits()
+    top()
+    refused(scratch)
+finish()
