@@ -526,8 +526,10 @@ struct chain_program *chain_assemble(const char *from, size_t n, struct chain_er
 		chain_bind_own(p);
 		ok = second_pass(p, err, s.constants);
 	}
-	if (ok)
+	if (ok) {
+		chain_sort_symbols(p);
 		return p;
+	}
 	chain_free(p);
 	return NULL;
 }

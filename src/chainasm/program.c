@@ -107,6 +107,26 @@ bool chain_add_symbol(struct chain_program *p, const struct chain_symbol *s)
 	return true;
 }
 
+/* Constants by name, then places by region, offset and name. */
+static int by_place(const void *a, const void *b)
+{
+	const struct chain_symbol *x = a, *y = b;
+
+	if (x->constant != y->constant)
+		return x->constant ? -1 : 1;
+	if (!x->constant && x->region != y->region)
+		return x->region < y->region ? -1 : 1;
+	if (!x->constant && x->value != y->value)
+		return x->value < y->value ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+void chain_sort_symbols(struct chain_program *p)
+{
+	if (p->symbols)
+		qsort(p->symbol, p->symbols, sizeof(*p->symbol), by_place);
+}
+
 /* ---- image ---- */
 
 static const char magic[8] = "rchain1";
@@ -156,24 +176,10 @@ static uint8_t *put(uint8_t *to, const void *from, size_t n)
 	return to + n;
 }
 
-/* Constants by name, then places by region, offset and name. */
-static int by_place(const void *a, const void *b)
-{
-	const struct file_symbol *x = a, *y = b;
-
-	if (x->constant != y->constant)
-		return x->constant ? -1 : 1;
-	if (!x->constant && x->region != y->region)
-		return x->region < y->region ? -1 : 1;
-	if (!x->constant && x->value != y->value)
-		return x->value < y->value ? -1 : 1;
-	return strcmp(x->name, y->name);
-}
-
 void *chain_write_image(const struct chain_program *p, size_t *n)
 {
 	struct header h = {.regions = p->regions, .queues = p->queues, .symbols = p->symbols};
-	uint8_t *image = calloc(1, image_size(p)), *at = image, *first;
+	uint8_t *image = calloc(1, image_size(p)), *at = image;
 
 	if (!image)
 		return NULL;
@@ -216,7 +222,6 @@ void *chain_write_image(const struct chain_program *p, size_t *n)
 					     : q->watch[k].queue * 2 + q->watch[k].receives;
 		at = put(at, &f, sizeof(f));
 	}
-	first = at;
 	for (unsigned i = 0; i < p->symbols; i++) {
 		const struct chain_symbol *s = &p->symbol[i];
 		struct file_symbol f = {
@@ -225,7 +230,6 @@ void *chain_write_image(const struct chain_program *p, size_t *n)
 		memcpy(f.name, s->name, CHAIN_NAME);
 		at = put(at, &f, sizeof(f));
 	}
-	qsort(first, p->symbols, sizeof(struct file_symbol), by_place);
 	for (unsigned i = 0; i < p->regions; i++)
 		at = put(at, p->region[i].image, p->region[i].size);
 	*n = (size_t)(at - image);

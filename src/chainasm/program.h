@@ -125,6 +125,8 @@ int chain_find_queue(const struct chain_program *p, const char *name);
 int chain_queue_of_number(const struct chain_program *p, uint32_t qp_num);
 const struct chain_symbol *chain_find_symbol(const struct chain_program *p, const char *name);
 bool chain_add_symbol(struct chain_program *p, const struct chain_symbol *s);
+/* Constants by name, then places by region, offset and name: one order for text and image. */
+void chain_sort_symbols(struct chain_program *p);
 /* Gives it the numbers of its own. */
 void chain_bind_own(struct chain_program *p);
 uint32_t chain_send_stride(uint32_t sges);
