@@ -86,8 +86,8 @@ def dissect(name):
 
 def judge(n, fact, seen):
     what = f"packet {n}, {fact['name']}, payload {fact['payload']}, IPv{4 if fact['v4'] else 6}"
-    # StRoM's op-codes are nobody else's: tshark reads the BTH, and then gives up.
-    known = "RPC" not in fact["name"]
+    # Op-codes of StRoM and of Roost: tshark reads the BTH, and then gives up.
+    known = "RPC" not in fact["name"] and fact["name"] != "RC_CALC"
     # It looks for a management datagram in every UD packet, and stumbles over one without payload.
     empty = fact["name"].startswith("UD_") and fact["payload"] == 0
     for ours, field, base in FIELDS:
