@@ -507,6 +507,7 @@ struct chain_program *chain_assemble(const char *from, size_t n, struct chain_er
 {
 	struct chain_program *p = calloc(1, sizeof(*p));
 	struct asm_state s = {.p = p, .err = err, .constants = -1};
+	const char *zero;
 	bool ok;
 
 	*err = (struct chain_error){0};
@@ -514,7 +515,13 @@ struct chain_program *chain_assemble(const char *from, size_t n, struct chain_er
 		asm_fail(&s, "out of memory");
 		return NULL;
 	}
-	p->text = strndup(from, n); /* up to a byte of 0 */
+	zero = memchr(from, 0, n); /* the text ends there */
+	n = zero ? (size_t)(zero - from) : n;
+	p->text = malloc(n + 1);
+	if (p->text) {
+		memcpy(p->text, from, n);
+		p->text[n] = 0;
+	}
 	s.data = (struct roost_chain_data){
 		.at = {0, 1}, .image = malloc(MAX_CONSTANTS), .size = MAX_CONSTANTS};
 	ok = p->text && s.data.image ? pass(&s, p->text, strlen(p->text))

@@ -36,12 +36,15 @@ VERBS_EXPORT int roost_pd_stop_chains(struct ibv_pd *pd)
 /* A queue pair of the program, or NULL; with it a region of its rings, or NULL. */
 static struct ibv_qp *next_of(struct verbs_ctx *ctx, const struct ibv_pd *pd, struct ibv_mr **ring)
 {
-	struct verbs_qp *qp, *found = NULL;
+	struct verbs_qp *found = NULL;
+	struct list_head *at;
 	struct verbs_mr *mr;
 
 	*ring = NULL;
 	pthread_mutex_lock(&ctx->lock);
-	list_for_each_entry (qp, &ctx->qps, link) {
+	list_for_each (at, &ctx->qps) {
+		struct verbs_qp *qp = list_entry(at, struct verbs_qp, link);
+
 		if (qp->qp.pd->handle == pd->handle && nic_qp_has_chain(qp->nic_qp)) {
 			found = qp;
 			break;
