@@ -124,6 +124,7 @@ def refused(folder):
         one_line_error(f'an image of {n} bytes', chain('run', bad), 1, 'bad.chain')
     one_line_error('no file', chain('check', os.path.join(folder, 'none')), 1, 'none')
     one_line_error('no verb', chain('jump', bad), 2, 'jump')
+    one_line_error('a second label that is not there', chain('run', '--break', 'then', '--show', 'there', example('if')), 2, 'there')
     one_line_error('a label that is not there', chain('run', '--break', 'there', example('if')), 2, 'there')
 
 

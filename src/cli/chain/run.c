@@ -349,10 +349,10 @@ int chain_run_program(const struct opt_command *cmd, struct chain_program *p,
 
 	d = (struct debugger){.how = how, .step = how->step, .stop_region = -1};
 	d.l.p = p;
-	if (how->stop_at || how->show) {
-		const char *name = how->stop_at ? how->stop_at : how->show;
+	for (unsigned i = 0; i < 2; i++) {
+		const char *name = i ? how->show : how->stop_at;
 
-		if (!label(name))
+		if (name && !label(name))
 			return opt_usage(cmd, "no label has the name %s", name);
 	}
 	if (how->stop_at) {
