@@ -70,5 +70,6 @@ for kind in ('udp', 'shm'):
                 good = within(r.stdout) if name == 'hll' else r.stdout == (expected or COMPUTED[name]())
                 check(f'{name} over {kind}', r.returncode == 0 and good, r)
     finally:
-        check('the node ends well', node.end()[0] == 0)
+        status, said = node.end()
+        check(f'the node ends well: {status}, {said!r}', status == 0)
 finish()
