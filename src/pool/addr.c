@@ -163,6 +163,22 @@ static struct seat_home *find_home(struct pool *p, unsigned slot, const struct p
 	return NULL;
 }
 
+bool addr_shared(struct pool *p, unsigned a, unsigned b, unsigned families)
+{
+	for (unsigned i = 0; i < SEAT_HOMES; i++) {
+		struct seat_home *h = &p->state->seat[a].home[i];
+		struct pkt_addr addr;
+
+		if (!atomic_load_explicit(&h->used, memory_order_acquire))
+			continue;
+		state_load_addr(h->addr, &addr);
+		if (families & (pkt_addr_is_v4(&addr) ? POOL_IPV4 : POOL_IPV6) &&
+		    find_home(p, b, &addr))
+			return true;
+	}
+	return false;
+}
+
 static void make_table(struct pool_addr *a, struct pool_table *t)
 {
 	uint64_t alive = 0, manage = 0;

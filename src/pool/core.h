@@ -76,7 +76,7 @@ bool pool_bury(struct pool *p, unsigned slot);
 /* ---- ask.c ---- */
 
 /* kinds of names in the abstract namespace */
-enum name_kind { NAME_CLAIM, NAME_MEMBER, NAME_FOUNDER };
+enum name_kind { NAME_CLAIM, NAME_MEMBER, NAME_FOUNDER, NAME_PUBLISHER };
 
 socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot);
 /* Binds a name without a listener. Returns a descriptor, -EADDRINUSE, or another -errno. */
@@ -108,7 +108,9 @@ struct pool_addr *addr_find(struct pool *p, const struct pkt_addr *addr, uint32_
 int addr_can_steer(void);
 /* Attaches the program that fits the present members and services, if another is attached. */
 void addr_steer(struct pool_addr *a);
-/* The same for all addresses. */
+/* True if two slots use the same address, of one of these families (POOL_IPV4 | POOL_IPV6). */
+bool addr_shared(struct pool *p, unsigned a, unsigned b, unsigned families);
+/* addr_steer() for all addresses. */
 void pool_steer(struct pool *p);
 
 /* ---- will.c ---- */

@@ -176,8 +176,9 @@ void pool_manages(struct pool *p, unsigned slot, bool manages);
 
 /*
  * Makes connection requests (REQ, SIDR_REQ) for a service id come to an own slot, at one address,
- * or at all addresses of these families if `addr` is NULL. An exact address takes precedence.
- * Returns 0, -EADDRINUSE (another program listens there), or -ENOSPC (too many services).
+ * or at all addresses of the slot of these families if `addr` is NULL. An exact address takes
+ * precedence. Returns 0, -EADDRINUSE (another program listens there), or -ENOSPC (too many
+ * services). Waits at most a second for a program that is stopped in this call.
  */
 int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		 unsigned families);

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Services: a list in the seat of each slot, written by its owner alone. Two programs that publish
- * the same service at once both see the other one. Both then withdraw, as two
- * programs that bind a port at once may both fail.
+ * Services: a list in the seat of each slot, written by its owner alone. A program that publishes
+ * holds the publisher's name meanwhile, so of two programs that publish the same service at once
+ * the second one fails. If the holder is stopped, others go on without the name after a second.
+ * Both may fail then, never both succeed: each writes its entry before it looks for others.
  */
 #include "pool/core.h"
 
 #include <errno.h>
 
+#include "base/sys.h"
 #include "pool/filter.h"
+
+#define PUBLISH_SLEEP 2 /* ms between looks at a publisher */
 
 static uint32_t used_services(struct seat *seat)
 {
@@ -60,16 +64,32 @@ static struct seat_service *free_entry(struct pool *p, unsigned slot)
 	return NULL;
 }
 
+/*
+ * A listener on all addresses means those of its program. It conflicts with another such listener
+ * only if the programs share an address.
+ */
 static bool taken(struct pool *p, unsigned slot, uint64_t id, const struct pkt_addr *addr,
 		  unsigned families)
 {
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
 		if (i != slot &&
 		    atomic_load_explicit(&p->state->seat[i].owned, memory_order_seq_cst) &&
-		    find_service(p, i, id, addr, families) && !pool_bury(p, i))
+		    find_service(p, i, id, addr, families) &&
+		    (addr || addr_shared(p, slot, i, families)) && !pool_bury(p, i))
 			return true;
 	}
 	return false;
+}
+
+/* Returns a descriptor to close after the publication, or -1 if the holder does not finish. */
+static int hold_publisher(void)
+{
+	uint64_t until = pool_clock_ms() + ANSWER_MS;
+	int fd;
+
+	while ((fd = pool_bind_name(NAME_PUBLISHER, 0)) == -EADDRINUSE && pool_clock_ms() < until)
+		pool_sleep_ms(PUBLISH_SLEEP);
+	return fd < 0 ? -1 : fd;
 }
 
 int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
@@ -77,7 +97,7 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 {
 	static const struct pkt_addr none;
 	struct seat_service *s;
-	int rc = 0;
+	int rc = 0, publisher = hold_publisher();
 
 	pthread_mutex_lock(&p->lock);
 	s = free_entry(p, slot);
@@ -95,6 +115,8 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 		state_changed(p->state);
 	}
 	pthread_mutex_unlock(&p->lock);
+	if (publisher >= 0)
+		sys_close(publisher);
 	if (rc == 0)
 		pool_steer(p);
 	return rc;

@@ -81,6 +81,15 @@ static inline void state_store_addr(_Atomic uint64_t to[2], const struct pkt_add
 	atomic_store_explicit(&to[1], word[1], memory_order_relaxed);
 }
 
+static inline void state_load_addr(_Atomic uint64_t of[2], struct pkt_addr *addr)
+{
+	uint64_t word[2];
+
+	word[0] = atomic_load_explicit(&of[0], memory_order_relaxed);
+	word[1] = atomic_load_explicit(&of[1], memory_order_relaxed);
+	__builtin_memcpy(addr->b, word, sizeof(word));
+}
+
 static inline bool state_is_addr(_Atomic uint64_t of[2], const struct pkt_addr *addr)
 {
 	uint64_t word[2];

@@ -50,6 +50,7 @@ struct command {
 	enum op op;
 	unsigned slot;
 	uint64_t service;
+	uint8_t host; /* last byte of another address than `addr`; 0: `addr` */
 };
 
 struct reply {
@@ -90,8 +91,9 @@ static void execute(void *ctx, const struct pool_will *w)
 	executed_bits |= 1u << (w->mad[0] & 31);
 }
 
-static void do_join(struct reply *r)
+static void do_join(struct reply *r, uint8_t host)
 {
+	struct pkt_addr own = addr;
 	unsigned silent;
 
 	pool = pool_get();
@@ -100,7 +102,9 @@ static void do_join(struct reply *r)
 		return;
 	}
 	r->slot = (unsigned)pool_slot(pool, 0);
-	home = pool_addr_get(pool, &addr, 0, &silent);
+	if (host)
+		own.b[15] = host;
+	home = pool_addr_get(pool, &own, 0, &silent);
 	r->num = silent;
 	if (!home) {
 		r->rc = -errno;
@@ -158,7 +162,7 @@ static void serve(int fd)
 
 		switch (c.op) {
 		case OP_JOIN:
-			do_join(&r);
+			do_join(&r, c.host);
 			break;
 		case OP_TAKE:
 			do_take(&r);
@@ -235,14 +239,19 @@ static struct reply ask(struct program *p, struct command c)
 	return hear(p);
 }
 
-static void join(struct program *p)
+static void join_at(struct program *p, uint8_t host)
 {
-	struct reply r = ask(p, (struct command){.op = OP_JOIN});
+	struct reply r = ask(p, (struct command){.op = OP_JOIN, .host = host});
 
 	if (r.rc)
 		fail_msg("a program can't join: %s", strerror(-r.rc));
 	p->slot = r.slot;
 	p->joined = true;
+}
+
+static void join(struct program *p)
+{
+	join_at(p, 0);
 }
 
 static void finish(struct program *p)
@@ -421,6 +430,53 @@ static void services(void **state)
 	finish(&b);
 }
 
+/* A listener on all addresses has those of its own program: two at different addresses coexist. */
+static void services_of_two_addresses(void **state)
+{
+	struct command publish = {.op = OP_PUBLISH, .service = SERVICE};
+	struct program a = start(), b = start(), c = start();
+
+	join(&a);
+	join_at(&b, 2);
+	join_at(&c, 2);
+	assert_int_equal(ask(&b, publish).rc, 0);
+	assert_int_equal(ask(&a, publish).rc, 0);
+	assert_int_equal(ask(&c, publish).rc, -EADDRINUSE);
+	send_req(SERVICE, 1);
+	check_only(&a, 1);
+	check_none(&b);
+	finish(&a);
+	finish(&b);
+	finish(&c);
+}
+
+/* Of programs that publish a service at once, one succeeds. */
+static void services_at_once(void **state)
+{
+	struct program p[MEMBERS];
+
+	for (unsigned i = 0; i < MEMBERS; i++) {
+		p[i] = start();
+		join(&p[i]);
+	}
+	for (unsigned n = 0; n < ROUNDS; n++) {
+		struct command publish = {.op = OP_PUBLISH, .service = SERVICE + n};
+		unsigned good = 0;
+
+		for (unsigned i = 0; i < MEMBERS; i++)
+			tell(&p[i], publish);
+		for (unsigned i = 0; i < MEMBERS; i++) {
+			int rc = hear(&p[i]).rc;
+
+			assert_true(rc == 0 || rc == -EADDRINUSE);
+			good += rc == 0;
+		}
+		assert_int_equal(good, 1);
+	}
+	for (unsigned i = 0; i < MEMBERS; i++)
+		finish(&p[i]);
+}
+
 /*
  * What a killed program left is sent by one survivor, once; what a program leaves that ends is not.
  */
@@ -590,6 +646,8 @@ int main(void)
 		cmocka_unit_test(the_first_dies),
 		cmocka_unit_test(successor_gets_nothing_old),
 		cmocka_unit_test(services),
+		cmocka_unit_test(services_of_two_addresses),
+		cmocka_unit_test(services_at_once),
 		cmocka_unit_test(wills),
 		cmocka_unit_test(stopped_members),
 		cmocka_unit_test(forked_child_frees_the_slot),
