@@ -130,7 +130,15 @@ ssize_t sys_write(int fd, const void *buf, size_t len)
 
 int sys_close(int fd)
 {
+#ifdef __SANITIZE_THREAD__
+	/* Else ThreadSanitizer would take the next file with this number for the same one. */
+	int saved = errno, rc = close(fd) ? -errno : 0;
+
+	errno = saved;
+	return rc;
+#else
 	return (int)RAW(SYS_close, fd);
+#endif
 }
 
 int sys_fcntl(int fd, int cmd, unsigned long arg)
