@@ -154,9 +154,8 @@ static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t w
 		break;
 	case CALLER_REARM:
 		return !keep_armed(d, i);
-	case CALLER_MASK:
-		mask(d, i);
-		break;
+	case CALLER_MASK: /* refused: a completion queue was armed meanwhile */
+		return !mask(d, i) && !keep_armed(d, i);
 	case CALLER_UNMASK:
 		return !unmask(d, i);
 	case CALLER_WAKE:
