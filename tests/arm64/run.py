@@ -21,6 +21,7 @@ import tempfile
 import time
 
 import sysroot
+from own_network import own_network
 from sysroot import Missing, skip
 
 TOP = os.path.dirname(os.path.dirname(sysroot.HERE))
@@ -77,8 +78,9 @@ def run_user(test, root):
     with tempfile.TemporaryDirectory(prefix="roost-arm64-") as scratch:
         env = dict(os.environ, TMPDIR=scratch, **test.env)
         try:
-            done = subprocess.run(["qemu-aarch64", "-L", root, *test.command, *FEWER.get(test.name, [])], env=env, cwd=scratch, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=LIMIT, check=False)
+            command = [*own_network(), "qemu-aarch64", "-L", root, *test.command, *FEWER.get(test.name, [])]
+            done = subprocess.run(command, env=env, cwd=scratch, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, errors="replace", timeout=LIMIT, check=False)
             status, text = done.returncode, done.stdout
         except subprocess.TimeoutExpired as late:
             status, text = "does not end", (late.stdout or b"").decode(errors="replace")

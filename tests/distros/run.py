@@ -27,9 +27,10 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 INSIDE = "/srv/roost"
 LINES = 100  # of a step that failed
 
+UNIT = "the unit tests"  # have a network of their own, because other tests run beside this one
 SHORT = [
     ("make demo", ["make", "demo"]),
-    ("the unit tests", ["meson", "test", "-C", "build", "--no-rebuild", "--suite", "unit", "--print-errorlogs", "--quiet"]),
+    (UNIT, ["meson", "test", "-C", "build", "--no-rebuild", "--suite", "unit", "--print-errorlogs", "--quiet"]),
     ("programs of other releases", ["tests/stock/releases.py", "--lib", "build/lib", "--folder", "build/releases", "bookworm", "trixie"]),
 ]
 WHOLE = [("make demo", ["make", "demo"]), ("make check", ["make", "check"])]
@@ -61,7 +62,7 @@ def run_suite(folder, suite, steps):
             start, log = time.monotonic(), os.path.join(folder, f"{suite} {name}.log")
             with open(log, "w", encoding="utf-8") as file:
                 code = system.run(folder, suite, command, keep=os.path.join(scratch, "root"), binds=[(os.path.join(scratch, "source"), INSIDE)],
-                                  start=INSIDE, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT).returncode
+                                  start=INSIDE, alone=name == UNIT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT).returncode
             lines = said(log)
             print(f"{'FAILED' if code else 'ok    '} {suite:10} {name:30} {time.monotonic() - start:6.0f} s"
                   + (f"   {lines[-1]}" if lines and re.match(r"\d+ ", lines[-1]) else ""), flush=True)

@@ -24,6 +24,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
 from debian import Missing, archive, keyring, output
+from own_network import own_network
 
 # In the root of each system that is made here: tests which would make one inside it look for it.
 MARK = "etc/roost-test-system"
@@ -124,8 +125,9 @@ def base(folder, suite):
     return root
 
 
-def run(folder, suite, command, keep=None, binds=(), start="/", **more):
-    """Runs a command in a copy of the suite's system: subprocess.run()'s answer. binds: [(folder here, folder inside)]"""
+def run(folder, suite, command, keep=None, binds=(), start="/", alone=False, **more):
+    """Runs a command in a copy of the suite's system: subprocess.run()'s answer. binds: [(folder here, folder inside)]; alone: it has a network of
+    its own."""
     made = base(folder, suite)
     root = os.path.abspath(keep) if keep else tempfile.mkdtemp(prefix=suite + ".copy-", dir=folder)
     try:
@@ -141,8 +143,9 @@ def run(folder, suite, command, keep=None, binds=(), start="/", **more):
         with tempfile.NamedTemporaryFile("w") as list_of_binds:
             list_of_binds.write("".join(f"{path}\n{inside}\n" for path, inside in binds))
             list_of_binds.flush()
-            return subprocess.run(["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--ipc",
-                                   "sh", "-c", INIT, "sh", root, list_of_binds.name, start, f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8",
+            outer = own_network() if alone else []
+            return subprocess.run([*outer, "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--ipc", "sh",
+                                   "-c", INIT, "sh", root, list_of_binds.name, start, f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8",
                                    *env, *command], check=False, **more)
     finally:
         if not keep:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import system
+from own_network import own_network
 
 
 class Failed(Exception):
@@ -44,7 +45,7 @@ class Place:
             words += ['setpriv', f'--reuid={user}', f'--regid={user}', '--clear-groups', '--no-new-privs']
         words += command
         # The systems' network is that of who starts them.
-        outer = ['unshare', '--net', 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh'] if alone else []
+        outer = own_network() if alone else []
         done = subprocess.run([*outer, sys.executable, system.__file__, self.suite, self.folder, '--keep', self.root, '--dir', start, '--', *words],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace',
                               check=False)
