@@ -412,11 +412,7 @@ enum req_result loop_end(struct nic_qp *qp, struct sq_entry *e, struct tx_burst 
 			return REQ_IDLE;
 	}
 	if (unlikely(e->status != NIC_WC_SUCCESS)) {
-		if (e->status == NIC_WC_LOC_PROT_ERR)
-			qp->pu->ctr.req_local_protection_error++;
-		else
-			qp->pu->ctr.req_local_qp_op_error++;
-		req_fail(qp, e->status);
+		req_fail_local(qp, e);
 		return REQ_IDLE;
 	}
 	finish(qp, e);

@@ -255,11 +255,7 @@ static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
 		sq_retire(qp, e);
 		return REQ_MORE;
 	}
-	if (e->status == NIC_WC_LOC_PROT_ERR)
-		qp->pu->ctr.req_local_protection_error++;
-	else
-		qp->pu->ctr.req_local_qp_op_error++;
-	req_fail(qp, e->status);
+	req_fail_local(qp, e);
 	return REQ_IDLE;
 }
 

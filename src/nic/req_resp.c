@@ -173,6 +173,15 @@ void req_fail(struct nic_qp *qp, enum nic_wc_status status)
 	qp_error(qp);
 }
 
+void req_fail_local(struct nic_qp *qp, const struct sq_entry *e)
+{
+	if (e->status == NIC_WC_LOC_PROT_ERR)
+		qp->pu->ctr.req_local_protection_error++;
+	else
+		qp->pu->ctr.req_local_qp_op_error++;
+	req_fail(qp, e->status);
+}
+
 /* True if an ACK that comes now can be the probe's, by the smallest round trip. */
 static bool answers_probe(const struct nic_qp *qp)
 {

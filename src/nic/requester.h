@@ -66,6 +66,8 @@ enum nic_wc_status req_nak_status(uint8_t syndrome);
 void req_count_nak(struct nic_counters *c, uint8_t syndrome);
 /* ends the oldest WQE with this status and takes the QP to the error state */
 void req_fail(struct nic_qp *qp, enum nic_wc_status status);
+/* The same for the oldest WQE, which failed here with e->status; counts the local error. */
+void req_fail_local(struct nic_qp *qp, const struct sq_entry *e);
 
 /* retry.c */
 void retry_arm(struct nic_qp *qp);

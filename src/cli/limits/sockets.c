@@ -24,13 +24,7 @@
 #include "base/sys.h"
 #include "cli/term.h"
 #include "packet/crc32.h"
-
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
+#include "port/udp.h"
 
 #define ICRC	   4u
 #define IN_FLIGHT  8u /* groups */
