@@ -134,6 +134,7 @@ struct thread {
 	int side;
 	_Atomic uint64_t calls;
 	const char *_Atomic wrong;
+	int ret, status; /* of the call that was lost or failed */
 };
 
 static atomic_bool done;
@@ -157,6 +158,8 @@ static void *call_often(void *arg)
 			int ret = roost_call_wait(c, id[i], LONG, &r);
 
 			if (ret || r.status != ROOST_RPC_OK) {
+				t->ret = ret;
+				t->status = (int)r.status;
 				t->wrong = ret ? "lost" : "failed";
 				break;
 			}
@@ -219,7 +222,7 @@ static void a_thousand_replacements(void **state)
 	for (int i = 0; i < 2; i++) {
 		pthread_join(id[i], NULL);
 		if (t[i].wrong)
-			fail_msg("%s", t[i].wrong);
+			fail_msg("%s: %s, status %d", t[i].wrong, strerror(-t[i].ret), t[i].status);
 	}
 	/* The last replies are acknowledged a little later. */
 	while (roost_kernel_list(p.ctx, info, 4) > 1)
