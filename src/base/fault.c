@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define MAX_FNS 2
@@ -74,16 +75,17 @@ static bool has_handler(struct fault *f)
  */
 static void chain(struct fault *f, siginfo_t *info, void *uc)
 {
-	sigset_t mask = f->old.sa_mask;
+	sigset_t mask;
 
 	if (!has_handler(f)) {
 		if (f->old.sa_handler != SIG_IGN || !was_sent(f->sig, info))
 			end_process(f->sig, info);
 		return;
 	}
+	sigorset(&mask, &((const ucontext_t *)uc)->uc_sigmask, &f->old.sa_mask);
 	if (!(f->old.sa_flags & SA_NODEFER))
 		sigaddset(&mask, f->sig);
-	pthread_sigmask(SIG_BLOCK, &mask, NULL);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	if (f->old.sa_flags & SA_SIGINFO)
 		f->old.sa_sigaction(f->sig, info, uc);
 	else
@@ -108,7 +110,12 @@ static int install(struct fault *f)
 	struct sigaction sa = {.sa_sigaction = on_fault,
 			       .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
 
+	/*
+	 * A repeated order of the watchdog (guard.c) waits until the handler has returned or
+	 * jumped. Otherwise handlers would pile up on the signal stack, which may be small.
+	 */
 	sigemptyset(&sa.sa_mask);
+	sigaddset(&sa.sa_mask, SIGILL);
 	if (sigaction(f->sig, NULL, &f->old))
 		return -1;
 	/* An ignored signal interrupts no system call. */

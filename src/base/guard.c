@@ -34,12 +34,13 @@ static bool on_fault(int sig, siginfo_t *info, void *uc)
 	struct guard *g = open_guard;
 	uint64_t steps = g ? atomic_load_explicit(&g->steps, memory_order_relaxed) : 0;
 
-	if (order &&
-	    !(steps & 1 && atomic_load_explicit(&g->aborted, memory_order_relaxed) == steps))
-		return true; /* the step has returned after all */
+	if (order && !(steps & 1 && !g->leaving &&
+		       atomic_load_explicit(&g->aborted, memory_order_relaxed) == steps))
+		return true; /* the step has returned after all, or is being left */
 	/* A signal from another process is not caused by the step. */
-	if (!(steps & 1) || (!order && info->si_code <= 0))
+	if (!(steps & 1) || g->leaving || (!order && info->si_code <= 0))
 		return false;
+	g->leaving = true; /* an order that comes between the next two calls returns to them */
 	g->end = order ? GUARD_STUCK : GUARD_FAULT;
 	/* The mask from before the signal: sanitizers block all signals in handlers. */
 	pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)uc)->uc_sigmask, NULL);
@@ -105,6 +106,7 @@ void guard_close(struct guard *g, struct guard_scope *scope)
 enum guard_end guard_trapped(struct guard *g)
 {
 	guard_stepped(g);
+	g->leaving = false;
 	return (enum guard_end)g->end;
 }
 

@@ -53,6 +53,7 @@ struct guard {
 	_Atomic uint64_t steps;
 	_Atomic int tid;		   /* id of that thread */
 	int end;			   /* enum guard_end of the last step that was left */
+	volatile bool leaving;		   /* a signal handler leaves the step */
 	struct guard_watch *_Atomic watch; /* NULL: the guard is not watched */
 	_Atomic uint64_t aborted;	   /* the value of `steps` of the step to leave */
 	/* the fields below: watchdog only */

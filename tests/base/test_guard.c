@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "../common/handlers.h"
@@ -130,6 +132,38 @@ static void steps_that_return_are_let_be(void **state)
 	guard_close(&guard, &scope);
 }
 
+/* A signal stack with place for a few handlers at once, as sanitizers and some programs have it. */
+static void *run_on_small_stack(void *body)
+{
+	size_t size = (size_t)sysconf(_SC_MINSIGSTKSZ) * 6;
+	stack_t own = {.ss_sp = malloc(size), .ss_size = size}, old;
+	void *how = body;
+
+	assert_non_null(own.ss_sp);
+	assert_int_equal(sigaltstack(&own, &old), 0);
+	for (unsigned i = 0; i < LOOKS; i++)
+		how = run(body);
+	atomic_store(&let_go, true);
+	assert_int_equal(sigaltstack(&old, NULL), 0);
+	free(own.ss_sp);
+	return how;
+}
+
+/* The watchdog repeats its order before the thread has left the step. */
+static void orders_do_not_pile_up(void **state)
+{
+	const struct watchdog_limits p = {.looks = 0, .cpu_ns = 0, .at_most = 0};
+	pthread_t t;
+
+	take_back_handlers();
+	guard = (struct guard){0};
+	atomic_store(&let_go, false);
+	assert_int_equal(pthread_create(&t, NULL, run_on_small_stack, (void *)spins), 0);
+	while (!atomic_load(&let_go))
+		guard_look(&guard, &p);
+	assert_int_equal((uintptr_t)end(t), GUARD_STUCK);
+}
+
 static int set_up(void **state)
 {
 	int rc = guard_init();
@@ -145,6 +179,7 @@ int main(void)
 		cmocka_unit_test(one_that_wants_a_core_is_not),
 		cmocka_unit_test(one_that_has_run_for_long_is_ended),
 		cmocka_unit_test(steps_that_return_are_let_be),
+		cmocka_unit_test(orders_do_not_pile_up),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, NULL);
