@@ -17,6 +17,7 @@
 #include "base/guard.h"
 
 #define LOOKS 200
+#define HANDLERS 6
 
 static struct guard guard;
 static atomic_bool in_step, let_go;
@@ -31,6 +32,13 @@ static void spins(void)
 {
 	while (!atomic_load(&let_go))
 		;
+}
+
+/* Calls nothing: ThreadSanitizer's functions hold locks, which a step that is left would keep. */
+static void spins_for_ever(void)
+{
+	for (;;)
+		__asm__ volatile("");
 }
 
 /* Runs one step; how it ended, 0: it returned. */
@@ -135,7 +143,7 @@ static void steps_that_return_are_let_be(void **state)
 /* A signal stack with place for a few handlers at once, as sanitizers and some programs have it. */
 static void *run_on_small_stack(void *body)
 {
-	size_t size = (size_t)sysconf(_SC_MINSIGSTKSZ) * 6;
+	size_t size = (size_t)sysconf(_SC_MINSIGSTKSZ) * HANDLERS;
 	stack_t own = {.ss_sp = malloc(size), .ss_size = size}, old;
 	void *how = body;
 
@@ -149,16 +157,22 @@ static void *run_on_small_stack(void *body)
 	return how;
 }
 
-/* The watchdog repeats its order before the thread has left the step. */
+/*
+ * The watchdog repeats its order before the thread has left the step. Not with ThreadSanitizer,
+ * whose own handlers pile up around these.
+ */
 static void orders_do_not_pile_up(void **state)
 {
+#ifdef __SANITIZE_THREAD__
+	skip();
+#endif
 	const struct watchdog_limits p = {.looks = 0, .cpu_ns = 0, .at_most = 0};
 	pthread_t t;
 
 	take_back_handlers();
 	guard = (struct guard){0};
 	atomic_store(&let_go, false);
-	assert_int_equal(pthread_create(&t, NULL, run_on_small_stack, (void *)spins), 0);
+	assert_int_equal(pthread_create(&t, NULL, run_on_small_stack, (void *)spins_for_ever), 0);
 	while (!atomic_load(&let_go))
 		guard_look(&guard, &p);
 	assert_int_equal((uintptr_t)end(t), GUARD_STUCK);
