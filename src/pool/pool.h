@@ -37,6 +37,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/numbers.h"
 #include "packet/icrc.h"
 
 #define POOL_SLOTS   64
@@ -62,6 +63,22 @@ int pool_slot(struct pool *p, unsigned unit);
 
 /* True if a living process owns the slot. Makes two system calls. */
 bool pool_alive(struct pool *p, unsigned slot);
+
+/* ---- numbers ---- */
+
+/*
+ * Where the numbers of a program continue after those of earlier programs, so that no number returns
+ * soon. The pool remembers them as long as it has members. All of it belongs to the pool, and is
+ * valid until pool_put(). A hostile member can make numbers return, and no more.
+ */
+#define POOL_KEY_BITS 24
+#define POOL_ID_BITS  26
+/* QP numbers of an own slot. */
+struct qp_numbers *pool_qp_numbers(struct pool *p, unsigned slot);
+/* The upper bits of memory keys, of all programs. */
+void pool_keys(struct pool *p, struct sequence *out);
+/* Communication ids of an own slot, below the bits of the slot. */
+void pool_ids(struct pool *p, unsigned slot, struct sequence *out);
 
 /* ---- addresses ---- */
 
