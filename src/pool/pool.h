@@ -19,6 +19,7 @@
  *	ask.c	   requests to other members, and their answers
  *	state.c	   memory that all members map: what each member serves
  *	service.c  services: which slot listens for connection requests
+ *	route.c	   requests for services that the BPF program has no room for
  *	addr.c	   the sockets of an address
  *	will.c	   what members leave to the others
  *	filter.c   the BPF program of an address
@@ -200,5 +201,13 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 		 unsigned families);
 void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		   unsigned families);
+/*
+ * Returns the slot that listens on the service of a datagram to `addr`, if it is a connection
+ * request; -1: it is none, or nobody listens. The kernel's filter of an address has a limited
+ * number of services, and requests for others come to one slot, which passes them on. Makes no
+ * system call.
+ */
+int pool_request_slot(struct pool *p, const struct pkt_addr *addr, const uint8_t *bth,
+		      uint32_t len);
 
 #endif
