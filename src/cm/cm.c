@@ -36,6 +36,11 @@ struct cm *cm_new(const struct cm_config *config, const struct cm_ops *ops, uint
 	secret_seed(&cm->secret, config->seed);
 	cm->hash_seed = secret_u64(&cm->secret);
 	cm->tid_high = (uint32_t)secret_u64(&cm->secret);
+	if (!cm->config.ids.next) {
+		cm->config.ids = (struct sequence){.bits = CM_ID_BITS, .next = &cm->own_ids};
+		cm->config.ids.seed[0] = secret_u64(&cm->secret);
+		cm->config.ids.seed[1] = secret_u64(&cm->secret);
+	}
 	wheel_init(&cm->wheel, now);
 	if (cm_table_init(cm) < 0) {
 		cm_free(cm);

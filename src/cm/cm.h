@@ -37,6 +37,7 @@
 #ifndef ROOST_CM_CM_H
 #define ROOST_CM_CM_H
 
+#include "base/numbers.h"
 #include "base/secret.h"
 #include "cm/mad.h"
 
@@ -185,9 +186,14 @@ struct cm_ops {
 };
 
 struct cm_config {
-	/* of the ids and the hash of the tables: from secret_entropy(), or fixed in tests */
+	/* of ids and of the hash of the tables: from secret_entropy(), or fixed in tests */
 	uint64_t seed[SECRET_WORDS];
-	uint8_t slot;		/* slot of this NIC; its ids begin with these 6 bits */
+	uint8_t slot; /* slot of this NIC; its ids begin with these 6 bits */
+	/*
+	 * the other 26 bits of the ids, after those of earlier programs of the slot; its `next` is
+	 * borrowed until cm_free(). NULL: a sequence of `seed`
+	 */
+	struct sequence ids;
 	uint64_t guid;		/* GUID of this NIC; distinguishes its ids from those of others */
 	uint32_t max_conns;	/* connections of all kinds and states; 0: 16384 */
 	uint32_t max_half_open; /* the same, passive and not established; 0: 4096 */

@@ -99,6 +99,7 @@ struct cm {
 	struct secret secret;
 	struct wheel wheel;
 	uint64_t hash_seed;
+	_Atomic uint32_t own_ids; /* of the sequence, if the caller keeps none */
 	uint32_t tid_high;
 	uint32_t listening;
 	uint32_t in_use, half_open;

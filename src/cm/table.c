@@ -12,6 +12,8 @@
 
 #include "base/mem.h"
 
+#define MOST_DRAWS 1000
+
 static void *take(size_t n, size_t size, size_t *total)
 {
 	*total = n * size;
@@ -152,9 +154,20 @@ static struct cm_conn *take_conn(struct cm *cm)
 	return c;
 }
 
+/*
+ * The count of the sequence may be in memory of several programs. One that is hostile must not keep
+ * this one here.
+ */
+static uint32_t next_id(struct cm *cm, unsigned *draws)
+{
+	return (*draws)++ < MOST_DRAWS ? sequence_draw(&cm->config.ids)
+				       : (uint32_t)secret_u64(&cm->secret);
+}
+
 struct cm_conn *cm_conn_new(struct cm *cm)
 {
 	struct cm_conn *c = take_conn(cm);
+	unsigned draws = 0;
 
 	if (!c)
 		return NULL;
@@ -162,7 +175,7 @@ struct cm_conn *cm_conn_new(struct cm *cm)
 	c->cm = cm;
 	c->owned = true;
 	do
-		c->local_id = cm_id(cm, (uint32_t)secret_u64(&cm->secret));
+		c->local_id = cm_id(cm, next_id(cm, &draws));
 	while (!c->local_id || cm_find_id(cm, c->local_id));
 	cm_chain(c, CHAIN_ID);
 	cm->in_use++;

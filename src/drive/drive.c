@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/sys.h"
 #include "drive/engine.h"
+#include "pool/pool.h"
 
 #define MAX_TIMEOUT_SCALE 1000000
 
@@ -68,6 +69,26 @@ static int configure(struct drive *d, const struct pkt_addr *addr, struct nic_co
 	return 0;
 }
 
+/* Numbers continue after those of earlier programs, which peers may still use. */
+static void continue_numbers(const struct drive *d, struct nic_config *cfg)
+{
+	struct pool *p = pool_mine();
+	bool shared = false;
+
+	for (unsigned port = 0; p && port < cfg->ports; port++) {
+		for (unsigned i = 0; i < cfg->pus; i++) {
+			const struct port *lane = d->port[port][i];
+
+			if (!lane->shared)
+				continue;
+			cfg->qp_numbers[i] = pool_qp_numbers(p, lane->slot);
+			shared = true;
+		}
+	}
+	if (shared)
+		pool_keys(p, &cfg->keys);
+}
+
 static void destroy(struct drive *d)
 {
 	watch_stop(&d->watch);
@@ -117,6 +138,7 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 	if (rc)
 		goto fail;
 	memcpy(cfg.port, d->port, sizeof(cfg.port));
+	continue_numbers(d, &cfg);
 	rc = nic_create(&cfg, &d->nic);
 	if (rc == 0)
 		rc = service_poller_init(&d->service, d, BY_SERVICE_THREAD);

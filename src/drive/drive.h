@@ -186,6 +186,11 @@ ROOST_EXPORT int drive_gsi_listen(struct drive *d, uint64_t service, const struc
 ROOST_EXPORT void drive_gsi_unlisten(struct drive *d, uint64_t service, const struct pkt_addr *addr,
 				     unsigned families);
 /*
+ * Returns the sequence of the communication ids of this program, after those of earlier programs of
+ * its slot; out->next NULL: nobody keeps it. Valid until the engine is closed.
+ */
+ROOST_EXPORT void drive_gsi_ids(struct drive *d, struct sequence *out);
+/*
  * Keeps a datagram that another program of the address sends if this process is killed, from `src`
  * to QP 1 of `dst`; mad NULL: ends this. `index`: as in pool_leave_will(). Any thread.
  */

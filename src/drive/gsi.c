@@ -297,6 +297,15 @@ void drive_gsi_unlisten(struct drive *d, uint64_t service, const struct pkt_addr
 		pool_withdraw(p, nic_slot(d->nic, 0), service, addr, families);
 }
 
+void drive_gsi_ids(struct drive *d, struct sequence *out)
+{
+	struct pool *p = drive_dead(d) ? NULL : pool_mine();
+
+	*out = (struct sequence){.next = NULL};
+	if (p)
+		pool_ids(p, nic_slot(d->nic, 0), out);
+}
+
 void drive_gsi_will(struct drive *d, uint32_t index, const struct pkt_addr *src,
 		    const struct pkt_addr *dst, uint8_t tclass, const uint8_t *mad)
 {

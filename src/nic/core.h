@@ -33,8 +33,9 @@ struct nic {
 	struct mr_table mrs;
 	_Atomic(struct nic_qp *) qps[NIC_MAX_QPS];
 	uint8_t slot[NIC_MAX_PUS]; /* of QP numbers; without a pool all PUs have the same */
-	uint8_t qp_gen[NIC_MAX_QPS];
-	uint32_t qp_hint[NIC_MAX_PUS]; /* start of the search for a free index */
+	/* for PUs whose numbers the host does not keep */
+	struct qp_numbers own_numbers;
+	_Atomic uint32_t own_keys;
 	_Atomic(struct nic_ah *) ahs[NIC_MAX_AHS];
 	uint32_t ah_hint, num_ahs;
 	uint32_t num_groups; /* a group on several PUs counts once */

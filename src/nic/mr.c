@@ -11,9 +11,10 @@
 #define CHUNK_BYTES (sizeof(struct mr_entry) << MR_CHUNK_BITS)
 #define THROWS	    64
 
-void mr_table_init(struct mr_table *t, struct secret *secret)
+void mr_table_init(struct mr_table *t, struct secret *secret, const struct sequence *keys)
 {
 	t->secret = secret;
+	t->keys = keys;
 }
 
 void mr_table_fini(struct mr_table *t)
@@ -67,48 +68,58 @@ static bool is_free(struct mr_table *t, uint32_t index)
 }
 
 /*
- * Takes a random free index. In a nearly full table, takes the first free one after a random
- * index.
+ * Draws the upper 24 bits of a key until its index is free. In a nearly full table, takes the first
+ * free index after the last drawn one.
  */
-static int take_index(struct mr_table *t, uint32_t *out)
+static uint32_t draw(struct mr_table *t)
 {
-	uint32_t index;
+	const uint32_t extra = MR_TAG_BITS - MR_LOW_BITS;
+	uint32_t upper = 0, index;
 
-	if (t->taken == NIC_MAX_MRS)
-		return -ENOMEM;
 	for (unsigned throws = 0; throws < THROWS; throws++) {
-		index = (uint32_t)secret_below(t->secret, NIC_MAX_MRS);
-		if (is_free(t, index))
-			break;
+		upper = sequence_draw(t->keys) & ((1u << MR_SEQUENCE_BITS) - 1);
+		if (is_free(t, upper >> extra))
+			return upper;
 	}
+	index = upper >> extra;
 	while (!is_free(t, index))
 		index = (index + 1) % NIC_MAX_MRS;
-	if (!mr_entry(t, index)) {
-		/* Only the used pages of a chunk take memory. */
-		struct mr_entry *c = mem_alloc_pages(CHUNK_BYTES);
+	return index << extra | (upper & ((1u << extra) - 1));
+}
 
-		if (!c)
-			return -ENOMEM;
-		atomic_store_explicit(&t->chunk[index >> MR_CHUNK_BITS], c, memory_order_release);
-	}
-	t->taken++;
-	*out = index;
+static int make_chunk(struct mr_table *t, uint32_t index)
+{
+	struct mr_entry *c;
+
+	if (mr_entry(t, index))
+		return 0;
+	c = mem_alloc_pages(CHUNK_BYTES); /* only the used pages of a chunk take memory */
+	if (!c)
+		return -ENOMEM;
+	atomic_store_explicit(&t->chunk[index >> MR_CHUNK_BITS], c, memory_order_release);
 	return 0;
 }
 
 int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key)
 {
 	struct mr_entry *e;
-	uint32_t index, k;
-	int rc = take_index(t, &index);
+	uint32_t upper, k;
+	int rc;
 
+	if (t->taken == NIC_MAX_MRS)
+		return -ENOMEM;
+	upper = draw(t);
+	rc = make_chunk(t, upper >> (MR_TAG_BITS - MR_LOW_BITS));
 	if (rc)
 		return rc;
-	e = mr_entry(t, index);
+	e = mr_entry(t, upper >> (MR_TAG_BITS - MR_LOW_BITS));
 	/* An old key must not become valid again; a window has all keys with its upper 24 bits. */
-	do {
-		k = index << MR_TAG_BITS | (uint32_t)secret_below(t->secret, 1u << MR_TAG_BITS);
-	} while (k == 0 || (k ^ e->last_key) >> 8 == 0);
+	if (upper == e->last_key >> MR_LOW_BITS && e->last_key)
+		upper ^= 1;
+	do
+		k = upper << MR_LOW_BITS | (uint32_t)secret_below(t->secret, 1u << MR_LOW_BITS);
+	while (k == 0);
+	t->taken++;
 	e->last_key = k;
 	e->kind = kind;
 	atomic_store_explicit(&e->parent, MR_NO_INDEX, memory_order_relaxed);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The table of memory regions and windows. A key is index (20 bits) | tag (12 bits), so a look-up
- * is one indexed load and a compare, for any number and size of regions. Index and tag are random
- * for each region and window, so known keys reveal nothing about others. The program chooses the
- * low 8 bits of a window's tag when it binds it (IBA 10.6.7.2.2); 24 bits stay secret. All PUs use
+ * is one indexed load and a compare, for any number and size of regions. The upper 24 bits of a key
+ * come from a secret sequence, in which none returns before the others were used; the rest is
+ * random. So known keys reveal nothing about others. The program chooses the low 8 bits of a
+ * window's tag when it binds it (IBA 10.6.7.2.2); 24 bits stay secret. All PUs use
  * one table. Readers take no lock. Storing the key publishes a registration, clearing it ends it.
  *
  * Memory order: a seqlock. The writer (under the lock) clears the tag, fence (release), fields, tag
@@ -15,6 +16,7 @@
 
 #include <stdatomic.h>
 
+#include "base/numbers.h"
 #include "base/secret.h"
 #include "base/spin.h"
 #include "nic/nic.h"
@@ -22,7 +24,10 @@
 #define MR_CHUNK_BITS 10
 #define MR_CHUNKS     (NIC_MAX_MRS >> MR_CHUNK_BITS)
 #define MR_TAG_BITS   12
-#define MR_NO_INDEX   UINT32_MAX
+/* Windows choose the low 8 bits of their keys; the upper 24 come from a sequence. */
+#define MR_LOW_BITS	 8
+#define MR_SEQUENCE_BITS 24
+#define MR_NO_INDEX	 UINT32_MAX
 
 /* Bits of an entry's access word besides enum nic_access. */
 #define MR_VALID	 (1u << 31) /* not invalidated */
@@ -56,10 +61,11 @@ struct mr_table {
 	struct spin lock;
 	uint32_t taken; /* indices in use */
 	uint32_t regions, windows;
-	struct secret *secret; /* the NIC's */
+	struct secret *secret;	     /* the NIC's */
+	const struct sequence *keys; /* the NIC's, of MR_SEQUENCE_BITS */
 };
 
-void mr_table_init(struct mr_table *t, struct secret *secret);
+void mr_table_init(struct mr_table *t, struct secret *secret, const struct sequence *keys);
 void mr_table_fini(struct mr_table *t);
 
 /* The caller holds the lock: */

@@ -77,6 +77,21 @@ static int choose_slots(struct nic *nic)
 	return 0;
 }
 
+static void choose_numbers(struct nic *nic)
+{
+	struct sequence *keys = &nic->cfg.keys;
+
+	for (unsigned i = 0; i < nic->cfg.pus; i++) {
+		if (!nic->cfg.qp_numbers[i])
+			nic->cfg.qp_numbers[i] = &nic->own_numbers;
+	}
+	if (keys->next)
+		return;
+	*keys = (struct sequence){.bits = MR_SEQUENCE_BITS, .next = &nic->own_keys};
+	keys->seed[0] = secret_u64(&nic->secret);
+	keys->seed[1] = secret_u64(&nic->secret);
+}
+
 unsigned nic_slot(const struct nic *nic, unsigned pu)
 {
 	return nic->slot[pu];
@@ -107,14 +122,14 @@ int nic_create(const struct nic_config *cfg, struct nic **out)
 	list_init(&nic->srqs);
 	arena_init(&nic->arena);
 	secret_seed(&nic->secret, cfg->seed);
-	mr_table_init(&nic->mrs, &nic->secret);
+	choose_numbers(nic);
+	mr_table_init(&nic->mrs, &nic->secret, &nic->cfg.keys);
 	rc = choose_slots(nic);
 	if (rc) {
 		nic_destroy(nic);
 		return rc;
 	}
 	for (unsigned i = 0; i < cfg->pus; i++) {
-		nic->qp_hint[i] = (uint32_t)secret_below(&nic->secret, NIC_MAX_QPS / cfg->pus);
 		nic->pus[i] = pu_create(nic, i);
 		if (!nic->pus[i]) {
 			nic_destroy(nic);

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/numbers.h"
 #include "base/secret.h"
 #include "packet/headers.h"
 #include "packet/icrc.h"
@@ -157,6 +158,12 @@ struct nic_config {
 	struct port *port[NIC_MAX_PORTS][NIC_MAX_PUS];
 	uint64_t seed
 		[SECRET_WORDS]; /* for QPNs, keys, handles: secret_entropy(), or fixed in tests */
+	/*
+	 * Where the numbers of QPs and the memory keys (24 bits) continue; borrowed until
+	 * nic_destroy(). The NIC writes there what it uses. NULL: it starts anew.
+	 */
+	struct qp_numbers *qp_numbers[NIC_MAX_PUS];
+	struct sequence keys;
 	unsigned timeout_scale; /* factor for all time-outs (debugging); 0 counts as 1 */
 	const struct nic_host_ops *ops;
 	void *host;

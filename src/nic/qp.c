@@ -27,32 +27,47 @@ bool queue_ok(const struct nic_queue_attr *q)
 	       q->ring && q->wr_id && q->index;
 }
 
+/* Returns the next number of an index; it returns after 16 uses of the index. */
+static uint32_t next_number(struct nic *nic, struct qp_numbers *numbers, unsigned slot,
+			    uint32_t index)
+{
+	uint8_t last = atomic_load_explicit(&numbers->last[index], memory_order_relaxed);
+	uint32_t gen = last ? last + 1u : (uint32_t)secret_u64(&nic->secret), qpn;
+
+	/*
+	 * Numbers 0 and 1 are the management QPs (IBA 3.9.1); the last number is for multicast
+	 * (9.6.1.4).
+	 */
+	do
+		qpn = (uint32_t)slot << 18 | index << 4 | (gen++ & (NUMBERS_GENERATIONS - 1));
+	while (qpn <= 1 || qpn == NIC_MCAST_QPN);
+	atomic_store_explicit(&numbers->last[index],
+			      (uint8_t)(NUMBERS_GENERATIONS | (qpn & (NUMBERS_GENERATIONS - 1))),
+			      memory_order_relaxed);
+	return qpn;
+}
+
 /*
- * Takes a free QP number of the PU's lane: slot | index | generation. The slot is the PU's. The
- * generation is random, and an index stays unused as long as possible, so that a late packet for a
- * destroyed QP finds no QP.
+ * Takes a free QP number of the PU's lane: slot | index | generation. The slot is the PU's. An index
+ * stays unused as long as possible, and then gets the next generation, so that a late packet for a
+ * destroyed QP finds no QP. The first index and the first generations are random.
  */
 static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 {
-	unsigned pus = nic->cfg.pus;
-	uint32_t slots = NIC_MAX_QPS / pus;
+	struct qp_numbers *numbers = nic->cfg.qp_numbers[pu];
+	uint32_t next = atomic_load_explicit(&numbers->next, memory_order_relaxed);
+	uint32_t pus = nic->cfg.pus, slots = NIC_MAX_QPS / pus;
+	uint32_t first = next ? next - 1 : (uint32_t)secret_below(&nic->secret, NIC_MAX_QPS);
 
+	/* The indices of a PU are pu, pu + pus, ... */
+	first = (first + pus - 1 - pu) / pus;
 	for (uint32_t i = 0; i < slots; i++) {
-		uint32_t index = ((nic->qp_hint[pu] + i) % slots) * pus + pu;
+		uint32_t index = (first + i) % slots * pus + pu;
 
 		if (atomic_load_explicit(&nic->qps[index], memory_order_relaxed))
 			continue;
-		/*
-		 * Numbers 0 and 1 are the management QPs (IBA 3.9.1); the last number is for
-		 * multicast (9.6.1.4).
-		 */
-		do {
-			nic->qp_gen[index] = (uint8_t)((nic->qp_gen[index] + 1 +
-							secret_below(&nic->secret, 14)) &
-						       15);
-			qp->qpn = (uint32_t)nic->slot[pu] << 18 | index << 4 | nic->qp_gen[index];
-		} while (qp->qpn <= 1 || qp->qpn == NIC_MCAST_QPN);
-		nic->qp_hint[pu] = (nic->qp_hint[pu] + i + 1) % slots;
+		qp->qpn = next_number(nic, numbers, nic->slot[pu], index);
+		atomic_store_explicit(&numbers->next, index + 2, memory_order_relaxed);
 		return (int)index;
 	}
 	return -ENOMEM;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/log.h"
 #include "base/sys.h"
 #include "pool/filter.h"
 
@@ -102,6 +103,25 @@ static int attach(int sock, const struct pool_table *t)
 
 	prog.len = (unsigned short)pool_filter(t, code);
 	return sys_setsockopt(sock, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &prog, sizeof(prog));
+}
+
+/*
+ * Attaches the program with as many services as net.core.optmem_max lets it have. Requests for the
+ * others come to the slot `otherwise`, which passes them on (route.c). After an error the present
+ * program stays, and the next change tries again.
+ */
+static int attach_most(int sock, struct pool_table *t)
+{
+	int rc;
+
+	while ((rc = attach(sock, t)) == -ENOMEM && t->num)
+		t->num /= 2;
+	if (rc)
+		log_warn(
+			"pool: the kernel refused the filter of an address (%s): programs that listen or end now may "
+			"not get, or may lose, connection requests",
+			strerror(-rc));
+	return rc;
 }
 
 int addr_can_steer(void)
@@ -217,7 +237,7 @@ void addr_steer(struct pool_addr *a)
 		if (atomic_load_explicit(attached, memory_order_seq_cst) == want)
 			continue;
 		atomic_store_explicit(attached, 0, memory_order_seq_cst);
-		if (attach(a->sock[0], &t) == 0)
+		if (attach_most(a->sock[0], &t) == 0)
 			atomic_store_explicit(attached, want, memory_order_seq_cst);
 	} while (pool_version(a->pool) != version);
 }

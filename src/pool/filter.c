@@ -121,3 +121,20 @@ unsigned pool_filter(const struct pool_table *t, struct sock_filter code[POOL_FI
 	services(&w, t); /* REQ and SIDR_REQ jump here */
 	return w.n;
 }
+
+static uint32_t word_at(const uint8_t *p)
+{
+	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+bool pool_filter_service(const uint8_t *bth, uint32_t len, uint64_t *service)
+{
+	unsigned attr;
+
+	if (len < AT_SERVICE + 8 || (word_at(bth + AT_DQPN) & PKT_QPN_MASK) > PKT_GSI_QPN ||
+	    bth[AT_CLASS] != CLASS_CM)
+		return false;
+	attr = (unsigned)(bth[AT_ATTR] << 8 | bth[AT_ATTR + 1]);
+	*service = (uint64_t)word_at(bth + AT_SERVICE) << 32 | word_at(bth + AT_SERVICE + 4);
+	return attr == REQ || attr == SIDR_REQ;
+}

@@ -10,7 +10,7 @@
 
 /*
  * At most this many services are in the program, so that it fits net.core.optmem_max of 20,480
- * bytes (the default before Linux 6.7). Requests for others go to `otherwise`.
+ * bytes (the default before Linux 6.7). addr_steer() takes fewer if the kernel refuses that many.
  */
 #define POOL_FILTER_SERVICES 256
 #define POOL_FILTER_MAX	     (32 + 5 * POOL_FILTER_SERVICES)
@@ -23,7 +23,7 @@ struct pool_route {
 struct pool_table {
 	uint8_t otherwise; /* slot of datagrams to QP 1 that no rule steers */
 	bool single;	   /* no other slot is in use: it gets all datagrams */
-	unsigned num;
+	unsigned num;	   /* requests for services beyond these go to `otherwise` */
 	/* in order of precedence */
 	struct pool_route route[POOL_FILTER_SERVICES];
 };
@@ -33,5 +33,8 @@ struct pool_table {
  * the program is below POOL_SLOTS: the kernel would choose by hash otherwise.
  */
 unsigned pool_filter(const struct pool_table *t, struct sock_filter code[POOL_FILTER_MAX]);
+
+/* True if a datagram is a request that the program steers by its service id, which is returned. */
+bool pool_filter_service(const uint8_t *bth, uint32_t len, uint64_t *service);
 
 #endif

@@ -99,6 +99,21 @@ int pool_slot(struct pool *p, unsigned unit)
 	return rc ? rc : p->slot[unit];
 }
 
+struct qp_numbers *pool_qp_numbers(struct pool *p, unsigned slot)
+{
+	return &p->state->used[slot].qps;
+}
+
+void pool_keys(struct pool *p, struct sequence *out)
+{
+	state_keys(p->state, out);
+}
+
+void pool_ids(struct pool *p, unsigned slot, struct sequence *out)
+{
+	state_ids(p->state, slot, out);
+}
+
 uint64_t pool_version(const struct pool *p)
 {
 	return atomic_load_explicit(&p->state->version, memory_order_acquire);
@@ -373,7 +388,8 @@ static void destroy(struct pool *p)
 		sys_close(m->fd);
 		free(m);
 	}
-	if (p->state)
+	/* The NIC of the parent, which the child has a copy of, refers to it. */
+	if (own && p->state)
 		state_unmap(p->state);
 	free(p);
 }

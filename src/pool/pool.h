@@ -19,6 +19,7 @@
  *	ask.c	   requests to other members, and their answers
  *	state.c	   memory that all members map: what each member serves
  *	service.c  services: which slot listens for connection requests
+ *	route.c	   requests for services that the BPF program has no room for
  *	addr.c	   the sockets of an address
  *	will.c	   what members leave to the others
  *	filter.c   the BPF program of an address
@@ -37,6 +38,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/numbers.h"
 #include "packet/icrc.h"
 
 #define POOL_SLOTS   64
@@ -62,6 +64,22 @@ int pool_slot(struct pool *p, unsigned unit);
 
 /* True if a living process owns the slot. Makes two system calls. */
 bool pool_alive(struct pool *p, unsigned slot);
+
+/* ---- numbers ---- */
+
+/*
+ * Where the numbers of a program continue after those of earlier programs, so that no number returns
+ * soon. The pool remembers them as long as it has members. All of it belongs to the pool, and is
+ * valid until pool_put(). A hostile member can make numbers return, and no more.
+ */
+#define POOL_KEY_BITS 24
+#define POOL_ID_BITS  26
+/* QP numbers of an own slot. */
+struct qp_numbers *pool_qp_numbers(struct pool *p, unsigned slot);
+/* The upper bits of memory keys, of all programs. */
+void pool_keys(struct pool *p, struct sequence *out);
+/* Communication ids of an own slot, below the bits of the slot. */
+void pool_ids(struct pool *p, unsigned slot, struct sequence *out);
 
 /* ---- addresses ---- */
 
@@ -184,5 +202,13 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 		 unsigned families);
 void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		   unsigned families);
+/*
+ * Returns the slot that listens on the service of a datagram to `addr`, if it is a connection
+ * request; -1: it is none, or nobody listens. The kernel's filter of an address has a limited
+ * number of services, and requests for others come to one slot, which passes them on. Makes no
+ * system call.
+ */
+int pool_request_slot(struct pool *p, const struct pkt_addr *addr, const uint8_t *bth,
+		      uint32_t len);
 
 #endif

@@ -21,6 +21,7 @@ int state_create(void)
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (s == MAP_FAILED)
 		goto fail;
+	secret_entropy(s->seed);
 	s->magic = STATE_MAGIC;
 	state_unmap(s);
 	return fd;
@@ -51,6 +52,19 @@ struct pool_state *state_map(int fd)
 void state_unmap(struct pool_state *s)
 {
 	munmap(s, sizeof(*s));
+}
+
+void state_keys(struct pool_state *s, struct sequence *out)
+{
+	*out = (struct sequence){
+		.seed = {s->seed[0], s->seed[1]}, .bits = POOL_KEY_BITS, .next = &s->keys};
+}
+
+void state_ids(struct pool_state *s, unsigned slot, struct sequence *out)
+{
+	*out = (struct sequence){.seed = {s->seed[2], s->seed[3] + slot},
+				 .bits = POOL_ID_BITS,
+				 .next = &s->used[slot].ids};
 }
 
 void seat_clear(struct pool_state *s, unsigned slot, bool owned)

@@ -10,9 +10,11 @@
 
 #include <stdatomic.h>
 
+#include "base/numbers.h"
+#include "base/secret.h"
 #include "pool/pool.h"
 
-#define STATE_MAGIC    0x31306c6f6f507352ull /* changes with the layout */
+#define STATE_MAGIC    0x32306c6f6f507352ull /* changes with the layout */
 #define SEAT_HOMES     16
 #define SEAT_SERVICES  256
 #define STATE_ATTACHED 64
@@ -58,6 +60,16 @@ struct pool_state {
 	 * Saves to attach the same program again.
 	 */
 	_Atomic uint64_t attached[STATE_ATTACHED];
+	/*
+	 * Numbers that were used, by the living and the dead. They begin at random with the pool.
+	 * Memory keys are those of all programs, since several slots may be one program's.
+	 */
+	uint64_t seed[SECRET_WORDS];
+	_Atomic uint32_t keys;
+	struct {
+		_Atomic uint32_t ids;
+		struct qp_numbers qps;
+	} used[POOL_SLOTS];
 	struct seat seat[POOL_SLOTS];
 };
 
@@ -98,6 +110,10 @@ static inline bool state_is_addr(_Atomic uint64_t of[2], const struct pkt_addr *
 	return atomic_load_explicit(&of[0], memory_order_relaxed) == word[0] &&
 	       atomic_load_explicit(&of[1], memory_order_relaxed) == word[1];
 }
+
+/* What pool_keys() and pool_ids() return. */
+void state_keys(struct pool_state *s, struct sequence *out);
+void state_ids(struct pool_state *s, unsigned slot, struct sequence *out);
 
 /* Empties a seat. Only the owner of the slot may call it. */
 void seat_clear(struct pool_state *s, unsigned slot, bool owned);

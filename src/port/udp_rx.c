@@ -265,6 +265,14 @@ static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
 	b->off += len;
 }
 
+/* A request for a service that the kernel's filter has no room for: another program may listen. */
+static bool pass_request(struct udp_port *u, const struct port_pkt *pkt)
+{
+	int slot = pool_request_slot(u->pool, &u->port.addr, pkt->bth, pkt->len);
+
+	return slot >= 0 && slot != u->port.slot && udp_mail_pass(u, (unsigned)slot, pkt);
+}
+
 /*
  * A datagram may contain packets for QPs of another slot. Returns true if the packet was passed on.
  * If no program has that slot, the packet is for the core, which refuses it. Every lane has its own
@@ -277,7 +285,9 @@ static bool pass_on(struct udp_port *u, const struct port_pkt *pkt)
 	if (pkt->len < sizeof(struct pkt_bth) || u->rx.group)
 		return false;
 	qpn = pkt_get24(((const struct pkt_bth *)pkt->bth)->dqpn);
-	return unlikely(PORT_SLOT_OF_QPN(qpn) != u->port.slot) && qpn > PKT_GSI_QPN &&
+	if (unlikely(qpn <= PKT_GSI_QPN))
+		return pass_request(u, pkt);
+	return unlikely(PORT_SLOT_OF_QPN(qpn) != u->port.slot) &&
 	       udp_mail_pass(u, PORT_SLOT_OF_QPN(qpn), pkt);
 }
 

@@ -251,6 +251,7 @@ static struct cm *open_cm(struct ibv_context *verbs, struct drive *d)
 	struct cm_ops ops = {.send = on_send, .event = rdmacm_on_cm_event, .will = on_will};
 
 	secret_entropy(config.seed);
+	drive_gsi_ids(d, &config.ids);
 	return cm_new(&config, &ops, drive_now(d));
 }
 

@@ -86,13 +86,15 @@ static void both_ids_or_nothing(void **state)
 }
 
 /*
- * Ids, transaction ids and the tables' hash come from a generator whose past and future outputs
- * cannot be computed from the seen ones (test_secret.c). The simulator's generator, xoshiro256**,
+ * Ids, transaction ids and the tables' hash come from generators whose past and future outputs
+ * cannot be computed from the seen ones (test_secret.c, base/numbers.h). The simulator's generator, xoshiro256**,
  * reveals its state in 18 outputs.
  */
 static void ids_are_secret(void **state)
 {
 	struct cm_config config = {.seed = {11, 12, 13, 14}, .slot = 37, .max_conns = 64};
+	_Atomic uint32_t drawn = 0;
+	struct sequence ids = {.bits = 26, .next = &drawn};
 	uint64_t now = 0;
 	struct secret s;
 	struct end a, b;
@@ -102,11 +104,13 @@ static void ids_are_secret(void **state)
 	secret_seed(&s, config.seed);
 	assert_int_equal(a.cm->hash_seed, secret_u64(&s));
 	assert_int_equal(a.cm->tid_high, (uint32_t)secret_u64(&s));
+	ids.seed[0] = secret_u64(&s);
+	ids.seed[1] = secret_u64(&s);
 	for (uint32_t i = 0; i < 18; i++) {
 		struct cm_connect p = connect_to(&a, &b, 100 + i);
 		const struct sent *sent;
 		struct cm_conn *c;
-		uint32_t id = 37u << 26 | ((uint32_t)secret_u64(&s) & 0x3ffffff);
+		uint32_t id = 37u << 26 | sequence_draw(&ids);
 
 		assert_int_equal(cm_connect(a.cm, now, &p, NULL, &c), 0);
 		sent = end_sent(&a, CM_REQ);

@@ -147,13 +147,15 @@ static void *looks_up(void *arg)
 
 static void regions_change_under_look_ups(void **state)
 {
+	_Atomic uint32_t drawn = 0;
+	struct sequence keys = {.seed = {1, 2}, .bits = MR_SEQUENCE_BITS, .next = &drawn};
 	struct secret secret;
 	pthread_t t[2];
 
 	stop = false;
 	wrong = seen = 0;
 	secret_seed(&secret, (const uint64_t[SECRET_WORDS]){1});
-	mr_table_init(&table, &secret);
+	mr_table_init(&table, &secret, &keys);
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&t[i], NULL, looks_up, NULL), 0);
 	for (uint64_t n = 0; n < ROUNDS || seen < 1000; n++) {

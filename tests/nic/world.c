@@ -82,6 +82,7 @@ void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t
 		struct nic_config cfg = {.pus = w->pus,
 					 .ports = w->ports,
 					 .seed = {seed * 31 + i},
+					 .keys = shape->keys,
 					 .timeout_scale = shape->timeout_scale,
 					 .ops = &ops,
 					 .host = w};
@@ -102,6 +103,8 @@ void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t
 				cfg.port[p][l] = w->port[i][p][l];
 			}
 		}
+		for (unsigned l = 0; shape->qp_numbers && l < w->pus; l++)
+			cfg.qp_numbers[l] = &shape->qp_numbers[i * w->pus + l];
 		CHECK(nic_create(&cfg, &w->nic[i]) == 0);
 	}
 }

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Requests that the program of an address does not steer: it holds a limited number of services,
+ * and fewer where net.core.optmem_max is small. They come to the slot of the others, which looks
+ * here and passes them on (port/udp_rx.c).
+ */
+#include "pool/core.h"
+
+#include "pool/filter.h"
+
+static bool listens(struct seat *seat, uint64_t service, const struct pkt_addr *addr,
+		    unsigned families)
+{
+	uint32_t n = atomic_load_explicit(&seat->services, memory_order_acquire);
+
+	for (unsigned i = 0; i < n && i < SEAT_SERVICES; i++) {
+		struct seat_service *s = &seat->service[i];
+		uint32_t has;
+
+		if (!atomic_load_explicit(&s->used, memory_order_acquire) ||
+		    atomic_load_explicit(&s->id, memory_order_relaxed) != service)
+			continue;
+		has = atomic_load_explicit(&s->families, memory_order_relaxed);
+		if (addr ? !has && state_is_addr(s->addr, addr) : (has & families) != 0)
+			return true;
+	}
+	return false;
+}
+
+int pool_request_slot(struct pool *p, const struct pkt_addr *addr, const uint8_t *bth, uint32_t len)
+{
+	unsigned family = pkt_addr_is_v4(addr) ? POOL_IPV4 : POOL_IPV6;
+	uint64_t service;
+
+	if (!pool_filter_service(bth, len, &service))
+		return -1;
+	/* Listeners on the exact address take precedence, as in the program. */
+	for (unsigned pass = 0; pass < 2; pass++) {
+		for (unsigned i = 0; i < POOL_SLOTS; i++) {
+			struct seat *seat = &p->state->seat[i];
+
+			if (atomic_load_explicit(&seat->owned, memory_order_acquire) &&
+			    listens(seat, service, pass ? NULL : addr, pass ? family : 0))
+				return (int)i;
+		}
+	}
+	return -1;
+}

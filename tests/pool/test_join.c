@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A program is stopped or killed at a step of joining: before its n-th system call. The next program
+ * that joins waits at most a second. Each case has a network of its own, and many run at a time.
+ */
+#include "../common/network.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "pool/pool.h"
+
+#define MOST_WAIT_MS 1100 /* a second, and sleeps of 2 ms meanwhile */
+#define AT_A_TIME    16
+
+/* ---- steps: the system calls of the thread that joins ---- */
+
+static _Thread_local bool joining;
+static unsigned step, stop_at;
+static int stop_how;
+static double waited_ms; /* in waits that ended without an event */
+
+static void at_step(void)
+{
+	if (joining && ++step == stop_at)
+		raise(stop_how);
+}
+
+#define STEP(name, parameters, arguments)                                                          \
+	int __real_##name parameters;                                                              \
+	int __wrap_##name parameters;                                                              \
+	int __wrap_##name parameters                                                               \
+	{                                                                                          \
+		at_step();                                                                         \
+		return __real_##name arguments;                                                    \
+	}
+
+STEP(sys_socket, (int domain, int type, int protocol), (domain, type, protocol))
+STEP(sys_bind, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n))
+STEP(sys_listen, (int fd, int backlog), (fd, backlog))
+STEP(sys_connect, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n))
+STEP(sys_setsockopt, (int fd, int level, int name, const void *value, socklen_t n),
+     (fd, level, name, value, n))
+
+int __real_sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *ts,
+		     const sigset_t *mask);
+int __wrap_sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *ts,
+		     const sigset_t *mask);
+
+int __wrap_sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *ts,
+		     const sigset_t *mask)
+{
+	int rc;
+
+	at_step();
+	rc = __real_sys_ppoll(fds, n, ts, mask);
+	if (joining && rc == 0)
+		waited_ms += (double)ts->tv_sec * 1e3 + (double)ts->tv_nsec / 1e6;
+	return rc;
+}
+
+/* ---- programs ---- */
+
+struct result {
+	int rc;
+	unsigned silent;
+	double waited_ms;
+};
+
+static struct result join(void)
+{
+	struct result r = {0};
+	struct pkt_addr addr;
+	struct pool_addr *home = NULL;
+	struct pool *p;
+
+	joining = true;
+	pkt_addr_parse("127.0.93.1", &addr);
+	p = pool_get();
+	if (p)
+		r.rc = pool_slot(p, 0);
+	if (p && r.rc >= 0)
+		home = pool_addr_get(p, &addr, 0, &r.silent);
+	if (!p || (r.rc >= 0 && !home))
+		r.rc = -errno;
+	if (home) {
+		unsigned slot = (unsigned)r.rc;
+
+		r.rc = pool_addr_use(home, slot);
+		pool_addr_tell(home, slot, &(struct pool_home){.sport = 4791});
+	}
+	joining = false;
+	r.rc = r.rc < 0 ? r.rc : 0;
+	r.waited_ms = waited_ms;
+	return r;
+}
+
+/* Starts a program, which is stopped or killed before step `at`, or stops when it has joined. */
+static pid_t start_partly(unsigned at, int how)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		stop_at = at;
+		stop_how = how;
+		join();
+		raise(how);
+	}
+	waitpid(pid, &status, WUNTRACED);
+	return pid;
+}
+
+/* Starts a program that joins and stays. */
+static pid_t start_whole(struct result *r)
+{
+	int fd[2];
+	pid_t pid;
+
+	if (pipe(fd))
+		_exit(2);
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		*r = join();
+		if (write(fd[1], r, sizeof(*r)) == sizeof(*r))
+			pause();
+		_exit(1);
+	}
+	close(fd[1]);
+	if (read(fd[0], r, sizeof(*r)) != sizeof(*r))
+		r->rc = -EPIPE;
+	close(fd[0]);
+	return pid;
+}
+
+/* ---- cases ---- */
+
+struct one_case {
+	unsigned at;
+	int how;
+	bool keeper; /* a program has joined before, and can answer */
+};
+
+static int run_case(const struct one_case *c)
+{
+	struct result first = {0}, r;
+
+	if (!network_own())
+		return 77;
+	if (c->keeper)
+		start_whole(&first);
+	start_partly(c->at, c->how);
+	start_whole(&r);
+	/* If all that could answer is stopped, another address is left: an error, in time. */
+	if (!first.rc && r.waited_ms <= MOST_WAIT_MS &&
+	    (!r.rc || (r.rc == -EADDRINUSE && r.silent && !c->keeper && c->how == SIGSTOP)))
+		return 0;
+	printf("%s before step %u, %s: %s (%u silent), waited %.0f ms\n",
+	       c->how == SIGSTOP ? "stopped" : "killed", c->at,
+	       c->keeper ? "beside a member" : "the first", r.rc ? strerror(-r.rc) : "joined",
+	       r.silent, r.waited_ms);
+	return 1;
+}
+
+static unsigned bad, skipped;
+
+static void collect(void)
+{
+	int status = 0;
+
+	wait(&status);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skipped++;
+	else
+		bad += status != 0;
+}
+
+static void run_all(const struct one_case *cases, unsigned n)
+{
+	unsigned running = 0;
+
+	bad = skipped = 0;
+	fflush(stdout);
+	for (unsigned i = 0; i < n; i++) {
+		pid_t pid;
+
+		if (running == AT_A_TIME) {
+			collect();
+			running--;
+		}
+		pid = fork();
+		assert_true(pid >= 0);
+		if (pid == 0) {
+			int rc = run_case(&cases[i]);
+
+			fflush(stdout);
+			_exit(rc);
+		}
+		running++;
+	}
+	while (running--)
+		collect();
+	assert_int_equal(bad, 0);
+	if (skipped)
+		skip();
+}
+
+/* A join has about 350 steps as the first, and 140 beside a member. */
+static const unsigned steps[] = {1,  2,	 3,  5,	 8,   11,  15,	20,  40,  66,  67,
+				 68, 70, 75, 90, 110, 135, 140, 145, 200, 300, 1000};
+#define STEPS (sizeof(steps) / sizeof(steps[0]))
+
+static void killed(void **state)
+{
+	struct one_case c[2 * STEPS];
+
+	for (unsigned i = 0; i < 2 * STEPS; i++)
+		c[i] = (struct one_case){steps[i / 2], SIGKILL, i & 1};
+	run_all(c, 2 * STEPS);
+}
+
+static void stopped(void **state)
+{
+	struct one_case c[2 * STEPS];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < STEPS; i++) {
+		c[n++] = (struct one_case){steps[i], SIGSTOP, true};
+		if (i % 2) /* these take a second */
+			c[n++] = (struct one_case){steps[i], SIGSTOP, false};
+	}
+	run_all(c, n);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(killed),
+		cmocka_unit_test(stopped),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

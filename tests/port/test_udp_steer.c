@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * More services than the filter of the kernel has room for: net.core.optmem_max limits its length.
+ * Requests reach the slot that listens, some steered by the kernel, the others passed on by the
+ * slot that gets them. Two lanes stand for two programs, which tell each other in the same way.
+ */
+#include "rig.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "cm/mad.h"
+#include "pool/pool.h"
+
+#define SERVICES    100
+#define SHORT	    100 /* instructions */
+#define LONG	    10000
+#define SERVICE(i)  (0x0000000001060000ull + (i))
+#define ATTACH_CBPF 51 /* SO_ATTACH_REUSEPORT_CBPF */
+
+static unsigned most, refused; /* instructions that the kernel accepts; refusals */
+
+int __real_sys_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
+int __wrap_sys_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
+
+int __wrap_sys_setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	if (level == SOL_SOCKET && name == ATTACH_CBPF &&
+	    ((const struct sock_fprog *)value)->len > most) {
+		refused++;
+		return -ENOMEM;
+	}
+	return __real_sys_setsockopt(fd, level, name, value, len);
+}
+
+static struct port *lane[2], *sender;
+
+static void open_all(void)
+{
+	char spec[64], err[256];
+
+	for (unsigned i = 0; i < 2; i++) {
+		snprintf(spec, sizeof(spec), "udp:127.%d.%d.205", 1 + (getpid() >> 8) % 250,
+			 getpid() % 250);
+		lane[i] = port_open(spec, i, 2, err, sizeof(err));
+		if (!lane[i])
+			fail_msg("%s", err);
+		pool_manages(pool_mine(), lane[i]->slot, true);
+	}
+	snprintf(spec, sizeof(spec), "udp:127.%d.%d.206", 1 + (getpid() >> 8) % 250,
+		 getpid() % 250);
+	sender = rig_open(spec);
+}
+
+static void send_request(uint64_t service, enum cm_attr attr)
+{
+	uint32_t len = sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + CM_MAD_LEN + PKT_ICRC_LEN;
+	struct port_path *path = sender->ops->path_get(sender, &lane[0]->addr, PKT_GSI_QPN);
+	struct cm_msg m = {.attr = attr};
+	struct port_room room;
+	uint8_t *p;
+
+	assert_non_null(path);
+	if (attr == CM_SIDR_REQ)
+		m.sidr_req.service_id = service;
+	else
+		m.req.service_id = service;
+	assert_int_equal(sender->ops->reserve(sender, path, len, 0, &room), 0);
+	memset(room.bth, 0, len);
+	p = pkt_put_bth(room.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, PKT_GSI_QPN, false, 0);
+	cm_build(&m, pkt_put_deth(p, 0x80010000, 1));
+	assert_true(sender->ops->flush(sender));
+	sender->ops->path_put(sender, path);
+}
+
+/*
+ * Takes all packets of a lane, and returns their number. They wait already, since loopback delivers
+ * within the call that sends. A burst may be empty if all its packets were passed on.
+ */
+static unsigned take(struct port *p)
+{
+	struct port_pkt pkts[PORT_BURST];
+	unsigned all = 0;
+
+	for (unsigned i = 0; i < 4 * SERVICES; i++)
+		all += (unsigned)p->ops->rx_burst(p, pkts, PORT_BURST);
+	return all;
+}
+
+static void requests(enum cm_attr attr, unsigned limit)
+{
+	struct pool *pool = pool_mine();
+	unsigned low = lane[0]->slot < lane[1]->slot ? 0 : 1;
+	struct port *otherwise = lane[low], *listener = lane[!low];
+	unsigned steered;
+
+	most = limit;
+	refused = 0;
+	for (unsigned i = 0; i < SERVICES; i++)
+		assert_int_equal(pool_publish(pool, listener->slot, SERVICE(i), NULL, POOL_IPV4),
+				 0);
+	for (unsigned i = 0; i < SERVICES; i++)
+		send_request(SERVICE(i), attr);
+	send_request(SERVICE(SERVICES), attr); /* nobody listens */
+	steered = take(listener);
+	assert_int_equal(take(otherwise), 1);
+	assert_int_equal(steered + take(listener), SERVICES);
+	if (limit == SHORT) {
+		assert_true(refused > 0);
+		assert_true(steered > 0 && steered < SERVICES);
+	} else {
+		assert_int_equal(steered, SERVICES);
+	}
+	for (unsigned i = 0; i < SERVICES; i++)
+		pool_withdraw(pool, listener->slot, SERVICE(i), NULL, POOL_IPV4);
+}
+
+static void services_beyond_the_filter(void **state)
+{
+	static const enum cm_attr attrs[] = {CM_REQ, CM_SIDR_REQ};
+
+	most = SHORT;
+	open_all();
+	for (unsigned i = 0; i < 2; i++) {
+		requests(attrs[i], SHORT);
+		requests(attrs[i], LONG);
+	}
+	port_close(lane[1]);
+	port_close(lane[0]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(services_beyond_the_filter, rig_close_all),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
