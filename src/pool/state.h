@@ -12,7 +12,7 @@
 
 #include "pool/pool.h"
 
-#define STATE_MAGIC    0x31306c6f6f507352ull /* changes with the layout */
+#define STATE_MAGIC    0x32306c6f6f507352ull /* changes with the layout */
 #define SEAT_HOMES     16
 #define SEAT_SERVICES  256
 #define STATE_ATTACHED 64
@@ -42,6 +42,7 @@ struct seat_will {
 
 struct seat {
 	_Atomic uint32_t owned;
+	_Atomic uint32_t first;	   /* the first slot of the same program */
 	_Atomic uint32_t manages;  /* has a connection manager */
 	_Atomic uint32_t services; /* the first so many have been used */
 	struct seat_home home[SEAT_HOMES];
