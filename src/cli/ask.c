@@ -18,36 +18,70 @@
 
 #define ANSWER_MAX (1u << 20) /* bytes */
 
-/*
- * Reads up to the end of the stream. Returns a text that the caller frees, or NULL when the stream
- * does not end in time. A reset of the stream gives an empty text.
- */
-static char *read_answer(int fd, int answer_ms)
+/* Ends an answer, which is complete or not. */
+static void end_answer(struct ask_answer *a, bool complete)
+{
+	close(a->fd);
+	a->fd = -1;
+	if (complete && a->text) {
+		a->text[a->have] = '\0';
+		return;
+	}
+	free(a->text);
+	a->text = NULL;
+}
+
+/* Reads what has come. */
+static void read_more(struct ask_answer *a)
+{
+	ssize_t n;
+
+	if (a->room - a->have < 2) {
+		size_t room = a->room ? 2 * a->room : 1u << 16;
+		char *more = room > ANSWER_MAX ? NULL : realloc(a->text, room);
+
+		if (!more) {
+			end_answer(a, false);
+			return;
+		}
+		a->text = more;
+		a->room = room;
+	}
+	n = recv(a->fd, a->text + a->have, a->room - a->have - 1, MSG_DONTWAIT);
+	if (n > 0)
+		a->have += (size_t)n;
+	else if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	else if (n < 0 && errno == ECONNRESET)
+		a->have = 0;
+	if (n <= 0)
+		end_answer(a, n == 0 || errno == ECONNRESET);
+}
+
+void ask_read_all(struct ask_answer *a, unsigned n, int answer_ms)
 {
 	uint64_t end = clock_ns() + (uint64_t)answer_ms * 1000000, now;
-	char *buf = malloc(ANSWER_MAX);
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-	size_t have = 0;
+	struct pollfd *p = calloc(n, sizeof(*p));
+	unsigned left = p ? 1 : 0;
 
-	while (buf && have < ANSWER_MAX) {
-		ssize_t n;
-
-		now = clock_ns();
-		if (now >= end || poll(&p, 1, (int)((end - now) / 1000000) + 1) <= 0)
-			break;
-		n = recv(fd, buf + have, ANSWER_MAX - have, MSG_DONTWAIT);
-		if (n < 0 && errno == ECONNRESET)
-			have = 0;
-		else if (n < 0)
-			break;
-		if (n <= 0) {
-			buf[have] = '\0';
-			return buf;
+	while (left && (now = clock_ns()) < end) {
+		left = 0;
+		for (unsigned i = 0; i < n; i++) {
+			p[i] = (struct pollfd){.fd = a[i].fd, .events = POLLIN}; /* -1: ignored */
+			left += a[i].fd >= 0;
 		}
-		have += (size_t)n;
+		if (!left || poll(p, n, (int)((end - now) / 1000000) + 1) <= 0)
+			continue;
+		for (unsigned i = 0; i < n; i++) {
+			if (a[i].fd >= 0 && p[i].revents)
+				read_more(&a[i]);
+		}
 	}
-	free(buf);
-	return NULL;
+	for (unsigned i = 0; i < n; i++) {
+		if (a[i].fd >= 0)
+			end_answer(&a[i], false);
+	}
+	free(p);
 }
 
 /* Sends without waiting: the request fits in the buffer of a fresh socket. */
@@ -89,14 +123,14 @@ json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, boo
 {
 	bool gone;
 	int fd = dial(dirfd, name, answer_ms, &gone);
-	char *text = NULL;
+	struct ask_answer a = {.fd = fd};
+	char *text;
 	json_t *o = NULL;
 
-	if (fd >= 0) {
-		if (!request || send_request(fd, request))
-			text = read_answer(fd, answer_ms);
-		close(fd);
-	}
+	if (fd >= 0 && request && !send_request(fd, request))
+		end_answer(&a, false);
+	ask_read_all(&a, 1, answer_ms);
+	text = a.text;
 	if (text)
 		o = json_loads(text, 0, NULL);
 	/*

@@ -22,4 +22,17 @@ unsigned ask_list(int dirfd, const char *prefix, int **pids);
  */
 json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, bool *mute);
 
+/* The answer of a program without a request. Set `fd`: the connection, or negative: no program. */
+struct ask_answer {
+	int fd;
+	char *text; /* the whole answer, which the caller frees; NULL: none in time */
+	size_t have, room;
+};
+
+/*
+ * Reads the answers of all connections at once, for answer_ms at most, and closes the connections.
+ * A connection that was reset has an empty answer.
+ */
+void ask_read_all(struct ask_answer *a, unsigned n, int answer_ms);
+
 #endif

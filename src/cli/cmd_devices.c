@@ -1,34 +1,46 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `roost devices`: lists the devices as a program sees them, by the verbs that a program uses. */
+/*
+ * `roost devices`: lists the devices as a program sees them, by the verbs that a program uses, and
+ * the programs that run.
+ */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <infiniband/verbs.h>
 #include <jansson.h>
 
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/programs.h"
 #include "cli/term.h"
 #include "drive/drive.h"
+#include "port/shm_dir.h"
 #include "verbs/host.h"
 
-static const char *port_spec;
+static const char *port_spec, *program;
 static bool json;
 
-static const struct opt opts[] = {OPT_PORT_OF_PROGRAM(&port_spec), OPT_JSON(&json), OPT_END};
+static const struct opt opts[] = {
+	OPT_PORT_OF_PROGRAM(&port_spec),
+	OPT_VALUE("program", 0, OPT_STRING, &program, "PROGRAM",
+		  "of the programs, only this one, by process id or name"),
+	OPT_JSON(&json), OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "devices",
-	.synopsis = "[--port SPEC] [--json]",
+	.synopsis = "[--port SPEC] [--program PROGRAM] [--json]",
 	.about =
 		"Lists the devices, ports and addresses (GIDs) that a program started now would see. The\n"
-		"addresses are opened for that, and closed again.",
+		"addresses are opened for that, and closed again. Then lists your programs that run, and\n"
+		"their addresses, slots, queue pairs, connections and rates.",
 	.opts = opts,
 	.examples = "  roost devices\n"
+		    "  roost devices --program ib_write_bw\n"
 		    "  roost devices --port shm:10.0.0.7 --json\n",
 };
 
@@ -140,49 +152,114 @@ static void print_table(const json_t *devices)
 	table_free(&t);
 }
 
-static int list_devices(void)
+/* Returns NULL if a device can't be opened, which was said. */
+static json_t *list_devices(void)
 {
 	struct ibv_device **list;
-	json_t *devices = json_array(), *top;
-	int n = 0, rc = CLI_OK;
+	json_t *devices = json_array();
+	int n = 0;
 
 	list = ibv_get_device_list(&n);
-	for (int i = 0; list && i < n && rc == CLI_OK; i++) {
+	for (int i = 0; list && devices && i < n; i++) {
 		json_t *dev = describe_device(list[i]);
 
-		if (dev)
+		if (dev) {
 			json_array_append_new(devices, dev);
-		else
-			rc = CLI_FAILED;
+		} else {
+			json_decref(devices);
+			devices = NULL;
+		}
 	}
 	if (list)
 		ibv_free_device_list(list);
-	top = json_pack("{s:s,s:o}", "tool", "devices", "devices", devices);
-	if (rc == CLI_OK && json) {
-		json_dumpf(top, stdout, JSON_COMPACT);
-		putchar('\n');
-	} else if (rc == CLI_OK) {
-		print_table(devices);
+	return devices;
+}
+
+/*
+ * The engine describes in one line why it cannot open a port; the verbs return only errno. Returns
+ * NULL with the line in err, empty if it was said.
+ */
+static json_t *open_and_list(char *err, size_t errlen)
+{
+	json_t *devices;
+	struct drive *d;
+
+	err[0] = '\0';
+	if (drive_get(&verbs_host_ops, &d, err, errlen) < 0)
+		return NULL;
+	devices = list_devices();
+	drive_put(d);
+	return devices;
+}
+
+/* ---- programs ---- */
+
+static void keep_named(json_t *list)
+{
+	size_t i = 0;
+
+	while (program && i < json_array_size(list)) {
+		if (programs_is(json_array_get(list, i), program))
+			i++;
+		else
+			json_array_remove(list, i);
 	}
-	json_decref(top);
-	return rc;
+}
+
+static json_t *list_programs(void)
+{
+	struct programs before, now;
+	char err[600];
+	/* Without a folder there are those of the pool. */
+	int dirfd = shm_dir_open(err, sizeof(err));
+	json_t *rows;
+
+	programs_look_twice(dirfd, &before, &now);
+	rows = programs_rows(&now, &before);
+	keep_named(rows);
+	programs_free(&before);
+	programs_free(&now);
+	if (dirfd >= 0)
+		close(dirfd);
+	return rows;
 }
 
 int cmd_devices(int argc, char **argv)
 {
-	struct drive *d;
+	json_t *devices, *programs, *top;
 	char err[256];
-	int at = opt_parse_all(&cmd, argc, argv), rc;
+	int at = opt_parse_all(&cmd, argc, argv), rc = CLI_OK;
 
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	opt_environment(port_spec, 0);
-	/*
-	 * The engine describes in one line why it cannot open a port; the verbs return only errno.
-	 */
-	if (drive_get(&verbs_host_ops, &d, err, sizeof(err)) < 0)
-		return opt_failed(&cmd, "%s", err);
-	rc = list_devices();
-	drive_put(d);
+	/* Before this process becomes one of them. */
+	programs = list_programs();
+	devices = open_and_list(err, sizeof(err));
+	if (!devices) {
+		/* Perhaps a program has to be stopped: they are listed all the same. */
+		rc = err[0] ? opt_failed(&cmd, "%s", err) : CLI_FAILED;
+		devices = json_array();
+	}
+	if (program && !json_array_size(programs))
+		rc = opt_failed(
+			&cmd,
+			"no running NIC of yours is in a process '%s'; roost devices lists them",
+			program);
+	top = json_pack("{s:s,s:o,s:o}", "tool", "devices", "devices", devices, "programs",
+			programs);
+	if (json && rc == CLI_OK) {
+		json_dumpf(top, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+		putchar('\n');
+	} else if (!json) {
+		if (json_array_size(devices) && rc == CLI_OK)
+			print_table(devices);
+		if (json_array_size(programs)) {
+			if (json_array_size(devices))
+				putchar('\n');
+			programs_print(programs);
+		}
+	}
+	json_decref(top);
 	return rc;
 }

@@ -189,9 +189,11 @@ struct drive {
 	struct watch watch;
 
 	_Atomic(const struct drive_stat_group *) stat_group[STAT_GROUPS];
-	int stat_fd;	  /* listening socket; -1: none */
-	int stat_dir;	  /* the private folder of that socket */
-	uint64_t started; /* ns */
+	int stat_fd;	   /* listening socket; -1: none */
+	int stat_dir;	   /* the private folder of that socket */
+	int visit_fd;	   /* the same for visitors through the pool; -1: none */
+	uint64_t instance; /* tells this engine apart from others, at random */
+	uint64_t started;  /* ns */
 	char spec[NIC_MAX_PORTS][512];
 	struct drive *next_dead;
 };
@@ -338,10 +340,10 @@ uint64_t gsi_due(struct drive *d);
 /* Opens the stat socket. A failure is only logged: the NIC works without the socket. */
 void stat_open(struct drive *d);
 void stat_close(struct drive *d);
-/* In a forked child: closes the descriptor and leaves the parent's file in place. */
+/* In a forked child: closes the descriptors and leaves the parent's file in place. */
 void stat_forget(struct drive *d);
-/* Answers the connected clients. Service thread only. */
-void stat_serve(struct drive *d);
+/* Answers a client that has connected to one of the sockets. Service thread only. */
+void stat_serve(struct drive *d, int listener);
 
 /* ---- fork.c ---- */
 

@@ -22,7 +22,7 @@
 #define STACK_BYTES (256 * 1024)
 
 /* The source of an epoll event: one of these, or a port of a PU. */
-enum { ON_WAKE, ON_STAT, ON_CONTROL, ON_PORT };
+enum { ON_WAKE, ON_STAT, ON_VISIT, ON_CONTROL, ON_PORT };
 #define EVENT(what, pu, port) ((uint64_t)(what) << 16 | (pu) << 8 | (port))
 
 #define MAX_EVENTS 16
@@ -169,7 +169,10 @@ static void handle(struct service *s, uint64_t event)
 		service_poller_drain(&s->d->service);
 		break;
 	case ON_STAT:
-		stat_serve(s->d);
+		stat_serve(s->d, s->d->stat_fd);
+		break;
+	case ON_VISIT:
+		stat_serve(s->d, s->d->visit_fd);
 		break;
 	case ON_CONTROL:
 		control_work(s->d, i, k);
@@ -218,6 +221,8 @@ static int open_set(struct drive *d)
 	rc = watch(d, EPOLL_CTL_ADD, d->service.wake_fd, EPOLLIN, EVENT(ON_WAKE, 0, 0));
 	if (rc == 0)
 		rc = watch(d, EPOLL_CTL_ADD, d->stat_fd, EPOLLIN, EVENT(ON_STAT, 0, 0));
+	if (rc == 0)
+		rc = watch(d, EPOLL_CTL_ADD, d->visit_fd, EPOLLIN, EVENT(ON_VISIT, 0, 0));
 	for (unsigned k = 0; k < drive_ports(d) && rc == 0; k++)
 		rc = service_watch_port(d, k);
 	d->service.edge = true;

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The socket that `roost stat` reads: a unix socket in the private folder, named after the process.
- * A client that connects gets one JSON object and the end of the stream, and sends no request. Only
- * clients of the same user are answered. The folder keeps other users out, and the credentials of
- * the client are checked as well.
+ * The sockets that `roost stat` reads: a unix socket in the private folder, named after the process,
+ * and one that is found through the pool, without a file (pool_visit() in pool/pool.h). A client
+ * that connects gets one JSON object and the end of the stream, and sends no request. Only clients
+ * of the same user are answered: the credentials of each are checked.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/sys.h"
 #include "drive/engine.h"
 #include "nic/nic_chain.h"
+#include "pool/pool.h"
 #include "port/shm_dir.h"
 
 #define OWN_FOR_STAT_NS (20 * MS) /* long enough for an owner that lost its core to run again */
@@ -132,8 +135,11 @@ static void count(struct drive *d, struct counted *sum)
 static json_t *describe_port(const struct drive *d, unsigned k, const struct port_stats *sum)
 {
 	const struct port *first = d->port[k][0];
-	json_t *o = json_object(), *stats = json_object();
+	json_t *o = json_object(), *stats = json_object(), *slots = json_array();
 	char addr[46];
+
+	for (unsigned i = 0; i < d->pus && first->shared; i++)
+		json_array_append_new(slots, json_integer(d->port[k][i]->slot));
 
 	set(stats, "rx_packets", sum->rx_packets);
 	set(stats, "rx_bytes", sum->rx_bytes);
@@ -148,6 +154,7 @@ static json_t *describe_port(const struct drive *d, unsigned k, const struct por
 	json_object_set_new(o, "kind", json_stringn(d->spec[k], strcspn(d->spec[k], ":,")));
 	json_object_set_new(o, "address",
 			    json_string(pkt_addr_print(&first->addr, addr, sizeof(addr))));
+	json_object_set_new(o, "slots", slots);
 	set(o, "mtu", first->mtu);
 	json_object_set_new(o, "stats", stats);
 	return o;
@@ -211,6 +218,22 @@ static json_t *describe_chains(struct drive *d)
 	return o;
 }
 
+/* A PU that cannot be owned in time is left out. */
+static unsigned connections(struct drive *d)
+{
+	unsigned n = 0;
+
+	drive_control_lock(d);
+	for (unsigned i = 0; i < d->pus; i++) {
+		if (!pu_own(&d->pu[i], clock_now() + OWN_FOR_STAT_NS))
+			continue;
+		n += nic_connections(d->nic, i);
+		drive_disown(d, i);
+	}
+	drive_control_unlock(d);
+	return n;
+}
+
 static json_t *describe(struct drive *d)
 {
 	struct counted sum;
@@ -218,6 +241,7 @@ static json_t *describe(struct drive *d)
 	const struct drive_stat_group *group;
 	struct nic_usage usage;
 	unsigned num_ports = drive_ports(d);
+	char instance[24];
 	json_t *o = json_object(), *ports = json_array(), *u = json_object(), *c = json_object();
 
 	count(d, &sum);
@@ -227,6 +251,7 @@ static json_t *describe(struct drive *d)
 	nic_usage(d->nic, &usage);
 	drive_control_unlock(d);
 	set(u, "qps", usage.qps);
+	set(u, "connections", connections(d));
 	set(u, "groups", usage.groups);
 	set(u, "cqs", usage.cqs);
 	set(u, "mrs", usage.mrs);
@@ -242,6 +267,8 @@ static json_t *describe(struct drive *d)
 
 	set(o, "pid", (uint64_t)getpid());
 	json_object_set_new(o, "program", json_string(program_invocation_short_name));
+	snprintf(instance, sizeof(instance), "%016" PRIx64, d->instance);
+	json_object_set_new(o, "instance", json_string(instance));
 	json_object_set_new(o, "uptime_s", json_real((double)(clock_now() - d->started) / 1e9));
 	set(o, "pus", d->pus);
 	json_object_set_new(o, "ports", ports);
@@ -277,9 +304,9 @@ static void answer(struct drive *d, int fd)
 	free(text);
 }
 
-void stat_serve(struct drive *d)
+void stat_serve(struct drive *d, int listener)
 {
-	int fd = sys_accept4(d->stat_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = sys_accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	if (fd < 0)
 		return;
@@ -287,7 +314,18 @@ void stat_serve(struct drive *d)
 	sys_close(fd);
 }
 
-/* ---- the socket ---- */
+/* ---- the sockets ---- */
+
+/* A program without a udp port is in no pool. */
+static void open_for_visits(struct drive *d)
+{
+	const struct pool *p = pool_mine();
+	int fd = p ? pool_receive_visits(p) : -ENOENT;
+
+	d->visit_fd = fd < 0 ? -1 : fd;
+	if (p && fd < 0)
+		log_info("no stat socket in the pool: %s", strerror(-fd));
+}
 
 void stat_open(struct drive *d)
 {
@@ -297,6 +335,9 @@ void stat_open(struct drive *d)
 
 	memset(last, 0, sizeof(last));
 	d->stat_fd = -1;
+	if (getrandom(&d->instance, sizeof(d->instance), GRND_NONBLOCK) != sizeof(d->instance))
+		d->instance = (uint64_t)getpid() << 32 ^ clock_now();
+	open_for_visits(d);
 	if (dirfd >= 0) {
 		snprintf(err, sizeof(err), "can't listen");
 		rc = shm_dir_listen(dirfd, stat_name(name, getpid()));
@@ -313,6 +354,9 @@ void stat_open(struct drive *d)
 
 void stat_forget(struct drive *d)
 {
+	if (d->visit_fd >= 0)
+		sys_close(d->visit_fd);
+	d->visit_fd = -1;
 	if (d->stat_fd < 0)
 		return;
 	sys_close(d->stat_fd);

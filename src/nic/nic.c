@@ -186,6 +186,20 @@ void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *su
 		to[i] += c[i];
 }
 
+unsigned nic_connections(const struct nic *nic, unsigned pu)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < NIC_MAX_QPS; i++) {
+		struct nic_qp *qp = atomic_load_explicit(&nic->qps[i], memory_order_acquire);
+		enum nic_qp_state state = qp ? nic_qp_state(qp) : NIC_QPS_RESET;
+
+		n += state >= NIC_QPS_RTR && state <= NIC_QPS_SQE && qp->pu_index == pu &&
+		     (qp->type == NIC_QPT_RC || qp->type == NIC_QPT_UC);
+	}
+	return n;
+}
+
 struct nic_came nic_came(const struct nic *nic, unsigned pu)
 {
 	const struct nic_counters *c = &nic->pus[pu]->ctr;

@@ -226,6 +226,8 @@ int nic_port_add(struct nic *nic, unsigned port_num, struct port *const lane[NIC
 
 /* Adds a PU's counters to *sum. [owner] */
 void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *sum);
+/* Returns the number of a PU's RC and UC queue pairs that are connected. [control+owner] */
+unsigned nic_connections(const struct nic *nic, unsigned pu);
 /* What a PU has received. [owner] */
 struct nic_came {
 	uint64_t packets;

@@ -23,7 +23,8 @@ static const unsigned high[] = {1024, 512};
 
 socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot)
 {
-	static const char *const text[] = {"claim", "member", "founder", "publisher"};
+	static const char *const text[NAME_KINDS] = {"claim", "member", "founder", "publisher",
+						 "stat"};
 	int len;
 
 	memset(n, 0, sizeof(*n));

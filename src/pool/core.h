@@ -76,7 +76,7 @@ bool pool_bury(struct pool *p, unsigned slot);
 /* ---- ask.c ---- */
 
 /* kinds of names in the abstract namespace */
-enum name_kind { NAME_CLAIM, NAME_MEMBER, NAME_FOUNDER, NAME_PUBLISHER };
+enum name_kind { NAME_CLAIM, NAME_MEMBER, NAME_FOUNDER, NAME_PUBLISHER, NAME_STAT, NAME_KINDS };
 
 socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot);
 /* Binds a name without a listener. Returns a descriptor, -EADDRINUSE, or another -errno. */

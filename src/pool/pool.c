@@ -59,7 +59,30 @@ static uint32_t token(void)
 	return ((uint32_t)getpid() << 12 ^ (uint32_t)pool_clock_ms()) | 1;
 }
 
-/* Starts at a random slot, so that a slot stays unused for long. */
+/*
+ * Binds the name under which others find this process, without listening: nobody answers yet.
+ * Returns 0 or -errno.
+ */
+static int bind_member(struct pool *p, unsigned slot)
+{
+	struct sockaddr_un name;
+	socklen_t len = pool_name(&name, NAME_MEMBER, slot);
+	int fd = sys_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = sys_bind(fd, (struct sockaddr *)&name, len);
+	if (rc)
+		sys_close(fd);
+	else
+		p->listener = fd;
+	return rc;
+}
+
+/*
+ * Starts at a random slot, so that a slot stays unused for long. A slot with a name that another
+ * process holds is passed over; it may be another user's.
+ */
 static int claim(struct pool *p)
 {
 	uint8_t first = 0;
@@ -69,11 +92,14 @@ static int claim(struct pool *p)
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
 		unsigned slot = (first + i) % POOL_SLOTS;
 		int fd = pool_bind_name(NAME_CLAIM, slot);
+		int rc = fd < 0 ? fd : p->num_slots ? 0 : bind_member(p, slot);
 
-		if (fd == -EADDRINUSE)
+		if (fd >= 0 && rc)
+			sys_close(fd);
+		if (rc == -EADDRINUSE)
 			continue;
-		if (fd < 0)
-			return fd;
+		if (rc)
+			return rc;
 		pthread_mutex_lock(&p->lock);
 		p->claim[p->num_slots] = fd;
 		p->slot[p->num_slots++] = (uint8_t)slot;
@@ -81,6 +107,13 @@ static int claim(struct pool *p)
 		return 0;
 	}
 	return -ENOSPC;
+}
+
+/* Before this, the seat is that of a dead owner. */
+static void take_seat(struct pool *p, unsigned slot)
+{
+	atomic_store_explicit(&p->state->seat[slot].first, p->slot[0], memory_order_relaxed);
+	seat_clear(p->state, slot, token());
 }
 
 int pool_slot(struct pool *p, unsigned unit)
@@ -93,7 +126,7 @@ int pool_slot(struct pool *p, unsigned unit)
 	while (rc == 0 && p->num_slots <= unit) {
 		rc = claim(p);
 		if (rc == 0)
-			seat_clear(p->state, p->slot[p->num_slots - 1], token());
+			take_seat(p, p->slot[p->num_slots - 1]);
 	}
 	pthread_mutex_unlock(&pool_lock);
 	return rc ? rc : p->slot[unit];
@@ -288,19 +321,6 @@ static int start_thread(struct pool *p)
 
 /* ---- joining ---- */
 
-static int listen_as_member(struct pool *p)
-{
-	struct sockaddr_un name;
-	socklen_t len = pool_name(&name, NAME_MEMBER, p->slot[0]);
-	int rc;
-
-	p->listener = sys_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (p->listener < 0)
-		return p->listener;
-	rc = sys_bind(p->listener, (struct sockaddr *)&name, len);
-	return rc ? rc : sys_listen(p->listener, BACKLOG);
-}
-
 /*
  * Gets the memory of the pool from a member, or makes it if there is no other member. Only the
  * process that has the name of the founder may make it. If there are members and none answers (all
@@ -403,10 +423,10 @@ static int join(struct pool *p)
 	rc = claim(p);
 	rc = rc ? rc : get_state(p, &founder);
 	if (rc == 0)
-		seat_clear(p->state, p->slot[0], token());
+		take_seat(p, p->slot[0]);
 	/* Not before it can answer: others would wait for it. */
 	if (rc == 0 && !p->alone) {
-		rc = listen_as_member(p);
+		rc = sys_listen(p->listener, BACKLOG);
 		rc = rc ? rc : start_thread(p);
 		if (rc == 0)
 			watch_others(p);

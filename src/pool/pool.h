@@ -23,6 +23,7 @@
  *	addr.c	   the sockets of an address
  *	will.c	   what members leave to the others
  *	filter.c   the BPF program of an address
+ *	view.c	   what an observer sees of the pool, who need not be a member
  *
  * Rendezvous is by names in the abstract namespace of Unix sockets, which belongs to the network
  * namespace and does not depend on the environment or on a file system. The kernel removes a name
@@ -174,6 +175,47 @@ void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct
  * it, or a thread in pool_publish(). NULL ends this; no call runs afterwards.
  */
 void pool_execute(struct pool *p, void (*fn)(void *ctx, const struct pool_will *w), void *ctx);
+
+/* ---- observers: `roost devices`, `roost stat`, `roost doctor` ---- */
+
+/*
+ * Returns a listening stream socket with a name that pool_visit() finds, or -errno. It does not
+ * block. The caller owns it. One for each process, after pool_slot().
+ */
+int pool_receive_visits(const struct pool *p);
+/*
+ * Connects to that socket of the program whose first slot this is. Returns a blocking stream socket;
+ * -ECONNREFUSED (no program), -EPERM (the socket is another user's), -EAGAIN (the program is stopped
+ * and other visitors wait), or another -errno. *pid: the process as this process sees it; 0:
+ * unknown.
+ */
+int pool_visit(unsigned slot, pid_t *pid);
+
+#define POOL_SEEN_ADDRS 16
+
+/* A slot that has an owner. Text and numbers come from members and are checked. */
+struct pool_seen {
+	bool taken;
+	bool known;    /* the rest was read */
+	uint8_t first; /* the first slot of the same program */
+	pid_t pid;     /* of a first slot, as this process sees it; 0: unknown */
+	unsigned num_addrs;
+	struct pkt_addr addr[POOL_SEEN_ADDRS];
+};
+
+/*
+ * Looks at all slots, without being a member. Returns the number of members that did not answer,
+ * when none did. Waits at most a second.
+ */
+unsigned pool_look(struct pool_seen seen[POOL_SLOTS]);
+
+/*
+ * Returns the number of names of this user's pool that processes of another user hold, and the user
+ * id of one in *uid; or -errno: it can't be found out here.
+ */
+int pool_strangers(uid_t *uid);
+/* Returns 0 if this process may steer the datagrams of an address to slots, or -errno. */
+int pool_can_steer(void);
 
 /* ---- services ---- */
 

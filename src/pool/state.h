@@ -44,6 +44,7 @@ struct seat_will {
 
 struct seat {
 	_Atomic uint32_t owned;
+	_Atomic uint32_t first;	   /* the first slot of the same program */
 	_Atomic uint32_t manages;  /* has a connection manager */
 	_Atomic uint32_t services; /* the first so many have been used */
 	struct seat_home home[SEAT_HOMES];

@@ -350,4 +350,13 @@ struct udp_abilities {
 void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t len,
 	       struct udp_abilities *out);
 
+/* ---- udp_owner.c ---- */
+
+struct udp_holder {
+	unsigned uid;	     /* as this process sees it; 0 also for a socket of the kernel's */
+	unsigned long inode; /* of the socket */
+};
+/* Finds the socket that has port 4791 of an address, or of all. False: none is visible. */
+bool udp_owner(const struct pkt_addr *addr, struct udp_holder *h);
+
 #endif

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -231,12 +232,19 @@ static int claim(struct opening *o, const struct pkt_addr *addr)
 static int enter_pool(struct opening *o)
 {
 	struct udp_port *u = o->u;
-	int rc;
+	int rc, strangers;
+	uid_t uid = 0;
 
 	errno = 0;
 	u->pool = pool_get();
 	rc = u->pool ? pool_slot(u->pool, o->lane) : -errno;
-	if (rc == -ENOSPC)
+	strangers = rc == -ENOSPC ? pool_strangers(&uid) : 0;
+	if (strangers > 0)
+		say(o,
+		    "udp: no room for another program of this user: user %u holds %d names of its pool; let that user end "
+		    "these programs, or stop one of yours (roost devices lists them)",
+		    (unsigned)uid, strangers);
+	else if (rc == -ENOSPC)
 		say(o,
 		    "udp: %d processing units of this user's programs are in use, which is the most: stop a program "
 		    "(roost devices lists them)",
@@ -278,6 +286,7 @@ static void warn_alone(struct opening *o)
 /* 0 or -errno, said. */
 static int claim_given(struct opening *o)
 {
+	struct udp_holder holder;
 	char text[64];
 	int rc;
 
@@ -305,6 +314,14 @@ static int claim_given(struct opening *o)
 			    "udp: another program of this user has %s, and one of the two can't share it (see its messages, "
 			    "and roost doctor): choose another address, as in udp:127.0.0.2",
 			    text);
+			break;
+		}
+		if (udp_owner(&o->spec->addr, &holder) && holder.uid != geteuid()) {
+			say(o,
+			    "udp: port %d of %s belongs to user %u%s, and only programs of one user share an address: choose "
+			    "another address, as in udp:127.0.0.2, or let that user end the program",
+			    PKT_UDP_PORT, text, holder.uid,
+			    holder.uid ? "" : " or to the rdma_rxe module");
 			break;
 		}
 		say(o,
@@ -386,12 +403,40 @@ void udp_first_address(struct pkt_addr *out)
 		*out = loopback(1);
 }
 
+/* Says why the primary address of the machine can't be used. */
+static void warn_second(struct opening *o, const struct pkt_addr *addr, int rc)
+{
+	struct udp_holder h;
+	char text[64], why[128];
+
+	if (rc != -EADDRINUSE)
+		snprintf(why, sizeof(why), "%s", strerror(-rc));
+	else if (o->silent)
+		snprintf(why, sizeof(why),
+			 "the programs there do not answer (stopped, or in a debugger?)");
+	else if (pool_serves(o->u->pool, addr))
+		snprintf(why, sizeof(why),
+			 "another program has it, and one of the two can't share it");
+	else if (udp_owner(addr, &h) && h.uid != geteuid())
+		snprintf(why, sizeof(why), "its port %d belongs to user %u%s", PKT_UDP_PORT, h.uid,
+			 h.uid ? "" : " or to the rdma_rxe module");
+	else
+		snprintf(
+			why, sizeof(why),
+			"its port %d belongs to a program outside of Roost, to the rdma_rxe module, or "
+			"to a container",
+			PKT_UDP_PORT);
+	log_warn(
+		"udp: can't use %s: %s; this program takes an address of its own, which other machines can't "
+		"reach",
+		pkt_addr_print(addr, text, sizeof(text)), why);
+}
+
 /* The same. */
 static int claim_any(struct opening *o)
 {
 	struct pkt_addr addr;
 	unsigned last = FIRST_FREE_LOOPBACK;
-	char text[64];
 	int rc;
 
 	if (primary_address(&addr)) {
@@ -399,17 +444,7 @@ static int claim_any(struct opening *o)
 		if (!rc)
 			return 0;
 		if (!o->own)
-			log_warn(
-				"udp: can't use %s: %s; this program takes an address of its own, which other machines can't "
-				"reach",
-				pkt_addr_print(&addr, text, sizeof(text)),
-				rc != -EADDRINUSE ? strerror(-rc)
-				: o->silent
-					? "the programs there do not answer (stopped, or in a debugger?)"
-				: pool_serves(o->u->pool, &addr)
-					? "another program has it, and one of the two can't share it"
-					: "its port 4791 belongs to another user's program, to the rdma_rxe module, or to a "
-					  "container");
+			warn_second(o, &addr, rc);
 		o->second = true;
 		o->primary = addr;
 	} else {

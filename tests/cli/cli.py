@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
+from namespaces import ip  # noqa: E402
 from skip import skip  # noqa: E402, F401  (for the tests)
 
 ROOST = sys.argv[1]
@@ -35,6 +36,19 @@ def check(what, ok, result=None):
     print(f'FAILED: {what}')
     if result is not None:
         print(f'  {result.args} -> {result.returncode}\n  stdout: {result.stdout!r}\n  stderr: {result.stderr!r}')
+
+
+def own_network():
+    """Goes on in a network namespace of its own, where no program of another test is: the script starts again. Skips without rights."""
+    inside = 'ROOST_TEST_NETWORK'
+    if os.environ.pop(inside, None):
+        ip('link', 'set', 'lo', 'up')
+        return
+    words = ['unshare', '-n' if os.geteuid() == 0 else '-rn']
+    if subprocess.run([*words, 'true'], stderr=subprocess.DEVNULL, check=False).returncode:
+        skip('no network namespace of its own: unshare is refused')
+    os.environ[inside] = '1'
+    os.execvp(words[0], [*words, sys.executable, *sys.argv])
 
 
 def last_json(result):

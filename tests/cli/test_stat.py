@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 
-from cli import ROOST, check, finish, last_json, one_line_error, run
+from cli import ROOST, check, finish, last_json, one_line_error, own_network, run
 
 SAMPLE = re.compile(r'roost_(\w+?)(_total)?\{(\w+="(?:[^"\\\n]|\\.)*"(?:,\w+="(?:[^"\\\n]|\\.)*")*)\} (\d+)')
 
@@ -45,7 +45,8 @@ def parse_prometheus(text):
     return metrics
 
 
-# A folder of our own: other NICs of this user are none of our business.
+# A network and a folder of our own: other NICs of this user are none of our business.
+own_network()
 folder = tempfile.TemporaryDirectory()
 os.environ['ROOST_SHM_DIR'] = os.path.join(folder.name, 'nics')
 os.mkdir(os.environ['ROOST_SHM_DIR'], 0o700)

@@ -31,6 +31,7 @@ CMP_EQ, CMP_MASKED_EQ = 4, 7
 NEW_NAMESPACES = 0x7e020000
 AF_INET6, AF_ALG, AF_VSOCK, AF_MAX = 10, 38, 40, 45
 SOL_UDP, UDP_SEGMENT, UDP_GRO = 17, 103, 104
+SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF = 1, 51
 ADDRESS = '172.17.0.2'
 PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
@@ -48,6 +49,7 @@ LIMITS = {
 CONTAINER = list(LIMITS)
 # What a test of one condition needs besides.
 LIMITS['nooffload'] = 1       # a kernel without UDP_SEGMENT and UDP_GRO
+LIMITS['nosteering'] = 1      # a kernel without SO_ATTACH_REUSEPORT_CBPF
 LIMITS['fakes'] = {}          # path: what a file of the kernel's says instead
 
 
@@ -179,20 +181,21 @@ def docker_filter(denied=()):
     return f
 
 
-def kernel_without(families=(), udp_options=()):
+def kernel_without(families=(), options=()):
     """Everything is allowed but what a kernel that was built without it does not know."""
     f = Filter()
     f.ctx = f.lib.seccomp_init(ctypes.c_uint32(ACT_ALLOW))
     for family in families:
         f.add('socket', (0, CMP_EQ, family, 0), action=ACT_ERRNO | errno.EAFNOSUPPORT)
-    for option in udp_options:
-        f.add('setsockopt', (1, CMP_EQ, SOL_UDP, 0), (2, CMP_EQ, option, 0), action=ACT_ERRNO | errno.ENOPROTOOPT)
+    for level, option in options:
+        f.add('setsockopt', (1, CMP_EQ, level, 0), (2, CMP_EQ, option, 0), action=ACT_ERRNO | errno.ENOPROTOOPT)
     return f
 
 
 def make_filters(limits):
     families = [AF_INET6] if limits.get('noipv6') == 'none' else []
-    options = [UDP_SEGMENT, UDP_GRO] if 'nooffload' in limits else []
+    options = [(SOL_UDP, UDP_SEGMENT), (SOL_UDP, UDP_GRO)] if 'nooffload' in limits else []
+    options += [(SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF)] if 'nosteering' in limits else []
     filters = []
     if 'seccomp' in limits:
         filters.append(docker_filter([] if limits['seccomp'] == 'docker' else limits['seccomp'].split('+')))

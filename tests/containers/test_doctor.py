@@ -57,6 +57,8 @@ ROWS = [
     bad('port 4791', 'fails', ['192.0.2.77', 'ip address'], args=['--port', 'udp:192.0.2.77']),
     bad('rdma_rxe', 'warning', ['rxe0 on eth0', 'rdma link delete'], fakes=RXE),
     bad('rdma_rxe', 'fails', ['holds the port'], fakes=RXE, job=['held', '0.0.0.0'], args=['--port', 'udp:127.0.0.9']),
+    bad('pool', 'warning', ['SO_ATTACH_REUSEPORT_CBPF no', 'seccomp'], ['nosteering']),
+    bad('pool', 'warning', ['100 open files', 'ulimit -Hn'], command=['prlimit', '--nofile=100:100']),
     bad('NIC', 'fails', ['does not open', '127.0.0.9', 'in use'], job=['held', '0.0.0.0'], args=['--port', 'udp:127.0.0.9']),
     bad('NIC', 'fails', ['does not open'], command=['prlimit', '--nofile=8']),
 ]

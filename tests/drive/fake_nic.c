@@ -340,6 +340,11 @@ void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *su
 	sum->rcvd_pkts += atomic_load(&nic->pu[pu].packets);
 }
 
+unsigned nic_connections(const struct nic *nic, unsigned pu)
+{
+	return 2;
+}
+
 void nic_usage(const struct nic *nic, struct nic_usage *out)
 {
 	*out = (struct nic_usage){.qps = 3, .qp_bytes = 4096};

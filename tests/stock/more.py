@@ -4,7 +4,7 @@
 
 usage: more.py --roost PROGRAM --port udp|shm --folder DIR [--long] [--narrow] [--only TEXT] [--list]
 
-What MPI and librpma do is checked by small programs of ours (mpi_check.c, rpma_check.c), which are built in DIR with the distribution's
+What MPI and librpma do is checked by small programs of ours (mpi_check.c, mpi_ranks.c, rpma_check.c), which are built in DIR with the distribution's
 compiler wrappers. --long has more sizes, more rounds and every row; without it the set takes about a minute. --narrow runs what sends datagrams by MPI alone, in a network of its own with an
 interface of 1400 bytes. Exit status 77 when a
 program is not installed: the last line names it.
@@ -66,6 +66,17 @@ def mpi_rows():
                               long=tls == "ud_verbs" or bool(more))
 
 
+def ranks_rows():
+    """Eight ranks; also as `roost run -- mpirun` without further words, where each MPI chooses by itself what it uses."""
+    words = OPEN_MPI.replace("-n 2", "-n 8").replace("mpi_check", "mpi_ranks")
+    found = [(f"Open MPI {tls}", words.replace("{tls}", tls), tls != "rc") for tls in ("rc", "ud_verbs")]
+    found += [(f"MPICH {tls}", MPICH.replace("-n 2", "-n 8").replace("mpi_check", "mpi_ranks").replace("{tls}", tls), tls != "rc") for tls in ("rc", "ud_verbs")]
+    found += [("Open MPI by itself", OPEN_MPI[:OPEN_MPI.index("--mca")].replace("-n 2", "-n 8") + "{folder}/mpi_ranks.openmpi", True),
+              ("MPICH by itself", "mpirun.mpich -n 8 {folder}/mpi_ranks.mpich", True)]
+    for name, command, long in found:
+        yield Row(f"{name}, 8 ranks", command, wanted=r"(?m)^all right$", long=long, kinds=("udp",))
+
+
 def rdmacm_rows():
     words = "{folder}/rpma_check {S} {P}"
     yield Row("librpma write, flush, read, atomic write", words, f"{words} client", r"(?m)^all right$")
@@ -88,7 +99,7 @@ def alone_rows():
 
 
 def rows(kind, long):
-    found = [*alone_rows(), *ucx_rows(), *mpi_rows(), *rdmacm_rows()]
+    found = [*alone_rows(), *ucx_rows(), *mpi_rows(), *ranks_rows(), *rdmacm_rows()]
     return [row for row in found if kind in row.kinds and (long or not row.long)]
 
 
@@ -100,8 +111,8 @@ PROGRAMS = {"ucx_perftest": "ucx-utils", "io_demo": "ucx-utils", "mpirun.openmpi
 def build(folder):
     """The programs of ours. Says why when they can't be built."""
     os.makedirs(folder, exist_ok=True)
-    commands = [[f"mpicc.{mpi}", os.path.join(HERE, "mpi_check.c"), "-o", os.path.join(folder, f"mpi_check.{mpi}"), "-pthread"]
-                for mpi in ("openmpi", "mpich")]
+    commands = [[f"mpicc.{mpi}", os.path.join(HERE, f"{program}.c"), "-o", os.path.join(folder, f"{program}.{mpi}"), "-pthread"]
+                for mpi in ("openmpi", "mpich") for program in ("mpi_check", "mpi_ranks")]
     commands.append(["cc", os.path.join(HERE, "rpma_check.c"), "-o", os.path.join(folder, "rpma_check"), "-lrpma", "-libverbs"])
     # Without LD_LIBRARY_PATH, which Meson sets: ld would take our librdmacm for librpma's, beside the system's libibverbs.
     env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}

@@ -122,6 +122,7 @@ static const struct row {
 	{"UDP offload", doctor_offload},
 	{"port 4791", doctor_port},
 	{"rdma_rxe", doctor_rxe},
+	{"pool", doctor_pool},
 	{"NIC", open_nic},
 };
 

@@ -48,6 +48,8 @@ bool doctor_line(const char *path, char *buf, size_t n);
 doctor_row doctor_kernel, doctor_clock, doctor_cores, doctor_seccomp, doctor_library;
 /* limits.c */
 doctor_row doctor_memlock, doctor_huge_pages, doctor_dev_shm, doctor_folder;
+/* pool.c */
+doctor_row doctor_pool;
 /* net.c */
 doctor_row doctor_interfaces, doctor_ipv6, doctor_buffers, doctor_offload, doctor_port, doctor_rxe;
 

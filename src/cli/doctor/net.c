@@ -174,41 +174,6 @@ void doctor_offload(const struct doctor *d, struct doctor_finding *f)
 
 /* ---- the owner of the port ---- */
 
-/* Formats an address as in /proc/net/udp and udp6: words of 32 bits in memory order. */
-static void proc_address(const struct pkt_addr *a, char *buf, size_t n)
-{
-	uint32_t w[4];
-
-	memcpy(w, a->b, sizeof(w));
-	if (pkt_addr_is_v4(a))
-		snprintf(buf, n, "%08X", w[3]);
-	else
-		snprintf(buf, n, "%08X%08X%08X%08X", w[0], w[1], w[2], w[3]);
-}
-
-/*
- * Returns the inode of the socket that holds port 4791 of the address, or of all addresses; 0: no
- * socket is visible.
- */
-static unsigned long holder_inode(const char *table, const char *address)
-{
-	char line[512], local[40];
-	unsigned long inode, found = 0;
-	unsigned port;
-	FILE *f = fopen(table, "re");
-
-	while (f && !found && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, " %*[^:]: %39[0-9A-F]:%x %*s %*s %*s %*s %*s %*s %*s %lu", local,
-			   &port, &inode) == 3 &&
-		    port == PKT_UDP_PORT &&
-		    (strcmp(local, address) == 0 || !local[strspn(local, "0")]))
-			found = inode;
-	}
-	if (f)
-		fclose(f);
-	return found;
-}
-
 static bool has_socket(const char *pid, unsigned long inode)
 {
 	char path[300], link[64], want[64];
@@ -231,13 +196,17 @@ static bool has_socket(const char *pid, unsigned long inode)
 }
 
 /* Prints "process 123 (name)", or that the process is not visible. */
-static void name_holder(unsigned long inode, char *buf, size_t n)
+static void name_holder(const struct udp_holder *h, char *buf, size_t n)
 {
+	unsigned long inode = h->inode;
+
 	DIR *proc = opendir("/proc");
 	char path[64], name[64];
 	struct dirent *e;
 
 	snprintf(buf, n, "a process of another user or container, or the kernel");
+	if (inode && h->uid && h->uid != geteuid())
+		snprintf(buf, n, "a process of user %u", h->uid);
 	while (inode && proc && (e = readdir(proc)) != NULL) {
 		if (e->d_name[0] < '1' || e->d_name[0] > '9' || !has_socket(e->d_name, inode))
 			continue;
@@ -288,8 +257,8 @@ void doctor_port(const struct doctor *d, struct doctor_finding *f)
 	 */
 	static const struct pkt_addr second = {
 		{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 2}};
-	char addr[64], hex[40], who[128];
-	unsigned long inode;
+	struct udp_holder holder = {0};
+	char addr[64], who[128];
 	int e;
 
 	if (!d->udp) {
@@ -312,9 +281,8 @@ void doctor_port(const struct doctor *d, struct doctor_finding *f)
 		doctor_found(f, "programs of yours use %s and share it", addr);
 		return;
 	}
-	proc_address(&d->addr, hex, sizeof(hex));
-	inode = holder_inode(pkt_addr_is_v4(&d->addr) ? "/proc/net/udp" : "/proc/net/udp6", hex);
-	name_holder(inode, who, sizeof(who));
+	udp_owner(&d->addr, &holder);
+	name_holder(&holder, who, sizeof(who));
 	doctor_found(f, "%s has it at %s", who, addr);
 	if (d->chosen || bind_port(&second) == EADDRINUSE)
 		doctor_remedy(f, DOCTOR_FAIL,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost stat`: prints counters of running NICs, which it reads from their stat sockets
- * (src/drive/stat.c).
+ * `roost stat`: lists the addresses and their programs, and prints the counters of their NICs, which
+ * it reads from their stat sockets (src/drive/stat.c).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,19 +10,21 @@
 
 #include <jansson.h>
 
-#include "cli/ask.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/programs.h"
 #include "cli/stat/print.h"
 #include "cli/watch.h"
 #include "port/shm_dir.h"
 
-#define ANSWER_MS 2000
-
-static bool all, json, prometheus, watching;
+static bool all, json, prometheus, watching, brief;
+static const char *program;
 static struct watch watch = {.every = 1};
 
 static const struct opt opts[] = {
+	OPT_VALUE("program", 'p', OPT_STRING, &program, "PROGRAM",
+		  "only this process, by id or name (as an operand)"),
+	OPT_SWITCH("brief", 'b', &brief, "the list of addresses and programs, no counters"),
 	OPT_SWITCH("all", 'a', &all, "counters that are zero, too"),
 	OPT_VALUE("watch", 'w', OPT_NUMBER, &watch.every, "S", "again every S seconds, with rates",
 		  .min = 0.05, .max = 86400, .given = &watching),
@@ -34,136 +36,186 @@ static const struct opt opts[] = {
 
 static const struct opt_command cmd = {
 	.name = "stat",
-	.synopsis = "[--all] [--watch S] [--json | --prometheus] [PID | PROGRAM]...",
+	.synopsis = "[--brief | --all] [--watch S] [--json | --prometheus] [PID | PROGRAM]...",
 	.about =
-		"Prints the counters of your running NICs: of all, or of those in the processes named. A NIC\n"
-		"answers only the user that its process belongs to.",
+		"Lists the addresses of this machine and your programs there, with their slots, queue pairs,\n"
+		"connections and rates, and prints the counters of their NICs: of all, or of those in the\n"
+		"processes named. A NIC answers only the user that its process belongs to.",
 	.opts = opts,
 	.examples = "  roost run -- ib_write_bw & sleep 1; roost stat\n"
+		    "  roost stat --brief --watch 1\n"
 		    "  roost stat ib_write_bw --all\n"
-		    "  roost stat --watch 1\n"
 		    "  roost stat --json | jq '.nics[].counters.retransmitted_pkts'\n",
+};
+
+/* What to look at: the folder, and the operands. */
+struct view {
+	int dirfd, n;
+	char **names;
+	struct programs before; /* the look before; nics NULL: none */
 };
 
 /* ---- choosing ---- */
 
-static const char *program_of(const json_t *nic)
+/* Returns true if an operand names the program. Records which operands matched. */
+static bool wanted(const struct view *v, bool *used, const json_t *o)
 {
-	const char *s = json_string_value(json_object_get(nic, "program"));
+	bool hit = v->n == 0;
 
-	return s ? s : "?";
-}
-
-/* Returns true if an operand names the NIC. Records which operands matched. */
-static bool wanted(char **names, bool *used, int n, int pid, const char *program)
-{
-	char number[16];
-	bool hit = n == 0;
-
-	snprintf(number, sizeof(number), "%d", pid);
-	for (int i = 0; i < n; i++) {
-		if (strcmp(names[i], number) == 0 || (program && strcmp(names[i], program) == 0))
+	for (int i = 0; i < v->n; i++) {
+		if (programs_is(o, v->names[i]))
 			hit = used[i] = true;
 	}
 	return hit;
 }
 
-static json_t *collect(int dirfd, char **names, bool *used, int n, int *rc)
+/* Removes programs that were not asked for. */
+static void choose(const struct view *v, bool *used, json_t *list)
 {
-	json_t *nics = json_array();
-	int *pids;
-	unsigned count = ask_list(dirfd, "stat.", &pids);
+	size_t i = 0;
 
-	for (unsigned i = 0; i < count; i++) {
-		char name[SHM_NAME_MAX];
-		json_t *nic;
-		bool mute;
-
-		snprintf(name, sizeof(name), "stat.%d", pids[i]);
-		nic = ask(dirfd, name, NULL, ANSWER_MS, &mute);
-		if (nic && wanted(names, used, n, pids[i], program_of(nic))) {
-			json_array_append(nics, nic);
-		} else if (!nic && mute && wanted(names, used, n, pids[i], NULL)) {
-			*rc = opt_failed(
-				&cmd,
-				"process %d does not answer, or not with counters; is it stopped? (kill -CONT %d)",
-				pids[i], pids[i]);
-		}
-		json_decref(nic);
+	while (i < json_array_size(list)) {
+		if (wanted(v, used, json_array_get(list, i)))
+			i++;
+		else
+			json_array_remove(list, i);
 	}
-	free(pids);
-	return nics;
 }
 
-/*
- * Reads all NICs that the user asked for. Returns NULL when memory is exhausted; *rc is the exit
- * status.
- */
-static json_t *look(int dirfd, char **names, int n, int *rc)
+/* A program that was named, or has a socket in the folder, should answer. */
+static void complain(const struct view *v, const json_t *silent, int *rc)
 {
-	bool *used = calloc((size_t)n + 1, sizeof(*used));
-	json_t *nics = used ? collect(dirfd, names, used, n, rc) : NULL;
+	const json_t *o;
+	size_t i;
 
-	for (int i = 0; nics && i < n; i++) {
+	json_array_foreach(silent, i, o)
+	{
+		long long pid = json_integer_value(json_object_get(o, "pid"));
+
+		if (pid && (v->n || json_is_true(json_object_get(o, "folder"))))
+			*rc = opt_failed(
+				&cmd,
+				"process %lld does not answer, or not with counters; is it stopped? (kill -CONT %lld)",
+				pid, pid);
+	}
+}
+
+/* Leaves the programs that the user asked for. Returns false when memory is exhausted. */
+static bool select_programs(const struct view *v, struct programs *p, int *rc)
+{
+	bool *used = calloc((size_t)v->n + 1, sizeof(*used));
+
+	if (!used) {
+		*rc = opt_failed(&cmd, "out of memory");
+		return false;
+	}
+	choose(v, used, p->nics);
+	choose(v, used, p->silent);
+	complain(v, p->silent, rc);
+	for (int i = 0; i < v->n; i++) {
 		if (!used[i])
 			*rc = opt_failed(
 				&cmd,
 				"no running NIC of yours is in a process '%s'; roost stat lists them",
-				names[i]);
+				v->names[i]);
 	}
 	free(used);
-	if (!nics)
-		*rc = opt_failed(&cmd, "out of memory");
-	return nics;
+	return true;
 }
 
-static void print(json_t *nics, const json_t *before, double since, int rc)
-{
-	json_t *top;
+/* ---- printing ---- */
 
+static void print_tables(const struct programs *p, const struct programs *before, json_t *rows,
+			 int rc)
+{
+	if (json_array_size(rows)) {
+		programs_print(rows);
+		if (!brief && json_array_size(p->nics))
+			putchar('\n');
+	} else if (!json_array_size(p->nics) && rc == CLI_OK) {
+		printf("no NIC of yours is running\n");
+	}
+	if (!brief)
+		stat_print_tables(p->nics, watching && before ? before->nics : NULL,
+				  before ? (double)(p->at - before->at) / 1e9 : 0, all);
+}
+
+/* `before`: an earlier look, or NULL. */
+static void print(const struct programs *p, const struct programs *before, int rc)
+{
+	json_t *top, *rows;
+
+	if (prometheus) {
+		stat_print_prometheus(p->nics, p->silent);
+		return;
+	}
+	rows = programs_rows(p, before);
 	if (json) {
-		top = json_pack("{s:s,s:O}", "tool", "stat", "nics", nics);
+		top = json_pack("{s:s,s:O,s:O}", "tool", "stat", "programs", rows, "nics", p->nics);
 		json_dumpf(top, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
 		putchar('\n');
 		json_decref(top);
-	} else if (prometheus) {
-		stat_print_prometheus(nics);
-	} else if (json_array_size(nics)) {
-		stat_print_tables(nics, before, since, all);
-	} else if (rc == CLI_OK) {
-		printf("no NIC of yours is running\n");
+	} else {
+		print_tables(p, before, rows, rc);
 	}
+	json_decref(rows);
 }
-
-struct view {
-	int dirfd, n;
-	char **names;
-	json_t *before;
-};
 
 /* NICs may appear and disappear during --watch; neither ends it. */
 static int look_again(void *ctx, double since, bool *end)
 {
 	struct view *v = ctx;
+	struct programs now;
 	int rc = CLI_OK;
-	json_t *nics = look(v->dirfd, v->names, v->n, &rc);
 
-	*end = !nics;
-	if (!nics)
+	programs_look(v->dirfd, PROGRAMS_ANSWER_MS, &now);
+	*end = !select_programs(v, &now, &rc);
+	if (*end) {
+		programs_free(&now);
 		return rc;
+	}
 	if (!json)
 		watch_page(since);
-	print(nics, v->before, since, rc);
-	json_decref(v->before);
-	v->before = nics;
+	print(&now, v->before.nics ? &v->before : NULL, rc);
+	programs_free(&v->before);
+	v->before = now;
 	return rc;
+}
+
+/* Prometheus computes rates itself. */
+static int look_once(struct view *v)
+{
+	struct programs now;
+	int rc = CLI_OK;
+
+	if (prometheus)
+		programs_look(v->dirfd, PROGRAMS_ANSWER_MS, &now);
+	else
+		programs_look_twice(v->dirfd, &v->before, &now);
+	if (select_programs(v, &now, &rc))
+		print(&now, v->before.nics ? &v->before : NULL, rc);
+	programs_free(&now);
+	return rc;
+}
+
+/* The operands, and the program of the option. Returns NULL when memory is exhausted. */
+static char **chosen(int *n, char **names)
+{
+	char **list = calloc((size_t)*n + 1, sizeof(*list));
+
+	if (!list)
+		return NULL;
+	memcpy(list, names, (size_t)*n * sizeof(*list));
+	if (program)
+		list[(*n)++] = (char *)(uintptr_t)program;
+	return list;
 }
 
 int cmd_stat(int argc, char **argv)
 {
-	int at = opt_parse(&cmd, argc, argv, false), rc = CLI_OK, dirfd;
+	int at = opt_parse(&cmd, argc, argv, false), rc;
+	struct view v = {0};
 	char err[600];
-	json_t *nics;
 
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
@@ -172,20 +224,16 @@ int cmd_stat(int argc, char **argv)
 				 "--json and --prometheus are two forms of the same: choose one");
 	if (watch.looks && !watching)
 		return opt_usage(&cmd, "--count says how often --watch looks: give both");
-	dirfd = shm_dir_open(err, sizeof(err));
-	if (dirfd < 0)
+	v.dirfd = shm_dir_open(err, sizeof(err));
+	if (v.dirfd < 0)
 		return opt_failed(&cmd, "%s", err);
-	if (watching) {
-		struct view v = {dirfd, argc - at, argv + at, NULL};
-
-		rc = watch_run(&watch, look_again, &v);
-		json_decref(v.before);
-	} else {
-		nics = look(dirfd, argv + at, argc - at, &rc);
-		if (nics)
-			print(nics, NULL, 0, rc);
-		json_decref(nics);
-	}
-	close(dirfd);
+	v.n = argc - at;
+	v.names = chosen(&v.n, argv + at);
+	if (!v.names)
+		return opt_failed(&cmd, "out of memory");
+	rc = watching ? watch_run(&watch, look_again, &v) : look_once(&v);
+	programs_free(&v.before);
+	free(v.names);
+	close(v.dirfd);
 	return rc;
 }

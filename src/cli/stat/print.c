@@ -229,11 +229,32 @@ static void print_port_counter(const json_t *nics, const char *name, const char 
 	}
 }
 
-void stat_print_prometheus(const json_t *nics)
+/* 1 for each program that answered, 0 for the others. */
+static void print_up(const json_t *nics, const json_t *silent)
+{
+	const json_t *lists[] = {silent, nics}, *o;
+	size_t i;
+
+	if (json_array_size(nics) + json_array_size(silent) == 0)
+		return;
+	printf("# HELP roost_up whether the program answers\n# TYPE roost_up gauge\n");
+	for (int up = 0; up <= 1; up++) {
+		json_array_foreach(lists[up], i, o)
+		{
+			printf("roost_up");
+			print_process(o);
+			printf("} %d\n", up);
+		}
+	}
+}
+
+void stat_print_prometheus(const json_t *nics, const json_t *silent)
 {
 	char name[64];
 
+	print_up(nics, silent);
 	print_gauge(nics, "qps", "queue pairs");
+	print_gauge(nics, "connections", "RC and UC queue pairs that are connected");
 	print_gauge(nics, "cqs", "completion queues");
 	print_gauge(nics, "mrs", "memory regions");
 	print_gauge(nics, "mws", "memory windows");

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What an observer sees of the pool. It need not be a member, takes no slot, and changes nothing:
+ * it binds no name, and asks the members for their memory as a new member does.
+ */
+#include "pool/core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <linux/unix_diag.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+
+#define VISITORS 16
+
+int pool_receive_visits(const struct pool *p)
+{
+	struct sockaddr_un name;
+	socklen_t len = pool_name(&name, NAME_STAT, p->slot[0]);
+	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = sys_bind(fd, (struct sockaddr *)&name, len);
+	rc = rc ? rc : sys_listen(fd, VISITORS);
+	if (rc == 0)
+		return pool_high(fd);
+	sys_close(fd);
+	return rc;
+}
+
+/* Returns the process at the other end as this process sees it; 0: unknown. */
+static pid_t peer_pid(int fd)
+{
+	struct ucred cred = {0};
+	socklen_t len = sizeof(cred);
+
+	return sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) ? 0 : cred.pid;
+}
+
+int pool_visit(unsigned slot, pid_t *pid)
+{
+	struct sockaddr_un name;
+	socklen_t len = pool_name(&name, NAME_STAT, slot);
+	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc;
+
+	*pid = 0;
+	if (fd < 0)
+		return fd;
+	rc = sys_connect(fd, (struct sockaddr *)&name, len);
+	if (!rc && !pool_same_user(fd))
+		rc = -EPERM;
+	if (!rc)
+		rc = sys_fcntl(fd, F_SETFL, 0);
+	if (!rc) {
+		*pid = peer_pid(fd);
+		return fd;
+	}
+	sys_close(fd);
+	return rc;
+}
+
+/* ---- slots ---- */
+
+static void read_seat(struct seat *seat, unsigned slot, struct pool_seen *s)
+{
+	uint32_t first = atomic_load_explicit(&seat->first, memory_order_relaxed);
+
+	s->known = true;
+	s->first = first < POOL_SLOTS ? (uint8_t)first : (uint8_t)slot;
+	for (unsigned i = 0; i < SEAT_HOMES; i++) {
+		struct seat_home *h = &seat->home[i];
+		uint64_t word[2];
+
+		if (!atomic_load_explicit(&h->used, memory_order_acquire))
+			continue;
+		word[0] = atomic_load_explicit(&h->addr[0], memory_order_relaxed);
+		word[1] = atomic_load_explicit(&h->addr[1], memory_order_relaxed);
+		memcpy(s->addr[s->num_addrs++].b, word, sizeof(word));
+	}
+}
+
+static void read_state(int fd, struct pool_seen seen[POOL_SLOTS])
+{
+	struct pool_state *state = state_map(fd);
+
+	for (unsigned i = 0; state && i < POOL_SLOTS; i++) {
+		if (seen[i].taken &&
+		    atomic_load_explicit(&state->seat[i].owned, memory_order_acquire))
+			read_seat(&state->seat[i], i, &seen[i]);
+	}
+	if (state)
+		state_unmap(state);
+}
+
+unsigned pool_look(struct pool_seen seen[POOL_SLOTS])
+{
+	struct ask ask = {.magic = STATE_MAGIC, .what = ASK_STATE};
+	struct pool nobody = {.num_slots = 0};
+	unsigned silent = 0;
+	int state_fd;
+
+	_Static_assert(POOL_SEEN_ADDRS == SEAT_HOMES, "all addresses of a slot");
+	for (unsigned i = 0; i < POOL_SLOTS; i++)
+		seen[i] = (struct pool_seen){.taken = pool_alive(&nobody, i), .first = (uint8_t)i};
+	if (pool_ask(&nobody, &ask, &state_fd, 1, &silent) > 0) {
+		read_state(state_fd, seen);
+		sys_close(state_fd);
+	}
+	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		int fd = seen[i].taken && seen[i].first == i ? pool_connect(i) : -1;
+
+		if (fd < 0)
+			continue;
+		seen[i].pid = peer_pid(fd);
+		sys_close(fd);
+	}
+	return silent;
+}
+
+int pool_can_steer(void)
+{
+	return addr_can_steer();
+}
+
+/* ---- names that another user holds ---- */
+
+/* Asks the kernel for all Unix sockets of the network namespace. Returns a descriptor or -errno. */
+static int list_sockets(void)
+{
+	struct {
+		struct nlmsghdr head;
+		struct unix_diag_req req;
+	} ask = {.head = {.nlmsg_len = sizeof(ask),
+			  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+		 .req = {.sdiag_family = AF_UNIX,
+			 .udiag_states = ~0u,
+			 .udiag_show = UDIAG_SHOW_NAME | UDIAG_SHOW_UID}};
+	int fd = sys_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	ssize_t n;
+
+	if (fd < 0)
+		return fd;
+	n = sys_sendto(fd, &ask, sizeof(ask), MSG_NOSIGNAL, NULL, 0);
+	if (n >= 0)
+		return fd;
+	sys_close(fd);
+	return (int)n;
+}
+
+/* True if a name, as the kernel reports it, is one of this user's pool. */
+static bool is_ours(const char *name, size_t len)
+{
+	for (unsigned kind = 0; kind < NAME_KINDS; kind++) {
+		struct sockaddr_un n;
+		/* without the slot, which is a digit here */
+		size_t want = pool_name(&n, (enum name_kind)kind, 0) -
+			      offsetof(struct sockaddr_un, sun_path) - 1;
+
+		if (len > want && memcmp(name, n.sun_path, want) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Returns true if the message is about such a name and its socket belongs to another user. */
+static bool is_strange(const struct nlmsghdr *h, uid_t *uid)
+{
+	const struct unix_diag_msg *m = NLMSG_DATA(h);
+	size_t left = h->nlmsg_len - NLMSG_LENGTH(sizeof(*m));
+	const char *at = (const char *)(m + 1);
+	uint32_t owner = geteuid();
+	bool ours = false;
+
+	while (left >= NLA_HDRLEN) {
+		struct nlattr a;
+
+		memcpy(&a, at, sizeof(a));
+		if (a.nla_len < NLA_HDRLEN || a.nla_len > left)
+			break;
+		if (a.nla_type == UNIX_DIAG_NAME)
+			ours = is_ours(at + NLA_HDRLEN, a.nla_len - NLA_HDRLEN);
+		if (a.nla_type == UNIX_DIAG_UID && a.nla_len >= NLA_HDRLEN + sizeof(owner))
+			memcpy(&owner, at + NLA_HDRLEN, sizeof(owner));
+		if ((size_t)NLA_ALIGN(a.nla_len) >= left)
+			break;
+		at += NLA_ALIGN(a.nla_len);
+		left -= (size_t)NLA_ALIGN(a.nla_len);
+	}
+	if (!ours || owner == geteuid())
+		return false;
+	*uid = owner;
+	return true;
+}
+
+int pool_strangers(uid_t *uid)
+{
+	static const size_t least = NLMSG_LENGTH(sizeof(struct unix_diag_msg));
+	union {
+		struct nlmsghdr head;
+		char room[16384];
+	} buf;
+	int fd = list_sockets(), found = 0;
+
+	if (fd < 0)
+		return fd;
+	for (;;) {
+		ssize_t n = sys_recvfrom(fd, &buf, sizeof(buf), 0, NULL, NULL);
+		int left = n > 0 ? (int)n : 0;
+
+		if (n <= 0)
+			found = n < 0 ? (int)n : -EPROTO;
+		for (struct nlmsghdr *h = &buf.head; n > 0 && NLMSG_OK(h, left);
+		     h = NLMSG_NEXT(h, left)) {
+			if (h->nlmsg_type == NLMSG_ERROR)
+				found = -EPROTO;
+			if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR) {
+				sys_close(fd);
+				return found;
+			}
+			if (h->nlmsg_len >= least)
+				found += is_strange(h, uid);
+		}
+		if (n <= 0) {
+			sys_close(fd);
+			return found;
+		}
+	}
+}
