@@ -63,6 +63,14 @@ uint64_t dest_rto(const struct dest *d);
 bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
 void dest_release_read(struct nic_qp *qp, uint32_t bytes);
 
+/* Counts READ bytes that were requested. A path without a limit has a share of none. */
+static inline void dest_requested(struct nic_qp *qp, uint32_t bytes)
+{
+	qp->sq.read_bytes += bytes;
+	if (qp->dest->path->read_window)
+		qp->pu->ports[qp->port].read_out += bytes;
+}
+
 /*
  * Counts the bytes of a packet that was sent on an acknowledged service. A destination without a
  * window counts none.

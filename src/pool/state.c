@@ -53,7 +53,7 @@ void state_unmap(struct pool_state *s)
 	munmap(s, sizeof(*s));
 }
 
-void seat_clear(struct pool_state *s, unsigned slot, bool owned)
+void seat_clear(struct pool_state *s, unsigned slot, uint32_t owned)
 {
 	struct seat *seat = &s->seat[slot];
 

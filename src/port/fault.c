@@ -97,7 +97,7 @@ static void sync_stats(struct fault_port *f)
 {
 	uint64_t blocked = f->port.stats.tx_blocked;
 
-	f->port.stats = f->inner->stats;
+	f->port.stats = port_stats_of(f->inner);
 	f->port.stats.tx_dropped += f->counts.lost;
 	f->port.stats.tx_blocked = blocked;
 }

@@ -215,7 +215,7 @@ static bool pcap_flush(struct port *p)
 
 	put_sent(c);
 	sent = c->inner->ops->flush(c->inner);
-	p->stats = c->inner->stats;
+	p->stats = port_stats_of(c->inner);
 	return sent;
 }
 
@@ -236,7 +236,7 @@ static int pcap_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	for (int i = 0; i < n; i++)
 		put(c, t, pkts[i].src, pkts[i].dst, pkts[i].sport, pkts[i].tos,
 		    true_id(c, &pkts[i]), pkts[i].bth, pkts[i].len);
-	p->stats = c->inner->stats;
+	p->stats = port_stats_of(c->inner);
 	return n;
 }
 

@@ -20,6 +20,7 @@
 #include "cli/run/dropins.h"
 #include "cli/local.h"
 #include "cli/options.h"
+#include "port/port.h"
 
 static const char *port;
 static uint64_t timeout_scale;
@@ -89,10 +90,10 @@ int cmd_run(int argc, char **argv)
 		return opt_usage(&cmd, "run what? A program, perhaps with arguments");
 	if (port) {
 		local_kind(port, kind, sizeof(kind));
-		if (strcmp(kind, "udp") != 0 && strcmp(kind, "shm") != 0)
+		if (!port_is_kind(kind))
 			return opt_usage(
 				&cmd,
-				"'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2",
+				"'%.64s' is no port: host, udp or shm, perhaps with an address, as udp:127.0.0.2",
 				port);
 	}
 	if (!dropins_find(dir, sizeof(dir), err, sizeof(err)))
