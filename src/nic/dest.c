@@ -73,10 +73,40 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	return 0;
 }
 
+/* A destination keeps no reference to itself. */
+static void slot_put(const struct dest *d, struct dest_slot *s)
+{
+	if (s->dest && s->dest != d)
+		dest_put(s->dest);
+	s->dest = NULL;
+}
+
+struct dest *dest_look_up(struct dest *d, uint32_t dqpn)
+{
+	struct dest_slot *s;
+	struct dest *found;
+
+	if (pkt_addr_is_group(&d->path->dst))
+		return d;
+	if (!d->slots)
+		d->slots = calloc(PORT_SLOTS, sizeof(*d->slots));
+	if (!d->slots || dest_get(d->pu, d->port_index, &d->path->dst, dqpn, &found))
+		return d; /* the port sends it somewhere, or drops it */
+	s = &d->slots[PORT_SLOT_OF_QPN(dqpn)];
+	slot_put(d, s);
+	if (found == d)
+		dest_put(found);
+	*s = (struct dest_slot){found, d->port->ways};
+	return found;
+}
+
 void dest_put(struct dest *d)
 {
 	if (--d->refs)
 		return;
+	for (unsigned i = 0; d->slots && i < PORT_SLOTS; i++)
+		slot_put(d, &d->slots[i]);
+	free(d->slots);
 	spin_lock(&d->pu->nic->dests_lock);
 	alive_bequeath(d);
 	list_del(&d->link);

@@ -36,6 +36,7 @@ struct host_port {
 	struct port *udp, *shm;
 	struct port *last;  /* that reserved last */
 	struct pool *pool;  /* a reference of the udp port */
+	uint64_t version;   /* pool_version() at the last look */
 	uint32_t hot, cold; /* looks until the udp port is cold, or is looked at */
 	bool unsent;	    /* packets wait in the udp port */
 	bool armed;	    /* the udp port is armed */
@@ -138,6 +139,7 @@ static int look_at_udp(struct host_port *h, struct port_pkt *pkts, int max)
 static int host_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 {
 	struct host_port *h = host_port(p);
+	uint64_t version = pool_version(h->pool);
 	int n = h->shm->ops->rx_burst(h->shm, pkts, max);
 
 	if (n < max && (h->hot || --h->cold == 0)) {
@@ -146,6 +148,10 @@ static int host_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 		n += more > 0 ? more : 0;
 	} else if (!h->cold) {
 		h->cold = 1;
+	}
+	if (unlikely(version != h->version)) {
+		h->version = version;
+		p->ways++;
 	}
 	port_pass_hints(p, h->shm);
 	return n;

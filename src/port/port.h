@@ -233,6 +233,7 @@ struct port {
 	 */
 	bool shared;
 	uint8_t slot;
+	uint32_t ways; /* changes when path_get() may return another path than before */
 	/*
 	 * This many of the last reserved packets may still lack their ICRC when reserve is called.
 	 * At flush all packets are complete. 0: none may. Reading a packet back while its stores

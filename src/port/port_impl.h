@@ -141,6 +141,14 @@ static inline void port_pass_hints(struct port *p, struct port *inner)
 	inner->num_hints = 0;
 }
 
+/* Passes on what a call of the inner port may have changed, for wrappers. */
+static inline void port_pass_news(struct port *p, struct port *inner)
+{
+	port_pass_hints(p, inner);
+	p->batch = inner->batch;
+	p->ways = inner->ways;
+}
+
 /* Monotonic nanoseconds: the default clock of the wrappers. */
 uint64_t port_clock(void *ctx);
 
