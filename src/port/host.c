@@ -169,7 +169,11 @@ static bool host_arm(struct port *p)
 	return h->shm->ops->arm(h->shm);
 }
 
-/* A cold udp port stays armed: this saves system calls, and no packets come that would wake. */
+/*
+ * A cold udp port stays armed: this saves system calls, and no packets come that would wake. The
+ * next burst looks at it: a sleeper that sees changes only (EPOLLET) is not woken again for a
+ * packet that waits there.
+ */
 static void host_disarm(struct port *p, bool woken)
 {
 	struct host_port *h = host_port(p);
@@ -188,6 +192,7 @@ static void host_disarm(struct port *p, bool woken)
 	}
 	if (by_udp)
 		set_hot(h);
+	h->cold = 1;
 }
 
 static void host_control(struct port *p)
