@@ -111,7 +111,7 @@ static void bash_value(const struct opt_command *c, const struct opt *o)
 		printf("_roost_files -d");
 		break;
 	case VALUE_PORT:
-		printf("_roost_words 'udp: shm:' && compopt -o nospace");
+		printf("_roost_words 'host: udp: shm:' && compopt -o nospace");
 		break;
 	default:
 		printf(":");
@@ -337,7 +337,7 @@ static void fish_option(const struct opt_command *c, const struct opt *o)
 		printf("'");
 		break;
 	case VALUE_PORT:
-		printf(" -x -a 'udp: shm:'");
+		printf(" -x -a 'host: udp: shm:'");
 		break;
 	case VALUE_OTHER:
 		printf(" -x");

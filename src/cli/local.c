@@ -16,6 +16,7 @@
 
 #include "base/sys.h"
 #include "cli/options.h"
+#include "port/port.h"
 
 void local_kind(const char *spec, char *buf, size_t n)
 {
@@ -73,7 +74,7 @@ static bool split(const char *spec, char *kind, size_t kn, char *addr, size_t an
 			return false;
 		snprintf(addr, an, "%.*s", (int)len, from);
 	}
-	return strcmp(kind, "udp") == 0 || strcmp(kind, "shm") == 0;
+	return port_is_kind(kind);
 }
 
 static void join_spec(char out[LOCAL_SPEC_LEN], const char *kind, const char *addr,
@@ -171,7 +172,7 @@ bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool 
 	    !split(spec, lo->kind, sizeof(lo->kind), addr, sizeof(addr), &options)) {
 		snprintf(
 			err, errlen,
-			"'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2",
+			"'%.64s' is no port: host, udp or shm, perhaps with an address, as udp:127.0.0.2",
 			spec);
 		return false;
 	}

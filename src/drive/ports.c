@@ -37,7 +37,7 @@ static int split_specs(const char *text, char spec[][SPEC_MAX], char *err, size_
 		text += len + (text[len] == ';');
 	}
 	if (n == 0)
-		strcpy(spec[n++], "udp");
+		strcpy(spec[n++], PORT_DEFAULT_SPEC);
 	return n;
 }
 

@@ -122,7 +122,7 @@ static bool mask(struct drive *d, unsigned i)
 	for (unsigned k = 0; k < drive_ports(d); k++) {
 		struct port *port = d->port[k][i];
 
-		if (!port->batch)
+		if (!port->mask_fd)
 			port->ops->disarm(port, false);
 	}
 	service_listen(d, i, false);

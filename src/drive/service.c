@@ -140,7 +140,7 @@ void service_listen(struct drive *d, unsigned i, bool listen)
 		struct epoll_event ev = {.events = listen ? EPOLLIN | EPOLLET : 0,
 					 .data.u64 = EVENT(ON_PORT, i, k)};
 
-		if (d->port[k][i]->batch) /* other ports ring their bell only while armed */
+		if (d->port[k][i]->mask_fd) /* others ring their bell only while armed */
 			sys_epoll_ctl(d->service_set, EPOLL_CTL_MOD, d->port[k][i]->fd, &ev);
 	}
 }

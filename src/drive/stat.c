@@ -124,7 +124,7 @@ static void count(struct drive *d, struct counted *sum)
 			memset(&last[i], 0, sizeof(last[i]));
 			nic_pu_counters(d->nic, i, &last[i].nic);
 			for (unsigned k = 0; k < drive_ports(d); k++)
-				last[i].port[k] = d->port[k][i]->stats;
+				last[i].port[k] = port_stats_of(d->port[k][i]);
 			count_groups(d, i, &last[i]);
 			drive_disown(d, i);
 		}

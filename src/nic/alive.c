@@ -295,7 +295,7 @@ enum port_reader alive_reader(struct dest *d, uint64_t since)
 static bool same_peer(const struct dest *a, const struct dest *b)
 {
 	return a->port->ops->name == b->port->ops->name && a->slot == b->slot &&
-	       pkt_addr_eq(&a->path->dst, &b->path->dst);
+	       a->path->owner == b->path->owner && pkt_addr_eq(&a->path->dst, &b->path->dst);
 }
 
 /* The tick is taken first, so a packet that finds `quiet` set has a later tick, on any PU. */

@@ -132,7 +132,7 @@ static const char *check_dest(const struct dest *d, uint32_t *read_out, uint32_t
 		if (broken)
 			return broken;
 		inflight += qp->sq.inflight;
-		read_out[qp->port] += qp->sq.read_bytes;
+		read_out[qp->port] += d->path->read_window ? qp->sq.read_bytes : 0;
 	}
 	*qpn = 0;
 	HOLDS(d->inflight == (d->cc.window ? inflight : 0));

@@ -22,12 +22,11 @@
 
 static void open_window(struct dest *d)
 {
-	const struct port *port = d->port;
-	uint32_t floor = MIN_WINDOW_PACKETS * (port->mtu + PKT_MAX_HEADERS);
+	uint32_t floor = MIN_WINDOW_PACKETS * (d->port->mtu + PKT_MAX_HEADERS);
+	uint32_t window = d->path->window;
 
-	d->cc = (struct cc){.ops = &cc_window,
-			    .min = floor < port->window ? floor : port->window,
-			    .max = port->window};
+	d->cc = (struct cc){
+		.ops = &cc_window, .min = floor < window ? floor : window, .max = window};
 	d->cc.ops->init(&d->cc);
 }
 
@@ -74,10 +73,40 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	return 0;
 }
 
+/* A destination keeps no reference to itself. */
+static void slot_put(const struct dest *d, struct dest_slot *s)
+{
+	if (s->dest && s->dest != d)
+		dest_put(s->dest);
+	s->dest = NULL;
+}
+
+struct dest *dest_look_up(struct dest *d, uint32_t dqpn)
+{
+	struct dest_slot *s;
+	struct dest *found;
+
+	if (pkt_addr_is_group(&d->path->dst))
+		return d;
+	if (!d->slots)
+		d->slots = calloc(PORT_SLOTS, sizeof(*d->slots));
+	if (!d->slots || dest_get(d->pu, d->port_index, &d->path->dst, dqpn, &found))
+		return d; /* the port sends it somewhere, or drops it */
+	s = &d->slots[PORT_SLOT_OF_QPN(dqpn)];
+	slot_put(d, s);
+	if (found == d)
+		dest_put(found);
+	*s = (struct dest_slot){found, d->port->ways};
+	return found;
+}
+
 void dest_put(struct dest *d)
 {
 	if (--d->refs)
 		return;
+	for (unsigned i = 0; d->slots && i < PORT_SLOTS; i++)
+		slot_put(d, &d->slots[i]);
+	free(d->slots);
 	spin_lock(&d->pu->nic->dests_lock);
 	alive_bequeath(d);
 	list_del(&d->link);
@@ -244,9 +273,9 @@ uint64_t dest_rto(const struct dest *d)
 bool dest_admit_read(struct nic_qp *qp, uint32_t bytes)
 {
 	struct pu_port *pp = &qp->pu->ports[qp->port];
+	uint32_t window = qp->dest->path->read_window;
 
-	if (!pp->port->read_window || !pp->read_out ||
-	    pp->read_out + bytes <= pp->port->read_window)
+	if (!window || !pp->read_out || pp->read_out + bytes <= window)
 		return true;
 	req_blocked(qp, BLOCK_WINDOW);
 	list_add_tail(&qp->tx_link, &pp->read_waiters);
@@ -257,8 +286,11 @@ void dest_release_read(struct nic_qp *qp, uint32_t bytes)
 {
 	struct pu_port *pp = &qp->pu->ports[qp->port];
 
-	ROOST_ASSERT(bytes <= qp->sq.read_bytes && bytes <= pp->read_out);
+	ROOST_ASSERT(bytes <= qp->sq.read_bytes);
 	qp->sq.read_bytes -= bytes;
+	if (!qp->dest || !qp->dest->path->read_window)
+		return;
+	ROOST_ASSERT(bytes <= pp->read_out);
 	pp->read_out -= bytes;
 	if (!list_empty(&pp->read_waiters) && pp->read_out < pp->port->read_window)
 		wake(&pp->read_waiters);

@@ -29,6 +29,7 @@ struct dest {
 	uint64_t trip;
 	bool trip_sure; /* measured with a packet that was sent once */
 	struct list_head waiters;
+	struct dest_slot *slots; /* for dest_of_datagram(); NULL: not used yet */
 	/* liveness of the peer: alive.c */
 	struct list_head qps;
 	struct wheel_timer alive_timer; /* its owner is NULL, unlike a QP's timer */
@@ -50,6 +51,8 @@ struct dest {
 int dest_get(struct pu *pu, uint8_t port, const struct pkt_addr *addr, uint32_t dqpn,
 	     struct dest **out);
 void dest_put(struct dest *d);
+/* The slow part of dest_of_datagram(). */
+struct dest *dest_look_up(struct dest *d, uint32_t dqpn);
 bool dest_admit(struct nic_qp *qp, uint32_t bytes);
 void dest_release(struct nic_qp *qp, uint32_t bytes);
 void dest_acked(struct dest *d, uint32_t bytes);
@@ -62,6 +65,34 @@ void dest_waited(struct dest *d, uint64_t ns, uint64_t last);
 uint64_t dest_rto(const struct dest *d);
 bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
 void dest_release_read(struct nic_qp *qp, uint32_t bytes);
+
+/* The destination of an address and slot, for datagrams. */
+struct dest_slot {
+	struct dest *dest; /* NULL: not looked up yet */
+	uint32_t ways;	   /* of the port, at the look-up */
+};
+
+/*
+ * Returns the destination of a datagram to a QP, where `d` is the destination of its address
+ * handle. An address that several programs share has a destination for each slot.
+ */
+static inline struct dest *dest_of_datagram(struct dest *d, uint32_t dqpn)
+{
+	const struct dest_slot *s;
+
+	if (!d->port->shared)
+		return d;
+	s = d->slots ? &d->slots[PORT_SLOT_OF_QPN(dqpn)] : NULL;
+	return likely(s && s->dest && s->ways == d->port->ways) ? s->dest : dest_look_up(d, dqpn);
+}
+
+/* Counts READ bytes that were requested. A path without a limit has a share of none. */
+static inline void dest_requested(struct nic_qp *qp, uint32_t bytes)
+{
+	qp->sq.read_bytes += bytes;
+	if (qp->dest->path->read_window)
+		qp->pu->ports[qp->port].read_out += bytes;
+}
 
 /*
  * Counts the bytes of a packet that was sent on an acknowledged service. A destination without a

@@ -490,8 +490,8 @@ static int take_path(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t ma
 
 static void take_mtu(struct nic_qp *qp, uint32_t mtu)
 {
-	const struct port *port = qp->pu->ports[qp->port].port;
-	uint32_t chunk = port->read_window ? port->read_window / 4 : NIC_READ_CHUNK;
+	uint32_t window = qp->dest ? qp->dest->path->read_window : 0;
+	uint32_t chunk = window ? window / 4 : NIC_READ_CHUNK;
 
 	qp->mtu = qp->attr.path_mtu = mtu;
 	qp->mtu_shift = (uint8_t)__builtin_ctz(mtu);

@@ -332,8 +332,7 @@ static inline enum req_result rc_complete(struct nic_qp *qp, struct sq_entry *e,
 {
 	if (p->response) {
 		qp->sq.rd_out++;
-		qp->sq.read_bytes += p->covered << qp->mtu_shift;
-		qp->pu->ports[qp->port].read_out += p->covered << qp->mtu_shift;
+		dest_requested(qp, p->covered << qp->mtu_shift);
 	} else {
 		dest_sent(qp->dest, p->bytes, qp->pu->now);
 	}
@@ -383,8 +382,7 @@ bool req_idle(struct nic_qp *qp)
 static bool batches(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
-	uint32_t batch = qp->pu->ports[qp->port].port->batch, ahead = sq->next - sq->una, posted,
-		 room;
+	uint32_t batch = qp->dest->path->batch, ahead = sq->next - sq->una, posted, room;
 
 	if (!batch || sq->next != sq->fetched || sq->rd_out || qp->resize || qp->chain ||
 	    qp->state != NIC_QPS_RTS ||

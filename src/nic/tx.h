@@ -39,7 +39,7 @@ static inline void tx_end_to(struct pu *pu, const struct dest *d, const struct p
 {
 	struct late_packet this = {room->bth, &d->tx, len, room->ip_id}, *late;
 
-	if (d->port->lag) {
+	if (d->port->lag && d->path->lag) {
 		late = &pu->ports[d->port_index].late;
 		if (late->bth)
 			tx_finish(late);
@@ -135,7 +135,7 @@ struct tx_burst {
 
 static inline struct tx_burst tx_burst(const struct nic_qp *qp)
 {
-	uint32_t batch = qp->pu->ports[qp->port].port->batch;
+	uint32_t batch = qp->dest ? qp->dest->path->batch : qp->pu->ports[qp->port].port->batch;
 
 	return (struct tx_burst){.packets = batch ? batch : NIC_TX_BURST,
 				 .end = qp->pu->ctr.sent_bytes + NIC_TX_BYTES};

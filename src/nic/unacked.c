@@ -34,14 +34,16 @@ enum req_result unacked_end(struct nic_qp *qp, struct sq_entry *e, struct tx_bur
 enum req_admission unacked_admit(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 {
 	struct nic_ah *ah = NULL;
+	uint32_t dqpn;
 
 	p->dest = qp->dest;
 	if (qp->type == NIC_QPT_UD) {
 		e->status = ud_address(qp, e, &ah);
 		if (unlikely(e->status))
 			return REQ_REFUSED;
-		p->dest = ah->dest[qp->pu_index]
-				  [PORT_LANE_OF_QPN(ROOST_UD_QPN(e->wqe.raddr), qp->nic->cfg.pus)];
+		dqpn = ROOST_UD_QPN(e->wqe.raddr);
+		p->dest = dest_of_datagram(
+			ah->dest[qp->pu_index][PORT_LANE_OF_QPN(dqpn, qp->nic->cfg.pus)], dqpn);
 	}
 	p->ah = ah;
 	p->bytes = PACKET_WEIGHT + req_payload(qp, e, qp->sq.next_pkt);

@@ -437,6 +437,7 @@ void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_home *
 		atomic_store_explicit(&h->sport, home->sport, memory_order_relaxed);
 		atomic_store_explicit(&h->joins, home->joins, memory_order_relaxed);
 		atomic_store_explicit(&h->mtu, home->mtu, memory_order_relaxed);
+		atomic_store_explicit(&h->ring, 0, memory_order_relaxed);
 		atomic_store_explicit(&h->inode, fstat(a->sock[slot], &st) ? 0 : st.st_ino,
 				      memory_order_relaxed);
 		atomic_store_explicit(&h->used, 1, memory_order_release);
@@ -475,6 +476,7 @@ void pool_addr_unuse(struct pool_addr *a, unsigned slot)
 
 bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot, struct pool_home *home)
 {
+	uint32_t owner = pool_owner(p, slot);
 	struct seat_home *h = find_home(p, slot, addr);
 
 	if (!h || !pool_alive(p, slot))
@@ -482,7 +484,28 @@ bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot, struc
 	home->sport = atomic_load_explicit(&h->sport, memory_order_relaxed);
 	home->joins = atomic_load_explicit(&h->joins, memory_order_relaxed);
 	home->mtu = atomic_load_explicit(&h->mtu, memory_order_relaxed);
-	return true;
+	home->ring = atomic_load_explicit(&h->ring, memory_order_acquire);
+	home->owner = owner;
+	return owner && owner == pool_owner(p, slot);
+}
+
+uint32_t pool_owner(const struct pool *p, unsigned slot)
+{
+	return atomic_load_explicit(&p->state->seat[slot].owned, memory_order_acquire);
+}
+
+void pool_tell_ring(struct pool *p, const struct pkt_addr *addr, unsigned slot, uint32_t bytes)
+{
+	struct seat_home *h;
+
+	if (p->pid != getpid())
+		return;
+	pthread_mutex_lock(&p->lock);
+	h = find_home(p, slot, addr);
+	if (h)
+		atomic_store_explicit(&h->ring, bytes, memory_order_release);
+	state_changed(p->state);
+	pthread_mutex_unlock(&p->lock);
 }
 
 bool pool_serves(struct pool *p, const struct pkt_addr *addr)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "packet/headers.h"
 
 /* Descriptors go above the numbers that select(2) takes; the second is for a low limit of them. */
 static const unsigned high[] = {1024, 512};
@@ -32,6 +33,18 @@ socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot)
 	len = snprintf(n->sun_path + 1, sizeof(n->sun_path) - 1, "roost-pool-%u-%s-%u",
 		       (unsigned)geteuid(), text[kind], slot);
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+}
+
+unsigned pool_ring_name(struct sockaddr_un *n, const struct pkt_addr *addr, unsigned slot)
+{
+	char text[46];
+	int len;
+
+	memset(n, 0, sizeof(*n));
+	n->sun_family = AF_UNIX;
+	len = snprintf(n->sun_path + 1, sizeof(n->sun_path) - 1, "roost-pool-%u-ring-%s-%u",
+		       (unsigned)geteuid(), pkt_addr_print(addr, text, sizeof(text)), slot);
+	return (unsigned)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
 }
 
 int pool_bind_name(enum name_kind kind, unsigned slot)

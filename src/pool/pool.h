@@ -111,6 +111,9 @@ struct pool_home {
 	uint16_t sport; /* source port of its packets */
 	bool joins;	/* accepts joined packets (port/udp_join.c) */
 	uint32_t mtu;	/* path MTU of its port */
+	/* what pool_find() adds: */
+	uint32_t ring;	/* pool_tell_ring(); 0: no shared memory */
+	uint32_t owner; /* pool_owner() */
 };
 
 /*
@@ -140,6 +143,26 @@ bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint16_t sport);
  * its slot. A datagram may be looked at after its sender has ended.
  */
 bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint16_t sport);
+
+/* ---- shared memory between members (port/shm.h) ---- */
+
+/*
+ * Returns a number of the program that owns a slot; 0: none, as far as this pool knows. The next
+ * owner of the slot has another number. Makes no system call.
+ */
+uint32_t pool_owner(const struct pool *p, unsigned slot);
+/*
+ * Tells the others that the own slot takes rings of up to `bytes` at this address, by the name of
+ * pool_ring_name(). 0: no more. To be called after pool_addr_tell().
+ */
+void pool_tell_ring(struct pool *p, const struct pkt_addr *addr, unsigned slot, uint32_t bytes);
+/*
+ * Makes the name at which the owner of (addr, slot) listens for rings. Returns its length for
+ * bind() and connect().
+ */
+struct sockaddr_un;
+unsigned pool_ring_name(struct sockaddr_un *n, const struct pkt_addr *addr, unsigned slot);
+
 /* A number that changes whenever a member changes what it serves. */
 uint64_t pool_version(const struct pool *p);
 

@@ -67,7 +67,7 @@ void state_ids(struct pool_state *s, unsigned slot, struct sequence *out)
 				 .next = &s->used[slot].ids};
 }
 
-void seat_clear(struct pool_state *s, unsigned slot, bool owned)
+void seat_clear(struct pool_state *s, unsigned slot, uint32_t owned)
 {
 	struct seat *seat = &s->seat[slot];
 

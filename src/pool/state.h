@@ -14,7 +14,7 @@
 #include "base/secret.h"
 #include "pool/pool.h"
 
-#define STATE_MAGIC    0x32306c6f6f507352ull /* changes with the layout */
+#define STATE_MAGIC    0x33306c6f6f507352ull /* changes with the layout */
 #define SEAT_HOMES     16
 #define SEAT_SERVICES  256
 #define STATE_ATTACHED 64
@@ -25,6 +25,7 @@ struct seat_home {
 	_Atomic uint16_t sport;
 	_Atomic uint8_t joins;
 	_Atomic uint32_t mtu;
+	_Atomic uint32_t ring;
 	_Atomic unsigned mails;
 	_Atomic uint64_t inode;
 	_Atomic uint64_t addr[2]; /* the bytes of a struct pkt_addr */
@@ -43,7 +44,7 @@ struct seat_will {
 };
 
 struct seat {
-	_Atomic uint32_t owned;
+	_Atomic uint32_t owned;	   /* 0, or a number of this owner: pool_owner() */
 	_Atomic uint32_t first;	   /* the first slot of the same program */
 	_Atomic uint32_t manages;  /* has a connection manager */
 	_Atomic uint32_t services; /* the first so many have been used */
@@ -117,6 +118,6 @@ void state_keys(struct pool_state *s, struct sequence *out);
 void state_ids(struct pool_state *s, unsigned slot, struct sequence *out);
 
 /* Empties a seat. Only the owner of the slot may call it. */
-void seat_clear(struct pool_state *s, unsigned slot, bool owned);
+void seat_clear(struct pool_state *s, unsigned slot, uint32_t owned);
 
 #endif

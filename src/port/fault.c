@@ -97,7 +97,7 @@ static void sync_stats(struct fault_port *f)
 {
 	uint64_t blocked = f->port.stats.tx_blocked;
 
-	f->port.stats = f->inner->stats;
+	f->port.stats = port_stats_of(f->inner);
 	f->port.stats.tx_dropped += f->counts.lost;
 	f->port.stats.tx_blocked = blocked;
 }
@@ -390,7 +390,7 @@ static int fault_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	if ((!list_empty(&f->queue) || f->num_held) && forward_due(f, now(f)))
 		f->inner->ops->flush(f->inner);
 	n = f->inner->ops->rx_burst(f->inner, pkts, max);
-	port_pass_hints(p, f->inner);
+	port_pass_news(p, f->inner);
 	sync_stats(f);
 	return n;
 }
@@ -449,7 +449,7 @@ static void fault_control(struct port *p)
 
 	if (in->ops->control)
 		in->ops->control(in);
-	port_pass_hints(p, in);
+	port_pass_news(p, in);
 }
 
 static void close_fds(struct fault_port *f)

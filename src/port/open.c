@@ -3,7 +3,7 @@
  * Opens a port from its specification: KIND[:ADDRESS][,OPTION=VALUE...]. A table of options parses
  * it, the kind opens the port, and wrappers are added:
  *
- *	core <-> pcap <-> faults <-> udp or shm
+ *	core <-> pcap <-> faults <-> host, udp or shm
  *
  * The capture is where tcpdump would be on a host with a bad link: it sees all packets that the
  * core sends, and those that arrive.
@@ -51,6 +51,17 @@ static const struct {
 	{"offload", VALUE_OFF, offsetof(struct port_spec, no_offload), "0 or 1"},
 	{"pcap", VALUE_TEXT, offsetof(struct port_spec, pcap),
 	 "a file name of at most 255 bytes, %p for the process id"},
+};
+
+static const struct kind {
+	const char *name;
+	struct port *(*open)(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
+			     size_t errlen);
+	void (*first_address)(struct pkt_addr *out);
+} kinds[] = {
+	{"host", host_open_port, udp_first_address},
+	{"udp", udp_open_port, udp_first_address},
+	{"shm", shm_open_port, shm_first_address},
 };
 
 static int __attribute__((format(printf, 3, 4)))
@@ -200,6 +211,24 @@ static int parse_option(char *word, struct port_spec *spec, char *err, size_t er
 	return fail(err, errlen, "no port option '%s': there are %s", word, known);
 }
 
+bool port_is_kind(const char *word)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		if (strcmp(word, kinds[i].name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static const struct kind *kind_of(const struct port_spec *spec)
+{
+	size_t i = 0;
+
+	while (strcmp(spec->kind, kinds[i].name) != 0)
+		i++;
+	return &kinds[i];
+}
+
 int port_spec_parse(const char *text, struct port_spec *spec, char *err, size_t errlen)
 {
 	char copy[512], *rest = copy, *word, *addr;
@@ -215,10 +244,10 @@ int port_spec_parse(const char *text, struct port_spec *spec, char *err, size_t 
 	addr = strchr(word, ':');
 	if (addr)
 		*addr++ = '\0';
-	if (strcmp(word, "udp") != 0 && strcmp(word, "shm") != 0)
+	if (!port_is_kind(word))
 		return fail(
 			err, errlen,
-			"no port kind '%s': write udp or shm, as in udp:127.0.0.2 or shm:10.0.0.1",
+			"no port kind '%s': write host, udp or shm, as in host, udp:127.0.0.2 or shm:10.0.0.1",
 			word);
 	strcpy(spec->kind, word);
 	if (addr) {
@@ -271,7 +300,7 @@ int port_first_address(const char *text, struct pkt_addr *out)
 	if (spec.has_address)
 		*out = spec.addr;
 	else
-		(spec.kind[0] == 'u' ? udp_first_address : shm_first_address)(out);
+		kind_of(&spec)->first_address(out);
 	return 0;
 }
 
@@ -291,7 +320,7 @@ struct port *port_open(const char *text, unsigned lane, unsigned lanes, char *er
 		errno = EINVAL;
 		return NULL;
 	}
-	p = (spec.kind[0] == 'u' ? udp_open_port : shm_open_port)(&spec, lane, lanes, err, errlen);
+	p = kind_of(&spec)->open(&spec, lane, lanes, err, errlen);
 	if (!p)
 		return NULL;
 	if (port_faults_any(&spec.faults)) {

@@ -215,7 +215,7 @@ static bool pcap_flush(struct port *p)
 
 	put_sent(c);
 	sent = c->inner->ops->flush(c->inner);
-	p->stats = c->inner->stats;
+	p->stats = port_stats_of(c->inner);
 	return sent;
 }
 
@@ -225,7 +225,7 @@ static int pcap_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	int n = c->inner->ops->rx_burst(c->inner, pkts, max);
 	uint64_t t;
 
-	port_pass_hints(p, c->inner);
+	port_pass_news(p, c->inner);
 	if (n <= 0) {
 		if (c->used && ++c->idle >= IDLE_POLLS)
 			write_out(c);
@@ -236,7 +236,7 @@ static int pcap_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	for (int i = 0; i < n; i++)
 		put(c, t, pkts[i].src, pkts[i].dst, pkts[i].sport, pkts[i].tos,
 		    true_id(c, &pkts[i]), pkts[i].bth, pkts[i].len);
-	p->stats = c->inner->stats;
+	p->stats = port_stats_of(c->inner);
 	return n;
 }
 
@@ -261,7 +261,7 @@ static void pcap_control(struct port *p)
 
 	if (in->ops->control)
 		in->ops->control(in);
-	port_pass_hints(p, in);
+	port_pass_news(p, in);
 }
 
 static void pcap_after_fork(struct port *p)

@@ -39,12 +39,22 @@
 
 struct port;
 
-/* A destination. All QPs of a lane that send to the same address, slot and lane share it. */
+/*
+ * A destination. All QPs of a lane that send to the same address, slot and lane share it. The port
+ * sets the fields when it makes the path; they do not change.
+ */
 struct port_path {
 	struct pkt_addr dst;
 	/* UDP source port of packets to this destination (host order), for the ICRC */
 	uint16_t sport;
-	/* the state of the port follows in its derived struct */
+	/* as of the port, but for this path: a port may have several ways (port/host.c) */
+	uint16_t batch;
+	uint8_t lag;
+	uint32_t window, read_window;
+	/* the process that reads the packets, if it is known; 0: not. A successor has another */
+	uint32_t owner;
+	struct port *port; /* that made the path; it may be inside of another one */
+			   /* the state of the port follows in its derived struct */
 };
 
 struct port_room {
@@ -159,6 +169,11 @@ struct port_ops {
 	void (*control)(struct port *p);
 
 	/*
+	 * Returns the counters. NULL: they are those in the port.
+	 */
+	struct port_stats (*stats)(const struct port *p);
+
+	/*
 	 * In a forked child: closes the descriptors of the parent without telling peers. `close`
 	 * follows.
 	 */
@@ -186,17 +201,23 @@ struct port {
 	/* largest payload (path MTU) that fits: 256, 512, 1024, 2048 or 4096 */
 	uint32_t mtu;
 	/*
-	 * bytes in flight that a receiver of this kind can take for certain; 0: the port never
-	 * drops, it blocks the sender
+	 * Defaults of the paths. window: bytes in flight that a receiver of this kind can take for
+	 * certain; 0: the port never drops, it blocks the sender.
 	 */
 	uint32_t window;
-	uint32_t read_window; /* READ bytes requested at a time, per port; 0: no limit */
+	/* READ bytes requested at a time, of all paths with a limit together; 0: no limit */
+	uint32_t read_window;
 	/*
 	 * A look (rx_burst) and a flush each cost a system call. This many small packets should
 	 * share the call of a flush if they are available without waiting. 0: the calls cost
-	 * nothing.
+	 * nothing. rx_burst and flush may change it.
 	 */
 	uint16_t batch;
+	/*
+	 * To mask packets from a sleeper, its fd is taken out of the sleeper's epoll set, and the
+	 * port stays armed. Otherwise the port is disarmed.
+	 */
+	bool mask_fd;
 	int fd;	    /* descriptor to sleep on; -1: none (simulator) */
 	int ctl_fd; /* control work; -1: none */
 	/*
@@ -212,14 +233,16 @@ struct port {
 	 */
 	bool shared;
 	uint8_t slot;
+	uint32_t ways; /* changes when path_get() may return another path than before */
 	/*
 	 * This many of the last reserved packets may still lack their ICRC when reserve is called.
 	 * At flush all packets are complete. 0: none may. Reading a packet back while its stores
 	 * wait for cache lines of the other core costs as much as building it. Where a port allows
-	 * it, the ICRC is therefore better computed after the next packet was staged.
+	 * it, the ICRC is therefore better computed after the next packet was staged. The `lag` of
+	 * the packet's path must allow it, too.
 	 */
 	uint8_t lag;
-	struct port_stats stats;
+	struct port_stats stats; /* read them by port_stats_of() */
 	/*
 	 * Hints left by rx_burst, flush and control. The driver of the port takes them by setting
 	 * the number to 0.
@@ -229,10 +252,10 @@ struct port {
 };
 
 /*
- * Opens a lane from its specification: KIND[:ADDRESS][,OPTION=VALUE...]. KIND is udp or shm. The
+ * Opens a lane from its specification: KIND[:ADDRESS][,OPTION=VALUE...]. KIND is host, udp or shm. The
  * options are loss= dup= reorder= corrupt= delay= seed= mtu= pcap= (fault injection and capture
  * wrap the port) and window= buffer= offload= ring= (port/open.c has the table). Without ADDRESS
- * the port chooses one. udp: the primary address of the machine, which all programs of a user
+ * the port chooses one. host, udp: the primary address of the machine, which all programs of a user
  * share; if another program has it, a free one of 127/8. shm: 10.0.0.1, or a free one. Lanes after
  * the first pass the address that lane 0 got.
  * Control path: allocates memory.
@@ -242,6 +265,11 @@ struct port {
  * specification, or not the address of one endpoint), ENOMEM, or the error of the kernel.
  */
 struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *err, size_t errlen);
+
+#define PORT_DEFAULT_SPEC "host" /* if none is named */
+
+/* True for the name of a kind. */
+bool port_is_kind(const char *word);
 
 /*
  * Gets the address that port_open() would take for the first process of this machine: the one in
@@ -253,6 +281,11 @@ int port_first_address(const char *spec, struct pkt_addr *out);
 static inline enum port_reader port_reader_of(struct port *p, const struct port_path *path)
 {
 	return p->ops->reader ? p->ops->reader(p, path) : PORT_READER_UNKNOWN;
+}
+
+static inline struct port_stats port_stats_of(const struct port *p)
+{
+	return p->ops->stats ? p->ops->stats(p) : p->stats;
 }
 
 static inline void port_close(struct port *p)

@@ -65,6 +65,24 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen);
 
+/*
+ * udp and shm behind one address: shared memory to endpoints of this kind of the same pool, udp to
+ * all others (port/host.c). If shared memory does not work here, logs one line and returns a udp
+ * port.
+ */
+struct port *host_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
+			    size_t errlen);
+/*
+ * Opens an shm endpoint at an address and slot of the pool. Other members find it by the pool. The
+ * port has no address and no folder of its own, and no groups. `slot` is an own one, and
+ * pool_addr_tell() was called for it. path_get() returns NULL with errno EHOSTUNREACH if the other
+ * end takes no rings.
+ */
+struct pool;
+bool shm_ring_ok(const struct port_spec *spec); /* ring= */
+struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
+			      const struct pkt_addr *addr, unsigned slot, char *err, size_t errlen);
+
 /* The address that the kind chooses for the first process of a machine. */
 void udp_first_address(struct pkt_addr *out);
 void shm_first_address(struct pkt_addr *out);
@@ -93,6 +111,21 @@ static inline void port_quote(struct port_hint *h, const void *packet, size_t le
 	h->tid = be64toh(tid);
 }
 
+/* Fills in a new path with the defaults of its port. */
+static inline void port_path_init(struct port_path *path, struct port *p,
+				  const struct pkt_addr *dst, uint16_t sport)
+{
+	*path = (struct port_path){
+		.dst = *dst,
+		.sport = sport,
+		.batch = p->batch,
+		.lag = p->lag,
+		.window = p->window,
+		.read_window = p->read_window,
+		.port = p,
+	};
+}
+
 /* Adds a hint if there is room. */
 static inline void port_add_hint(struct port *p, const struct port_hint *h)
 {
@@ -106,6 +139,14 @@ static inline void port_pass_hints(struct port *p, struct port *inner)
 	for (unsigned i = 0; i < inner->num_hints; i++)
 		port_add_hint(p, &inner->hint[i]);
 	inner->num_hints = 0;
+}
+
+/* Passes on what a call of the inner port may have changed, for wrappers. */
+static inline void port_pass_news(struct port *p, struct port *inner)
+{
+	port_pass_hints(p, inner);
+	p->batch = inner->batch;
+	p->ways = inner->ways;
 }
 
 /* Monotonic nanoseconds: the default clock of the wrappers. */

@@ -2,38 +2,51 @@
 #include "port/shm.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 
 #include "base/log.h"
 #include "base/sys.h"
 
-#define FIRST_ADDRESS	0x0a000001u /* 10.0.0.1 */
-#define ADDRESS_CHOICES 254
-#define LANE_KEYS	12 /* divisible by every number of lanes */
+#define LANE_KEYS 12 /* divisible by every number of lanes */
 _Static_assert(PORT_MAX_LANES == 4, "LANE_KEYS");
 
 /* ---- paths ---- */
 
+static void path_put(struct port *p, struct port_path *pp);
+
+/* In a pool, packets go another way if there is no ring now. */
+static struct port_path *has_ring(struct port *p, struct shm_path *path)
+{
+	if (path->tx || !shm_of(p)->pool)
+		return &path->base;
+	path_put(p, &path->base);
+	errno = EHOSTUNREACH;
+	return NULL;
+}
+
 static struct port_path *path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
 {
 	struct shm_port *s = shm_of(p);
-	uint32_t key = PORT_LANE_OF_QPN(dqpn, LANE_KEYS);
+	uint32_t key = s->pool ? PORT_SLOT_OF_QPN(dqpn) : PORT_LANE_OF_QPN(dqpn, LANE_KEYS);
+	uint32_t owner = s->pool ? shm_pool_owner(s, dst, key) : 0;
 	struct shm_path *path;
 
 	if (pkt_addr_is_v4(dst) != pkt_addr_is_v4(&p->addr)) {
 		errno = EAFNOSUPPORT;
 		return NULL;
 	}
+	if (s->pool && !owner) {
+		errno = EHOSTUNREACH;
+		return NULL;
+	}
 	for (struct list_head *n = s->paths.next; n != &s->paths; n = n->next) {
 		path = container_of(n, struct shm_path, node);
-		if (path->lane_key == key && pkt_addr_eq(&path->base.dst, dst)) {
+		if (path->lane_key == key && path->base.owner == owner &&
+		    pkt_addr_eq(&path->base.dst, dst)) {
 			path->refs++;
 			shm_connect(s, path);
-			return &path->base;
+			return has_ring(p, path);
 		}
 	}
 	path = shm_alloc(sizeof(*path));
@@ -44,8 +57,8 @@ static struct port_path *path_get(struct port *p, const struct pkt_addr *dst, ui
 		errno = ENOMEM;
 		return NULL;
 	}
-	path->base.dst = *dst;
-	path->base.sport = PKT_UDP_PORT;
+	port_path_init(&path->base, p, dst, PKT_UDP_PORT);
+	path->base.owner = owner;
 	path->refs = 1;
 	path->lane_key = key;
 	path->retry_ms = shm_now_ms();
@@ -53,7 +66,7 @@ static struct port_path *path_get(struct port *p, const struct pkt_addr *dst, ui
 	path->ring_size = s->ring_size;
 	list_add_tail(&path->node, &s->paths);
 	shm_connect(s, path);
-	return &path->base;
+	return has_ring(p, path);
 }
 
 /* ---- sending ---- */
@@ -331,7 +344,7 @@ static int take(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkts, in
 		if (rc <= 0)
 			break;
 		fetch_small(pkts[n].bth, len);
-		pkts[n].src = &rx->src;
+		pkts[n].src = &rx->from.addr;
 		pkts[n].dst = &rx->dst;
 		pkts[n].len = len;
 		pkts[n].sport = PKT_UDP_PORT;
@@ -421,54 +434,6 @@ static int rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	return n;
 }
 
-/* ---- opening and closing ---- */
-
-static void close_descriptors(struct shm_port *s)
-{
-	shm_leave_all(s);
-	shm_close_all(s);
-	if (s->claim.lock_fd >= 0)
-		shm_unclaim(s->dirfd, &s->claim, s->forked);
-	s->claim.lock_fd = -1;
-
-	int *fds[] = {&s->spare_fd, &s->dirfd, &s->base.fd, &s->base.ctl_fd};
-
-	for (unsigned i = 0; i < ARRAY_SIZE(fds); i++) {
-		if (*fds[i] >= 0)
-			sys_close(*fds[i]);
-		*fds[i] = -1;
-	}
-}
-
-static void after_fork(struct port *p)
-{
-	struct shm_port *s = shm_of(p);
-
-	s->forked = true;
-	close_descriptors(s);
-}
-
-static void close_port(struct port *p)
-{
-	struct shm_port *s = shm_of(p);
-
-	if (!s->forked) {
-		flush(p);
-		shm_wake_receivers(s, true);
-	}
-	close_descriptors(s);
-	while (!list_empty(&s->paths)) {
-		struct shm_path *path = container_of(s->paths.next, struct shm_path, node);
-
-		list_del(&path->node);
-		free(path->fanout);
-		free(path);
-	}
-	free(s->staged);
-	free(s->scratch);
-	free(s);
-}
-
 /*
  * The socket hangs up when the process of the reader ends. A stopped process leaves its ring
  * unchanged.
@@ -482,7 +447,7 @@ static enum port_reader reader(struct port *p, const struct port_path *base)
 	return shm_prod_unread(&tx->ring) ? PORT_READER_STALLED : PORT_READER_READS;
 }
 
-static const struct port_ops shm_ops = {
+const struct port_ops shm_ops = {
 	.name = "shm",
 	.path_get = path_get,
 	.path_put = path_put,
@@ -496,188 +461,6 @@ static const struct port_ops shm_ops = {
 	.arm = shm_arm,
 	.disarm = shm_disarm,
 	.control = shm_control,
-	.after_fork = after_fork,
-	.close = close_port,
+	.after_fork = shm_after_fork,
+	.close = shm_close,
 };
-
-static struct pkt_addr nth_choice(unsigned i)
-{
-	struct pkt_addr a = {.b = {[10] = 0xff, [11] = 0xff}};
-	uint32_t v = FIRST_ADDRESS + i;
-
-	for (int k = 0; k < 4; k++)
-		a.b[12 + k] = (uint8_t)(v >> (24 - 8 * k));
-	return a;
-}
-
-/* Unicast, and not the unspecified address. */
-static bool addr_usable(const struct pkt_addr *a)
-{
-	static const struct pkt_addr none;
-
-	if (pkt_addr_is_v4(a))
-		return a->b[12] != 0 && a->b[12] < 224;
-	return !pkt_addr_eq(a, &none) && !pkt_addr_is_group(a);
-}
-
-/* Returns advice if a limit of the machine is the cause; otherwise an empty string. */
-static const char *remedy(int rc)
-{
-	switch (-rc) {
-	case ENOSPC:
-	case EDQUOT:
-		return " in the folder of the shm endpoints: free some there, or name another folder in ROOST_SHM_DIR "
-		       "(see roost doctor)";
-	case EMFILE:
-		return ": raise the limit of open files (ulimit -n)";
-	default:
-		return "";
-	}
-}
-
-static int claim_given(struct shm_port *s, const struct pkt_addr *addr, char *err, size_t errlen)
-{
-	char text[46];
-	pid_t holder;
-	int rc = shm_claim(s->dirfd, addr, s->base.lane, s->base.lanes, s->ring_size, &s->claim,
-			   &holder);
-
-	pkt_addr_print(addr, text, sizeof(text));
-	if (rc == -EADDRINUSE)
-		snprintf(
-			err, errlen,
-			"shm: address %s is taken by process %d: give another, or just shm to have a free one chosen",
-			text, (int)holder);
-	else if (rc == -EEXIST)
-		snprintf(
-			err, errlen,
-			"shm: in the folder of the shm endpoints something that is no socket bears the name of %s: "
-			"remove it, or give another address",
-			text);
-	else if (rc)
-		snprintf(err, errlen, "shm: can't take address %s: %s%s", text, strerror(-rc),
-			 remedy(rc));
-	else
-		s->base.addr = *addr;
-	return rc;
-}
-
-void shm_first_address(struct pkt_addr *out)
-{
-	*out = nth_choice(0);
-}
-
-static int claim_any(struct shm_port *s, char *err, size_t errlen)
-{
-	pid_t holder;
-
-	for (unsigned i = 0; i < ADDRESS_CHOICES; i++) {
-		struct pkt_addr a = nth_choice(i);
-		int rc = shm_claim(s->dirfd, &a, s->base.lane, s->base.lanes, s->ring_size,
-				   &s->claim, &holder);
-
-		if (rc == 0) {
-			s->base.addr = a;
-			return 0;
-		}
-		if (rc != -EADDRINUSE && rc != -EEXIST) {
-			snprintf(err, errlen, "shm: can't take an address: %s%s", strerror(-rc),
-				 remedy(rc));
-			return rc;
-		}
-	}
-	snprintf(
-		err, errlen,
-		"shm: all of 10.0.0.1 to 10.0.0.254 are taken: give an address as in shm:10.1.0.1");
-	return -EADDRINUSE;
-}
-
-static int open_descriptors(struct shm_port *s)
-{
-	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &s->kick};
-	int rc;
-
-	s->base.fd = sys_epoll_create1(EPOLL_CLOEXEC);
-	s->base.ctl_fd = sys_epoll_create1(EPOLL_CLOEXEC);
-	s->kick = (struct shm_end){SHM_END_KICK, sys_eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (s->base.fd < 0)
-		return s->base.fd;
-	if (s->base.ctl_fd < 0)
-		return s->base.ctl_fd;
-	if (s->kick.fd < 0)
-		return s->kick.fd;
-	rc = sys_epoll_ctl(s->base.fd, EPOLL_CTL_ADD, s->kick.fd, &ev);
-	return rc ? rc : shm_listen(s);
-}
-
-static bool spec_ok(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
-		    size_t errlen)
-{
-	if (spec->ring &&
-	    (!is_pow2(spec->ring) || spec->ring < SHM_RING_MIN || spec->ring > SHM_RING_MAX)) {
-		snprintf(err, errlen, "shm: ring= is a power of two from 64K to 64M");
-		return false;
-	}
-	if (spec->has_address && !addr_usable(&spec->addr)) {
-		snprintf(err, errlen,
-			 "shm: that is no address of one endpoint: give one as in shm:10.0.0.1");
-		return false;
-	}
-	if (lanes < 1 || lanes > PORT_MAX_LANES || lane >= lanes ||
-	    (lane > 0 && !spec->has_address)) {
-		snprintf(err, errlen, "shm: no lane %u of %u", lane, lanes);
-		return false;
-	}
-	return true;
-}
-
-struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
-			   size_t errlen)
-{
-	struct shm_port *s;
-	int rc;
-
-	if (!spec_ok(spec, lane, lanes, err, errlen)) {
-		errno = EINVAL;
-		return NULL;
-	}
-	s = shm_alloc(sizeof(*s));
-	if (!s) {
-		snprintf(err, errlen, "shm: out of memory");
-		errno = ENOMEM;
-		return NULL;
-	}
-	s->base = (struct port){
-		.ops = &shm_ops,
-		.mtu = port_mtu_fit(PKT_MAX_LEN, spec->mtu),
-		.fd = -1,
-		.ctl_fd = -1,
-		.medium = 1, /* the folder */
-		.lane = (uint8_t)lane,
-		.lanes = (uint8_t)lanes,
-		.lag = 1,
-	};
-	s->base.window = spec->window;
-	s->listen.fd = s->kick.fd = s->spare_fd = s->claim.lock_fd = -1;
-	s->ring_size = spec->ring ? spec->ring : SHM_RING_DEFAULT;
-	list_init(&s->tx);
-	list_init(&s->paths);
-	list_init(&s->groups);
-	s->scratch = shm_alloc(PKT_MAX_LEN);
-	rc = s->dirfd = shm_dir_open(err, errlen);
-	if (rc < 0)
-		goto fail;
-	rc = spec->has_address ? claim_given(s, &spec->addr, err, errlen)
-			       : claim_any(s, err, errlen);
-	if (rc)
-		goto fail;
-	rc = s->scratch ? open_descriptors(s) : -ENOMEM;
-	if (rc == 0)
-		return &s->base;
-	snprintf(err, errlen, "shm: can't open the endpoint: %s%s", strerror(-rc), remedy(rc));
-fail:
-	close_port(&s->base);
-	errno = -rc;
-	return NULL;
-}

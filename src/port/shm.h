@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Internals of the shm port. shm.c moves packets (port_ops), shm_conn.c makes and ends connections,
- * shm_admit.c accepts those of peers, shm_wake.c sleeps and wakes, and shm_mcast.c sends to groups
- * and joins them.
+ * Internals of the shm port. shm_open.c opens and closes endpoints, shm.c moves packets (port_ops), shm_conn.c makes and ends connections,
+ * shm_admit.c accepts those of peers, shm_wake.c sleeps and wakes, shm_find.c
+ * finds peers, and shm_mcast.c sends to groups and joins them.
+ *
+ * Endpoints find each other by the private folder (shm_dir.h), or by the pool, as a part of the
+ * host port. An endpoint is an address and a lane; in a pool the lane is the slot. `owner` is the
+ * number of the slot's owner in the pool, so no ring leads to a successor; 0 without a pool.
  *
  * A connection is one unix socket (SEQPACKET) and one ring. The sending side makes both. It
  * connects to the socket of the peer in the private folder and sends a hello with the descriptor of
@@ -20,6 +24,7 @@
 #include <string.h>
 
 #include "base/list.h"
+#include "pool/pool.h"
 #include "port/port_impl.h"
 #include "port/shm_dir.h"
 #include "port/shm_ring.h"
@@ -56,7 +61,7 @@
 #define SHM_COLD_LOOK 4
 
 #define SHM_HELLO_MAGIC	  0x6d68732d74736f72ull
-#define SHM_HELLO_VERSION 4
+#define SHM_HELLO_VERSION 5
 
 /*
  * The first and only message of a connection, with one descriptor. It is in host byte order,
@@ -71,8 +76,16 @@ struct shm_hello {
 	uint8_t group[16];
 	uint8_t lane;
 	uint8_t zero[7];
+	uint32_t owner, to_owner; /* of the sender and of the receiver */
 };
-_Static_assert(sizeof(struct shm_hello) == 56, "hello");
+_Static_assert(sizeof(struct shm_hello) == 64, "hello");
+
+/* An endpoint. */
+struct shm_peer {
+	struct pkt_addr addr;
+	uint32_t owner;
+	uint8_t lane;
+};
 
 enum shm_end_kind { SHM_END_LISTEN, SHM_END_PENDING, SHM_END_RX, SHM_END_TX, SHM_END_KICK };
 
@@ -86,23 +99,23 @@ struct shm_end {
 struct shm_tx {
 	struct shm_end end;
 	struct shm_prod ring;
-	struct list_head node;	    /* shm_port.tx */
-	struct pkt_addr dst, group; /* group: as in the hello */
-	uint32_t refs;		    /* paths */
-	uint8_t lane;
-	bool dirty;	   /* in shm_port.dirty: it has unpublished records */
-	bool unfenced;	   /* in shm_port.unfenced: it was published since the last fence */
-	bool blocked;	   /* a reservation failed; the sender must learn of room */
-	uint32_t made_ms;  /* when it was connected */
-	uint32_t check_ms; /* ms; a blocked connection last checked whether the peer lives */
+	struct list_head node; /* shm_port.tx */
+	struct shm_peer to;
+	struct pkt_addr group; /* as in the hello */
+	uint32_t refs;	       /* paths */
+	bool dirty;	       /* in shm_port.dirty: it has unpublished records */
+	bool unfenced;	       /* in shm_port.unfenced: it was published since the last fence */
+	bool blocked;	       /* a reservation failed; the sender must learn of room */
+	uint32_t made_ms;      /* when it was connected */
+	uint32_t check_ms;     /* ms; a blocked connection last checked whether the peer lives */
 	struct shm_tx *next_dead;
 };
 
 struct shm_rx {
 	struct shm_end end;
 	struct shm_cons ring;
-	struct pkt_addr src, dst; /* dst: our address, or a group's */
-	uint8_t src_lane;
+	struct shm_peer from;
+	struct pkt_addr dst; /* our address, or a group's */
 	/*
 	 * descriptor of this ring, kept until the connection back to the sender needs one; -1: that
 	 * connection exists, or will not be made
@@ -119,7 +132,10 @@ struct shm_path {
 	struct list_head node; /* shm_port.paths */
 	struct shm_tx *tx;     /* NULL: the peer is absent */
 	uint32_t refs;
-	/* part of the QP number that chooses the lane, once the lanes of the peer are known */
+	/*
+	 * part of the QP number that chooses the lane, once the lanes of the peer are known; in a
+	 * pool: the slot
+	 */
 	uint32_t lane_key;
 	uint32_t retry_ms;	   /* time of the next look */
 	uint32_t pause_ms;	   /* interval after that look */
@@ -154,6 +170,9 @@ struct shm_port {
 	/* kick: an eventfd that wakes a sleeper on base.fd from control() */
 	struct shm_end listen, kick;
 	int dirfd, spare_fd;
+	struct pool *pool; /* NULL: the folder is used */
+	uint8_t slot;	   /* in the pool */
+	uint32_t owner;
 	bool said_descriptors, said_memory;
 	struct shm_claim claim;
 	uint32_t ring_size;
@@ -212,9 +231,20 @@ static inline void *shm_alloc(size_t size)
 	return p ? memset(p, 0, size) : NULL;
 }
 
+static inline bool shm_peer_eq(const struct shm_peer *a, const struct shm_peer *b)
+{
+	return a->lane == b->lane && a->owner == b->owner && pkt_addr_eq(&a->addr, &b->addr);
+}
+
 static inline struct shm_port *shm_of(struct port *p)
 {
 	return (struct shm_port *)p;
+}
+
+/* The own number of an endpoint in its hellos, and in names. */
+static inline uint8_t shm_lane(const struct shm_port *s)
+{
+	return s->pool ? s->slot : s->base.lane;
 }
 
 /*
@@ -249,17 +279,34 @@ void shm_end_close(struct shm_port *s, struct shm_end *end);
 /* True if the process at the other end of a socket has the same user. */
 bool shm_same_user(int fd);
 /*
- * Reads the lock file of an address and lane, even if the last descriptor is used up. Returns 0 or
- * -errno.
- */
-int shm_holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned lane,
-		  struct shm_holder *h);
-/*
  * Logs once that a limit of this machine keeps a peer out, if `rc` (-errno) says so. The peer sees
  * only that it gets no answer.
  */
 void shm_say_limit(struct shm_port *s, int rc);
 void shm_close_all(struct shm_port *s);
+
+/* shm_find.c */
+/* Finds the endpoint that a path leads to. Returns 0 or -errno: it is absent. */
+int shm_find(struct shm_port *s, const struct shm_path *path, struct shm_peer *peer);
+/*
+ * Returns 0 and the size of the longest ring that an endpoint accepts, or -errno: it is absent.
+ * Works if the last descriptor is used up.
+ */
+int shm_find_ring(struct shm_port *s, const struct shm_peer *peer, uint32_t *ring);
+/* True if the process at the other end of an accepted connection is the endpoint. */
+bool shm_is_owner(struct shm_port *s, const struct shm_peer *peer, int fd);
+/* Makes the address of an endpoint's socket. Returns its length. */
+socklen_t shm_sockaddr(const struct shm_port *s, const struct pkt_addr *addr, unsigned lane,
+		       struct sockaddr_un *sa);
+/* Returns the number of the owner of a slot, if it takes rings; else 0. */
+uint32_t shm_pool_owner(const struct shm_port *s, const struct pkt_addr *addr, unsigned slot);
+
+/* shm_open.c */
+void shm_after_fork(struct port *p);
+void shm_close(struct port *p);
+
+/* shm.c */
+extern const struct port_ops shm_ops;
 
 /* shm_admit.c */
 /* Handles an accepted connection whose hello has come, or which hung up. */
@@ -270,13 +317,13 @@ void shm_accept_all(struct shm_port *s);
  * Returns the ring to a lane of a peer, for a group or (zero) for its own address; NULL: there is
  * none.
  */
-struct shm_tx *shm_tx_find(const struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
+struct shm_tx *shm_tx_find(const struct shm_port *s, const struct shm_peer *peer,
 			   const struct pkt_addr *group);
 /*
  * As shm_tx_find(), but makes a ring of at most `ring_size` bytes if there is none. Returns NULL if
  * the peer is absent. The caller counts the reference.
  */
-struct shm_tx *shm_tx_get(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
+struct shm_tx *shm_tx_get(struct shm_port *s, const struct shm_peer *peer,
 			  const struct pkt_addr *group, uint32_t ring_size);
 
 /* shm_mcast.c */

@@ -62,9 +62,9 @@ static bool hello_ok(const struct shm_port *s, const struct shm_hello *h)
 
 	memcpy(a.b, h->addr, sizeof(a.b));
 	return h->magic == SHM_HELLO_MAGIC && h->version == SHM_HELLO_VERSION &&
-	       h->lane < PORT_MAX_LANES && memcmp(h->zero, zero, sizeof(h->zero)) == 0 &&
-	       memcmp(a.b, zero, 16) != 0 && pkt_addr_is_v4(&a) == pkt_addr_is_v4(&s->base.addr) &&
-	       !pkt_addr_is_group(&a);
+	       h->lane < (s->pool ? POOL_SLOTS : PORT_MAX_LANES) && h->to_owner == s->owner &&
+	       memcmp(h->zero, zero, sizeof(h->zero)) == 0 && memcmp(a.b, zero, 16) != 0 &&
+	       pkt_addr_is_v4(&a) == pkt_addr_is_v4(&s->base.addr) && !pkt_addr_is_group(&a);
 }
 
 /*
@@ -99,30 +99,24 @@ static void welcome(struct shm_port *s, const struct pkt_addr *peer)
 	}
 }
 
-/* True if the process at the other end holds the address in the hello. */
-static bool hello_owner(struct shm_port *s, const struct shm_hello *h, int fd)
+static struct shm_peer hello_from(const struct shm_hello *h)
 {
-	struct shm_holder holder;
-	struct pkt_addr a;
-	struct ucred cred;
-	socklen_t len = sizeof(cred);
+	struct shm_peer from = {.owner = h->owner, .lane = h->lane};
 
-	memcpy(a.b, h->addr, sizeof(a.b));
-	return sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
-	       shm_holder_of(s, &a, h->lane, &holder) == 0 && shm_dir_may_hold(&holder, cred.pid);
+	memcpy(from.addr.b, h->addr, sizeof(from.addr.b));
+	return from;
 }
 
 /*
  * A sender has one ring to this port, and one for each group. A new ring replaces the old one,
  * whose packets are still delivered.
  */
-static void end_older(struct shm_port *s, const struct shm_hello *h, const struct pkt_addr *dst)
+static void end_older(struct shm_port *s, const struct shm_peer *from, const struct pkt_addr *dst)
 {
 	for (unsigned i = 0; i < s->num_rx; i++) {
 		struct shm_rx *rx = s->rx[i];
 
-		if (rx->src_lane == h->lane && memcmp(rx->src.b, h->addr, sizeof(h->addr)) == 0 &&
-		    pkt_addr_eq(&rx->dst, dst)) {
+		if (shm_peer_eq(&rx->from, from) && pkt_addr_eq(&rx->dst, dst)) {
 			rx->hung_up = s->untidy = true;
 			shm_end_close(s, &rx->end);
 		}
@@ -134,8 +128,7 @@ static bool wants_way_back(const struct shm_port *s, const struct shm_rx *rx)
 {
 	static const struct pkt_addr no_group;
 
-	return pkt_addr_eq(&rx->dst, &s->base.addr) &&
-	       !shm_tx_find(s, &rx->src, rx->src_lane, &no_group);
+	return pkt_addr_eq(&rx->dst, &s->base.addr) && !shm_tx_find(s, &rx->from, &no_group);
 }
 
 /*
@@ -145,17 +138,18 @@ static bool wants_way_back(const struct shm_port *s, const struct shm_rx *rx)
  */
 static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, int *ring_fd)
 {
+	struct shm_peer from = hello_from(hello);
 	struct pkt_addr dst;
 	struct shm_rx *rx;
 	int rc;
 
 	if (!hello_ok(s, hello) || !hello_dst(s, hello, &dst))
 		return -EPROTO;
-	if (!hello_owner(s, hello, fd))
+	if (!shm_is_owner(s, &from, fd))
 		return -EPERM;
 	if (hello->ring_size > s->ring_size)
 		return -EMSGSIZE;
-	end_older(s, hello, &dst);
+	end_older(s, &from, &dst);
 	if (s->num_rx == SHM_MAX_RX || (s->num_rx && s->rx_bytes + hello->ring_size > SHM_RX_BYTES))
 		return -ENOSPC;
 	rx = shm_alloc(sizeof(*rx));
@@ -165,8 +159,7 @@ static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, in
 	if (rc)
 		goto free_rx;
 	rx->end = (struct shm_end){SHM_END_RX, fd};
-	memcpy(rx->src.b, hello->addr, sizeof(rx->src.b));
-	rx->src_lane = hello->lane;
+	rx->from = from;
 	rx->dst = dst;
 	rx->back_fd = -1;
 	sys_epoll_ctl(s->base.ctl_fd, EPOLL_CTL_DEL, fd, NULL); /* it may have been pending there */
@@ -181,7 +174,7 @@ static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, in
 	s->rx[s->num_rx++] = s->rx[s->num_hot];
 	s->rx[s->num_hot++] = rx;
 	s->rx_bytes += rx->ring.size;
-	welcome(s, &rx->src);
+	welcome(s, &from.addr);
 	if (s->armed) {
 		atomic_store_explicit(&rx->ring.ctl->sleeping, 1, memory_order_relaxed);
 		shm_fence();

@@ -64,7 +64,7 @@ bool shm_same_user(int fd)
 int shm_listen(struct shm_port *s)
 {
 	struct sockaddr_un sa;
-	socklen_t len = shm_dir_sockaddr(s->dirfd, s->claim.name, &sa);
+	socklen_t len = shm_sockaddr(s, &s->base.addr, shm_lane(s), &sa);
 	int fd = sys_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	int rc;
 
@@ -81,14 +81,16 @@ int shm_listen(struct shm_port *s)
 
 /* ---- outgoing ---- */
 
-static int send_hello(struct shm_port *s, int fd, int ring_fd, uint32_t ring_size,
-		      const struct pkt_addr *group)
+static int send_hello(struct shm_port *s, const struct shm_peer *to, int fd, int ring_fd,
+		      uint32_t ring_size, const struct pkt_addr *group)
 {
 	struct shm_hello hello = {
 		.magic = SHM_HELLO_MAGIC,
 		.version = SHM_HELLO_VERSION,
 		.ring_size = ring_size,
-		.lane = s->base.lane,
+		.lane = shm_lane(s),
+		.owner = s->owner,
+		.to_owner = to->owner,
 	};
 	union {
 		struct cmsghdr align;
@@ -118,11 +120,10 @@ static int send_hello(struct shm_port *s, int fd, int ring_fd, uint32_t ring_siz
  * Returns a socket connected to the lane of the peer, or -errno: the peer is absent. It never
  * waits: a full backlog counts as absence.
  */
-static int dial(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
+static int dial(struct shm_port *s, const struct shm_peer *to)
 {
-	char name[SHM_NAME_MAX];
 	struct sockaddr_un sa;
-	socklen_t len = shm_dir_sockaddr(s->dirfd, shm_dir_name(dst, lane, name), &sa);
+	socklen_t len = shm_sockaddr(s, &to->addr, to->lane, &sa);
 	int fd = sys_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	int rc;
 
@@ -155,19 +156,6 @@ void shm_say_limit(struct shm_port *s, int rc)
 	}
 }
 
-int shm_holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned lane,
-		  struct shm_holder *h)
-{
-	int rc = shm_dir_holder(s->dirfd, addr, lane, h);
-
-	if (rc == -EMFILE && s->spare_fd >= 0) {
-		sys_close(s->spare_fd);
-		rc = shm_dir_holder(s->dirfd, addr, lane, h);
-		s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	}
-	return rc;
-}
-
 /*
  * Makes a ring of *size bytes, or of fewer if memory is short. Its descriptor is needed only until
  * the hello is sent, so the spare one may be used.
@@ -189,43 +177,43 @@ static int make_ring(struct shm_port *s, uint32_t *size, struct shm_prod *ring, 
 }
 
 /* Uses the descriptor that was kept, with the ring of a sender, for the ring back to it. */
-static void use_way_back(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
+static void use_way_back(struct shm_port *s, const struct shm_peer *to)
 {
 	for (unsigned i = 0; i < s->num_rx; i++) {
 		struct shm_rx *rx = s->rx[i];
 
-		if (rx->back_fd >= 0 && rx->src_lane == lane && pkt_addr_eq(&rx->src, dst)) {
+		if (rx->back_fd >= 0 && shm_peer_eq(&rx->from, to)) {
 			sys_close(rx->back_fd);
 			rx->back_fd = -1;
 		}
 	}
 }
 
-static struct shm_tx *tx_make(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
+static struct shm_tx *tx_make(struct shm_port *s, const struct shm_peer *to,
 			      const struct pkt_addr *group, uint32_t ring_size)
 {
-	struct shm_holder peer;
+	uint32_t most;
 	struct shm_tx *tx;
 	int ring_fd, rc;
 
-	if (s->num_tx == SHM_MAX_TX || shm_holder_of(s, dst, lane, &peer))
+	if (s->num_tx == SHM_MAX_TX || shm_find_ring(s, to, &most))
 		return NULL;
-	if (ring_size > peer.ring)
-		ring_size = peer.ring;
+	if (ring_size > most)
+		ring_size = most;
 	tx = shm_alloc(sizeof(*tx));
 	if (!tx) {
 		shm_say_limit(s, -ENOMEM);
 		return NULL;
 	}
-	use_way_back(s, dst, lane);
-	rc = dial(s, dst, lane);
+	use_way_back(s, to);
+	rc = dial(s, to);
 	if (rc < 0)
 		goto free_tx;
 	tx->end = (struct shm_end){SHM_END_TX, rc};
 	rc = make_ring(s, &ring_size, &tx->ring, &ring_fd);
 	if (rc)
 		goto close_end;
-	rc = send_hello(s, tx->end.fd, ring_fd, ring_size, group);
+	rc = send_hello(s, to, tx->end.fd, ring_fd, ring_size, group);
 	sys_close(ring_fd);
 	if (s->spare_fd < 0)
 		s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -233,9 +221,8 @@ static struct shm_tx *tx_make(struct shm_port *s, const struct pkt_addr *dst, un
 		rc = shm_watch_connection(s, &tx->end);
 	if (rc)
 		goto unmap;
-	tx->dst = *dst;
+	tx->to = *to;
 	tx->group = *group;
-	tx->lane = (uint8_t)lane;
 	tx->made_ms = tx->check_ms = shm_now_ms();
 	list_add_tail(&tx->node, &s->tx);
 	s->num_tx++;
@@ -251,32 +238,31 @@ free_tx:
 	return NULL;
 }
 
-struct shm_tx *shm_tx_find(const struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
+struct shm_tx *shm_tx_find(const struct shm_port *s, const struct shm_peer *peer,
 			   const struct pkt_addr *group)
 {
 	for (struct list_head *n = s->tx.next; n != &s->tx; n = n->next) {
 		struct shm_tx *tx = container_of(n, struct shm_tx, node);
 
-		if (tx->lane == lane && pkt_addr_eq(&tx->dst, dst) &&
-		    pkt_addr_eq(&tx->group, group))
+		if (shm_peer_eq(&tx->to, peer) && pkt_addr_eq(&tx->group, group))
 			return tx;
 	}
 	return NULL;
 }
 
-struct shm_tx *shm_tx_get(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
+struct shm_tx *shm_tx_get(struct shm_port *s, const struct shm_peer *peer,
 			  const struct pkt_addr *group, uint32_t ring_size)
 {
-	struct shm_tx *tx = shm_tx_find(s, dst, lane, group);
+	struct shm_tx *tx = shm_tx_find(s, peer, group);
 
-	return tx ? tx : tx_make(s, dst, lane, group, ring_size);
+	return tx ? tx : tx_make(s, peer, group, ring_size);
 }
 
 bool shm_connect(struct shm_port *s, struct shm_path *path)
 {
 	static const struct pkt_addr no_group;
 	uint32_t now = shm_now_ms();
-	struct shm_holder peer;
+	struct shm_peer peer;
 
 	if (path->tx)
 		return true;
@@ -287,10 +273,9 @@ bool shm_connect(struct shm_port *s, struct shm_path *path)
 	if ((int32_t)(now - path->retry_ms) < 0)
 		return false;
 	path->retry_ms = now + path->pause_ms;
-	if (shm_holder_of(s, &path->base.dst, 0, &peer))
+	if (shm_find(s, path, &peer))
 		return false;
-	path->tx = shm_tx_get(s, &path->base.dst, path->lane_key % peer.lanes, &no_group,
-			      path->ring_size);
+	path->tx = shm_tx_get(s, &peer, &no_group, path->ring_size);
 	if (!path->tx)
 		return false;
 	path->tx->refs++;
@@ -409,7 +394,7 @@ static void connection_event(struct shm_port *s, struct shm_end *end)
 	if (end->kind == SHM_END_TX) {
 		struct shm_tx *tx = container_of(end, struct shm_tx, end);
 
-		shm_hint(s, &tx->dst);
+		shm_hint(s, &tx->to.addr);
 		shm_tx_end(s, tx);
 	} else {
 		/*

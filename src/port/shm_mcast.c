@@ -102,11 +102,12 @@ static void take_member(void *ctx, const struct pkt_addr *addr, unsigned lane)
 {
 	struct look *l = ctx;
 	struct shm_fanout *f = l->path->fanout;
+	struct shm_peer peer = {.addr = *addr, .lane = (uint8_t)lane};
 	struct shm_tx *tx;
 
 	if (pkt_addr_is_v4(addr) != pkt_addr_is_v4(&l->s->base.addr) || f->count == SHM_MAX_TX)
 		return;
-	tx = shm_tx_get(l->s, addr, lane, &l->path->base.dst, l->path->ring_size);
+	tx = shm_tx_get(l->s, &peer, &l->path->base.dst, l->path->ring_size);
 	if (!tx) {
 		l->failed = true;
 		return;

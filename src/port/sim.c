@@ -324,8 +324,7 @@ static struct port_path *sim_path_get(struct port *port, const struct pkt_addr *
 		errno = ENOMEM;
 		return NULL;
 	}
-	path->base.dst = *dst;
-	path->base.sport = PKT_UDP_PORT;
+	port_path_init(&path->base, port, dst, PKT_UDP_PORT);
 	path->slot = slot;
 	path->lane = lane;
 	path->refs = 1;

@@ -533,6 +533,7 @@ static void set_windows(struct opening *o)
 	u->tx.max_segs = o->spec->no_offload ? 1 : can.max_segs;
 	u->port.window = o->spec->window ? o->spec->window : window_of(ordinary, &can, bytes);
 	u->port.batch = UDP_BATCH;
+	u->port.mask_fd = true;
 	u->port.read_window = o->spec->window ? o->spec->window : window_of(u->rcvbuf, &can, bytes);
 	log_info(
 		"udp: %s lane %u: MTU %u, receive buffer %u, a packet takes %u of it, window %u, READ window %u, %u packets "

@@ -140,7 +140,7 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 	path = calloc(1, sizeof(*path));
 	if (!path)
 		return NULL;
-	path->path.dst = *dst;
+	port_path_init(&path->path, p, dst, 0);
 	path->slot = (uint8_t)slot;
 	path->gsi = path->single = gsi;
 	if (!gsi)

@@ -91,7 +91,7 @@ void verbs_first_address(struct pkt_addr *addr)
 
 	memset(addr, 0, sizeof(*addr));
 	if (!specs || !*specs)
-		specs = "udp";
+		specs = PORT_DEFAULT_SPEC;
 	specs += strspn(specs, ";");
 	if (snprintf(spec, sizeof(spec), "%.*s", (int)strcspn(specs, ";"), specs) <
 	    (int)sizeof(spec))

@@ -137,7 +137,7 @@ EXPECTED = {
     'roost perf write -k ': ['echo', 'get', 'hll', 'traversal'],
     'roost perf write --no-p': ['--no-pin'],
     'roost perf write --size ': [],
-    'roost devices --port ': ['shm:', 'udp:'],
+    'roost devices --port ': ['host:', 'shm:', 'udp:'],
     'roost devices -p s': ['shm:'],
     'roost kernel re': ['replace'],
     'roost kernel load run-': ['run-file', 'run-folder'],

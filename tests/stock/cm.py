@@ -168,7 +168,7 @@ def main():
     options = options.parse_args()
     chosen = choose(options, rows6() if options.family == 6 else rows4(), lambda spec: spec["client"])
     demand([spec[side].split()[0] for spec in chosen for side in ("server", "client")], "rdmacm-utils, perftest, qperf, fio")
-    if options.family == 6 and options.port == "udp":
+    if options.family == 6 and options.port != "shm":
         enter_network()
     run_rows([(f"{options.port} {spec['client']}", lambda spec=spec: run(options.lib, options.roost, options.port, options.family, spec)) for spec in chosen])
 

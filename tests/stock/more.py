@@ -30,7 +30,7 @@ MPICH = UCX + "{tls},self mpirun.mpich -n 2 {folder}/mpi_check.mpich"
 class Row:
     """Two programs, or one: {S} is the server's address, {P} a TCP port. `serves`: the server does not end by itself."""
 
-    def __init__(self, name, server, client=None, wanted="", serves=False, long=False, kinds=("udp", "shm")):
+    def __init__(self, name, server, client=None, wanted="", serves=False, long=False, kinds=("host", "udp", "shm")):
         self.name, self.server, self.client, self.wanted = name, server, client, wanted
         self.serves, self.long, self.kinds = serves, long, kinds
 

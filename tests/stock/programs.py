@@ -28,7 +28,7 @@ HARMLESS = re.compile(r"^\s*(WARNING|Warning)|Data ex\. method|#bytes|flush\(rem
 def addresses(kind):
     """Two addresses nobody else here has, so that runs beside each other do not meet."""
     net = f"{random.randrange(1, 255)}.{random.randrange(1, 255)}"
-    first = 127 if kind == "udp" else 10
+    first = 10 if kind == "shm" else 127
     return [f"{kind}:{first}.{net}.{host}" for host in (2, 3)]
 
 
@@ -182,7 +182,7 @@ def parser(description, **folders):
     found = argparse.ArgumentParser(description=description.splitlines()[0])
     for name, about in folders.items():
         found.add_argument(f"--{name}", required=True, help=about)
-    found.add_argument("--port", required=True, choices=["udp", "shm"])
+    found.add_argument("--port", required=True, choices=["host", "udp", "shm"])
     found.add_argument("--only", default="", metavar="TEXT", help="run only rows that contain this text")
     found.add_argument("--list", action="store_true", help="print the rows, run none")
     return found

@@ -62,7 +62,7 @@ static struct {
 static const struct opt opts[] = {
 	OPT_VALUE(
 		"port", 'p', OPT_STRING, &demo.port, "SPEC",
-		"udp or shm, address, options: udp,loss=0.01\n(ROOST_PORT, else udp on loopback)"),
+		"host, udp or shm, address, options: udp,loss=0.01\n(ROOST_PORT, else udp on loopback)"),
 	OPT_VALUE("file", 'f', OPT_STRING, &demo.file, "FILE", "send this file (else one is made)"),
 	OPT_VALUE("size", 's', OPT_BYTES, &demo.size, "SIZE",
 		  "bytes of the file that is made (64M)", .min = 1, .max = 0x1p36,

@@ -187,12 +187,12 @@ static bool read_spec(struct doctor *d, char *buf, size_t n)
 	const char *specs = sys_env("ROOST_PORT");
 
 	if (!specs || !*specs)
-		specs = "udp";
+		specs = PORT_DEFAULT_SPEC;
 	specs += strspn(specs, ";");
 	if (snprintf(buf, n, "%.*s", (int)strcspn(specs, ";"), specs) >= (int)n)
 		return false;
 	d->spec = buf;
-	d->udp = strncmp(buf, "udp", 3) == 0;
+	d->udp = strncmp(buf, "shm", 3) != 0; /* udp, or host */
 	d->chosen = buf[strcspn(buf, ":,")] == ':';
 	return port_first_address(buf, &d->addr) == 0;
 }
@@ -211,7 +211,7 @@ int cmd_doctor(int argc, char **argv)
 	if (!read_spec(&d, spec, sizeof(spec)))
 		return opt_usage(
 			&cmd,
-			"'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2",
+			"'%.64s' is no port: host, udp or shm, perhaps with an address, as udp:127.0.0.2",
 			spec);
 	for (size_t i = 0; i < NUM_ROWS; i++) {
 		rows[i].look(&d, &f[i]);

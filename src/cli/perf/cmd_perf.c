@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "cli/perf/perf.h"
 #include "cli/perf/report.h"
+#include "port/port.h"
 
 #define SWEEP_FROM   64
 #define SWEEP_TO     (UINT64_C(4) << 20)
@@ -42,8 +43,9 @@ static const struct opt opts[] = {
 	OPT_VALUE("bind", 0, OPT_STRING, &want.bind, "ADDR", "server: listen on this address only"),
 	OPT_VALUE("tcp-port", 0, OPT_COUNT, &want.tcp_port, "N",
 		  "server: TCP port to listen on (4790)", .min = 1, .max = 65535),
-	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
-		  "udp or shm, address, options: udp:127.0.0.2,loss=0.01\n(ROOST_PORT, else udp)"),
+	OPT_VALUE(
+		"port", 'p', OPT_STRING, &want.port, "SPEC",
+		"host, udp or shm, address, options:\nudp:127.0.0.2,loss=0.01 (ROOST_PORT, else host;\nlocal: else udp)"),
 	OPT_VALUE("peer-port", 0, OPT_STRING, &want.peer_port, "SPEC",
 		  "local: the target's port (the next address)"),
 	OPT_VALUE("size", 's', OPT_BYTES, &job.size, "SIZE",
@@ -427,7 +429,7 @@ static void environment_kind(char *kind, size_t n)
 {
 	const char *spec = sys_env("ROOST_PORT");
 
-	local_kind(spec && *spec ? spec : "udp", kind, n);
+	local_kind(spec && *spec ? spec : PORT_DEFAULT_SPEC, kind, n);
 }
 
 static int run_client(void)

@@ -20,6 +20,7 @@
 #include "cli/run/dropins.h"
 #include "cli/local.h"
 #include "cli/options.h"
+#include "port/port.h"
 
 static const char *port;
 static uint64_t timeout_scale;
@@ -27,7 +28,7 @@ static uint64_t timeout_scale;
 static const struct opt opts[] = {
 	OPT_VALUE(
 		"port", 'p', OPT_STRING, &port, "SPEC",
-		"the program's port: udp or shm, address, options\n(ROOST_PORT; else an address is chosen)"),
+		"the program's port: host, udp or shm, address, options\n(ROOST_PORT, else host: shared memory to programs of\nthis machine, udp to others)"),
 	OPT_VALUE("timeout-scale", 0, OPT_COUNT, &timeout_scale, "N",
 		  "all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
 	OPT_END};
@@ -89,10 +90,10 @@ int cmd_run(int argc, char **argv)
 		return opt_usage(&cmd, "run what? A program, perhaps with arguments");
 	if (port) {
 		local_kind(port, kind, sizeof(kind));
-		if (strcmp(kind, "udp") != 0 && strcmp(kind, "shm") != 0)
+		if (!port_is_kind(kind))
 			return opt_usage(
 				&cmd,
-				"'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2",
+				"'%.64s' is no port: host, udp or shm, perhaps with an address, as udp:127.0.0.2",
 				port);
 	}
 	if (!dropins_find(dir, sizeof(dir), err, sizeof(err)))

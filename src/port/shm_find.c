@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How endpoints find each other. Without a pool: by lock files and sockets in the private folder
+ * (shm_dir.h). In a pool: by the memory of the pool, and by names in the abstract namespace. There,
+ * an endpoint that another program has taken over is another endpoint.
+ */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "base/sys.h"
+#include "port/shm.h"
+
+/* Reads the lock file of an endpoint, even if the last descriptor is used up. */
+static int holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned lane,
+		     struct shm_holder *h)
+{
+	int rc = shm_dir_holder(s->dirfd, addr, lane, h);
+
+	if (rc == -EMFILE && s->spare_fd >= 0) {
+		sys_close(s->spare_fd);
+		rc = shm_dir_holder(s->dirfd, addr, lane, h);
+		s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	}
+	return rc;
+}
+
+uint32_t shm_pool_owner(const struct shm_port *s, const struct pkt_addr *addr, unsigned slot)
+{
+	struct pool_home home;
+
+	return pool_find(s->pool, addr, slot, &home) && home.ring >= SHM_RING_MIN ? home.owner : 0;
+}
+
+int shm_find(struct shm_port *s, const struct shm_path *path, struct shm_peer *peer)
+{
+	struct shm_holder h;
+	int rc;
+
+	*peer = (struct shm_peer){.addr = path->base.dst, .owner = path->base.owner};
+	if (s->pool) {
+		peer->lane = (uint8_t)path->lane_key;
+		return 0;
+	}
+	rc = holder_of(s, &path->base.dst, 0, &h);
+	if (rc == 0)
+		peer->lane = (uint8_t)(path->lane_key % h.lanes);
+	return rc;
+}
+
+int shm_find_ring(struct shm_port *s, const struct shm_peer *peer, uint32_t *ring)
+{
+	struct pool_home home;
+	struct shm_holder h;
+	int rc;
+
+	if (s->pool) {
+		if (!pool_find(s->pool, &peer->addr, peer->lane, &home) ||
+		    home.owner != peer->owner || home.ring < SHM_RING_MIN)
+			return -ENOENT;
+		*ring = home.ring;
+		return 0;
+	}
+	rc = holder_of(s, &peer->addr, peer->lane, &h);
+	*ring = rc ? 0 : h.ring;
+	return rc;
+}
+
+bool shm_is_owner(struct shm_port *s, const struct shm_peer *peer, int fd)
+{
+	struct shm_holder holder;
+	struct pool_home home;
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	if (s->pool)
+		return pool_find(s->pool, &peer->addr, peer->lane, &home) &&
+		       home.owner == peer->owner;
+	return sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
+	       holder_of(s, &peer->addr, peer->lane, &holder) == 0 &&
+	       shm_dir_may_hold(&holder, cred.pid);
+}
+
+socklen_t shm_sockaddr(const struct shm_port *s, const struct pkt_addr *addr, unsigned lane,
+		       struct sockaddr_un *sa)
+{
+	char name[SHM_NAME_MAX];
+
+	if (s->pool)
+		return pool_ring_name(sa, addr, lane);
+	return shm_dir_sockaddr(s->dirfd, shm_dir_name(addr, lane, name), sa);
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The host port: which way packets go, and that both ways lead to the one process that was meant.
+ * In a network of its own, so that no other program takes slots of the pool.
+ */
+#include "rig.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../common/network.h"
+#include "base/mem.h"
+#include "pool/core.h"
+#include "port/port_impl.h"
+
+#define A "127.0.0.1"
+
+static bool is(const struct port_path *path, const char *kind)
+{
+	return strcmp(path->port->ops->name, kind) == 0;
+}
+
+static struct port_path *path_to(struct port *from, struct port *to)
+{
+	struct port_path *path = from->ops->path_get(from, &to->addr, rig_qpn(to));
+
+	assert_non_null(path);
+	return path;
+}
+
+static void send_one(struct port *p, struct port_path *path, uint32_t qpn, uint32_t n)
+{
+	assert_int_equal(rig_send(p, path, 300, 0, qpn, n), 0);
+	assert_true(p->ops->flush(p));
+}
+
+/* Does control work until a packet comes; it must be packet n from `from`. */
+static void expect(struct port *p, struct port *from, uint32_t qpn, uint32_t n)
+{
+	struct port_pkt pkt;
+	int got = 0;
+
+	for (int i = 0; i < RIG_WAIT_MS * 10 && !got; i++) {
+		if (p->ops->control)
+			p->ops->control(p);
+		got = p->ops->rx_burst(p, &pkt, 1);
+		if (!got && i > 100)
+			usleep(100);
+	}
+	assert_int_equal(got, 1);
+	rig_check(p, &pkt, qpn, n);
+	assert_true(pkt_addr_eq(pkt.src, &from->addr));
+}
+
+static void exchange(struct port *a, struct port *b)
+{
+	struct port_path *ab = path_to(a, b), *ba = path_to(b, a);
+
+	for (uint32_t n = 0; n < 200; n++) {
+		send_one(a, ab, rig_qpn(b), n);
+		expect(b, a, rig_qpn(b), n);
+		send_one(b, ba, rig_qpn(a), n);
+		expect(a, b, rig_qpn(a), n);
+	}
+	a->ops->path_put(a, ab);
+	b->ops->path_put(b, ba);
+}
+
+/* Programs of one pool exchange packets by shared memory, if both ends have it. */
+static void test_ways(void **state)
+{
+	struct port *a = rig_open("host:" A), *b = rig_open("host:127.0.0.2"),
+		    *u = rig_open("udp:127.0.0.3");
+	struct port_path *path = path_to(a, b);
+
+	assert_true(is(path, "shm"));
+	assert_int_equal(path->window, 0);
+	assert_int_equal(path->lag, 1);
+	assert_ptr_equal(path_to(a, b), path);
+	path = path_to(a, u);
+	assert_true(is(path, "udp"));
+	assert_true(path->window > 0);
+	assert_int_equal(path->lag, 0);
+	assert_true(is(path_to(u, a), "udp"));
+	exchange(a, b);
+	exchange(a, u);
+	assert_true(port_stats_of(a).rx_packets == 400 && port_stats_of(a).tx_packets == 400);
+}
+
+/* QP 1 and groups have no slot, and a slot without a program is not in the pool. */
+static void test_by_udp(void **state)
+{
+	struct port *a = rig_open("host:" A), *b = rig_open("host:127.0.0.2");
+	struct pkt_addr group = rig_addr("239.1.2.3");
+	struct port_path *path;
+
+	path = a->ops->path_get(a, &b->addr, PKT_GSI_QPN);
+	assert_true(path && is(path, "udp"));
+	send_one(a, path, PKT_GSI_QPN, 7);
+	expect(b, a, PKT_GSI_QPN, 7);
+	path = a->ops->path_get(a, &b->addr, ((uint32_t)b->slot ^ 1) << 18 | 0x75);
+	assert_true(path && is(path, "udp"));
+	path = a->ops->path_get(a, &group, 0xffffff);
+	assert_true(path && is(path, "udp"));
+	assert_int_equal(b->ops->join(b, &group), 0);
+	b->ops->leave(b, &group);
+}
+
+/* A sleeper is woken by packets of both ways, and finds them at once. */
+static void test_sleep(void **state)
+{
+	struct port *a = rig_open("host:" A), *b = rig_open("host:127.0.0.2"),
+		    *u = rig_open("udp:127.0.0.3");
+	struct port *from[] = {b, u, b, u, u, b};
+	struct port_pkt pkt;
+
+	exchange(a, b);
+	for (unsigned i = 0; i < ARRAY_SIZE(from); i++) {
+		struct port_path *path = path_to(from[i], a);
+
+		/* Rings come and go before; this wakes, too. */
+		while (!a->ops->arm(a) || rig_readable(a, 0)) {
+			a->ops->disarm(a, true);
+			a->ops->control(a);
+			assert_int_equal(a->ops->rx_burst(a, &pkt, 1), 0);
+		}
+		send_one(from[i], path, rig_qpn(a), i);
+		from[i]->ops->rx_burst(from[i], &pkt, 1); /* wakes sleepers that it missed */
+		assert_true(rig_readable(a, RIG_WAIT_MS));
+		a->ops->disarm(a, true);
+		assert_int_equal(a->ops->rx_burst(a, &pkt, 1), 1);
+		rig_check(a, &pkt, rig_qpn(a), i);
+	}
+}
+
+/* While the udp port is cold, packets there are found by looks that are not made each time. */
+static void test_cold(void **state)
+{
+	struct port *a = rig_open("host:" A), *u = rig_open("udp:127.0.0.3");
+	struct port_path *path = path_to(u, a);
+	struct port_pkt pkt;
+
+	assert_int_equal(a->batch, 0);
+	send_one(u, path, rig_qpn(a), 1);
+	expect(a, u, rig_qpn(a), 1);
+	assert_true(a->batch > 0); /* its looks cost system calls now */
+	for (int i = 0; i < 10000; i++)
+		assert_int_equal(a->ops->rx_burst(a, &pkt, 1), 0);
+	assert_int_equal(a->batch, 0);
+	send_one(u, path, rig_qpn(a), 2);
+	expect(a, u, rig_qpn(a), 2);
+}
+
+/* A capture shows the packets of both ways, and nothing changes for its user. */
+static void test_wrapped(void **state)
+{
+	struct port *a = rig_open("host:" A ",pcap=/dev/null,loss=0.0001"),
+		    *b = rig_open("host:127.0.0.2"), *u = rig_open("udp:127.0.0.3");
+
+	assert_true(is(path_to(a, b), "shm"));
+	exchange(a, b);
+	exchange(a, u);
+	assert_true(a->batch > 0);
+	assert_int_equal(port_stats_of(a).rx_packets, 400);
+}
+
+static void test_options(void **state)
+{
+	char err[256] = "";
+
+	assert_null(port_open("host:" A ",ring=100000", 0, 1, err, sizeof(err)));
+	assert_non_null(strstr(err, "ring="));
+	assert_null(port_open("host:224.0.0.1", 0, 1, err, sizeof(err)));
+}
+
+/* ---- other processes ---- */
+
+struct program {
+	pid_t pid;
+	int fd; /* its end: the program ends */
+	uint32_t qpn;
+	struct pkt_addr addr;
+};
+
+/*
+ * Receives until the parent closes the socket. Sends the number of each packet to it.
+ */
+static void serve(int fd)
+{
+	char err[256];
+	struct port *p = port_open("host:" A, 0, 1, err, sizeof(err));
+	struct program self = {.qpn = p ? rig_qpn(p) : 0};
+	struct port_pkt pkts[PORT_BURST];
+
+	if (!p)
+		_exit(1);
+	self.addr = p->addr;
+	if (write(fd, &self, sizeof(self)) != sizeof(self))
+		_exit(1);
+	for (;;) {
+		int n;
+		char c;
+
+		p->ops->control(p);
+		n = p->ops->rx_burst(p, pkts, PORT_BURST);
+		for (int i = 0; i < n; i++) {
+			uint32_t psn = rig_psn(&pkts[i]);
+
+			if (write(fd, &psn, sizeof(psn)) != sizeof(psn))
+				_exit(1);
+		}
+		if (recv(fd, &c, 1, MSG_DONTWAIT) == 0)
+			_exit(0);
+		if (!n)
+			usleep(100);
+	}
+}
+
+static struct program start(void)
+{
+	struct program p = {.fd = -1}, told;
+	int fd[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), 0);
+	p.pid = fork();
+	assert_true(p.pid >= 0);
+	if (p.pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(fd[0]);
+		serve(fd[1]);
+	}
+	close(fd[1]);
+	p.fd = fd[0];
+	assert_int_equal(read(p.fd, &told, sizeof(told)), sizeof(told));
+	p.qpn = told.qpn;
+	p.addr = told.addr;
+	return p;
+}
+
+static void end(struct program *p, int sig)
+{
+	if (sig)
+		kill(p->pid, sig);
+	close(p->fd);
+	assert_int_equal(waitpid(p->pid, NULL, 0), p->pid);
+}
+
+static uint32_t received(const struct program *p)
+{
+	uint32_t psn = UINT32_MAX;
+
+	assert_int_equal(read(p->fd, &psn, sizeof(psn)), sizeof(psn));
+	return psn;
+}
+
+/*
+ * A killed program's slot goes to a successor at the same address. Packets of the old path reach
+ * nobody, and a new path leads to the successor. All other slots are claimed, so the successor
+ * gets the slot for certain.
+ */
+static void test_successor(void **state)
+{
+	struct port *a = rig_open("host:" A);
+	struct program first = start(), second;
+	struct pkt_addr to = first.addr;
+	struct port_path *old = a->ops->path_get(a, &to, first.qpn), *path;
+	unsigned slot = PORT_SLOT_OF_QPN(first.qpn);
+	uint32_t ways;
+	struct port_pkt pkt;
+	int claim[POOL_SLOTS];
+	bool hinted = false;
+
+	assert_true(old && is(old, "shm"));
+	assert_int_not_equal(slot, a->slot);
+	send_one(a, old, first.qpn, 1);
+	assert_int_equal(received(&first), 1);
+	a->ops->rx_burst(a, &pkt, 1);
+	ways = a->ways;
+	for (unsigned i = 0; i < POOL_SLOTS; i++)
+		claim[i] = i == slot || i == a->slot ? -1 : pool_bind_name(NAME_CLAIM, i);
+	end(&first, SIGKILL);
+	second = start();
+	for (unsigned i = 0; i < POOL_SLOTS; i++)
+		close(claim[i]);
+	assert_int_equal(second.qpn, first.qpn);
+	for (uint32_t n = 100; n < 150; n++) {
+		send_one(a, old, first.qpn, n);
+		a->ops->control(a);
+		assert_int_equal(a->ops->rx_burst(a, &pkt, 1), 0);
+		hinted |= a->num_hints > 0;
+		usleep(1000);
+	}
+	assert_true(hinted);
+	a->num_hints = 0;
+	assert_int_not_equal(a->ways, ways);
+	path = a->ops->path_get(a, &to, second.qpn);
+	assert_true(path && path != old && is(path, "shm"));
+	send_one(a, path, second.qpn, 200);
+	assert_int_equal(received(&second), 200);
+	a->ops->path_put(a, old);
+	a->ops->path_put(a, path);
+	end(&second, 0);
+}
+
+/* The child of a fork leaves the port to its parent, and may have one of its own. */
+static void test_fork(void **state)
+{
+	struct port *a = rig_open("host:" A);
+	struct program p = start();
+	struct port_path *path = a->ops->path_get(a, &p.addr, p.qpn);
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct program q;
+
+		a->ops->after_fork(a);
+		q = start();
+		end(&q, 0);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_true(path && is(path, "shm"));
+	send_one(a, path, p.qpn, 5);
+	assert_int_equal(received(&p), 5);
+	end(&p, 0);
+}
+
+/* Without names for rings, e.g. after another program took them, packets go by udp. */
+static void test_no_shm(void **state)
+{
+	struct port *a = rig_open("udp:" A), *b;
+	struct pkt_addr addr = rig_addr("127.0.0.2");
+	struct sockaddr_un name;
+	socklen_t len = pool_ring_name(&name, &addr, a->slot);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&name, len), 0);
+	b = rig_open("host:127.0.0.2"); /* one line says why */
+	assert_true(is(path_to(b, a), "udp"));
+	exchange(a, b);
+	close(fd);
+}
+
+#define TEST(f) cmocka_unit_test_teardown(f, rig_close_all)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		TEST(test_ways),      TEST(test_by_udp),  TEST(test_sleep),
+		TEST(test_cold),      TEST(test_wrapped), TEST(test_options),
+		TEST(test_successor), TEST(test_fork),	  TEST(test_no_shm),
+	};
+
+	if (!network_own()) {
+		printf("no network namespace of its own here\n");
+		return 77;
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
