@@ -286,8 +286,11 @@ static void ep_set_chain(struct ep *e)
 				   .audit = e->p.audit ? e->p.audit->rcq : NULL,
 				   .limit = e->p.limit};
 
-	for (unsigned i = 0; i < 2; i++)
-		a.watch[2 + i] = e->p.watch[i] ? e->p.watch[i]->rcq : NULL;
+	for (unsigned i = 0; i < 2; i++) {
+		const struct ep *of = e->p.watch[i];
+
+		a.watch[2 + i] = !of ? NULL : e->p.watch_sends ? of->scq : of->rcq;
+	}
 	/* A reset takes the counts over. */
 	CHECK(ep_modify(e, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE) == 0);
 	CHECK(nic_qp_set_chain(e->nic, e->qp, &a) == 0);
@@ -362,7 +365,7 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	init.type = e->p.type;
 	init.pd = e->pd;
 	init.send_cq = e->scq;
-	init.recv_cq = e->rcq;
+	init.recv_cq = e->p.recv_cq_of ? e->p.recv_cq_of->rcq : e->rcq;
 	init.sq = (struct nic_queue_attr){e->sq, e->sq_wr, &e->sqi, e->p.depth, e->sq_shift};
 	init.rq = (struct nic_queue_attr){e->rq, e->rq_wr, &e->rqi, e->p.depth, e->rq_shift};
 	if (e->p.own_srq) {
