@@ -52,7 +52,8 @@ static void start(unsigned pus, uint32_t len)
 	table = (struct roost_bucket *)(server.mem + data.size);
 	ep_init(&near, w, 1, &(struct ep_params){.mem = REPLY + (65u << 10)});
 	/* the loops and the connection watch each other: the CQ of receives is made first */
-	ep_init(&inbox, w, 0, &(struct ep_params){.counts = true, .mem = 64, .pd_of = &server});
+	ep_init(&inbox, w, 0,
+		&(struct ep_params){.counts = true, .only_cqs = true, .pd_of = &server});
 	for (unsigned i = 0; i < 2; i++) {
 		p = offload_params(&server, ROOST_PARALLEL_LOOP, &inbox);
 		p.pu = (uint8_t)(i % pus);

@@ -322,9 +322,11 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	e->w = w;
 	e->nic_index = nic;
 	e->nic = w->nic[nic];
-	e->mem_len = e->p.mem ? e->p.mem : 65536;
-	e->mem = aligned_alloc(4096, (e->mem_len + 4095) & ~4095ull);
-	memset(e->mem, 0, e->mem_len);
+	if (!e->p.no_mem && !e->p.only_cqs) {
+		e->mem_len = e->p.mem ? e->p.mem : 65536;
+		e->mem = aligned_alloc(4096, (e->mem_len + 4095) & ~4095ull);
+		memset(e->mem, 0, e->mem_len);
+	}
 	if (e->p.pd_of)
 		e->pd = e->p.pd_of->pd;
 	else
@@ -334,11 +336,14 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 				   .len = e->mem_len,
 				   .iova = (uintptr_t)e->mem,
 				   .access = e->p.access | 1};
-	CHECK(nic_mr_register(e->nic, &mra, &e->key) == 0);
+	if (e->mem)
+		CHECK(nic_mr_register(e->nic, &mra, &e->key) == 0);
 	e->p.cq_depth = e->p.cq_depth ? e->p.cq_depth : 4 * e->p.depth;
 	e->cq_mask = e->p.cq_depth - 1;
-	e->sring = calloc(e->p.cq_depth, sizeof(*e->sring));
-	e->rring = calloc(e->p.cq_depth, sizeof(*e->rring));
+	if (!e->p.counts) {
+		e->sring = calloc(e->p.cq_depth, sizeof(*e->sring));
+		e->rring = calloc(e->p.cq_depth, sizeof(*e->rring));
+	}
 	cqa = (struct nic_cq_attr){.pu = e->p.pu,
 				   .depth = e->p.cq_depth,
 				   .ring = e->sring,
@@ -353,6 +358,8 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	cqa.ring = e->p.counts ? NULL : e->rring;
 	cqa.index = &e->ridx;
 	CHECK(nic_cq_create(e->nic, &cqa, &e->rcq) == 0);
+	if (e->p.only_cqs)
+		return;
 	sq_bytes = ROOST_WQE_SGE_OFFSET + 16 * e->p.max_sge;
 	if (ROOST_WQE_INLINE_OFFSET + e->p.max_inline > sq_bytes)
 		sq_bytes = ROOST_WQE_INLINE_OFFSET + e->p.max_inline;
@@ -384,7 +391,8 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 
 void ep_fini(struct ep *e)
 {
-	nic_qp_destroy(e->nic, e->qp);
+	if (e->qp)
+		nic_qp_destroy(e->nic, e->qp);
 	if (e->own_srq)
 		CHECK(nic_srq_destroy(e->nic, e->own_srq) == 0);
 	CHECK(nic_cq_destroy(e->nic, e->scq) == 0);

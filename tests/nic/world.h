@@ -74,6 +74,8 @@ struct ep_params {
 	const struct ep *audit;	     /* whose receive CQ audits it */
 	struct nic_chain_limit limit;
 	uint32_t first; /* all its counts begin here */
+	bool no_mem;	/* no memory of its own */
+	bool only_cqs;	/* no memory, and no QP */
 	/* its protection domain, which that one frees; NULL: one of its own */
 	const struct ep *pd_of;
 };
