@@ -9,154 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "nic/nic_chain.h"
+#include "core_node.h"
+#include "core_offload.h"
 #include "roost/chain_lookup.h"
-#include "wire.h"
 
-#define MEM	(4u << 20)
-#define DATA	(64u << 10) /* at the start of the memory */
+#define DATA	NODE_DATA
 #define CLIENTS 8
 #define BUCKETS (1u << 16)
 #define VALUE	64u
-
-static void on_cq(void *host, void *ctx)
-{
-}
-
-static void on_qp(void *host, enum nic_event ev, void *ctx)
-{
-	if (ev != NIC_EVENT_FIRST_PACKET) {
-		fprintf(stderr, "bench_core: event %d of a chain\n", ev);
-		exit(1);
-	}
-}
-
-static const struct nic_host_ops host_ops = {
-	.cq_event = on_cq, .qp_event = on_qp, .cq_error = on_cq};
-
-struct node {
-	struct wire wire;
-	struct nic *nic;
-	uint32_t pd, key;
-	uint8_t *mem;
-};
-
-struct queue {
-	struct node *node;
-	struct nic_qp *qp;
-	struct nic_cq *cq; /* it counts sends and receives */
-	struct roost_cq_index ci;
-	struct roost_queue_index si, ri;
-	struct roost_wqe *ring;
-	uint8_t recv[256];
-	uint64_t wr[64], recv_wr[1];
-	uint32_t ring_key;
-	struct roost_chain_queue image;
-};
-
-static void check(int rc)
-{
-	if (rc) {
-		fprintf(stderr, "bench_core: a chain: %s\n", strerror(-rc));
-		exit(1);
-	}
-}
-
-static void node_open(struct node *n, struct node *peer, const char *addr)
-{
-	struct nic_config cfg = {.pus = 1, .ports = 1, .seed = {9}, .ops = &host_ops};
-	struct nic_mr_attr mr = {.len = MEM, .access = 15};
-
-	wire_init(&n->wire, &peer->wire, addr);
-	cfg.port[0][0] = &n->wire.base;
-	check(nic_create(&cfg, &n->nic));
-	check(nic_pd_alloc(n->nic, &n->pd));
-	n->mem = mem_alloc_pages(MEM);
-	mr.pd = n->pd;
-	mr.addr = n->mem;
-	mr.iova = (uintptr_t)n->mem;
-	check(nic_mr_register(n->nic, &mr, &n->key));
-}
-
-static void queue_open(struct queue *q, struct node *n, uint32_t depth, uint8_t shift,
-		       struct nic_chain_attr attr)
-{
-	struct nic_cq_attr cq = {.index = &q->ci};
-	struct nic_mr_attr mr = {.pd = n->pd, .len = (uint64_t)depth << shift, .access = 15};
-	struct nic_qp_init init = {.type = NIC_QPT_RC, .pd = n->pd};
-
-	q->node = n;
-	q->ring = mem_alloc_pages((size_t)depth << shift);
-	check(nic_cq_create(n->nic, &cq, &q->cq));
-	init.send_cq = init.recv_cq = q->cq;
-	init.sq = (struct nic_queue_attr){q->ring, q->wr, &q->si, depth, shift};
-	init.rq = (struct nic_queue_attr){q->recv, q->recv_wr, &q->ri, 1, 7};
-	check(nic_qp_create(n->nic, &init, &q->qp));
-	check(nic_qp_set_chain(n->nic, q->qp, &attr));
-	mr.addr = q->ring;
-	mr.iova = (uintptr_t)q->ring;
-	check(nic_mr_register(n->nic, &mr, &q->ring_key));
-	q->image = (struct roost_chain_queue){.ring = {(uintptr_t)q->ring, q->ring_key},
-					      .qp_num = nic_qp_num(q->qp),
-					      .depth = depth,
-					      .stride = 1u << shift,
-					      .image = q->ring};
-}
-
-static void queue_connect(struct queue *q, const struct queue *peer)
-{
-	struct nic_qp_attr a = {.state = NIC_QPS_INIT, .port = 1, .access = 15};
-	struct nic *nic = q->node->nic;
-
-	check(nic_qp_modify(
-		nic, q->qp, &a,
-		NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS, 1));
-	a = (struct nic_qp_attr){.state = NIC_QPS_RTR,
-				 .path_mtu = 4096,
-				 .dgid = peer->node->wire.base.addr,
-				 .dest_qpn = nic_qp_num(peer->qp),
-				 .max_rd_atomic = 16,
-				 .max_dest_rd_atomic = 16,
-				 .timeout = 14,
-				 .retry_cnt = 7,
-				 .rnr_retry = 7,
-				 .port = 1};
-	check(nic_qp_modify(nic, q->qp, &a,
-			    NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN |
-				    NIC_QPA_RQ_PSN | NIC_QPA_MAX_DEST_RD_ATOMIC |
-				    NIC_QPA_MIN_RNR_TIMER,
-			    1));
-	a.state = NIC_QPS_RTS;
-	check(nic_qp_modify(nic, q->qp, &a,
-			    NIC_QPA_STATE | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT |
-				    NIC_QPA_RNR_RETRY | NIC_QPA_SQ_PSN | NIC_QPA_MAX_QP_RD_ATOMIC,
-			    1));
-}
-
-static void publish(struct queue *q)
-{
-	check(q->image.error);
-	atomic_store(&q->si.prod, q->image.n);
-	nic_doorbell(q->node->nic, q->qp);
-}
-
-static double cpu_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static double thread_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 /* What an interval without work measures: the clock is a system call. */
 static double empty_ns(void)
@@ -164,18 +25,10 @@ static double empty_ns(void)
 	double sum = 0, before;
 
 	for (int i = 0; i < 10000; i++) {
-		before = thread_ns();
-		sum += thread_ns() - before;
+		before = node_thread_ns();
+		sum += node_thread_ns() - before;
 	}
 	return sum / 10000;
-}
-
-static uint64_t fake = 1;
-
-static void poll(struct node *n)
-{
-	fake += 1000;
-	nic_poll(n->nic, 0, fake);
 }
 
 static bool first_row;
@@ -189,19 +42,40 @@ static void print(const char *op, uint32_t size, double ns)
 
 /* ---- loop-back ---- */
 
-enum program { WRITES, IFS, LOOP };
+enum program { WRITES, READS, CASES, ADDS, MAXES, IFS, BREAKS, LOOP };
 
 static uint32_t emit(struct roost_chain *c, enum program p)
 {
 	struct roost_ref x = roost_chain_word(c, ROOST_OPERAND(5)),
 			 y = roost_chain_word(c, ROOST_OPERAND(0)), z = roost_chain_word(c, 0);
 
+	const struct roost_ref to = roost_ref_at(c->data->at, 4096),
+			       from = roost_ref_at(c->data->at, 8192);
+	uint64_t *count;
+
 	switch (p) {
 	case WRITES:
+	case READS:
+	case CASES:
+	case ADDS:
+	case MAXES:
 		for (int i = 0; i < 63; i++)
-			roost_chain_emit(c, roost_wqe_write(roost_ref_at(c->data->at, 4096),
-							    roost_ref_at(c->data->at, 8192), 64));
+			roost_chain_emit(c, p == WRITES	 ? roost_wqe_write(to, from, 64)
+					    : p == READS ? roost_wqe_read(to, from, 64)
+					    : p == CASES
+						    ? roost_wqe_cas(z, 0, 0, c->scratch)
+						    : roost_wqe_calc(p == ADDS ? ROOST_OP_FETCH_ADD
+									       : ROOST_OP_MAX,
+								     z, 1, c->scratch));
 		break;
+	case BREAKS: /* 16 turns of a body of one WQE, each enables the next one */
+		for (int i = 0; i < 16; i++) {
+			roost_chain_emit(c, roost_wqe_calc(ROOST_OP_FETCH_ADD, z, 1, c->scratch));
+			count = roost_chain_break(c, x, roost_constant(6));
+			if (count)
+				*count = 4;
+		}
+		return c->queue->n;
 	case IFS:
 		roost_chain_if(c, x, ROOST_EQ, roost_constant(5), roost_wqe_write(y, z, 8));
 		break;
@@ -237,15 +111,16 @@ static double run(struct node *n, enum program p, uint32_t depth, double seconds
 	if (emit(&c, p) != depth)
 		abort();
 	s.queue = &starter->image;
-	roost_chain_emit(&s, roost_wqe_enable(ROOST_OP_ENABLE, q->image.qp_num, depth));
-	publish(q);
-	publish(starter);
+	roost_chain_emit(
+		&s, roost_wqe_enable(ROOST_OP_ENABLE, q->image.qp_num, p == BREAKS ? 4 : depth));
+	queue_publish(q);
+	queue_publish(starter);
 	for (int i = 0; i < 1000; i++)
-		poll(n);
+		node_poll(n);
 	before = atomic_load(&q->si.cons);
-	for (start = t = cpu_ns(); t - start < seconds * 1e9; t = cpu_ns()) {
+	for (start = t = node_cpu_ns(); t - start < seconds * 1e9; t = node_cpu_ns()) {
 		for (int i = 0; i < 64; i++)
-			poll(n);
+			node_poll(n);
 		now = atomic_load(&q->si.cons);
 		turns += now - before; /* WQEs */
 		before = now;
@@ -305,14 +180,14 @@ static void client_open(struct client *c, struct node *near, struct node *server
 	recv->num_sge = n;
 	memcpy(recv->sge, sge, n * sizeof(sge[0]));
 	atomic_store(&c->conn.ri.prod, 1);
-	publish(&c->loop);
-	publish(&c->conn);
+	queue_publish(&c->loop);
+	queue_publish(&c->conn);
 	s = (struct roost_chain){.queue = &starter.image, .data = data};
 	roost_chain_emit(&s, roost_wqe_enable(ROOST_OP_RECV_ENABLE, nic_qp_num(c->conn.qp), 1));
 	roost_chain_emit(
 		&s, roost_wqe_enable(ROOST_OP_ENABLE, nic_qp_num(c->loop.qp), c->loop.image.depth));
-	publish(&starter);
-	poll(server);
+	queue_publish(&starter);
+	node_poll(server);
 	nic_qp_destroy(server->nic, starter.qp);
 	c->reply = near->mem + 4096 * (id + 1);
 	c->request = (void *)(near->mem + 4096 * (id + 1) + 2048);
@@ -358,12 +233,12 @@ static double look_ups(struct node *near, struct node *server, uint32_t buckets,
 		client_open(&clients[i], near, server, &data, i, buckets);
 	for (uint32_t i = 0; i < CLIENTS; i++)
 		ask(&clients[i], near, server, buckets, next++);
-	for (start = t = cpu_ns(); t - start < seconds * 1e9; t = cpu_ns()) {
+	for (start = t = node_cpu_ns(); t - start < seconds * 1e9; t = node_cpu_ns()) {
 		for (int k = 0; k < 64; k++) {
-			poll(near);
-			before = server_only ? thread_ns() : 0;
-			poll(server);
-			busy += server_only ? thread_ns() - before - empty : 0;
+			node_poll(near);
+			before = server_only ? node_thread_ns() : 0;
+			node_poll(server);
+			busy += server_only ? node_thread_ns() - before - empty : 0;
 			for (uint32_t i = 0; i < CLIENTS; i++) {
 				struct client *c = &clients[i];
 				const struct roost_lookup_end *end = (void *)(c->reply + VALUE);
@@ -400,10 +275,16 @@ void chain_rows(double seconds, bool first)
 	node_open(&a, &b, "10.0.1.1");
 	node_open(&b, &a, "10.0.1.2");
 	print("chain_write", 64, run(&a, WRITES, 64, seconds, 64));
+	print("chain_read", 64, run(&a, READS, 64, seconds, 64));
+	print("chain_cas", 8, run(&a, CASES, 64, seconds, 64));
+	print("chain_add", 8, run(&a, ADDS, 64, seconds, 64));
+	print("chain_max", 8, run(&a, MAXES, 64, seconds, 64));
 	print("chain_if", 8, run(&a, IFS, 4, seconds, 1));
+	print("chain_break", 8, run(&a, BREAKS, 64, seconds, 16));
 	print("chain_loop", 8, run(&a, LOOP, 8, seconds, 1));
 	print("chain_lookup_1", VALUE, look_ups(&a, &b, 1, seconds, false));
 	print("chain_lookup_1_server", VALUE, look_ups(&a, &b, 1, seconds, true));
 	print("chain_lookup_2", VALUE, look_ups(&a, &b, 2, seconds, false));
 	print("chain_lookup_2_server", VALUE, look_ups(&a, &b, 2, seconds, true));
+	offload_rows(&a, &b, seconds, print);
 }

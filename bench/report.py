@@ -275,6 +275,7 @@ def write(folder, path):
               *sweep_tables(f), *steps_table(f)]
     lines += ['## Where the time goes', '', *stage_table(f), '']
     lines += [*kept_section('qps.md'), '']
+    lines += [*kept_section('chains.md'), '']
     lines += [*kept_section('security.md'), '']
     lines += ['## Commands', '', *commands(folder)]
     failed = list(failures(folder))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The answer of a look-up: one WRITE of two pieces to the client, the value and struct
- * roost_lookup_end, so that its last word is written last. Without a hit the first piece is empty.
- * A part of the WQE is copied over it from a template, for either answer.
+ * The answer of a look-up: one WRITE of two pieces to the client, the value and an end (struct
+ * roost_lookup_end, or another one), so that its last word is written last. Without a hit the first
+ * piece is empty. A part of the WQE is copied over it from a template, for either answer.
  */
 #ifndef ROOST_CHAIN_ANSWER_H
 #define ROOST_CHAIN_ANSWER_H
@@ -16,6 +16,7 @@ struct answer {
 	const struct roost_chain *data;	 /* for templates, and for the end of the reply */
 	struct roost_ref reply;		 /* the client's memory */
 	uint32_t region, value_len;	 /* of the values */
+	uint32_t at;			 /* number of the WRITE in its queue */
 };
 
 /* What differs between the answers: the WQE from raddr on, with the first piece. */
@@ -37,15 +38,33 @@ static inline bool answer_fits(const struct roost_chain_queue *q)
 /* Where a part is copied to. */
 static inline struct roost_ref answer_place(const struct answer *a)
 {
-	return roost_chain_field(a->queue->queue, 0, ANSWER_PART);
+	return roost_chain_field(a->queue->queue, a->at, ANSWER_PART);
 }
 
 /* Puts a template of the part into the data, for len bytes of a value. */
 struct roost_ref answer_part(const struct answer *a, uint32_t len);
+/* Puts an end of `len` bytes, all 0, into the data. */
+struct roost_ref answer_end(const struct answer *a, uint32_t len);
+/* Emits the WRITE of the value, and of the `len` bytes of an end; 0: of the value only. */
+void answer_write(struct answer *a, struct roost_ref end, uint32_t len);
 /*
- * Emits the WRITE, and an ENABLE of the next turn of a queue. Returns the end of the reply in the
- * data.
+ * Emits the WRITE with a struct roost_lookup_end, and an ENABLE of the next turn of a queue.
+ * Returns the end of the reply in the data.
  */
-struct roost_ref answer_emit(const struct answer *a, const struct roost_chain_queue *next);
+struct roost_ref answer_emit(struct answer *a, const struct roost_chain_queue *next);
+
+/*
+ * Emits into `loop` the test of a bucket: 2 copies, a CAS, and the copy of the part that it makes.
+ * The key found goes to `found`. Stores in sge[0] to sge[2] where a receive puts the key and the
+ * addresses of the bucket's two words.
+ */
+void answer_bucket(const struct answer *a, const struct roost_chain *loop, struct roost_ref found,
+		   struct roost_sge *sge);
+
+/* Emits NOPs until WQE n is the next. */
+void chain_fill(const struct roost_chain *c, uint32_t n);
+/* Stores the next pieces of WQE n, from the second on; its num_sge becomes 1 + pieces. */
+void chain_pieces(const struct roost_chain *c, uint32_t n, const struct roost_sge *sge,
+		  uint32_t pieces);
 
 #endif

@@ -5,7 +5,8 @@
  *	begin	WAIT for a request; copies that undo the last one; RECV_ENABLE; ENABLE walk
  *	walk	a turn for each node: copy the node; its `next` becomes the address of the next copy;
  *		if it is the last node, the ENABLE at the end of the turn becomes one of `answer`;
- *		if it has the key, one of `found`
+ *		if it has the key, one of `found`. Without break, the template with the value is
+ *		copied over the answer at once, and the key to the end of the reply
  *	found	copies the template with the value over the answer; ENABLE answer
  *	answer	the WRITE to the client; ENABLE of the next turn of `begin`
  */
@@ -16,12 +17,6 @@
 #include "roost/chain_list.h"
 
 #define WQE ((uint32_t)sizeof(struct roost_wqe))
-
-static void fill(const struct roost_chain *c, uint32_t n)
-{
-	while (!c->queue->error && c->queue->n < n)
-		roost_chain_emit(c, roost_wqe_nop());
-}
 
 static struct roost_ref enable_template(const struct roost_chain *c,
 					const struct roost_chain_queue *q)
@@ -37,8 +32,8 @@ static bool is_empty(const struct roost_chain_queue *q, uint32_t depth)
 }
 
 /* The turn of a node. `end`, `part`: see answer.h. */
-static void emit_walk(const struct roost_list *l, struct roost_ref end, struct roost_ref part,
-		      struct roost_sge *sge)
+static void emit_walk(const struct roost_list *l, const struct answer *a, struct roost_ref end,
+		      struct roost_ref part, struct roost_sge *sge)
 {
 	const struct roost_list_node zero = {0, 0, 0, 0};
 	const struct roost_chain_queue *q = l->walk.queue;
@@ -65,23 +60,33 @@ static void emit_walk(const struct roost_list *l, struct roost_ref end, struct r
 	n = q->n;
 	roost_chain_emit(&l->walk, roost_wqe_write(ROOST_FIELD(q, n + 2, ctrl), node, 8));
 	roost_chain_emit(&l->walk, roost_wqe_cas(ROOST_FIELD(q, n + 2, ctrl), 0,
-						 ROOST_CTRL(ROOST_OP_WRITE, 0), end));
+						 ROOST_CTRL(ROOST_OP_WRITE, 0),
+						 l->whole ? l->walk.scratch : end));
 	sge[0] = answer_sge(ROOST_FIELD(q, n + 1, compare));
 	hit = roost_wqe_write(last, enable_template(&l->walk, l->found.queue), WQE);
+	if (l->whole)
+		hit = roost_wqe_write(answer_place(a), part, ANSWER_PART_LEN);
 	hit.ctrl = ROOST_CTRL(ROOST_OP_NOP, 0);
 	roost_chain_emit(&l->walk, hit);
-	fill(&l->walk, q->depth - 1);
+	if (l->whole) { /* the second one has the same condition */
+		roost_chain_emit(&l->walk, roost_wqe_write(ROOST_FIELD(q, n + 4, ctrl),
+							   ROOST_FIELD(q, n + 2, ctrl), 8));
+		hit = roost_wqe_write(end, node, 8);
+		hit.ctrl = ROOST_CTRL(ROOST_OP_NOP, 0);
+		roost_chain_emit(&l->walk, hit);
+	}
+	chain_fill(&l->walk, q->depth - 1);
 	roost_chain_emit(&l->walk, roost_wqe_enable(ROOST_OP_ENABLE, q->qp_num, q->depth));
 }
 
 ROOST_EXPORT void roost_list_emit(const struct roost_list *l, struct roost_sge *sge)
 {
 	struct roost_chain_queue *begin = l->begin.queue, *answer = l->answer.queue;
-	const struct answer a = {.queue = &l->answer,
-				 .data = &l->begin,
-				 .reply = l->reply,
-				 .region = l->list_key,
-				 .value_len = l->value_len};
+	struct answer a = {.queue = &l->answer,
+			   .data = &l->begin,
+			   .reply = l->reply,
+			   .region = l->list_key,
+			   .value_len = l->value_len};
 	struct roost_ref end, part;
 
 	if (!is_empty(begin, 8) || !is_empty(l->walk.queue, 16) || !is_empty(l->found.queue, 2) ||
@@ -93,14 +98,15 @@ ROOST_EXPORT void roost_list_emit(const struct roost_list *l, struct roost_sge *
 	end = answer_emit(&a, begin);
 	part = answer_part(&a, l->value_len);
 	sge[2] = answer_sge(roost_ref_at(end, offsetof(struct roost_lookup_end, number)));
-	emit_walk(l, end, part, sge);
+	emit_walk(l, &a, end, part, sge);
 	roost_chain_emit(&l->found, roost_wqe_write(answer_place(&a), part, ANSWER_PART_LEN));
 	roost_chain_emit(&l->found,
 			 roost_wqe_enable(ROOST_OP_ENABLE, answer->qp_num, answer->depth));
 	roost_chain_emit(&l->begin, roost_wqe_wait(l->watch, 1));
 	roost_chain_emit(&l->begin,
 			 roost_wqe_write(answer_place(&a), answer_part(&a, 0), ANSWER_PART_LEN));
+	roost_chain_emit(&l->begin, roost_wqe_write(end, roost_chain_word(&l->begin, 0), 8));
 	roost_chain_emit(&l->begin, roost_wqe_enable(ROOST_OP_RECV_ENABLE, answer->qp_num, 1));
-	fill(&l->begin, begin->depth - 2);
+	chain_fill(&l->begin, begin->depth - 2);
 	roost_chain_loop_start(&l->begin, l->walk.queue);
 }

@@ -31,27 +31,6 @@ static struct answer answer_of(const struct roost_lookup *l)
 			       .value_len = l->value_len};
 }
 
-/* The receive stores the three words of the request that are for this bucket. */
-static void emit_bucket(const struct roost_lookup *l, struct roost_ref found, struct roost_sge *sge)
-{
-	const struct roost_chain_queue *loop = l->loop.queue;
-	const struct answer a = answer_of(l);
-	const struct roost_ref table = {0, l->table_key}, part = answer_part(&a, l->value_len);
-	const uint32_t n = loop->n, hit = n + 3;
-	struct roost_wqe w;
-
-	roost_chain_emit(&l->loop, roost_wqe_write(ROOST_FIELD(loop, hit, ctrl), table, 8));
-	roost_chain_emit(&l->loop, roost_wqe_write(roost_ref_at(part, ANSWER_VALUE), table, 8));
-	roost_chain_emit(&l->loop, roost_wqe_cas(ROOST_FIELD(loop, hit, ctrl), 0,
-						 ROOST_CTRL(ROOST_OP_WRITE, 0), found));
-	w = roost_wqe_write(answer_place(&a), part, ANSWER_PART_LEN);
-	w.ctrl = ROOST_CTRL(ROOST_OP_NOP, 0);
-	roost_chain_emit(&l->loop, w);
-	sge[0] = answer_sge(ROOST_FIELD(loop, n + 2, compare));
-	sge[1] = answer_sge(ROOST_FIELD(loop, n, sge[0].addr));
-	sge[2] = answer_sge(ROOST_FIELD(loop, n + 1, sge[0].addr));
-}
-
 static bool fits(const struct roost_lookup *l)
 {
 	const struct roost_chain_queue *loop = l->loop.queue, *answer = l->answer.queue;
@@ -65,7 +44,7 @@ ROOST_EXPORT void roost_lookup_emit(const struct roost_lookup *l, struct roost_s
 				    uint32_t *num_sge)
 {
 	struct roost_chain_queue *loop = l->loop.queue, *answer = l->answer.queue;
-	const struct answer a = answer_of(l);
+	struct answer a = answer_of(l);
 	struct roost_ref end;
 
 	*num_sge = 0;
@@ -78,11 +57,10 @@ ROOST_EXPORT void roost_lookup_emit(const struct roost_lookup *l, struct roost_s
 	roost_chain_emit(&l->loop,
 			 roost_wqe_write(answer_place(&a), answer_part(&a, 0), ANSWER_PART_LEN));
 	for (uint32_t i = 0; i < l->buckets; i++, *num_sge += 3)
-		emit_bucket(l, roost_ref_at(end, 8 * i), &sge[*num_sge]);
+		answer_bucket(&a, &l->loop, roost_ref_at(end, 8 * i), &sge[*num_sge]);
 	sge[(*num_sge)++] =
 		answer_sge(roost_ref_at(end, offsetof(struct roost_lookup_end, number)));
-	while (!loop->error && loop->n < loop->depth - 2)
-		roost_chain_emit(&l->loop, roost_wqe_nop());
+	chain_fill(&l->loop, loop->depth - 2);
 	roost_chain_emit(&l->loop, roost_wqe_enable(ROOST_OP_RECV_ENABLE, answer->qp_num, 1));
 	roost_chain_emit(&l->loop,
 			 roost_wqe_enable(ROOST_OP_ENABLE, answer->qp_num, answer->depth));

@@ -6,7 +6,8 @@
  *	in another queue	before an ENABLE covers it, or while its queue is in a WAIT before it
  *				that the writer ends
  *
- * In both cases the queue must be managed.
+ * In both cases the queue must be managed. A receive may be rewritten before a RECV_ENABLE covers it,
+ * or behind a WAIT for the message that it took, and a RECV_ENABLE must follow.
  */
 #include <stdio.h>
 #include <string.h>
@@ -198,19 +199,110 @@ static void check_target(struct checker *c, const struct rewrite *r, const struc
 		check_next_receive(c, r, t);
 }
 
+/* ---- receives ---- */
+
+static void say_receive(struct checker *c, const struct rewrite *r, const struct target *t,
+			const char *why)
+{
+	const struct chain_queue *by = &c->p->queue[r->queue], *of = &c->p->queue[t->queue];
+
+	check_fault(c, CHAIN_FAULT_REWRITE,
+		    !r->receive	     ? check_line(c, r->queue, r->slot)
+		    : by->recv_lines ? by->recv_lines[r->slot]
+				     : by->line,
+		    "%s receive %u of the queue %s, which may have been taken: %s",
+		    r->receive ? "the receive stores over" : "this rewrites", t->slot, of->name,
+		    why);
+}
+
+static bool enables_receives(const struct checker *c, const struct variant *v, unsigned of)
+{
+	return variant_op(v) == ROOST_OP_RECV_ENABLE &&
+	       chain_queue_of_number(c->p, (uint32_t)v->w.raddr) == (int)of;
+}
+
+/* True if the writer's queue waits, from slot `from` on and below it, for a message of the queue. */
+static bool waits_for_message(const struct checker *c, const struct rewrite *r, unsigned of,
+			      uint32_t from)
+{
+	struct chain_watch_name watch;
+
+	for (uint32_t i = 0; i < c->variants; i++) {
+		const struct variant *v = &c->variant[i];
+
+		if (v->queue == r->queue && v->slot >= from && v->slot < r->slot &&
+		    check_waits(c, v, &watch) && watch.receives && watch.queue == (int)of)
+			return true;
+	}
+	return false;
+}
+
+/* True if a RECV_ENABLE of the queue follows the write. */
+static bool receives_after(const struct checker *c, const struct rewrite *r, unsigned of)
+{
+	for (uint32_t i = 0; i < c->variants; i++) {
+		const struct variant *v = &c->variant[i];
+
+		if (enables_receives(c, v, of) &&
+		    ((!r->receive && v->queue == r->queue &&
+		      (v->slot > r->slot || c->recycles[r->queue])) ||
+		     waits_below(c, v->queue, v->slot, r) || enabled_after(c, v->queue, r)))
+			return true;
+	}
+	return false;
+}
+
+static void check_receive(struct checker *c, const struct rewrite *r, const struct target *t)
+{
+	const struct chain_queue *q = &c->p->queue[t->queue];
+	/* a receive that stores over itself has been taken; over others: as they are enabled */
+	const bool taken = r->receive ? r->queue == t->queue && r->slot == t->slot
+				      : waits_for_message(c, r, t->queue, 0);
+
+	if (!q->managed_recv) {
+		say_receive(c, r, t, "the receives are not managed");
+		return;
+	}
+	if (q->start_recv > t->slot && !taken) {
+		say_receive(c, r, t, "it is enabled at the start");
+		return;
+	}
+	for (uint32_t i = 0; i < c->variants && !r->receive; i++) {
+		const struct variant *v = &c->variant[i];
+
+		if (v->queue != r->queue || v->slot >= r->slot ||
+		    !enables_receives(c, v, t->queue) || waits_for_message(c, r, t->queue, v->slot))
+			continue;
+		say_receive(c, r, t, "a RECV_ENABLE covers it already");
+		return;
+	}
+	if (!receives_after(c, r, t->queue))
+		say_receive(c, r, t, "no RECV_ENABLE of it follows this");
+}
+
+/* Calls a check for each WQE that a rewrite touches, until it finds a fault. */
+static void each_target(struct checker *c, const struct rewrite *r, uint32_t stride,
+			void (*check)(struct checker *, const struct rewrite *,
+				      const struct target *))
+{
+	const unsigned queue = c->p->region[r->region].queue;
+	const int faults = c->faults;
+
+	for (uint64_t slot = r->offset / stride;
+	     slot <= (r->offset + r->len - 1) / stride && faults == c->faults; slot++)
+		check(c, r, &(struct target){queue, (uint32_t)slot});
+}
+
 void check_rewrites(struct checker *c)
 {
 	for (uint32_t i = 0; i < c->rewrites; i++) {
 		const struct rewrite *r = &c->rewrite[i];
 		const struct chain_region *region = &c->p->region[r->region];
-		const int faults = c->faults;
-		uint32_t stride;
+		const struct chain_queue *q = &c->p->queue[region->queue];
 
-		if (region->kind != CHAIN_SEND_RING)
-			continue;
-		stride = c->p->queue[region->queue].stride;
-		for (uint64_t slot = r->offset / stride;
-		     slot <= (r->offset + r->len - 1) / stride && faults == c->faults; slot++)
-			check_target(c, r, &(struct target){region->queue, (uint32_t)slot});
+		if (region->kind == CHAIN_SEND_RING && r->len)
+			each_target(c, r, q->stride, check_target);
+		else if (region->kind == CHAIN_RECV_RING && r->len)
+			each_target(c, r, q->recv_stride, check_receive);
 	}
 }

@@ -147,7 +147,16 @@ static bool in_loop(const edges to, unsigned of, unsigned queue)
 	return to[of][queue] && to[queue][of];
 }
 
-/* True if a queue of the loop waits for completions that others make. */
+/* A WAIT for so many ns from its turn on. */
+static bool takes_time(const struct variant *v)
+{
+	const uint64_t kind = ROOST_CHAIN_TIME | ROOST_CHAIN_RELATIVE;
+
+	return variant_op(v) == ROOST_OP_WAIT && !(v->computed & 1 << 2) &&
+	       (v->w.raddr & kind) == kind && (v->w.swap_add || v->computed & 1 << 4);
+}
+
+/* True if a queue of the loop waits for completions that others make, or for a time. */
 static bool is_paced(const struct checker *c, const edges to, unsigned loop)
 {
 	for (uint32_t i = 0; i < c->variants; i++) {
@@ -155,6 +164,8 @@ static bool is_paced(const struct checker *c, const edges to, unsigned loop)
 		struct chain_watch_name w;
 		int from;
 
+		if (in_loop(to, loop, v->queue) && takes_time(v))
+			return true;
 		if (!in_loop(to, loop, v->queue) || !check_waits(c, v, &w) ||
 		    !(v->w.raddr & ROOST_CHAIN_RELATIVE || v->computed & 1 << 4))
 			continue;

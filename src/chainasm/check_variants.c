@@ -27,7 +27,8 @@ bool check_waits(const struct checker *c, const struct variant *v, struct chain_
 {
 	uint32_t index = (uint32_t)v->w.raddr;
 
-	if (variant_op(v) != ROOST_OP_WAIT || v->computed & 1 << 2 || index >= ROOST_CHAIN_WATCHES)
+	if (variant_op(v) != ROOST_OP_WAIT || v->computed & 1 << 2 ||
+	    v->w.raddr & ROOST_CHAIN_TIME || index >= ROOST_CHAIN_WATCHES)
 		return false;
 	*watch = c->p->queue[v->queue].watch[index];
 	return watch->queue >= 0;

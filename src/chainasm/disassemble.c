@@ -348,6 +348,13 @@ static bool say_form(const struct chain_program *p, struct text *t, const struct
 		say_word(p, t, rest->w.swap_add);
 		rest->w.raddr = rest->w.swap_add = 0;
 		return true;
+	case CHAIN_FORM_TIME:
+		if (rest->w.raddr & ~(ROOST_CHAIN_TIME | ROOST_CHAIN_RELATIVE))
+			return false;
+		say(t, " ");
+		say_word(p, t, rest->w.swap_add);
+		rest->w.raddr = rest->w.swap_add = 0;
+		return true;
 	default:
 		return true;
 	}
@@ -367,7 +374,10 @@ void chain_print_wqe(const struct chain_program *p, const void *wqe, uint32_t st
 	whole = rest;
 	buf[0] = '\0';
 	o = chain_op_of(ROOST_CTRL_OP(rest.w.ctrl), false);
-	if (o && o->form >= CHAIN_FORM_WAIT && !(rest.w.raddr & ROOST_CHAIN_RELATIVE))
+	if (o && o->op == ROOST_OP_WAIT && rest.w.raddr & ROOST_CHAIN_TIME)
+		o = chain_op_named(rest.w.raddr & ROOST_CHAIN_RELATIVE ? "wait_time"
+								       : "wait_until");
+	else if (o && o->form >= CHAIN_FORM_WAIT && !(rest.w.raddr & ROOST_CHAIN_RELATIVE))
 		o = chain_op_of(o->op, true);
 	ok = o != NULL;
 	if (ok && rest.w.flags & ROOST_WQE_INLINE) {

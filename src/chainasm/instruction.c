@@ -218,6 +218,9 @@ static bool form(struct asm_state *s, const struct chain_op *o, struct asm_wqe *
 		if (!o->absolute)
 			w->w.raddr |= ROOST_CHAIN_RELATIVE;
 		return true;
+	case CHAIN_FORM_TIME:
+		w->w.raddr = ROOST_CHAIN_TIME | (o->absolute ? 0 : ROOST_CHAIN_RELATIVE);
+		return asm_value(s, &w->w.swap_add);
 	default:
 		return true;
 	}

@@ -363,12 +363,31 @@ static bool is_relative(const struct run *r)
 	return r->u.w.raddr & ROOST_CHAIN_RELATIVE;
 }
 
+static enum model_result sleep_until(struct run *r)
+{
+	struct model_queue *q = &r->m->q[r->queue];
+
+	if (r->u.w.raddr & ~(ROOST_CHAIN_TIME | ROOST_CHAIN_RELATIVE)) {
+		bad(r, "the WAIT for a time names an object");
+		return MODEL_FAILED;
+	}
+	if (!q->sleeps) {
+		q->wake = r->u.w.swap_add;
+		if (is_relative(r) && __builtin_add_overflow(q->wake, r->m->now, &q->wake))
+			q->wake = UINT64_MAX;
+	}
+	q->sleeps = q->wake > r->m->now;
+	return q->sleeps ? MODEL_SLEEPS : MODEL_DONE;
+}
+
 static enum model_result wait_for(struct run *r)
 {
 	struct model_queue *q = &r->m->q[r->queue];
 	const struct chain_watch_name *w;
 	uint32_t index, count, target = (uint32_t)r->u.w.swap_add;
 
+	if (r->u.w.raddr & ROOST_CHAIN_TIME)
+		return sleep_until(r);
 	if (!object(r, &index) || index >= ROOST_CHAIN_WATCHES || r->def->watch[index].queue < 0) {
 		bad(r, "the WAIT names no completion queue");
 		return MODEL_FAILED;
@@ -471,7 +490,7 @@ enum model_result model_step(struct chain_model *m, unsigned queue)
 	memcpy(r.u.bytes, q->fetched + (size_t)(q->next % MODEL_FETCH) * MAX_STRIDE, r.def->stride);
 	r.op = ROOST_CTRL_OP(r.u.w.ctrl);
 	r.peer = r.def->peer < 0 ? queue : (unsigned)r.def->peer;
-	if (m->before && last != MODEL_WAITS && last != MODEL_NO_RECV)
+	if (m->before && last != MODEL_WAITS && last != MODEL_SLEEPS && last != MODEL_NO_RECV)
 		m->before(m->ctx, queue, q->next, &r.u.w);
 	q->last = execute(&r);
 	if (q->last != MODEL_DONE)
@@ -481,6 +500,20 @@ enum model_result model_step(struct chain_model *m, unsigned queue)
 	if (r.u.w.flags & ROOST_WQE_SIGNALED)
 		q->sends++;
 	return MODEL_DONE;
+}
+
+/* The clock goes on to the end of the first WAIT. False: there is none. */
+static bool pass_time(struct chain_model *m)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (unsigned i = 0; i < m->p->queues; i++)
+		if (m->q[i].last == MODEL_SLEEPS && m->q[i].wake < next)
+			next = m->q[i].wake;
+	if (next == UINT64_MAX)
+		return false;
+	m->now = next;
+	return true;
 }
 
 bool model_run(struct chain_model *m, uint64_t max)
@@ -498,6 +531,7 @@ bool model_run(struct chain_model *m, uint64_t max)
 					break;
 				moved = true;
 			}
+		moved = moved || pass_time(m);
 	}
 	return true;
 }

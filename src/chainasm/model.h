@@ -18,6 +18,7 @@ enum model_result {
 	MODEL_DONE,    /* a WQE was executed */
 	MODEL_IDLE,    /* nothing is posted or enabled */
 	MODEL_WAITS,   /* in a WAIT */
+	MODEL_SLEEPS,  /* in a WAIT for a time */
 	MODEL_NO_RECV, /* a SEND or WRITE with immediate finds no receive */
 	MODEL_FAILED,  /* the queue is in the error state */
 };
@@ -29,6 +30,8 @@ struct model_queue {
 	uint32_t base[ROOST_CHAIN_WATCHES]; /* of relative WAITs */
 	uint32_t sends, receives;	    /* completions that have been counted */
 	uint8_t *fetched;		    /* the private copies */
+	bool sleeps;			    /* a WAIT for a time has come to its turn */
+	uint64_t wake;			    /* its end */
 	bool failed;
 	uint32_t failed_index; /* of the WQE, if the queue's own WQE failed */
 	bool own_failure;
@@ -42,6 +45,7 @@ struct chain_model {
 	/* The result depends on what the documents leave open, or an op-code is not modelled. */
 	bool open;
 	uint64_t executed;
+	uint64_t now; /* ns: the clock goes on when all queues wait */
 	/* Called before a WQE is executed; may be NULL. */
 	void (*before)(void *ctx, unsigned queue, uint32_t index, const struct roost_wqe *w);
 	void *ctx;

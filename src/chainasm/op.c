@@ -23,6 +23,8 @@ const struct chain_op chain_ops[] = {
 	{"xor", ROOST_OP_XOR, CHAIN_FORM_CALC, false},
 	{"wait", ROOST_OP_WAIT, CHAIN_FORM_WAIT, false},
 	{"wait_abs", ROOST_OP_WAIT, CHAIN_FORM_WAIT, true},
+	{"wait_time", ROOST_OP_WAIT, CHAIN_FORM_TIME, false},
+	{"wait_until", ROOST_OP_WAIT, CHAIN_FORM_TIME, true},
 	{"enable", ROOST_OP_ENABLE, CHAIN_FORM_ENABLE, false},
 	{"enable_abs", ROOST_OP_ENABLE, CHAIN_FORM_ENABLE, true},
 	{"recv_enable", ROOST_OP_RECV_ENABLE, CHAIN_FORM_ENABLE, false},

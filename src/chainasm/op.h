@@ -17,6 +17,7 @@ enum chain_form {
 	CHAIN_FORM_CALC,   /* AT, OPERAND [, OLD] */
 	CHAIN_FORM_WAIT,   /* QUEUE.sends or QUEUE.receives [, COUNT] */
 	CHAIN_FORM_ENABLE, /* QUEUE [, COUNT] */
+	CHAIN_FORM_TIME,   /* NS */
 };
 
 struct chain_op {

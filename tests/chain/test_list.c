@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The traversal of a linked list as a chain, over a link that loses packets. */
+/*
+ * The traversal of a linked list as a chain, with and without break, over a link that loses packets,
+ * with values of 64 B to 64 KiB.
+ */
 #include <errno.h>
 
 #include "offload.h"
 
-#define VALUE 64u
-#define NODES 8
-#define REPLY 4096 /* offset in the client's memory */
+#define NODES  8
+#define VALUES 16384u
+#define ROOM   (64u << 10) /* for each value */
+#define REPLY  4096	   /* offset in the client's memory */
 
 static struct world W, *const w = &W;
 static struct ep server, near, conn, begin, walk, found;
 static struct roost_list_node *list;
+static uint32_t value_len;
 
 static void open_queue(struct ep *e, uint32_t depth, const struct ep *watch)
 {
@@ -37,12 +42,12 @@ static void open_conn(void)
 			      .depth = ROOST_LOOKUP_ANSWER,
 			      .max_sge = ROOST_LIST_SGES};
 
-	ep_init(&near, w, 1, NULL);
+	ep_init(&near, w, 1, &(struct ep_params){.mem = REPLY + ROOM + 4096});
 	ep_init(&conn, w, 0, &p);
 	ep_connect(&near, &conn);
 }
 
-static void start(void)
+static void start(uint32_t len, bool whole)
 {
 	struct roost_chain_data data = {.size = 8192};
 	struct roost_chain_queue q[4];
@@ -50,8 +55,9 @@ static void start(void)
 	struct ep *const ep[] = {&begin, &walk, &found, &conn};
 	struct roost_list l;
 
+	value_len = len;
 	world_init(w, 2, 11, &(struct sim_params){.delay_ns = 1000, .loss = 0.05, .dup = 0.05});
-	ep_init(&server, w, 0, &(struct ep_params){.chain = true});
+	ep_init(&server, w, 0, &(struct ep_params){.chain = true, .mem = VALUES + NODES * ROOM});
 	ep_connect_self(&server);
 	data.at = (struct roost_ref){(uintptr_t)server.mem, server.key};
 	data.image = server.mem;
@@ -67,7 +73,8 @@ static void start(void)
 				.answer = {.queue = &q[3], .data = &data},
 				.watch = 2,
 				.list_key = server.key,
-				.value_len = VALUE,
+				.value_len = value_len,
+				.whole = whole,
 				.reply = {(uintptr_t)near.mem + REPLY, near.key}};
 	l.walk.scratch = roost_chain_word(&l.walk, 0);
 	roost_list_emit(&l, sge);
@@ -81,9 +88,9 @@ static void start(void)
 	list = (struct roost_list_node *)(server.mem + data.size);
 	/* The list is in the order 0, 3, 6, 1, 4, 7, 2, 5. */
 	for (uint64_t i = 0; i < NODES; i++) {
-		uint8_t *value = server.mem + 16384 + i * 256;
+		uint8_t *value = server.mem + VALUES + i * ROOM;
 
-		memset(value, (int)i + 1, VALUE);
+		memset(value, (int)i + 1, value_len);
 		list[i] = (struct roost_list_node){ROOST_OPERAND(100 + i), (uintptr_t)value,
 						   (uintptr_t)&list[(i + 3) % NODES],
 						   i == 5 ? ROOST_OPERAND(1) : 0};
@@ -104,12 +111,12 @@ static void end(void)
 
 static enum roost_lookup_result ask(uint64_t key, uint64_t number)
 {
-	const struct roost_lookup_end *e = (void *)(near.mem + REPLY + VALUE);
+	const struct roost_lookup_end *e = (void *)(near.mem + REPLY + value_len);
 	uint32_t len = roost_list_request((void *)near.mem, key, (uintptr_t)list, number);
 	uint64_t until = world_now(w) + 100 * SEC;
 	struct roost_cqe cqe;
 
-	memset(near.mem + REPLY, 0xee, VALUE);
+	memset(near.mem + REPLY, 0xee, value_len);
 	ep_post(&near,
 		&(struct wr){.op = ROOST_OP_SEND, .sge = {ep_sge(&near, 0, len)}, .num_sge = 1});
 	while (roost_lookup_result(e, key, 1, number) == ROOST_LOOKUP_PENDING) {
@@ -120,22 +127,55 @@ static enum roost_lookup_result ask(uint64_t key, uint64_t number)
 	return roost_lookup_result(e, key, 1, number);
 }
 
-static void walks(void **state)
+static void walks(uint32_t len, bool whole, uint64_t n)
 {
-	start();
-	for (uint64_t i = 0; i < 50; i++) {
-		uint64_t key = 100 + i * 7 % (NODES + 2);
+	start(len, whole);
+	for (uint64_t i = 0; i < n; i++) {
+		/* a key that is not there, twice after one that is */
+		uint64_t key = i % 10 == 9 ? 100 + NODES : 100 + i * 7 % (NODES + 2);
 		bool hit = key < 100 + NODES;
 		uint32_t turns = atomic_load(&walk.sqi.cons);
+		uint8_t fill = hit ? (uint8_t)(key - 99) : 0xee;
 
 		assert_int_equal(ask(key, i + 1), hit ? ROOST_LOOKUP_HIT : ROOST_LOOKUP_MISS);
-		for (uint32_t k = 0; k < VALUE; k++)
-			assert_int_equal(near.mem[REPLY + k], hit ? (int)(key - 99) : 0xee);
+		for (uint32_t k = 0; k < value_len; k++)
+			if (near.mem[REPLY + k] != fill)
+				assert_int_equal(near.mem[REPLY + k], fill);
 		/* it stops at the node: the k-th node has the key 100 + 3k mod 8 */
 		turns = (atomic_load(&walk.sqi.cons) - turns) / 16;
-		assert_int_equal(turns, hit ? (key - 100) * 3 % NODES + 1 : NODES);
+		assert_int_equal(turns,
+				 hit && !whole ? (key - 100) * 3 % NODES + 1 : (uint64_t)NODES);
 	}
 	end();
+}
+
+static void with_break(void **state)
+{
+	walks(64, false, 50);
+}
+
+static void without_break(void **state)
+{
+	walks(64, true, 50);
+}
+
+/* A key that was found and then removed is not found again. */
+static void removed(void **state)
+{
+	for (int whole = 0; whole < 2; whole++) {
+		start(64, whole);
+		assert_int_equal(ask(103, 1), ROOST_LOOKUP_HIT);
+		list[3].key = ROOST_OPERAND(200);
+		assert_int_equal(ask(103, 2), ROOST_LOOKUP_MISS);
+		assert_int_equal(ask(200, 3), ROOST_LOOKUP_HIT);
+		end();
+	}
+}
+
+static void sizes(void **state)
+{
+	for (uint32_t len = 256; len <= ROOM; len *= 4)
+		walks(len, len == 4096, 4);
 }
 
 static void wrong_queues(void **state)
@@ -154,7 +194,8 @@ static void wrong_queues(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(walks),
+		cmocka_unit_test(with_break),	cmocka_unit_test(without_break),
+		cmocka_unit_test(removed),	cmocka_unit_test(sizes),
 		cmocka_unit_test(wrong_queues),
 	};
 

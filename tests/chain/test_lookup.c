@@ -13,14 +13,15 @@
 
 #include "offload.h"
 
-#define VALUE	200u
 #define TABLE	16 /* buckets */
 #define CLIENTS 2
-#define REPLY	4096 /* offset in the client's memory */
+#define ROOM	(64u << 10) /* for each value */
+#define REPLY	4096	    /* offset in the client's memory */
 
 static struct world W, *const w = &W;
 static struct ep server; /* its memory: data of chains, buckets, values */
 static struct roost_bucket *table;
+static uint32_t value_len = 200;
 
 static struct client {
 	struct ep near, conn, loop;
@@ -43,7 +44,7 @@ static void client_open(struct client *c, struct roost_chain_data *data, uint32_
 	loop.depth = ROOST_LOOKUP_LOOP(buckets);
 	loop.watch[0] = &c->conn;
 	memset(c, 0, sizeof(*c));
-	ep_init(&c->near, w, 1, &(struct ep_params){.rnr_retry = 7});
+	ep_init(&c->near, w, 1, &(struct ep_params){.rnr_retry = 7, .mem = REPLY + (68u << 10)});
 	ep_init(&c->conn, w, 0, &conn);
 	ep_init(&c->loop, w, 0, &loop);
 	ep_connect(&c->near, &c->conn);
@@ -56,7 +57,7 @@ static void client_open(struct client *c, struct roost_chain_data *data, uint32_
 		.buckets = buckets,
 		.watch = 2,
 		.table_key = server.key,
-		.value_len = VALUE,
+		.value_len = value_len,
 		.reply = {(uintptr_t)c->near.mem + REPLY, c->near.key},
 	};
 	roost_lookup_emit(&l, sge, &n);
@@ -84,7 +85,8 @@ static void start(uint32_t buckets)
 	world_init(
 		w, 2, 11,
 		&(struct sim_params){.delay_ns = 1000, .loss = 0.05, .dup = 0.05, .reorder = 0.05});
-	ep_init(&server, w, 0, &(struct ep_params){.chain = true});
+	ep_init(&server, w, 0,
+		&(struct ep_params){.chain = true, .mem = 16384 + TABLE * (uint64_t)ROOM});
 	ep_connect_self(&server);
 	data.at = (struct roost_ref){(uintptr_t)server.mem, server.key};
 	data.image = server.mem;
@@ -105,9 +107,9 @@ static void end(void)
 /* A value says which key it belongs to, in each byte. */
 static void insert(uint32_t i, uint64_t key, uint8_t fill)
 {
-	uint8_t *value = server.mem + 16384 + i * 256;
+	uint8_t *value = server.mem + 16384 + (size_t)i * ROOM;
 
-	memset(value, fill, VALUE);
+	memset(value, fill, value_len);
 	table[i] = (struct roost_bucket){ROOST_OPERAND(key), (uintptr_t)value};
 }
 
@@ -116,14 +118,14 @@ static void ask(struct client *c, uint64_t key, const uint64_t *bucket, uint32_t
 	struct roost_lookup_request *r = (void *)c->near.mem;
 	uint32_t len = roost_lookup_request(r, key, bucket, buckets, ++c->number);
 
-	memset(c->near.mem + REPLY, 0xee, VALUE);
+	memset(c->near.mem + REPLY, 0xee, value_len);
 	ep_post(&c->near,
 		&(struct wr){.op = ROOST_OP_SEND, .sge = {ep_sge(&c->near, 0, len)}, .num_sge = 1});
 }
 
 static enum roost_lookup_result answer(struct client *c, uint64_t key, uint32_t buckets)
 {
-	const struct roost_lookup_end *e = (void *)(c->near.mem + REPLY + VALUE);
+	const struct roost_lookup_end *e = (void *)(c->near.mem + REPLY + value_len);
 	uint64_t until = world_now(w) + 100 * SEC;
 	struct roost_cqe cqe;
 
@@ -138,8 +140,9 @@ static enum roost_lookup_result answer(struct client *c, uint64_t key, uint32_t 
 
 static void holds(const struct client *c, uint8_t fill)
 {
-	for (uint32_t i = 0; i < VALUE; i++)
-		assert_int_equal(c->near.mem[REPLY + i], fill);
+	for (uint32_t i = 0; i < value_len; i++)
+		if (c->near.mem[REPLY + i] != fill)
+			assert_int_equal(c->near.mem[REPLY + i], fill);
 }
 
 #define KEY(i) (0xabc000000000ull + (i))
@@ -176,6 +179,26 @@ static void look_ups(void **state)
 		holds(&client[0], 0xee);
 		end();
 	}
+}
+
+static void sizes(void **state)
+{
+	for (value_len = 64; value_len <= ROOM; value_len *= 4) {
+		uint64_t bucket[2];
+
+		start(2);
+		for (uint32_t i = 0; i < 4; i++)
+			insert(i, KEY(i), (uint8_t)(i + 1));
+		bucket[0] = (uintptr_t)&table[0];
+		for (uint32_t i = 0; i < 4; i++) {
+			bucket[1] = (uintptr_t)&table[i];
+			ask(&client[0], KEY(i), bucket, 2);
+			assert_int_equal(answer(&client[0], KEY(i), 2), ROOST_LOOKUP_HIT);
+			holds(&client[0], (uint8_t)(i + 1));
+		}
+		end();
+	}
+	value_len = 200;
 }
 
 /* A client that names an address outside of the table ends its own chain, and no other. */
@@ -231,9 +254,8 @@ static void wrong_queues(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(look_ups),
-		cmocka_unit_test(bad_address),
-		cmocka_unit_test(no_key_of_the_server),
+		cmocka_unit_test(look_ups),	cmocka_unit_test(sizes),
+		cmocka_unit_test(bad_address),	cmocka_unit_test(no_key_of_the_server),
 		cmocka_unit_test(wrong_queues),
 	};
 

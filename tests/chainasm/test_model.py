@@ -5,7 +5,8 @@
 usage: test_model.py ROOST MODEL [SEED [PROGRAMS]]
 
 Both execute the same text; the words of its memory have to be the same at the end, and so has the failure of a queue. A program rewrites
-fields of its own later WQEs: operands, values of comparisons, addresses, op-codes.
+fields of its own later WQEs: operands, values of comparisons, addresses, op-codes. A quarter of the programs run on a queue pair that is
+connected to another one; there a WAIT stands behind each WQE, and SENDs fill words by receives.
 """
 import os
 import random
@@ -103,6 +104,28 @@ def program(rng):
     return '\n'.join(lines + loop + ['\tadd count, operand(1)', f'\tuntil count >= {turns}']) + '\n'
 
 
+def remote_program(rng):
+    """A program whose queue is connected to another one. There a WQE is complete when its answer has come."""
+    lines = ['region data']
+    lines += [f'w{i}:\t' + (f'word {number(rng)}' if rng.random() < 0.5 else f'operand {rng.randrange(12)}') for i in range(WORDS)]
+    lines += [f'k{i}:\toperand {rng.randrange(12)}' for i in range(KEYS)]
+    lines += ['', 'region pointers'] + [f'p{i}:\tword &w{rng.randrange(WORDS - 1)}' for i in range(WORDS)]
+    received = [word(rng) for _ in range(rng.randrange(1, 6))]
+    lines += ['', f'queue other receives={len(received)} peer=main'] + [f'\trecv {w}, 8' for w in received]
+    lines += ['', 'queue main managed depth=256 start peer=other']
+    for i in range(rng.randrange(1, 30)):
+        target = plain(rng)
+        while target.split()[0] in CALCS[1:]:  # they need the consent of both ends
+            target = plain(rng)
+        if rng.random() < 0.4:
+            lines.append('\t' + rewrite(rng, f'l{i}', target, 0) + ' {signaled}\n\twait main.sends')
+        elif received and rng.random() < 0.3:
+            received.pop()
+            lines.append(f'\tsend {word(rng)}, 8 {{signaled}}\n\twait main.sends')
+        lines.append(f'l{i}:\t{target} {{signaled}}\n\twait main.sends')
+    return '\n'.join(lines) + '\n'
+
+
 def execute(command):
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False)
 
@@ -112,7 +135,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix='roost-model-') as folder:
         file = os.path.join(folder, 'random.chain')
         for i in range(PROGRAMS):
-            text = program(random.Random(SEED * 1000003 + i))
+            rng = random.Random(SEED * 1000003 + i)
+            text = remote_program(rng) if i % 4 == 3 else program(rng)
             with open(file, 'w', encoding='ascii') as out:
                 out.write(text)
             model, nic = execute([MODEL, file]), execute([ROOST, 'chain', 'run', file])

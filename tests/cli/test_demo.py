@@ -33,6 +33,7 @@ with tempfile.TemporaryDirectory() as d:
         look = j.get('lookups', {})
         check('one round trip by kernel, two and more by READ',
               look and look['kernel']['round_trips'] == look['keys'] and look['read']['round_trips'] > 2 * look['keys'], r)
+        check('one round trip by a chain', look and look['chain']['round_trips'] == look['keys'] and look['chain']['p50_us'] > 0, r)
         if 'loss' in args[1] and size >= 2 << 20:
             check('packets were sent again', sum(s['retransmitted_pkts'] for s in j.get('steps', [])) > 0, r)
     check('nothing is left behind', os.listdir(d) == [], None)
@@ -49,5 +50,8 @@ with tempfile.TemporaryDirectory() as d:
 
 r = run('demo', '--port', 'shm', '--size', '64K')
 check('text for people', r.returncode == 0 and 'RDMA WRITE' in r.stdout and 'RDMA READ' in r.stdout
-      and 'Gbit/s' in r.stdout and 'byte by byte' in r.stdout and '1.00 round trips' in r.stdout and not r.stderr, r)
+      and 'Gbit/s' in r.stdout and 'byte by byte' in r.stdout and r.stdout.count(' 1.00 round trips each, median') == 2
+      and '  by a chain' in r.stdout and not r.stderr, r)
+lines = [line for line in r.stdout.split('\n') if 'round trips each' in line]
+check('three ways, in line', len(lines) == 3 and len({line.index(' round trips') for line in lines}) == 1, r)
 finish()

@@ -289,8 +289,11 @@ static void ep_set_chain(struct ep *e)
 				   .audit = e->p.audit ? e->p.audit->rcq : NULL,
 				   .limit = e->p.limit};
 
-	for (unsigned i = 0; i < 2; i++)
-		a.watch[2 + i] = e->p.watch[i] ? e->p.watch[i]->rcq : NULL;
+	for (unsigned i = 0; i < 2; i++) {
+		const struct ep *of = e->p.watch[i];
+
+		a.watch[2 + i] = !of ? NULL : e->p.watch_sends ? of->scq : of->rcq;
+	}
 	/* A reset takes the counts over. */
 	CHECK(ep_modify(e, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE) == 0);
 	CHECK(nic_qp_set_chain(e->nic, e->qp, &a) == 0);
@@ -322,9 +325,11 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	e->w = w;
 	e->nic_index = nic;
 	e->nic = w->nic[nic];
-	e->mem_len = e->p.mem ? e->p.mem : 65536;
-	e->mem = aligned_alloc(4096, (e->mem_len + 4095) & ~4095ull);
-	memset(e->mem, 0, e->mem_len);
+	if (!e->p.no_mem && !e->p.only_cqs) {
+		e->mem_len = e->p.mem ? e->p.mem : 65536;
+		e->mem = aligned_alloc(4096, (e->mem_len + 4095) & ~4095ull);
+		memset(e->mem, 0, e->mem_len);
+	}
 	if (e->p.pd_of)
 		e->pd = e->p.pd_of->pd;
 	else
@@ -334,11 +339,14 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 				   .len = e->mem_len,
 				   .iova = (uintptr_t)e->mem,
 				   .access = e->p.access | 1};
-	CHECK(nic_mr_register(e->nic, &mra, &e->key) == 0);
+	if (e->mem)
+		CHECK(nic_mr_register(e->nic, &mra, &e->key) == 0);
 	e->p.cq_depth = e->p.cq_depth ? e->p.cq_depth : 4 * e->p.depth;
 	e->cq_mask = e->p.cq_depth - 1;
-	e->sring = calloc(e->p.cq_depth, sizeof(*e->sring));
-	e->rring = calloc(e->p.cq_depth, sizeof(*e->rring));
+	if (!e->p.counts) {
+		e->sring = calloc(e->p.cq_depth, sizeof(*e->sring));
+		e->rring = calloc(e->p.cq_depth, sizeof(*e->rring));
+	}
 	cqa = (struct nic_cq_attr){.pu = e->p.pu,
 				   .depth = e->p.cq_depth,
 				   .ring = e->sring,
@@ -353,6 +361,8 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	cqa.ring = e->p.counts ? NULL : e->rring;
 	cqa.index = &e->ridx;
 	CHECK(nic_cq_create(e->nic, &cqa, &e->rcq) == 0);
+	if (e->p.only_cqs)
+		return;
 	sq_bytes = ROOST_WQE_SGE_OFFSET + 16 * e->p.max_sge;
 	if (ROOST_WQE_INLINE_OFFSET + e->p.max_inline > sq_bytes)
 		sq_bytes = ROOST_WQE_INLINE_OFFSET + e->p.max_inline;
@@ -365,7 +375,7 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	init.type = e->p.type;
 	init.pd = e->pd;
 	init.send_cq = e->scq;
-	init.recv_cq = e->rcq;
+	init.recv_cq = e->p.recv_cq_of ? e->p.recv_cq_of->rcq : e->rcq;
 	init.sq = (struct nic_queue_attr){e->sq, e->sq_wr, &e->sqi, e->p.depth, e->sq_shift};
 	init.rq = (struct nic_queue_attr){e->rq, e->rq_wr, &e->rqi, e->p.depth, e->rq_shift};
 	if (e->p.own_srq) {
@@ -384,7 +394,8 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 
 void ep_fini(struct ep *e)
 {
-	nic_qp_destroy(e->nic, e->qp);
+	if (e->qp)
+		nic_qp_destroy(e->nic, e->qp);
 	if (e->own_srq)
 		CHECK(nic_srq_destroy(e->nic, e->own_srq) == 0);
 	CHECK(nic_cq_destroy(e->nic, e->scq) == 0);

@@ -70,10 +70,14 @@ struct ep_params {
 	bool counts;	       /* its CQs only count */
 	bool chain; /* it is set up for chains and watches its own CQs: 0 sends, 1 receives */
 	bool managed_send, managed_recv;
-	const struct ep *watch[2]; /* whose receives are watched besides, at 2 and 3 */
-	const struct ep *audit;	   /* whose receive CQ audits it */
+	const struct ep *watch[2];   /* whose receives are watched besides, at 2 and 3 */
+	bool watch_sends;	     /* not their receives but their sends */
+	const struct ep *recv_cq_of; /* its receives complete in that one's CQ; NULL: in its own */
+	const struct ep *audit;	     /* whose receive CQ audits it */
 	struct nic_chain_limit limit;
 	uint32_t first; /* all its counts begin here */
+	bool no_mem;	/* no memory of its own */
+	bool only_cqs;	/* no memory, and no QP */
 	/* its protection domain, which that one frees; NULL: one of its own */
 	const struct ep *pd_of;
 };

@@ -5,6 +5,7 @@
  * prints what has changed. While it waits for a command, the processing unit stands still.
  */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +27,17 @@ static struct debugger {
 	const struct chain_run *how;
 	struct chain_loaded l;
 	uint8_t *copy[CHAIN_MAX_REGIONS]; /* of the memory, after the WQE before */
-	bool step, quit, input_ended;
-	int stop_region; /* --break; -1: none */
+	bool step, input_ended;
+	atomic_bool quit; /* the copy has the memory of that moment, and is not changed any more */
+	int stop_region;  /* --break; -1: none */
 	uint64_t stop_offset;
 } d;
+
+/* The memory as it is, or as it was when the user quit: the NIC may have gone on since. */
+static const uint8_t *shown(unsigned region)
+{
+	return d.quit ? d.copy[region] : d.l.memory[region];
+}
 
 /* ---- changes ---- */
 
@@ -117,7 +125,7 @@ static void print_symbol(const struct chain_symbol *s)
 	uint64_t v = 0;
 	char text[200];
 
-	memcpy(&v, d.l.memory[s->region] + s->value, len);
+	memcpy(&v, shown(s->region) + s->value, len);
 	chain_print_word(d.l.p, v, text, sizeof(text));
 	printf("%s = %s\n", s->name, text);
 }
@@ -308,8 +316,8 @@ static int save_memory(const struct opt_command *cmd)
 	int rc;
 
 	for (unsigned i = 0; i < p->regions; i++)
-		if (p->region[i].image != d.l.memory[i])
-			memcpy(p->region[i].image, d.l.memory[i], p->region[i].size);
+		if (p->region[i].image != shown(i))
+			memcpy(p->region[i].image, shown(i), p->region[i].size);
 	image = chain_write_image(p, &n);
 	rc = image ? chain_save(cmd, d.how->dump, image, n) : opt_failed(cmd, "out of memory");
 	free(image);
@@ -335,7 +343,7 @@ static int perform(const struct opt_command *cmd)
 	while (!d.quit && !stands_still() && (!end || clock_ns() < end));
 	if (debugs)
 		set_trace(false);
-	rc = show_failures(cmd);
+	rc = d.quit ? CLI_OK : show_failures(cmd);
 	show_memory();
 	if (d.how->dump && rc == CLI_OK)
 		rc = save_memory(cmd);

@@ -7,7 +7,7 @@
  *	  sent      == WRITE ==>	received	(no code of the other process touches the data)
  *	  returned  <== READ ===	received
  *
- * Then it looks up keys in a hash table of the other process (demo/get.c).
+ * Then it looks up keys in a hash table of the other process (demo/get.c, demo/offload.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -82,8 +82,8 @@ static const struct opt_command cmd = {
 	.about =
 		"Moves a file of 64 MiB by RDMA WRITE into the memory of another process, reads it back by\n"
 		"RDMA READ, and compares: hashes, and byte by byte. Then looks up keys in a hash table of that\n"
-		"process, by READs and by the kernel get, and counts round trips. Over UDP on loopback, or shared\n"
-		"memory. The exit status is 0 only if all three copies are equal, and all values right.",
+		"process, by READs, by the kernel get and by a chain of work requests, and counts round trips.\n"
+		"Over UDP on loopback, or shared memory. The exit status is 0 only if all three copies are equal, and all values right.",
 	.opts = opts,
 	.examples = "  roost demo\n"
 		    "  roost demo --port udp,loss=0.01\n"
@@ -485,6 +485,8 @@ static void print_lookups(const struct demo_lookups *d)
 	       (double)d->reads / (double)d->keys, d->read_us);
 	printf("  by the kernel get  %5.2f round trips each, median %.1f us\n",
 	       (double)d->calls / (double)d->keys, d->call_us);
+	printf("  by a chain         %5.2f round trips each, median %.1f us\n",
+	       (double)d->sends / (double)d->keys, d->chain_us);
 }
 
 static void print_text(const struct step *step, const struct demo_lookups *lookups,
@@ -531,9 +533,11 @@ static void print_json(const struct step *step, const struct demo_lookups *d,
 					 step[i].seconds, "goodput_gbps", gbps(&step[i]), "packets",
 					 (json_int_t)step[i].packets, "retransmitted_pkts",
 					 (json_int_t)step[i].again));
-	lookups = json_pack("{s:I,s:{s:I,s:f},s:{s:I,s:f}}", "keys", (json_int_t)d->keys, "read",
-			    "round_trips", (json_int_t)d->reads, "p50_us", d->read_us, "kernel",
-			    "round_trips", (json_int_t)d->calls, "p50_us", d->call_us);
+	lookups =
+		json_pack("{s:I,s:{s:I,s:f},s:{s:I,s:f},s:{s:I,s:f}}", "keys", (json_int_t)d->keys,
+			  "read", "round_trips", (json_int_t)d->reads, "p50_us", d->read_us,
+			  "kernel", "round_trips", (json_int_t)d->calls, "p50_us", d->call_us,
+			  "chain", "round_trips", (json_int_t)d->sends, "p50_us", d->chain_us);
 	top = json_pack("{s:s,s:s,s:I,s:o,s:o,s:s,s:s,s:s,s:b,s:o}", "tool", "demo", "port",
 			demo.lo.kind, "size", (json_int_t)demo.size, "steps", steps, "lookups",
 			lookups, "sent", hash[SENT], "received", hash[RECEIVED], "returned",

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "cli/demo/offload.h"
 #include "roost/get.h"
 #include "roost/verbs.h"
 
@@ -53,6 +54,10 @@ int demo_table_make(struct demo_table *t, const struct perf_nic *nic, json_t *li
 		snprintf(err, PERF_ERR_LEN, "can't deploy the kernel 'get': %s", strerror(rc));
 		return -rc;
 	}
+	t->office =
+		demo_office_open(nic, KEYS, (const uint8_t *)t->mem + TABLE_LEN, VALUE_LEN, err);
+	if (!t->office)
+		return -EIO;
 	json_object_set_new(link, "table", json_integer((json_int_t)(uintptr_t)t->mem));
 	json_object_set_new(link, "table_rkey", json_integer(t->mr->rkey));
 	return 0;
@@ -60,6 +65,7 @@ int demo_table_make(struct demo_table *t, const struct perf_nic *nic, json_t *li
 
 void demo_table_free(struct demo_table *t)
 {
+	demo_office_close(t->office);
 	if (t->mr)
 		ibv_dereg_mr(t->mr);
 	if (t->mem)
@@ -143,6 +149,18 @@ static int get_by_call(struct demo_lookups *d, struct perf_link *l, struct roost
 	return 0;
 }
 
+static int get_by_chain(struct demo_lookups *d, struct perf_link *l, struct demo_offload *offload,
+			uint64_t key)
+{
+	const uint8_t *value;
+	int rc = demo_offload_get(offload, key, &value, l->err);
+
+	d->sends++;
+	if (rc == 0)
+		memcpy(l->rx, value, VALUE_LEN);
+	return rc;
+}
+
 static int by_time(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -150,16 +168,21 @@ static int by_time(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Runs all look-ups in one way; returns the median time of a look-up. */
+/*
+ * Runs all look-ups in one way: by calls, by a chain, or by READs if both are NULL. Stores the median
+ * time of a look-up.
+ */
 static int look_up(struct demo_lookups *d, struct perf_link *l, struct roost_caller *caller,
-		   double *us)
+		   struct demo_offload *offload, double *us)
 {
 	uint64_t ns[LOOKUPS];
 	uint8_t want[VALUE_LEN];
 
 	for (unsigned i = 0; i < LOOKUPS; i++) {
 		uint64_t key = 1 + i * 7 % KEYS, start = clock_ns();
-		int rc = caller ? get_by_call(d, l, caller, key) : get_by_reads(d, l, key);
+		int rc = caller	   ? get_by_call(d, l, caller, key)
+			 : offload ? get_by_chain(d, l, offload, key)
+				   : get_by_reads(d, l, key);
 
 		ns[i] = clock_ns() - start;
 		if (rc < 0)
@@ -178,19 +201,25 @@ static int look_up(struct demo_lookups *d, struct perf_link *l, struct roost_cal
 int demo_lookups_run(struct demo_lookups *d, struct perf_link *l, char *err)
 {
 	struct roost_caller *caller = roost_caller_create(l->qps[0].qp, 1, VALUE_LEN);
+	struct demo_offload *offload;
 	int rc;
 
 	d->keys = LOOKUPS;
-	d->reads = d->calls = 0;
+	d->reads = d->calls = d->sends = 0;
 	if (!caller) {
 		snprintf(err, PERF_ERR_LEN, "can't make a caller: %s", strerror(errno));
 		return -ENOMEM;
 	}
-	rc = look_up(d, l, NULL, &d->read_us);
+	rc = look_up(d, l, NULL, NULL, &d->read_us);
 	if (rc == 0)
-		rc = look_up(d, l, caller, &d->call_us);
+		rc = look_up(d, l, caller, NULL, &d->call_us);
+	roost_caller_destroy(caller);
+	if (rc == 0) {
+		offload = demo_offload_open(l->nic, l->qps[0].qp, l->err);
+		rc = offload ? look_up(d, l, NULL, offload, &d->chain_us) : -EIO;
+		demo_offload_close(offload);
+	}
 	if (rc < 0)
 		snprintf(err, PERF_ERR_LEN, "%s", l->err);
-	roost_caller_destroy(caller);
 	return rc;
 }

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef ROOST_BENCH_CORE_OFFLOAD_H
+#define ROOST_BENCH_CORE_OFFLOAD_H
+
+#include "core_node.h"
+
+/* Prints rows: the orders of WQEs, and offloads by the size of their values, beside READs. */
+void offload_rows(struct node *near, struct node *server, double seconds,
+		  void (*print)(const char *op, uint32_t size, double ns));
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the two ends of a call for an offload share. */
+#ifndef ROOST_CLI_DEMO_OFFICE_H
+#define ROOST_CLI_DEMO_OFFICE_H
+
+#include "roost/chain_lookup.h"
+#include "roost/chain_verbs.h"
+#include "roost/verbs.h"
+
+#define OFFICE_OP      0x6f66666963650001ull
+#define OFFICE_BUCKETS 65536u /* few collisions, so the demo needs no displacement */
+
+/* The parameters of the call. */
+struct office_ask {
+	uint64_t reply; /* where the answers of the chain go */
+	uint32_t reply_key, qp_num;
+	uint8_t gid[16];
+};
+
+struct office_reply {
+	uint32_t qp_num; /* 0: not made yet, call again */
+	uint32_t value_len;
+	uint64_t table; /* address of the buckets; no key belongs to it */
+	uint8_t gid[16];
+};
+
+static inline uint64_t office_bucket(uint64_t key, unsigned i)
+{
+	return (key * (i ? 0x9e3779b97f4a7c15 : 0xc2b2ae3d27d4eb4f)) >> 48;
+}
+
+/* Moves an RC queue pair from RESET to RTS. `access`: what the peer may do. Returns an errno. */
+int office_connect(struct ibv_qp *qp, uint32_t to, const uint8_t *gid, int access);
+
+#endif
