@@ -47,6 +47,7 @@ static struct key {
 	struct roost_cache_item *item;
 } keys[KEYS];
 static bool slot_used[2][SLOTS];
+static uint32_t freed;
 static uint64_t values, gets, hits, torn, moved;
 
 static struct client {
@@ -202,6 +203,7 @@ static void client_open(struct client *c, struct roost_chain_data *data)
 				 .managed_send = true,
 				 .mem = 64,
 				 .pd_of = &server,
+				 .mtu = 256, /* an item takes two packets */
 				 .limit = {.turn_limit = 1}};
 	struct ep_params loop = conn;
 	struct roost_sge sge[ROOST_CACHE_SGES];
@@ -215,7 +217,7 @@ static void client_open(struct client *c, struct roost_chain_data *data)
 	loop.max_sge = 3;
 	loop.watch[0] = &c->conn;
 	memset(c, 0, sizeof(*c));
-	ep_init(&c->near, w, 1, &(struct ep_params){.rnr_retry = 7});
+	ep_init(&c->near, w, 1, &(struct ep_params){.rnr_retry = 7, .mtu = 256});
 	ep_init(&c->conn, w, 0, &conn);
 	ep_init(&c->loop, w, 0, &loop);
 	ep_connect(&c->near, &c->conn);
@@ -292,7 +294,7 @@ static void writer_stored(void)
 
 static struct roost_cache_item *slot_take(void)
 {
-	uint32_t i = below(SLOTS);
+	uint32_t i = freed; /* the last one, which gets may still read */
 
 	while (slot_used[cache.generation][i])
 		i = (i + 1) % SLOTS;
@@ -304,7 +306,8 @@ static void slot_free(const struct roost_cache_item *item)
 {
 	size_t at = (size_t)((const uint8_t *)item - (uint8_t *)roost_cache_memory(&cache));
 
-	slot_used[cache.generation][at / SLOT] = false;
+	freed = (uint32_t)(at / SLOT);
+	slot_used[cache.generation][freed] = false;
 }
 
 /* Writes an item, of which chains may still read what was there before. */
@@ -418,7 +421,7 @@ static void restart(void)
 static void changes_during_gets(uint32_t key_bits, uint32_t log_buckets, uint32_t rounds)
 {
 	const struct sim_params link = {
-		.delay_ns = 1000, .loss = 0.01, .dup = 0.02, .reorder = 0.02};
+		.delay_ns = 1000, .loss = 0.05, .dup = 0.02, .reorder = 0.02};
 
 	random_state = 5 + key_bits;
 	start(key_bits, log_buckets, &link);
