@@ -219,6 +219,8 @@ struct port {
 	 * it, the ICRC is therefore better computed after the next packet was staged.
 	 */
 	uint8_t lag;
+	/* -EAGAIN of reserve is about the path: other paths may have room */
+	bool paths_block;
 	struct port_stats stats;
 	/*
 	 * Hints left by rx_burst, flush and control. The driver of the port takes them by setting

@@ -657,6 +657,7 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 		.lane = (uint8_t)lane,
 		.lanes = (uint8_t)lanes,
 		.lag = 1,
+		.paths_block = true,
 	};
 	s->base.window = spec->window;
 	s->listen.fd = s->kick.fd = s->spare_fd = s->claim.lock_fd = -1;
