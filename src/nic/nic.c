@@ -397,6 +397,7 @@ static unsigned run_list(struct pu *pu, struct list_head *list, struct list_head
 				list_del(entry);
 			if (pu->ports[qp->port].port->paths_block) {
 				list_add_tail(entry, stuck);
+				pu->stuck = true;
 				continue; /* no work: a thread may sleep until there is room */
 			}
 			/* The QP keeps its place: it is first when the port has room. */
@@ -417,10 +418,12 @@ static unsigned run_list(struct pu *pu, struct list_head *list, struct list_head
 }
 
 /* Moves some stuck QPs behind the others. */
-static __attribute__((noinline)) void try_again(struct list_head *stuck, struct list_head *list)
+static __attribute__((noinline)) void try_again(struct pu *pu, struct list_head *stuck,
+						struct list_head *list)
 {
 	for (unsigned n = 0; n < QPS_PER_TURN && !list_empty(stuck); n++)
 		list_move_tail(stuck->next, list);
+	pu->stuck |= !list_empty(stuck);
 }
 
 static void on_timer(void *ctx, struct wheel_timer *t)
@@ -492,10 +495,11 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 		work += rpc_run(pu);
 	if (unlikely(hints))
 		take_hints(pu);
-	if (unlikely(!list_empty(&pu->stuck_senders)))
-		try_again(&pu->stuck_senders, &pu->senders);
-	if (unlikely(!list_empty(&pu->stuck_responders)))
-		try_again(&pu->stuck_responders, &pu->responders);
+	if (unlikely(pu->stuck)) {
+		pu->stuck = false;
+		try_again(pu, &pu->stuck_senders, &pu->senders);
+		try_again(pu, &pu->stuck_responders, &pu->responders);
+	}
 	if (!list_empty(&pu->responders)) {
 		work += run_list(pu, &pu->responders, &pu->stuck_responders,
 				 offsetof(struct nic_qp, resp_link), resp_run);

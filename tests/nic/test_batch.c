@@ -226,9 +226,10 @@ static void acks_leave_at_once(void **state)
 /* Many requests leave in parts of a quarter of a batch, so that both sides work at the same time. */
 static void calls_leave_in_parts(void **state)
 {
-	struct wr wr = wr_rdma(ROOST_OP_WRITE, a, 0, 64, b, 64);
+	struct wr wr;
 
 	start_calls(128);
+	wr = wr_rdma(ROOST_OP_WRITE, a, 0, 64, b, 64);
 	for (unsigned i = 0; i < 100; i++)
 		ep_post(a, &wr);
 	assert_int_equal(turn(), 32);
