@@ -179,7 +179,7 @@ struct roost_kv_op {
 struct roost_kv;
 
 struct roost_kv_attr {
-	unsigned batches; /* in flight at most, 1 to 48; 0: 16 */
+	unsigned batches; /* in flight at most, 1 to 160; 0: 16 */
 	unsigned ops;	  /* of a batch at most, 1 to 1024; 0: 64 */
 	int timeout_ms;	  /* for the connection, and for each wait; 0: 5000 */
 };

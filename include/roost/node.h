@@ -70,6 +70,9 @@ struct roost_node {
  *   EPROTO		the peer is no node, or a node of another version
  */
 int roost_node_connect(const char *host, uint16_t service, int timeout_ms, struct roost_node **out);
+/* The same with `sends` send work requests, for callers with more than 64 calls in flight. */
+int roost_node_connect_sends(const char *host, uint16_t service, int timeout_ms, unsigned sends,
+			     struct roost_node **out);
 /*
  * Disconnects, destroys the queue pair and frees the connection. Destroy its callers first.
  */

@@ -62,7 +62,7 @@ bool roost_qp_has_rpc(struct ibv_qp *qp);
  * Limits what the peer may use of this node's kernels through a queue pair, until the queue pair is
  * moved to RESET.
  *
- *   calls	calls in flight. Further calls get RNR NAKs. 0: no limit but the 64 slots for calls
+ *   calls	calls in flight. Further calls get RNR NAKs. 0: no limit but the 256 slots for calls
  *   steps	steps of kernels in one turn of the NIC. Further steps wait for the next turn. 0: no
  *		limit. Queue pairs take steps in rotation whatever the value is
  *
@@ -312,7 +312,7 @@ struct roost_result {
 };
 
 /*
- * Creates a caller for `calls` (1 to 64) concurrent calls, each with `room` bytes for the data of
+ * Creates a caller for `calls` (1 to 256) concurrent calls, each with `room` bytes for the data of
  * its reply. The queue pair must outlive the caller and keep enough of its send queue free for
  * these calls.
  */
@@ -343,6 +343,12 @@ int roost_call_begin(struct roost_caller *caller, uint64_t op, uint32_t rkey, co
  *   ENOTCONN	the queue pair is in the error state, or was reset
  */
 int roost_call_poll(struct roost_caller *caller, unsigned id, struct roost_result *result);
+/*
+ * The same without driving the NIC: looks at the memory of the reply. A program that takes the
+ * replies that are there, begins the next calls and then drives the NIC sends these calls together.
+ * Errors: EAGAIN, EINVAL.
+ */
+int roost_call_look(struct roost_caller *caller, unsigned id, struct roost_result *result);
 
 /*
  * Waits for the reply of a call, at most timeout_ns (0: without limit). After ETIMEDOUT the call is

@@ -23,6 +23,7 @@
 _Static_assert(KV_KEY_MAX == ROOST_KV_KEY_MAX && KV_VALUE_MAX == ROOST_KV_VALUE_MAX, "limits");
 
 #define GROUP	   32u
+#define FEW	   4u  /* operations of a batch whose misses overlap those of other batches */
 #define LONGS	   16u /* long batches and replies at once */
 #define LONGS_EACH 2u  /* of a connection */
 #define STATE_MAX  512u
@@ -30,8 +31,9 @@ _Static_assert(KV_KEY_MAX == ROOST_KV_KEY_MAX && KV_VALUE_MAX == ROOST_KV_VALUE_
 /* `self` of the kernel. */
 struct kernel {
 	struct kv_store *store;
-	bool own;	/* stop() closes the store */
-	uint8_t *longs; /* LONGS of LONG_SIZE bytes */
+	bool own;	       /* stop() closes the store */
+	uint8_t *longs;	       /* LONGS of LONG_SIZE bytes */
+	struct kv_ahead ahead; /* of the owner of the store */
 };
 
 /* A long batch, or a long reply. A page that was not used has no memory. */
@@ -340,15 +342,36 @@ static enum roost_next no_room(struct roost_call *c)
 static enum roost_next run_step(struct roost_call *c)
 {
 	struct call_state *s = c->state;
-	const struct kernel *k = c->self;
+	struct kernel *k = c->self;
 	struct kv_store *st = k->store;
 	bool more;
 
 	if (!take_store(st))
 		return ROOST_AGAIN;
+	kv_ahead_end(st->kv, &k->ahead);
 	more = run_some(st, s);
 	kv_store_leave(st);
 	return more ? ROOST_AGAIN : ROOST_DONE;
+}
+
+/*
+ * With other calls behind this one: prefetches what the first operations of the batch need. The
+ * batch runs in its next step, after the other calls have begun, so that the cache misses of all
+ * these batches overlap. A batch with many operations overlaps its own. Returns whether to wait.
+ */
+static bool look_ahead(struct roost_call *c)
+{
+	const struct call_state *s = c->state;
+	struct kvwire_reader batch = s->batch;
+	struct kernel *k = c->self;
+	struct roost_kv_op op;
+
+	if (c->at_once || batch.count > FEW || !kv_store_try(k->store))
+		return false;
+	while (kvwire_next(&batch, &op) == 1)
+		kv_ahead_key(k->store->kv, &k->ahead, op.key, op.key_len);
+	kv_store_leave(k->store);
+	return true;
 }
 
 static uint32_t finish(struct call_state *s)
@@ -370,6 +393,8 @@ static enum roost_next params(struct roost_call *c)
 	if (!(s->number ? begin_reply(s, c, s->buffer, KVWIRE_LONG_MAX)
 			: begin_reply(s, c, c->scratch, KVWIRE_REPLY_MAX)))
 		return no_room(c);
+	if (look_ahead(c))
+		ROOST_WAIT(c, ROOST_AGAIN);
 	while (run_step(c) == ROOST_AGAIN)
 		ROOST_WAIT(c, ROOST_AGAIN);
 	if (!s->number)

@@ -193,8 +193,9 @@ struct call_qp {
 	uint64_t heard;		    /* time of the last packet of a stream, taken or not */
 	struct list_head idle_link; /* in runtime_pu.idle: it has, or had, a stream open */
 	uint64_t idle_due;
-	unsigned slots;	 /* slots that were ever used and have memory */
-	uint8_t *bodies; /* parameters, state and scratch of each slot */
+	unsigned slots;	    /* slots that were ever used and have memory */
+	struct call *calls; /* one for each slot */
+	uint8_t *bodies;    /* parameters, state and scratch of each slot */
 	/* slots of ended calls with operations on bound queue pairs in progress */
 	unsigned wrs_pending;
 	bool detached;
@@ -202,8 +203,7 @@ struct call_qp {
 	uint32_t ids;
 	unsigned num_free;
 	uint8_t free[RUNTIME_MAX_CALLS];
-	struct call calls[RUNTIME_MAX_CALLS];
-};
+} CACHE_ALIGNED;
 
 struct ended;
 
@@ -252,6 +252,9 @@ struct kernel_runtime {
 
 /* Parameters, then state, then scratch, each aligned to a cache line. */
 #define CALL_BODY (ROOST_RPC_MAX_PARAMS + 24 + ROOST_KERNEL_MAX_STATE + 2 * 64)
+/* Memory of a slot, as the limit of nic_memory_limit() counts it. */
+#define CALL_SLOT (sizeof(struct call) + CALL_BODY)
+_Static_assert(RUNTIME_MAX_CALLS <= UINT8_MAX + 1, "call_qp.free has slots in bytes");
 
 /* registry.c */
 void registry_close(struct kernel_runtime *rt); /* ends all kernels; there are no calls any more */

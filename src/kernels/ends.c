@@ -54,7 +54,7 @@ void call_lost(struct call_qp *q, uint32_t id)
 
 bool slot_open(struct call_qp *q)
 {
-	if (!nic_memory_take(q->rt->nic, CALL_BODY))
+	if (!nic_memory_take(q->rt->nic, CALL_SLOT))
 		return false;
 	q->slots++;
 	return true;
@@ -71,7 +71,8 @@ void call_qp_over(struct call_qp *q)
 
 void call_stop(struct call_qp *q)
 {
-	for (unsigned i = 0; i < q->rt->calls; i++) {
+	/* Slots are opened in the order of their numbers. */
+	for (unsigned i = 0; i < q->slots; i++) {
 		struct call *call = &q->calls[i];
 
 		if (call->state == CALL_FREE || call->state == CALL_GONE)

@@ -13,38 +13,51 @@
 #define DEFAULT_STEPS (1u << 20)
 #define DEFAULT_IDLE  10000000000ull
 
+static void free_slots(struct call_qp *q)
+{
+	mem_free_pages(q->bodies, (size_t)q->rt->calls * CALL_BODY);
+	mem_free_pages(q->calls, (size_t)q->rt->calls * sizeof(struct call));
+}
+
+/* Pages are allocated when a call first writes to them. */
+static bool make_slots(struct call_qp *q)
+{
+	q->calls = mem_alloc_pages((size_t)q->rt->calls * sizeof(struct call));
+	q->bodies = mem_alloc_pages((size_t)q->rt->calls * CALL_BODY);
+	if (q->calls && q->bodies)
+		return true;
+	free_slots(q);
+	return false;
+}
+
 static int attach(void *ctx, struct nic_qp *qp, void **out)
 {
 	struct kernel_runtime *rt = ctx;
 	struct call_qp *q;
 
-	if (!nic_memory_take(rt->nic, sizeof(*q) + CALL_BODY))
+	if (!nic_memory_take(rt->nic, sizeof(*q) + CALL_SLOT))
 		return -ENOMEM;
 	q = aligned_alloc(CACHE_LINE, sizeof(*q));
 	if (!q)
 		goto give_memory;
 	memset(q, 0, sizeof(*q));
-	/* Pages are allocated when a call first writes to them. */
-	q->bodies = mem_alloc_pages((size_t)rt->calls * CALL_BODY);
-	if (!q->bodies) {
+	q->rt = rt;
+	if (!make_slots(q)) {
 		free(q);
 		goto give_memory;
 	}
 	q->slots = 1;
 	q->owner = ++rt->owners;
 	q->qp = qp;
-	q->rt = rt;
 	q->pu = &rt->pu[nic_qp_pu(qp)];
 	list_init(&q->waiting);
 	list_init(&q->ready);
-	for (unsigned i = rt->calls; i-- > 0;) {
-		q->calls[i].q = q;
+	for (unsigned i = rt->calls; i-- > 0;)
 		q->free[q->num_free++] = (uint8_t)i;
-	}
 	*out = q;
 	return 0;
 give_memory:
-	nic_memory_give(rt->nic, sizeof(*q) + CALL_BODY);
+	nic_memory_give(rt->nic, sizeof(*q) + CALL_SLOT);
 	return -ENOMEM;
 }
 
@@ -57,8 +70,8 @@ static void free_qp(struct deferred_free *o)
 {
 	struct call_qp *q = container_of(o, struct call_qp, deferred);
 
-	mem_free_pages(q->bodies, (size_t)q->rt->calls * CALL_BODY);
-	nic_memory_give(q->rt->nic, sizeof(*q) + q->slots * CALL_BODY);
+	free_slots(q);
+	nic_memory_give(q->rt->nic, sizeof(*q) + q->slots * CALL_SLOT);
 	free(q);
 }
 

@@ -16,7 +16,7 @@
 #include "roost/kernel.h"
 
 #define RUNTIME_MAX_KERNELS 64
-#define RUNTIME_MAX_CALLS   64 /* slots of a QP */
+#define RUNTIME_MAX_CALLS   256 /* slots of a QP, a power of two */
 
 struct kernel_runtime;
 struct kernel_version;

@@ -164,6 +164,18 @@ void kv_set_time(struct kv *kv, uint32_t now);
 /* Executes the operations in order. Each has its own status. */
 void kv_run(struct kv *kv, struct kv_op *ops, unsigned n);
 
+/*
+ * Keys of operations that come soon, each in a kv_run() of its own: their cache misses overlap.
+ * The last keys wait here until kv_ahead_end(), which the caller calls before the first kv_run().
+ */
+#define KV_AHEAD 8u
+struct kv_ahead {
+	uint64_t hash[KV_AHEAD];
+	uint32_t begun, fetched;
+};
+void kv_ahead_key(struct kv *kv, struct kv_ahead *a, const void *key, uint32_t len);
+void kv_ahead_end(struct kv *kv, struct kv_ahead *a);
+
 /* Sets the memory that may be used, up to the `size` of kv_open(). Returns 0 or -EINVAL. */
 int kv_set_limit(struct kv *kv, uint64_t bytes);
 

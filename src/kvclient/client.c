@@ -16,8 +16,11 @@
 #define OPS	   64u
 #define OPS_MAX	   1024u
 #define TIMEOUT_MS 5000
-#define SPIN_NS	   200000u /* a wait polls for so long, then sleeps between polls */
-#define NAP_NS	   50000u
+/* sends besides those of the calls in flight: a call's WRITE of payload, and calls not yet retired */
+#define SPARE_SENDS 16
+#define SENDS_MIN   64
+#define SPIN_NS	    200000u /* a wait polls for so long, then sleeps between polls */
+#define NAP_NS	    50000u
 
 static uint64_t now_ns(void)
 {
@@ -192,21 +195,48 @@ static void poll_lane(struct roost_kv *kv)
 		complete(kv, op);
 }
 
+/* Takes the replies that are there. Returns their number. */
+static unsigned land_all(struct roost_kv *kv)
+{
+	struct roost_result result;
+	unsigned n = 0;
+
+	for (; kv->in_flight; n++) {
+		if (roost_call_look(kv->caller, kv->flight[kv->oldest].id, &result))
+			break;
+		land(kv, &result);
+	}
+	return n;
+}
+
+/*
+ * Drives the NIC until replies to a quarter of the calls have come, or no more come. Then the
+ * program begins its next operations, while later replies are on the way. Otherwise all calls in
+ * flight would gather in one group, and program and node would wait for each other.
+ */
+static void poll_batches(struct roost_kv *kv)
+{
+	unsigned enough = kv->in_flight / 4, n = land_all(kv);
+
+	while (kv->in_flight && n <= enough) {
+		struct roost_result result;
+		int rc = roost_call_poll(kv->caller, kv->flight[kv->oldest].id, &result);
+
+		if (rc && rc != EAGAIN)
+			kv->err = -rc;
+		if (rc)
+			return;
+		land(kv, &result);
+		n += 1 + land_all(kv);
+	}
+}
+
 ROOST_EXPORT int roost_kv_poll(struct roost_kv *kv)
 {
 	unsigned before = kv->completed;
-	struct roost_result result;
 
-	while (kv->in_flight && !kv->err) {
-		int rc = roost_call_poll(kv->caller, kv->flight[kv->oldest].id, &result);
-
-		if (!rc)
-			land(kv, &result);
-		else if (rc != EAGAIN)
-			kv->err = -rc;
-		else
-			break;
-	}
+	if (!kv->err)
+		poll_batches(kv);
 	if (!kv->err) {
 		poll_lane(kv);
 		start_again(kv);
@@ -405,6 +435,11 @@ static uint32_t packet_room(struct ibv_qp *qp)
 	return mtu - (uint32_t)sizeof(struct roost_rpc_head);
 }
 
+static unsigned sends_of(unsigned batches)
+{
+	return batches + SPARE_SENDS > SENDS_MIN ? batches + SPARE_SENDS : SENDS_MIN;
+}
+
 ROOST_EXPORT int roost_kv_open(const char *host, uint16_t service, const struct roost_kv_attr *attr,
 			       struct roost_kv **out)
 {
@@ -423,7 +458,7 @@ ROOST_EXPORT int roost_kv_open(const char *host, uint16_t service, const struct 
 	kv->ops_max = attr->ops ? attr->ops : OPS;
 	timeout = attr->timeout_ms ? attr->timeout_ms : TIMEOUT_MS;
 	kv->timeout_ns = (uint64_t)timeout * 1000000u;
-	rc = -roost_node_connect(host, service, timeout, &kv->node);
+	rc = -roost_node_connect_sends(host, service, timeout, sends_of(kv->batches), &kv->node);
 	if (rc)
 		goto free_kv;
 	rc = -ENOMEM;

@@ -10,7 +10,8 @@
 #include "roost/node.h"
 #include "roost/verbs.h"
 
-#define CALLS_MAX 48u /* of the queue pair's 64 sends */
+/* Less than the node's slots for calls of a connection, and than its WRITEs of replies. */
+#define CALLS_MAX 160u
 /* A value that was cut is asked for again in a batch up to this length, else in a long reply. */
 #define SHORT_MAX 8192u
 

@@ -70,6 +70,7 @@ static const char *check_wait(const struct nic_qp *qp)
 	switch ((enum qp_block)qp->sq.block) {
 	case BLOCK_NONE:
 		HOLDS(!list_linked(&qp->tx_link) || is_listed(&pu->senders, &qp->tx_link) ||
+		      is_listed(&pu->stuck_senders, &qp->tx_link) ||
 		      is_listed(&pu->chain_held, &qp->tx_link));
 		break;
 	case BLOCK_WINDOW:

@@ -42,6 +42,8 @@ static struct pu *pu_create(struct nic *nic, unsigned index)
 	wheel_init(&pu->wheel, 0);
 	list_init(&pu->senders);
 	list_init(&pu->responders);
+	list_init(&pu->stuck_senders);
+	list_init(&pu->stuck_responders);
 	list_init(&pu->lost);
 	list_init(&pu->chain_held);
 	list_init(&pu->dests);
@@ -397,8 +399,12 @@ static unsigned take_doorbells(struct pu *pu)
 	return n;
 }
 
-static unsigned run_list(struct pu *pu, struct list_head *list, size_t link,
-			 enum req_result (*run)(struct nic_qp *))
+/*
+ * `stuck`: gets QPs whose path has no room while others may have. A peer that takes no packets
+ * delays no other peer.
+ */
+static unsigned run_list(struct pu *pu, struct list_head *list, struct list_head *stuck,
+			 size_t link, enum req_result (*run)(struct nic_qp *))
 {
 	uint64_t end = pu->ctr.sent_pkts + PACKETS_PER_TURN;
 	struct list_head again;
@@ -418,6 +424,11 @@ static unsigned run_list(struct pu *pu, struct list_head *list, size_t link,
 		case REQ_PORT_FULL:
 			if (list_linked(entry)) /* a NAK is due */
 				list_del(entry);
+			if (pu->ports[qp->port].port->paths_block) {
+				list_add_tail(entry, stuck);
+				pu->stuck = true;
+				continue; /* no work: a thread may sleep until there is room */
+			}
 			/* The QP keeps its place: it is first when the port has room. */
 			if (port_count(pu->nic) == 1) {
 				list_add(entry, list);
@@ -433,6 +444,15 @@ static unsigned run_list(struct pu *pu, struct list_head *list, size_t link,
 	}
 	list_splice_tail_init(&again, list);
 	return n;
+}
+
+/* Moves some stuck QPs behind the others. */
+static __attribute__((noinline)) void try_again(struct pu *pu, struct list_head *stuck,
+						struct list_head *list)
+{
+	for (unsigned n = 0; n < QPS_PER_TURN && !list_empty(stuck); n++)
+		list_move_tail(stuck->next, list);
+	pu->stuck |= !list_empty(stuck);
 }
 
 static void on_timer(void *ctx, struct wheel_timer *t)
@@ -504,8 +524,14 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 		work += rpc_run(pu);
 	if (unlikely(hints))
 		take_hints(pu);
+	if (unlikely(pu->stuck)) {
+		pu->stuck = false;
+		try_again(pu, &pu->stuck_senders, &pu->senders);
+		try_again(pu, &pu->stuck_responders, &pu->responders);
+	}
 	if (!list_empty(&pu->responders)) {
-		work += run_list(pu, &pu->responders, offsetof(struct nic_qp, resp_link), resp_run);
+		work += run_list(pu, &pu->responders, &pu->stuck_responders,
+				 offsetof(struct nic_qp, resp_link), resp_run);
 		flush_early(pu);
 	}
 	work += take_doorbells(pu);
@@ -517,7 +543,8 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	 */
 	work += wheel_expire_some(&pu->wheel, now, TIMERS_PER_TURN, on_timer, pu);
 	if (!list_empty(&pu->senders))
-		work += run_list(pu, &pu->senders, offsetof(struct nic_qp, tx_link), req_run);
+		work += run_list(pu, &pu->senders, &pu->stuck_senders,
+				 offsetof(struct nic_qp, tx_link), req_run);
 	qp_end_lost(pu);
 	for (unsigned p = 0; p < ports; p++)
 		tx_flush(&pu->ports[p]);
@@ -543,7 +570,7 @@ bool nic_pending(struct nic *nic, unsigned index)
 			return true;
 	}
 	/* A blocked port signals room through its fd. With several ports, other QPs may send. */
-	if (port_count(nic) == 1 && pu->ports[0].blocked)
+	if (port_count(nic) == 1 && pu->ports[0].blocked && !pu->ports[0].port->paths_block)
 		return false;
 	return !list_empty(&pu->senders) || !list_empty(&pu->responders) ||
 	       !list_empty(&pu->chain_held);

@@ -12,7 +12,7 @@
  * Unacknowledged WRITEs of kernels per QP, at most. They take no room from the program's work
  * requests.
  */
-#define NIC_RPC_SENDS 64
+#define NIC_RPC_SENDS 192
 
 /* A piece of a call's message. Each byte is delivered once, in order. */
 struct nic_rpc_piece {
@@ -81,6 +81,12 @@ void *nic_rpc_server(const struct nic *nic, const struct nic_rpc_ops *ops);
  */
 int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp);
 bool nic_qp_rpc(const struct nic_qp *qp);
+/*
+ * True if new requests should wait for the next poll, if the program polls: a QP with calls, on a
+ * port whose flush is a system call. All calls are acknowledged when their replies are there, so
+ * nic_qp_busy() does not tell that the program works on replies and is about to post more. [any]
+ */
+bool nic_qp_gathers(const struct nic_qp *qp);
 /* The qp_ctx that attach() returned, or NULL. [control] */
 void *nic_rpc_ctx(const struct nic_qp *qp);
 

@@ -39,8 +39,11 @@ struct pu {
 	struct mpsc doorbells;
 	struct list_head senders;    /* QPs that have requests to send */
 	struct list_head responders; /* QPs that have responses to send */
-	struct list_head lost;	     /* QPs that end since a CQ overran: qp_end_lost() */
-	struct list_head dests;	     /* changed under nic->dests_lock: other PUs read it */
+	/* of these two, QPs that found no room on their path (port.h); they try again each turn */
+	struct list_head stuck_senders, stuck_responders;
+	bool stuck;		/* one of the two is not empty, or was when the turn began */
+	struct list_head lost;	/* QPs that end since a CQ overran: qp_end_lost() */
+	struct list_head dests; /* changed under nic->dests_lock: other PUs read it */
 	struct list_head groups[GROUP_BUCKETS];
 	struct nic_cq *dirty[64];
 	unsigned num_dirty;

@@ -73,6 +73,7 @@ struct nic_qp {
 	bool kernel_wrs_enabled;    /* kernels may post to it */
 	bool calc;		    /* op-code 0x1e is a calculation */
 	bool keepalive;
+	bool ack_waited;  /* resp.ack has waited for a turn: resp_send.c */
 	uint32_t events;  /* asynchronous events already raised */
 	uint32_t groups;  /* multicast groups it is attached to */
 	uint32_t windows; /* list of type 2 windows bound to it: mw.c */

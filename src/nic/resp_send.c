@@ -332,6 +332,22 @@ void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v)
 		send_aeth(qp, r->last_nak, r->nak_psn);
 }
 
+/*
+ * True if the ACK waits for the next turn, on a queue pair with calls whose port makes a system
+ * call for each flush. A caller takes the replies of this turn and often begins the next calls at
+ * once. They and the ACK then leave together.
+ */
+static bool ack_waits(struct nic_qp *qp)
+{
+	const struct qp_sq *sq = &qp->sq;
+
+	if (qp->ack_waited || !qp->pu->ports[qp->port].port->batch || sq->next != sq->fetched ||
+	    sq_posted(sq))
+		return false;
+	qp->ack_waited = true;
+	return true;
+}
+
 enum req_result resp_run(struct nic_qp *qp)
 {
 	struct qp_resp *r = &qp->resp;
@@ -385,9 +401,11 @@ enum req_result resp_run(struct nic_qp *qp)
 		r->nak = 0;
 		after_nak(qp, syndrome);
 	} else if (r->ack) {
+		if (unlikely(qp->rpc) && ack_waits(qp))
+			return REQ_MORE;
 		if (send_aeth(qp, PKT_AETH_ACK, r->epsn - 1))
 			return REQ_PORT_FULL;
-		r->ack = false;
+		r->ack = qp->ack_waited = false;
 	}
 	return REQ_IDLE;
 }

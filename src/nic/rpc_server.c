@@ -55,6 +55,11 @@ bool nic_qp_rpc(const struct nic_qp *qp)
 	return qp->rpc;
 }
 
+bool nic_qp_gathers(const struct nic_qp *qp)
+{
+	return unlikely(qp->rpc) && qp->pu->ports[qp->port].port->batch;
+}
+
 void *nic_rpc_ctx(const struct nic_qp *qp)
 {
 	return qp->rpc_ctx;

@@ -133,10 +133,17 @@ struct tx_burst {
 	uint64_t end;  /* value of the PU's sent_bytes */
 };
 
+/*
+ * Calls and replies leave in parts, so that the other side works on the first part while this side
+ * builds the next one. In one burst, all calls in flight would go back and forth together, and one
+ * side would always wait.
+ */
 static inline struct tx_burst tx_burst(const struct nic_qp *qp)
 {
 	uint32_t batch = qp->dest ? qp->dest->path->batch : qp->pu->ports[qp->port].port->batch;
 
+	if (unlikely(qp->rpc) && batch / 4)
+		batch /= 4;
 	return (struct tx_burst){.packets = batch ? batch : NIC_TX_BURST,
 				 .end = qp->pu->ctr.sent_bytes + NIC_TX_BYTES};
 }

@@ -312,6 +312,7 @@ static struct port *add_shm(struct port *udp, const struct port_spec *spec, char
 	}
 	h->port = *udp;
 	h->port.ops = &host_ops;
+	h->port.paths_block = true;
 	h->port.fd = fd;
 	h->port.ctl_fd = h->shm->ctl_fd;
 	h->port.batch = 0;

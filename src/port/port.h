@@ -242,6 +242,8 @@ struct port {
 	 * the packet's path must allow it, too.
 	 */
 	uint8_t lag;
+	/* -EAGAIN of reserve is about the path: other paths may have room */
+	bool paths_block;
 	struct port_stats stats; /* read them by port_stats_of() */
 	/*
 	 * Hints left by rx_burst, flush and control. The driver of the port takes them by setting

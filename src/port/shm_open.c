@@ -220,6 +220,7 @@ static struct shm_port *make(const struct port_spec *spec, unsigned lane, unsign
 		.lane = (uint8_t)lane,
 		.lanes = (uint8_t)lanes,
 		.lag = 1,
+		.paths_block = true,
 	};
 	s->dirfd = s->listen.fd = s->kick.fd = s->spare_fd = s->claim.lock_fd = -1;
 	s->ring_size = spec->ring ? spec->ring : SHM_RING_DEFAULT;

@@ -82,11 +82,11 @@ static int resolve(struct rdma_cm_id *id, const char *host, uint16_t service, in
 	return ret;
 }
 
-static int make_qp(struct rdma_cm_id *id)
+static int make_qp(struct rdma_cm_id *id, unsigned sends)
 {
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = SENDS,
+		.cap = {.max_send_wr = sends,
 			.max_recv_wr = RECEIVES,
 			.max_send_sge = 1,
 			.max_recv_sge = 1,
@@ -139,7 +139,8 @@ static int ask(struct roost_node *n, uint64_t until)
 	return ret == 0 && !roost_qp_has_rpc(n->id->qp) ? EPROTO : ret;
 }
 
-static int connect_to(struct roost_node *n, const char *host, uint16_t service, int timeout_ms)
+static int connect_to(struct roost_node *n, const char *host, uint16_t service, int timeout_ms,
+		      unsigned sends)
 {
 	struct rdma_event_channel *ch = n->id->channel;
 	uint64_t until;
@@ -154,7 +155,7 @@ static int connect_to(struct roost_node *n, const char *host, uint16_t service, 
 	if (ret == 0)
 		ret = step(ch, RDMA_CM_EVENT_ROUTE_RESOLVED, until);
 	if (ret == 0)
-		ret = make_qp(n->id);
+		ret = make_qp(n->id, sends);
 	return ret ? ret : ask(n, until);
 }
 
@@ -169,8 +170,8 @@ static void destroy(struct roost_node *n)
 	free(n);
 }
 
-ROOST_EXPORT int roost_node_connect(const char *host, uint16_t service, int timeout_ms,
-				    struct roost_node **out)
+ROOST_EXPORT int roost_node_connect_sends(const char *host, uint16_t service, int timeout_ms,
+					  unsigned sends, struct roost_node **out)
 {
 	struct roost_node *n = calloc(1, sizeof(*n));
 	struct rdma_event_channel *ch = n ? rdma_create_event_channel() : NULL;
@@ -184,13 +185,19 @@ ROOST_EXPORT int roost_node_connect(const char *host, uint16_t service, int time
 		free(n);
 		return ret;
 	}
-	ret = connect_to(n, host, service, timeout_ms);
+	ret = connect_to(n, host, service, timeout_ms, sends);
 	if (ret) {
 		destroy(n);
 		return ret;
 	}
 	*out = n;
 	return 0;
+}
+
+ROOST_EXPORT int roost_node_connect(const char *host, uint16_t service, int timeout_ms,
+				    struct roost_node **out)
+{
+	return roost_node_connect_sends(host, service, timeout_ms, SENDS, out);
 }
 
 ROOST_EXPORT void roost_node_close(struct roost_node *node)

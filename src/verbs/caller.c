@@ -13,7 +13,7 @@
 #include "roost/verbs.h"
 #include "verbs/objects.h"
 
-#define MAX_CALLS  64
+#define MAX_CALLS  256
 #define SPIN_NS	   200000u /* a wait polls for so long, then sleeps between polls */
 #define NAP_NS	   50000u
 #define PARAMS_MAX (sizeof(struct roost_rpc_head) + ROOST_RPC_MAX_PARAMS)
@@ -175,6 +175,13 @@ VERBS_EXPORT int roost_call_poll(struct roost_caller *c, unsigned id, struct roo
 		return 0;
 	return nic_qp_state(c->qp->nic_qp) == NIC_QPS_ERR || !nic_qp_rpc(c->qp->nic_qp) ? ENOTCONN
 											: EAGAIN;
+}
+
+VERBS_EXPORT int roost_call_look(struct roost_caller *c, unsigned id, struct roost_result *out)
+{
+	if (id >= c->calls || c->slot[id].state != SLOT_USED)
+		return EINVAL;
+	return take(c, id, out);
 }
 
 VERBS_EXPORT int roost_call_wait(struct roost_caller *c, unsigned id, uint64_t timeout_ns,

@@ -3,6 +3,7 @@
 """A store in a node, used by another process: by a program that checks every value, and by `roost kv`."""
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -10,12 +11,33 @@ from cli import LIMIT, ROOST, check, finish, last_json, one_line_error, run
 from node import Node, addresses
 
 CLIENT = os.path.join(sys.argv[2], 'tests', 'kvclient', 'kv-client')
+COUNTS = os.path.join(sys.argv[2], 'tests', 'kvclient', 'kv-counts')
 
 
 def program(spec, where, rounds):
     r = subprocess.run([CLIENT, where, str(rounds)], env=dict(os.environ, ROOST_PORT=spec), stdin=subprocess.DEVNULL, capture_output=True,
                        text=True, timeout=LIMIT, check=False)
     check(f'a program over {spec}', r.returncode == 0 and r.stdout == 'ok\n', r)
+
+
+def counts(spec, where, n):
+    r = subprocess.run([COUNTS, where, 'count', str(n)], env=dict(os.environ, ROOST_PORT=spec), stdin=subprocess.DEVNULL, capture_output=True,
+                       text=True, timeout=LIMIT, check=False)
+    check(f'each increment over {spec} is applied once', r.returncode == 0 and r.stdout == 'ok\n', r)
+
+
+def stopped(kind, where):
+    """A client that takes no replies: its ring and its send queue fill up, and another client does not notice."""
+    beside = where[1][:-1] + '3'
+    with subprocess.Popen([COUNTS, where[0], 'stop'], env=dict(os.environ, ROOST_PORT=f'{kind}:{where[1]}'), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, text=True) as p:
+        check(f'{kind}: a client that stops', p.stdout.readline() == 'stops\n')
+        os.waitpid(p.pid, os.WUNTRACED)
+        for args in (['put', where[0], 'other', 'value'], ['bench', where[0], '--keys', '200', '--duration', '0.1'], ['get', where[0], 'other']):
+            r = run('kv', '--port', f'{kind}:{beside}', *args)
+            check(f'{kind}: beside a client that takes no replies: {args[0]}', r.returncode == 0, r)
+        p.send_signal(signal.SIGCONT)
+        check(f'{kind}: it goes on, and gets all replies', p.stdout.read() == 'ok\n' and p.wait(LIMIT) == 0)
 
 
 def command(kind, where):
@@ -83,14 +105,16 @@ def without_a_store():
     one_line_error('a kernel without its size', run('node', '--port', f'shm:{where[0]}', '--kernels', 'kv'), 1, '--kv SIZE')
 
 
-for kind, options, rounds in ('shm', '', 400), ('udp', '', 150), ('udp', ',loss=0.02', 60):
+for kind, options, rounds in ('shm', '', 400), ('udp', '', 150), ('udp', ',loss=0.05', 40):
     where = addresses(kind)
     node = Node(f'{kind}:{where[0]}{options}', '--kv', '64M')
     try:
         if not options:
             command(kind, where)
             killed(kind, where)
+            stopped(kind, where)
         program(f'{kind}:{where[1]}{options}', where[0], rounds)
+        counts(f'{kind}:{where[1]}{options}', where[0], 20000 if not options else 2000)
     finally:
         status, said = node.end()
         check(f'the node over {kind}{options} ends well ({said})', status == 0)

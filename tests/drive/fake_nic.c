@@ -10,12 +10,13 @@
 #include <unistd.h>
 
 #include "nic/nic_chain.h"
+#include "nic/nic_rpc.h"
 
 #define STUCK_S 20
 
 char fake_spec[16][600];
 atomic_uint fake_opened, fake_closed;
-atomic_bool fake_busy;
+atomic_bool fake_busy, fake_gathers;
 atomic_uint fake_ctl_fd;
 
 const struct nic_counter_info nic_counter_info[NIC_COUNTER_COUNT] = {
@@ -366,6 +367,11 @@ bool nic_doorbell(struct nic *nic, struct nic_qp *qp)
 bool nic_qp_busy(struct nic_qp *qp)
 {
 	return atomic_load(&fake_busy);
+}
+
+bool nic_qp_gathers(const struct nic_qp *qp)
+{
+	return atomic_load(&fake_gathers);
 }
 
 void fake_post(struct drive *d, unsigned qp, unsigned n)

@@ -118,7 +118,7 @@ static void *post_many(void *arg)
 	return NULL;
 }
 
-static void post_from_threads(struct drive *d, bool busy, bool poll)
+static void post_from_threads(struct drive *d, bool busy, bool poll, unsigned before)
 {
 	struct post_job job[THREADS];
 	pthread_t t[THREADS];
@@ -136,13 +136,13 @@ static void post_from_threads(struct drive *d, bool busy, bool poll)
 	/* No thread polls any more: all doorbells are executed nevertheless. */
 	for (unsigned i = 0; i < drive_nic(d)->cfg.pus; i++)
 		total += atomic_load(&pu_of(d, i)->executed);
-	for (unsigned tries = 0; total < THREADS * 5000 && tries < 20000; tries++) {
+	for (unsigned tries = 0; total < before + THREADS * 5000 && tries < 20000; tries++) {
 		harness_sleep_ms(1);
 		total = 0;
 		for (unsigned i = 0; i < drive_nic(d)->cfg.pus; i++)
 			total += atomic_load(&pu_of(d, i)->executed);
 	}
-	assert_int_equal(total, THREADS * 5000);
+	assert_int_equal(total, before + THREADS * 5000);
 	for (unsigned i = 0; i < drive_nic(d)->cfg.pus; i++)
 		assert_int_equal(atomic_load(&pu_of(d, i)->overlaps), 0);
 	atomic_store(&fake_busy, false);
@@ -150,12 +150,26 @@ static void post_from_threads(struct drive *d, bool busy, bool poll)
 
 static void doorbells_of_threads(void **state)
 {
-	post_from_threads(*state, false, false);
+	post_from_threads(*state, false, false, 0);
 }
 
 static void doorbells_beside_a_poller(void **state)
 {
-	post_from_threads(*state, true, true);
+	post_from_threads(*state, true, true, 0);
+}
+
+/* A poller takes posts of queue pairs with calls, also while no request is in progress. */
+static void calls_beside_a_poller(void **state)
+{
+	struct drive *d = *state;
+	unsigned before;
+
+	atomic_store(&fake_gathers, true);
+	before = atomic_load(&pu_of(d, 0)->executed);
+	fake_post(d, 0, 1); /* no poller yet: the post runs a turn, or the service thread does */
+	assert_true(fake_reached(&pu_of(d, 0)->executed, before + 1));
+	post_from_threads(d, false, true, before + 1);
+	atomic_store(&fake_gathers, false);
 }
 
 /* An inline turn starts a timer while the service thread sleeps without one. */
@@ -367,7 +381,7 @@ static void two_ports_two_pus(void **state)
 		n[pu]++;
 		assert_true(fake_reached(&pu_of(d, pu)->packets, n[pu]));
 	}
-	post_from_threads(d, false, true);
+	post_from_threads(d, false, true, 0);
 }
 
 static int setup_with_control(void **state)
@@ -390,6 +404,7 @@ int main(void)
 		T(idle_doorbell_runs_inline),
 		T(doorbells_of_threads),
 		T(doorbells_beside_a_poller),
+		T(calls_beside_a_poller),
 		T(deadline_after_doorbell),
 		T(deadline_after_poll),
 		T(rest_of_the_work),

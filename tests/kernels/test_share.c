@@ -70,8 +70,11 @@ static const struct roost_kernel walker = {.abi = ROOST_KERNEL_ABI,
 static void open_rig(uint64_t seed)
 {
 	rig_open(r, seed,
-		 &(struct rig_shape){
-			 .sp = {.delay_ns = 1000}, .mtu = 256, .rnr_retry = 7, .turn_ns = 500});
+		 &(struct rig_shape){.sp = {.delay_ns = 1000},
+				     .cfg = {.calls = 64},
+				     .mtu = 256,
+				     .rnr_retry = 7,
+				     .turn_ns = 500});
 	assert_int_equal(runtime_deploy(r->f, &walker, NULL), 0);
 	assert_int_equal(runtime_deploy(r->f, &slow, NULL), 0);
 }

@@ -150,12 +150,101 @@ static void free_of_charge(void **state)
 	close_all();
 }
 
+/* ---- queue pairs with calls ---- */
+
+static void start_calls(uint16_t batch)
+{
+	struct ep_params p = {.depth = 128, .rpc = true};
+
+	world_init(w, 2, 12, &(struct sim_params){.delay_ns = 1000, .batch = batch});
+	ep_init(a, w, 0, &p);
+	ep_init(b, w, 1, &p);
+	ep_connect(a, b);
+	world_run(w, world_now(w) + 10000); /* the first turn does not receive */
+}
+
+/* A turn of a's NIC; returns the packets that it sent. */
+static unsigned turn(void)
+{
+	unsigned before = sent();
+
+	nic_poll(a->nic, 0, world_now(w));
+	return sent() - before;
+}
+
+/* b's WRITE, as a reply, arrives at a's port, and a's NIC has no turn. */
+static void reply_arrives(void)
+{
+	struct wr wr = wr_rdma(ROOST_OP_WRITE, b, 0, 64, a, 64);
+
+	ep_post(b, &wr);
+	nic_poll(b->nic, 0, world_now(w));
+	sim_advance(w->sim, world_now(w) + 2000);
+}
+
+/* The ACK of a reply waits for the next turn, in which the next calls leave. */
+static void acks_wait_for_calls(void **state)
+{
+	struct wr wr;
+
+	start_calls(128);
+	reply_arrives();
+	assert_int_equal(turn(), 0);
+	assert_true(nic_pending(a->nic, 0));
+	wr = wr_rdma(ROOST_OP_WRITE, a, 0, 64, b, 64);
+	ep_post(a, &wr);
+	assert_int_equal(turn(), 2); /* the ACK and the request */
+	complete(1);
+	/* No request follows: it waits for one turn only. */
+	reply_arrives();
+	assert_int_equal(turn(), 0);
+	assert_int_equal(turn(), 1);
+	assert_false(nic_pending(a->nic, 0));
+	close_all();
+}
+
+/* With a request in the same turn, or where a flush costs nothing, nothing waits. */
+static void acks_leave_at_once(void **state)
+{
+	struct wr wr;
+
+	start_calls(128);
+	wr = wr_rdma(ROOST_OP_WRITE, a, 0, 64, b, 64);
+	ep_post(a, &wr);
+	assert_int_equal(turn(), 1); /* this turn does not receive */
+	reply_arrives();
+	ep_post(a, &wr);
+	assert_int_equal(turn(), 2);
+	complete(2);
+	close_all();
+	start_calls(0);
+	reply_arrives();
+	assert_int_equal(turn(), 1);
+	close_all();
+}
+
+/* Many requests leave in parts of a quarter of a batch, so that both sides work at the same time. */
+static void calls_leave_in_parts(void **state)
+{
+	struct wr wr;
+
+	start_calls(128);
+	wr = wr_rdma(ROOST_OP_WRITE, a, 0, 64, b, 64);
+	for (unsigned i = 0; i < 100; i++)
+		ep_post(a, &wr);
+	assert_int_equal(turn(), 32);
+	assert_int_equal(turn(), 32);
+	complete(100);
+	close_all();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(few_wait),	  cmocka_unit_test(waits_asleep),
-		cmocka_unit_test(not_for_long),	  cmocka_unit_test(only_small_ones),
-		cmocka_unit_test(free_of_charge),
+		cmocka_unit_test(few_wait),	      cmocka_unit_test(waits_asleep),
+		cmocka_unit_test(not_for_long),	      cmocka_unit_test(only_small_ones),
+		cmocka_unit_test(free_of_charge),     cmocka_unit_test(acks_wait_for_calls),
+		cmocka_unit_test(acks_leave_at_once), cmocka_unit_test(calls_leave_in_parts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -317,7 +317,7 @@ static void who_may(void **state)
 	assert_int_equal(ibv_destroy_qp(uc), 0);
 	assert_null(roost_kernel_builtin("nothing"));
 	assert_null(roost_caller_create(p.qp[0], 0, 8));
-	assert_null(roost_caller_create(p.qp[0], 65, 8));
+	assert_null(roost_caller_create(p.qp[0], 257, 8));
 	pair_close(&p);
 }
 

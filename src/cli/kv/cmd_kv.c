@@ -51,7 +51,7 @@ static const struct opt opts[] = {
 	OPT_VALUE("batch", 'b', OPT_COUNT, &want.bench.batch, "N",
 		  "bench: operations of a batch (16)", .min = 1, .max = 1024),
 	OPT_VALUE("depth", 'd', OPT_COUNT, &want.bench.depth, "N", "bench: batches in flight (16)",
-		  .min = 1, .max = 48),
+		  .min = 1, .max = 160),
 	OPT_VALUE("keys", 0, OPT_COUNT, &want.bench.keys, "N", "bench: different keys (100k)",
 		  .min = 1, .max = 1e9),
 	OPT_VALUE("value", 0, OPT_BYTES, &want.bench.value, "SIZE", "bench: bytes of a value (64)",
