@@ -53,6 +53,12 @@ struct roost_kv_stat {
 	uint64_t used, limit;		  /* bytes of pairs and chained buckets */
 	uint64_t evicted, expired;	  /* pairs */
 	uint64_t operations, batches;	  /* executed; not counting those that did not decode */
+	uint64_t accesses;		  /* of memory, in both tiers */
+	/* of a store with a far tier */
+	uint64_t far_reads, far_writes; /* lines */
+	uint64_t parked;		/* times that an operation waited for lines */
+	uint64_t forwarded;		/* operations that ran right after one on the same key */
+	uint64_t merged;		/* writes to a line that was to be written back already */
 };
 
 /* ---- operations ---- */
@@ -199,9 +205,10 @@ void roost_kv_close(struct roost_kv *kv);
  * is set. Waits while `batches` batches are in flight, and while another long operation is (one
  * that does not fit into a packet).
  *
- * Operations of one batch take effect in order, except that a GET whose value does not fit into the
- * reply takes effect later. Operations of different batches in flight have no order: a program that
- * needs one waits for the first operation.
+ * Operations of one batch take effect in order (on a node with --kv-far, only those on one key are
+ * in order), except that a GET whose value does not fit into the reply takes effect later.
+ * Operations of different batches in flight have no order: a program that needs one waits for the
+ * first operation.
  *
  * Returns 0, -EINVAL, -E2BIG, -ENOTCONN or -ETIMEDOUT; then the library does not keep the
  * operation.

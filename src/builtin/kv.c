@@ -215,6 +215,10 @@ static void run_scan(struct kv_store *st, struct kvwire_reply *w, const struct r
 		if (!next)
 			break;
 	}
+	if (kv_far_error(st->kv)) {
+		kvwire_reply_add(w, -EIO, NULL, 0);
+		return;
+	}
 	next = htole64(next);
 	memcpy(data, &next, sizeof(next));
 	kvwire_reply_add(w, 0, data, (uint32_t)(s.at - data));
@@ -236,7 +240,13 @@ static void run_stat(struct kv_store *st, struct kvwire_reply *w)
 				     .evicted = htole64(s.evicted),
 				     .expired = htole64(s.expired),
 				     .operations = htole64(st->operations),
-				     .batches = htole64(st->batches)};
+				     .batches = htole64(st->batches),
+				     .accesses = htole64(s.reads + s.writes),
+				     .far_reads = htole64(s.far_reads),
+				     .far_writes = htole64(s.far_writes),
+				     .parked = htole64(s.parked),
+				     .forwarded = htole64(s.forwarded),
+				     .merged = htole64(s.merged)};
 	kvwire_reply_add(w, 0, &out, sizeof(out));
 }
 
@@ -454,7 +464,7 @@ static int start(void **self)
 	if (!k->longs)
 		rc = -ENOMEM;
 	else if (k->own)
-		rc = kv_store_open(want, &k->store);
+		rc = kv_store_open(want, NULL, &k->store);
 	else
 		k->store = want->store;
 	if (!rc) {

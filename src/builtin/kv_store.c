@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kv/far.h"
 #include "kv/functions.h"
 #include "kv/snapshot.h"
 
@@ -46,18 +47,24 @@ uint32_t kv_store_now(void)
 
 /* ---- opening ---- */
 
-int kv_store_open(const struct roost_kv_config *want, struct kv_store **out)
+int kv_store_open(const struct roost_kv_config *want, const struct kv_store_far *far,
+		  struct kv_store **out)
 {
 	struct kv_config config = {.size = want && want->size ? want->size : DEFAULT_SIZE,
 				   .inline_max = INLINE_MAX,
 				   .evict = want && want->evict};
 	struct kv_store *st = calloc(1, sizeof(*st));
-	int rc;
+	int rc = 0;
 
 	if (!st)
 		return -ENOMEM;
 	atomic_flag_clear(&st->taken);
-	rc = kv_open(&config, &st->kv);
+	if (far && far->folder) {
+		config.near = far->near;
+		rc = kv_far_file(far->folder, false, &config.far);
+	}
+	if (!rc)
+		rc = kv_open(&config, &st->kv);
 	if (rc) {
 		free(st);
 		return rc;

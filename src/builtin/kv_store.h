@@ -25,8 +25,18 @@ struct kv_store {
 	unsigned num_functions;
 };
 
-/* Opens a store. Returns 0, -EINVAL (the size) or -ENOMEM. */
-int kv_store_open(const struct roost_kv_config *config, struct kv_store **out);
+/* A far tier in a file without a name. */
+struct kv_store_far {
+	const char *folder; /* NULL: all memory is near */
+	uint64_t near;	    /* bytes of near memory; 0: a sixteenth of the store */
+};
+
+/*
+ * Opens a store. `far` may be NULL. Returns 0, -EINVAL (the size), -ENOMEM, or an error of the
+ * folder.
+ */
+int kv_store_open(const struct roost_kv_config *config, const struct kv_store_far *far,
+		  struct kv_store **out);
 /* No thread uses the store any more. */
 void kv_store_close(struct kv_store *st);
 

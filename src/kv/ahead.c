@@ -36,7 +36,8 @@ void kv_ahead_key(struct kv *kv, struct kv_ahead *a, const void *key, uint32_t l
 {
 	uint64_t hash;
 
-	if (!len || len > KV_KEY_MAX)
+	/* A line of the far tier cannot be looked at here. */
+	if (!len || len > KV_KEY_MAX || kv->mem.near)
 		return;
 	hash = hash_of(kv, key, len);
 	kv_prefetch(&kv->mem, kv_bucket_addr(kv_home(kv, hash)));

@@ -83,7 +83,7 @@ const char *kv_check(struct kv *kv)
 		uint64_t addr = kv_bucket_addr(home);
 
 		for (;;) {
-			const struct bucket *b = kv_more(&kv->mem, addr);
+			const struct bucket *b = kv_more(&kv->mem, addr, BUCKET_BYTES);
 			const char *wrong = check_bucket(kv, home, b, &sums);
 
 			if (wrong)
@@ -94,6 +94,7 @@ const char *kv_check(struct kv *kv)
 			sums.used += slab_size(KV_CHAIN_CLASS);
 			addr = slab_addr(kv_segment(kv, home), b->chain);
 		}
+		kv_trim(kv);
 	}
 	for (unsigned i = 0; i < kv->segments; i++)
 		used += kv->slabs[i].used;

@@ -22,7 +22,7 @@ static unsigned sweep(struct kv *kv, uint64_t bucket, bool all)
 	unsigned gone = 0;
 
 	for (;;) {
-		struct bucket b = *(const struct bucket *)kv_read(&kv->mem, addr);
+		struct bucket b = *(const struct bucket *)kv_read(&kv->mem, addr, BUCKET_BYTES);
 		uint32_t in = bucket_inline(&b);
 
 		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
@@ -38,7 +38,7 @@ static unsigned sweep(struct kv *kv, uint64_t bucket, bool all)
 			gone++;
 		}
 		b.used = 0;
-		*(struct bucket *)kv_write(&kv->mem, addr) = b;
+		*(struct bucket *)kv_write(&kv->mem, addr, BUCKET_BYTES) = b;
 		if (!b.chain)
 			return gone;
 		addr = slab_addr(slab, b.chain);

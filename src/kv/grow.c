@@ -58,7 +58,7 @@ static unsigned count(struct split *s, const struct bucket *home)
 		}
 		if (!b->chain)
 			return n;
-		b = kv_read(&s->kv->mem, slab_addr(s->slab, b->chain));
+		b = kv_read(&s->kv->mem, slab_addr(s->slab, b->chain), BUCKET_BYTES);
 	}
 }
 
@@ -66,7 +66,8 @@ static uint32_t take_spare(struct split *s)
 {
 	uint32_t place = s->spare;
 
-	memcpy(&s->spare, kv_read(&s->kv->mem, slab_addr(s->slab, place)), sizeof(s->spare));
+	memcpy(&s->spare, kv_read(&s->kv->mem, slab_addr(s->slab, place), sizeof(s->spare)),
+	       sizeof(s->spare));
 	return place;
 }
 
@@ -82,8 +83,8 @@ static bool take_places(struct split *s, unsigned n)
 				slab_free(s->slab, take_spare(s), KV_CHAIN_CLASS);
 			return false;
 		}
-		memcpy(kv_write(&s->kv->mem, slab_addr(s->slab, place)), &s->spare,
-		       sizeof(s->spare));
+		memcpy(kv_write(&s->kv->mem, slab_addr(s->slab, place), sizeof(s->spare)),
+		       &s->spare, sizeof(s->spare));
 		s->spare = place;
 	}
 	return true;
@@ -91,7 +92,7 @@ static bool take_places(struct split *s, unsigned n)
 
 static void write_bucket(struct split *s, uint64_t addr, const struct bucket *b)
 {
-	*(struct bucket *)kv_write(&s->kv->mem, addr) = *b;
+	*(struct bucket *)kv_write(&s->kv->mem, addr, BUCKET_BYTES) = *b;
 }
 
 static void move(struct split *s, const struct bucket *b, unsigned i)
@@ -129,8 +130,8 @@ static void divide_chain(struct split *s, struct bucket kept)
 
 	divide(s, &kept, NULL);
 	for (uint32_t place = kept.chain; place;) {
-		struct bucket b =
-			*(const struct bucket *)kv_read(&kv->mem, slab_addr(s->slab, place));
+		struct bucket b = *(const struct bucket *)kv_read(
+			&kv->mem, slab_addr(s->slab, place), BUCKET_BYTES);
 		uint32_t next = b.chain;
 
 		divide(s, &b, &kept);
@@ -157,7 +158,8 @@ static bool split_one(struct kv *kv)
 			  .from = from,
 			  .to = to,
 			  .fill_addr = kv_bucket_addr(to)};
-	struct bucket home = *(const struct bucket *)kv_read(&kv->mem, kv_bucket_addr(from));
+	struct bucket home =
+		*(const struct bucket *)kv_read(&kv->mem, kv_bucket_addr(from), BUCKET_BYTES);
 
 	/* What is in one bucket fits into one bucket. */
 	if (home.chain && !take_places(&s, count(&s, &home) - 1))

@@ -57,7 +57,7 @@ static bool match_records(struct kv *kv, uint64_t hash, struct kv_loc *loc, cons
 static void look(struct kv *kv, uint64_t addr, struct kv_loc *loc)
 {
 	loc->addr = addr;
-	loc->at = kv_read(&kv->mem, addr);
+	loc->at = kv_read(&kv->mem, addr, BUCKET_BYTES);
 }
 
 /* Finds the first bucket of a chain that has room. The chain was read. */
@@ -66,7 +66,7 @@ static void find_room(struct kv *kv, uint64_t home, unsigned need, struct kv_loc
 	uint64_t addr = kv_bucket_addr(home);
 
 	for (;;) {
-		const struct bucket *b = kv_more(&kv->mem, addr);
+		const struct bucket *b = kv_more(&kv->mem, addr, BUCKET_BYTES);
 
 		if (bucket_count(bucket_empty(b)) >= need) {
 			loc->has_room = true;
@@ -103,7 +103,7 @@ bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsign
 
 static void write_bucket(struct kv *kv, uint64_t addr, const struct bucket *b)
 {
-	*(struct bucket *)kv_write(&kv->mem, addr) = *b;
+	*(struct bucket *)kv_write(&kv->mem, addr, BUCKET_BYTES) = *b;
 }
 
 /* An entry of a bucket: an inline pair, or a pointer to a record. */
@@ -131,7 +131,7 @@ static int append(struct kv *kv, uint64_t home, uint64_t last, const struct entr
 		return -ENOSPC;
 	add(&fresh, e);
 	write_bucket(kv, slab_addr(s, place), &fresh);
-	old = *(const struct bucket *)kv_more(&kv->mem, last);
+	old = *(const struct bucket *)kv_more(&kv->mem, last, BUCKET_BYTES);
 	old.chain = place;
 	write_bucket(kv, last, &old);
 	kv->chained++;
@@ -144,7 +144,7 @@ static int insert_elsewhere(struct kv *kv, uint64_t home, uint64_t except, const
 	uint64_t addr = kv_bucket_addr(home);
 
 	for (;;) {
-		struct bucket b = *(const struct bucket *)kv_read(&kv->mem, addr);
+		struct bucket b = *(const struct bucket *)kv_read(&kv->mem, addr, BUCKET_BYTES);
 
 		if (addr != except && add(&b, e) >= 0) {
 			write_bucket(kv, addr, &b);
@@ -179,7 +179,8 @@ static int insert(struct kv *kv, uint64_t hash, struct kv_loc *loc, const struct
 	int err = 0;
 
 	if (loc->has_room) {
-		struct bucket room = *(const struct bucket *)kv_more(&kv->mem, loc->room);
+		struct bucket room =
+			*(const struct bucket *)kv_more(&kv->mem, loc->room, BUCKET_BYTES);
 
 		add(&room, e);
 		write_bucket(kv, loc->room, &room);
@@ -272,7 +273,8 @@ void kv_remove(struct kv *kv, uint64_t hash, struct kv_loc *loc)
 	clear(kv, &left, loc->slot, loc->is_inline);
 	if (loc->chained && bucket_load(&left) == 0) {
 		struct slab *s = kv_segment(kv, kv_home(kv, hash));
-		struct bucket prev = *(const struct bucket *)kv_read(&kv->mem, loc->prev);
+		struct bucket prev =
+			*(const struct bucket *)kv_read(&kv->mem, loc->prev, BUCKET_BYTES);
 
 		slab_free(s, prev.chain, KV_CHAIN_CLASS);
 		prev.chain = left.chain;
@@ -301,6 +303,6 @@ uint8_t *kv_value_change(struct kv *kv, uint64_t hash, struct kv_loc *loc, uint3
 					slot_place(bucket_slot(loc->at, loc->slot)), &loc->pair,
 					offset, bytes);
 	*bytes = loc->pair.value_len - offset;
-	return (uint8_t *)kv_change(&kv->mem, loc->addr) +
+	return (uint8_t *)kv_change(&kv->mem, loc->addr, BUCKET_BYTES) +
 	       (loc->pair.value - (const uint8_t *)loc->at) + offset;
 }

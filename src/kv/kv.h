@@ -14,8 +14,10 @@
 #define KV_VALUE_MAX  (1u << 20)
 #define KV_INLINE_MAX 44u /* bytes of key and value: a whole bucket, with time to live */
 #define KV_SECRET     192u
+#define KV_IN_FLIGHT  256u
 
 struct kv;
+struct kv_far;
 
 struct kv_config {
 	uint64_t size;	       /* bytes of pairs and chained buckets; at least 1 MiB */
@@ -26,6 +28,12 @@ struct kv_config {
 	bool evict;	       /* if memory is full, evict pairs that were not used lately */
 	uint64_t segment;      /* bytes of a segment; 0: 64 GiB. For tests */
 	const uint8_t *secret; /* KV_SECRET bytes for the hash; NULL: from the kernel */
+
+	/* A far tier (far.h), which the store closes, also if kv_open() fails. NULL: none */
+	struct kv_far *far;
+	uint64_t near;	    /* bytes of near memory; 0: a sixteenth of `size` */
+	unsigned cacheable; /* percent of lines that may stay in near memory; 0: 100 */
+	unsigned in_flight; /* operations in execution at once; 0: KV_IN_FLIGHT; 1: in order */
 };
 
 enum kv_code {
@@ -113,6 +121,7 @@ struct kv_op {
 	uint32_t expires; /* the second (kv_set_time()) at which the pair expires; 0: never */
 	uint32_t out_cap;
 	uint32_t out_len;
+	uint32_t entry; /* used by the store */
 	const void *key, *value;
 	/* GET: the value. PUT_COMPARE: the value that is not `expect`. Must not overlap `value` */
 	void *out;
@@ -129,6 +138,8 @@ struct kv_op {
 	 *			because each operation merges free memory, or evicts, a bounded part
 	 *	-EFAULT		the registered function crashed, now or earlier
 	 *	-ETIME		the registered function did not return, now or earlier
+	 *	-EIO		the far tier failed
+	 *	-EINPROGRESS	kv_submit(): not finished
 	 *	-EMSGSIZE	`out` is too short: out_len is the length of the value, and nothing
 	 *			is written to `out`
 	 */
@@ -152,6 +163,12 @@ struct kv_stat {
 	uint64_t allocs, frees;	   /* of slabs */
 	uint64_t evicted, expired;
 	uint64_t merges;
+	/* with a far tier */
+	uint64_t far_reads, far_writes; /* lines */
+	uint64_t near_lines;		/* in near memory now */
+	uint64_t parked;		/* times that an operation waited for lines */
+	uint64_t forwarded;		/* operations that ran right after one on the same key */
+	uint64_t merged;		/* writes to a line that was to be written back already */
 };
 
 /* Opens a store. Returns 0, -EINVAL if a setting is out of its bounds, or -ENOMEM. */
@@ -161,7 +178,10 @@ void kv_close(struct kv *kv);
 /* Sets the time by which pairs expire, in seconds of any epoch. It must not be 0 or decrease. */
 void kv_set_time(struct kv *kv, uint32_t now);
 
-/* Executes the operations in order. Each has its own status. */
+/*
+ * Executes the operations in order. Each has its own status. With a far tier only operations on one
+ * key are in order, and the call blocks until all are finished.
+ */
 void kv_run(struct kv *kv, struct kv_op *ops, unsigned n);
 
 /*
@@ -175,6 +195,29 @@ struct kv_ahead {
 };
 void kv_ahead_key(struct kv *kv, struct kv_ahead *a, const void *key, uint32_t len);
 void kv_ahead_end(struct kv *kv, struct kv_ahead *a);
+
+/*
+ * Operations of a store with a far tier, without waiting. A batch and its operations belong to the
+ * store until all are finished (kv_finished()) or cancelled. Operations on one key take effect in
+ * the order in which they were submitted; others do not wait for each other. The results in an
+ * arena are in the order of the batch.
+ */
+struct kv_batch {
+	struct kv_op *ops;
+	unsigned n;
+	unsigned begun, ended; /* operations; used by the store */
+	struct kv_batch *next; /* used by the store */
+};
+
+void kv_submit(struct kv *kv, struct kv_batch *batch);
+static inline bool kv_finished(const struct kv_batch *batch)
+{
+	return batch->ended == batch->n;
+}
+/* Goes on with all batches. `wait`: if nothing can run, blocks until the far tier has a line. */
+void kv_poll(struct kv *kv, bool wait);
+/* Ends a batch. An operation that is not finished had no effect. */
+void kv_cancel(struct kv *kv, struct kv_batch *batch);
 
 /* Sets the memory that may be used, up to the `size` of kv_open(). Returns 0 or -EINVAL. */
 int kv_set_limit(struct kv *kv, uint64_t bytes);
@@ -202,6 +245,9 @@ typedef bool (*kv_visit)(void *ctx, const struct kv_pair *pair);
  * the whole scan is visited at least once, even if the index grows meanwhile.
  */
 uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visit, void *ctx);
+
+/* Returns 0, or -EIO: the far tier failed, and all operations fail. */
+int kv_far_error(const struct kv *kv);
 
 void kv_get_stat(const struct kv *kv, struct kv_stat *stat);
 

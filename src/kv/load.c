@@ -205,6 +205,8 @@ static int store(struct loader *l, const struct kv_pair *p)
 	if (kv_is_over(l->kv, p->expires))
 		op.code = KV_DELETE;
 	kv_run(l->kv, &op, 1);
+	if (op.status == -EIO)
+		return refuse(l, -EIO, "is not loaded: the far tier failed");
 	if (op.status == -ENOSPC)
 		return refuse(l, -ENOSPC, "does not fit into the store");
 	return 0;
@@ -227,7 +229,7 @@ static void empty(struct kv *kv)
 	uint8_t key[KV_KEY_MAX];
 	uint64_t cursor = 0;
 
-	while (kv->pairs) {
+	while (kv->pairs && !kv_far_error(kv)) {
 		struct kv_op op = {.code = KV_DELETE, .key = key};
 
 		cursor = kv_scan(kv, cursor, 1, collect, &op);

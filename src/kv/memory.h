@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The memory access engine. The index, slabs and stacks of a store access memory only through it,
- * and it counts the accesses. An access is one contiguous request of any length.
+ * and it counts the accesses. An access is one contiguous request.
  *
  * Addresses are offsets in one address range, which is reserved as a whole. Pages are allocated
  * when they are first written. One thread at a time.
+ *
+ * With a far tier (near.h) only some lines of the range are in memory. An access to another line
+ * ends the operation, which runs again when the line is there, or waits for the line. Bytes that an
+ * access returned are valid until the operation ends.
  */
 #ifndef ROOST_KV_MEMORY_H
 #define ROOST_KV_MEMORY_H
@@ -14,40 +18,62 @@
 
 #include "base/mem.h"
 
+struct kv_near;
+
 struct kv_memory {
 	uint8_t *base;
 	uint64_t size;
 	uint64_t reads, writes; /* accesses */
+	struct kv_near *near;	/* NULL: all memory is near */
 };
 
 /* Reserves `size` bytes, rounded up to a page. Returns 0 or -ENOMEM. */
 int kv_memory_open(struct kv_memory *m, uint64_t size);
 void kv_memory_close(struct kv_memory *m);
 
-/* An access: returns bytes that remain valid until they are written. */
-static inline const void *kv_read(struct kv_memory *m, uint64_t addr)
+/* near.c: get the lines of an access into near memory, and save the bytes that are to be written */
+void kv_near_need(struct kv_near *n, uint64_t addr, uint32_t len);
+void kv_near_change(struct kv_near *n, uint64_t addr, uint32_t len);
+/* Asks for lines that the operation needs later. */
+void kv_near_want(struct kv_near *n, uint64_t addr, uint32_t len);
+/* Saves bytes outside of the range, which return to their old value if the operation runs again. */
+void kv_near_save(struct kv_near *n, void *at, uint32_t len);
+
+/* Returns `len` bytes that follow those of the previous access. It does not count as an access. */
+static inline const void *kv_more(const struct kv_memory *m, uint64_t addr, uint32_t len)
+{
+	if (unlikely(m->near != NULL))
+		kv_near_need(m->near, addr, len);
+	return m->base + addr;
+}
+
+/* An access: returns `len` bytes that remain valid until they are written. */
+static inline const void *kv_read(struct kv_memory *m, uint64_t addr, uint32_t len)
 {
 	m->reads++;
-	return m->base + addr;
+	return kv_more(m, addr, len);
 }
 
-/* Returns bytes that follow those of the previous access. It does not count as an access. */
-static inline const void *kv_more(const struct kv_memory *m, uint64_t addr)
-{
-	return m->base + addr;
-}
-
-/* An access: returns the place where the caller writes contiguous bytes at once. */
-static inline void *kv_write(struct kv_memory *m, uint64_t addr)
+/* An access: returns the place where the caller writes `len` bytes at once. */
+static inline void *kv_write(struct kv_memory *m, uint64_t addr, uint32_t len)
 {
 	m->writes++;
+	if (unlikely(m->near != NULL))
+		kv_near_change(m->near, addr, len);
 	return m->base + addr;
 }
 
-/* An access: returns bytes that the caller has read, and now changes in place. */
-static inline void *kv_change(struct kv_memory *m, uint64_t addr)
+/* An access: returns `len` bytes that the caller has read, and now changes in place. */
+static inline void *kv_change(struct kv_memory *m, uint64_t addr, uint32_t len)
 {
-	return kv_write(m, addr);
+	return kv_write(m, addr, len);
+}
+
+/* For a state of the caller that belongs to the memory: the caller is about to change it. */
+static inline void kv_save(const struct kv_memory *m, void *at, uint32_t len)
+{
+	if (unlikely(m->near != NULL))
+		kv_near_save(m->near, at, len);
 }
 
 /* Prefetches. It does not count as an access. */

@@ -28,10 +28,11 @@ static void mark(struct slab *s, uint32_t place)
 	uint32_t i = place >> m->class, block = i / SLAB_BLOCK;
 	uint64_t addr = m->marks + i / 64 * 8, word;
 
-	memcpy(&word, kv_read(s->mem, addr), sizeof(word));
+	memcpy(&word, kv_read(s->mem, addr, sizeof(word)), sizeof(word));
 	word |= 1ull << i % 64;
-	memcpy(kv_change(s->mem, addr), &word, sizeof(word));
+	memcpy(kv_change(s->mem, addr, sizeof(word)), &word, sizeof(word));
 	s->accesses += 2;
+	kv_save(s->mem, &m->blocks[block / 64], sizeof(m->blocks[0]));
 	m->blocks[block / 64] |= 1ull << block % 64;
 	m->marked++;
 }
@@ -56,7 +57,9 @@ static void mark_some(struct slab *s)
 		return;
 	}
 	k->far_count -= n;
-	memcpy(entries, kv_read(s->mem, k->far + (uint64_t)k->far_count * sizeof(uint32_t)),
+	memcpy(entries,
+	       kv_read(s->mem, k->far + (uint64_t)k->far_count * sizeof(uint32_t),
+		       n * sizeof(uint32_t)),
 	       n * sizeof(uint32_t));
 	s->accesses++;
 	for (uint32_t i = 0; i < n; i++)
@@ -86,14 +89,14 @@ static bool sweep_block(struct slab *s, uint32_t block)
 	uint64_t addr = m->marks + (uint64_t)block * (SLAB_BLOCK / 8), words[WORDS];
 	unsigned i, moved = 0;
 
-	memcpy(words, kv_read(s->mem, addr), sizeof(words));
+	memcpy(words, kv_read(s->mem, addr, sizeof(words)), sizeof(words));
 	for (i = 0; i < WORDS && moved < SWEPT; i++) {
 		moved += sweep_word(s, block * SLAB_BLOCK + i * 64, words[i]);
 		m->marked -= (uint64_t)__builtin_popcountll(words[i]);
 	}
 	while (i < WORDS && !words[i])
 		i++;
-	memset(kv_change(s->mem, addr), 0, i * sizeof(words[0]));
+	memset(kv_change(s->mem, addr, sizeof(words)), 0, i * sizeof(words[0]));
 	s->accesses += 2;
 	return i == WORDS;
 }
@@ -106,6 +109,7 @@ static void sweep_some(struct slab *s)
 	while (!m->blocks[m->from])
 		m->from++;
 	bit = (uint32_t)__builtin_ctzll(m->blocks[m->from]);
+	kv_save(s->mem, &m->blocks[m->from], sizeof(m->blocks[0]));
 	if (sweep_block(s, m->from * 64 + bit))
 		m->blocks[m->from] &= ~(1ull << bit);
 }

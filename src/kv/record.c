@@ -62,7 +62,8 @@ static uint8_t *write_head(uint8_t *at, const struct kv_pair *p, uint32_t flags)
 
 void kv_record_write(struct kv *kv, struct slab *s, uint32_t place, const struct kv_pair *p)
 {
-	uint8_t *at = write_head(kv_write(&kv->mem, slab_addr(s, place)), p, 0);
+	uint8_t *at = write_head(
+		kv_write(&kv->mem, slab_addr(s, place), head_bytes(p) + p->value_len), p, 0);
 
 	memcpy(at, p->value, p->value_len);
 }
@@ -89,8 +90,8 @@ static bool write_extents(struct kv *kv, struct slab *s, const struct kv_pair *p
 			free_extents(s, places, i, p->value_len);
 			return false;
 		}
-		memcpy(kv_write(&kv->mem, slab_addr(s, place)), p->value + (uint64_t)i * SLAB_MAX,
-		       bytes);
+		memcpy(kv_write(&kv->mem, slab_addr(s, place), bytes),
+		       p->value + (uint64_t)i * SLAB_MAX, bytes);
 		memcpy(places + 4 * i, &place, 4);
 	}
 	return true;
@@ -107,13 +108,15 @@ uint32_t kv_record_new(struct kv *kv, uint64_t hash, const struct kv_pair *p, un
 		return 0;
 	if (in_extents(p)) {
 		uint8_t places[4 * (KV_VALUE_MAX / SLAB_MAX)];
+		uint32_t list = 4 * extents_of(p->value_len);
+		uint8_t *at;
 
 		if (!write_extents(kv, s, p, places)) {
 			slab_free(s, place, *class);
 			return 0;
 		}
-		memcpy(write_head(kv_write(&kv->mem, slab_addr(s, place)), p, RECORD_EXTENTS),
-		       places, 4 * extents_of(p->value_len));
+		at = kv_write(&kv->mem, slab_addr(s, place), head_bytes(p) + list);
+		memcpy(write_head(at, p, RECORD_EXTENTS), places, list);
 	} else {
 		kv_record_write(kv, s, place, p);
 	}
@@ -139,9 +142,34 @@ static const uint8_t *parse(const uint8_t *at, struct kv_pair *p)
 	return at;
 }
 
+/*
+ * Parses a record whose head was accessed. The head is in one line with the second of expiry, and
+ * says how long the rest is.
+ */
+static const uint8_t *parse_more(struct kv *kv, uint64_t addr, struct kv_pair *p)
+{
+	const uint8_t *at = parse(kv_more(&kv->mem, addr, RECORD_HEAD), p);
+
+	kv_more(&kv->mem, addr,
+		head_bytes(p) + (p->value ? p->value_len : 4 * extents_of(p->value_len)));
+	return at;
+}
+
 void kv_record_read(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p)
 {
-	parse(kv_read(&kv->mem, slab_addr(s, place)), p);
+	kv->mem.reads++;
+	parse_more(kv, slab_addr(s, place), p);
+}
+
+/* Gets the extents from the far tier at the same time. */
+static void want_extents(struct kv *kv, struct slab *s, const uint8_t *places, uint32_t value_len)
+{
+	for (uint32_t i = 0; i < extents_of(value_len); i++) {
+		uint32_t extent;
+
+		memcpy(&extent, places + 4 * i, 4);
+		kv_near_want(kv->mem.near, slab_addr(s, extent), extent_bytes(value_len, i));
+	}
 }
 
 const uint8_t *kv_record_value(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p)
@@ -151,13 +179,16 @@ const uint8_t *kv_record_value(struct kv *kv, struct slab *s, uint32_t place, st
 
 	if (p->value)
 		return p->value;
-	places = parse(kv_more(&kv->mem, slab_addr(s, place)), p);
+	places = parse_more(kv, slab_addr(s, place), p);
 	n = extents_of(p->value_len);
+	if (unlikely(kv->mem.near != NULL))
+		want_extents(kv, s, places, p->value_len);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t extent;
 
 		memcpy(&extent, places + 4 * i, 4);
-		memcpy(kv->gather + (uint64_t)i * SLAB_MAX, kv_read(&kv->mem, slab_addr(s, extent)),
+		memcpy(kv->gather + (uint64_t)i * SLAB_MAX,
+		       kv_read(&kv->mem, slab_addr(s, extent), extent_bytes(p->value_len, i)),
 		       extent_bytes(p->value_len, i));
 	}
 	return kv->gather;
@@ -168,25 +199,27 @@ uint8_t *kv_record_change(struct kv *kv, struct slab *s, uint32_t place, const s
 {
 	uint64_t addr = slab_addr(s, place);
 	struct kv_pair same;
-	const uint8_t *at = parse(kv_more(&kv->mem, addr), &same);
+	const uint8_t *at = parse_more(kv, addr, &same);
 	uint32_t extent;
 
 	if (same.value) {
 		*bytes = p->value_len - offset;
-		addr += (uint64_t)(at - (const uint8_t *)kv_more(&kv->mem, addr));
-		return (uint8_t *)kv_change(&kv->mem, addr) + offset;
+		addr += (uint64_t)(at - (kv->mem.base + addr)) + offset;
+		return kv_change(&kv->mem, addr, *bytes);
 	}
 	memcpy(&extent, at + 4 * (offset / SLAB_MAX), 4);
 	*bytes = extent_bytes(p->value_len, offset / SLAB_MAX) - offset % SLAB_MAX;
-	return (uint8_t *)kv_change(&kv->mem, slab_addr(s, extent)) + offset % SLAB_MAX;
+	return kv_change(&kv->mem, slab_addr(s, extent) + offset % SLAB_MAX, *bytes);
 }
 
 void kv_record_free(struct kv *kv, struct slab *s, uint32_t place, unsigned class)
 {
 	struct kv_pair p;
-	const uint8_t *places = parse(kv_more(&kv->mem, slab_addr(s, place)), &p);
+	const uint8_t *places = parse(kv_more(&kv->mem, slab_addr(s, place), RECORD_HEAD), &p);
 
-	if (!p.value)
+	if (!p.value) {
+		parse_more(kv, slab_addr(s, place), &p);
 		free_extents(s, places, extents_of(p.value_len), p.value_len);
+	}
 	slab_free(s, place, class);
 }

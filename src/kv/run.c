@@ -56,7 +56,7 @@ static void mark(struct kv *kv, struct kv_loc *loc)
 		return;
 	b = *loc->at;
 	b.used |= (uint16_t)(1u << loc->slot);
-	*(struct bucket *)kv_write(&kv->mem, loc->addr) = b;
+	*(struct bucket *)kv_write(&kv->mem, loc->addr, BUCKET_BYTES) = b;
 }
 
 static int get(struct kv *kv, struct kv_op *op)
@@ -160,18 +160,23 @@ static int once(struct kv *kv, struct kv_op *op)
 	}
 }
 
-static void execute(struct kv *kv, struct kv_op *op)
+void kv_execute(struct kv *kv, struct kv_op *op)
 {
 	unsigned budget = EVICT_BUCKETS;
 
-	if (likely(kv_quick(kv, op)))
-		return;
 	op->status = once(kv, op);
 	for (unsigned i = 0; unlikely(op->status == -ENOSPC) && i < EVICTIONS; i++) {
 		if (!kv->config.evict || !kv_evict(kv, &budget))
 			break;
 		op->status = once(kv, op);
 	}
+}
+
+static void execute(struct kv *kv, struct kv_op *op)
+{
+	if (likely(kv_quick(kv, op)))
+		return;
+	kv_execute(kv, op);
 	/* An inline pair may take ten slots: as many as two buckets have at the fill limit. */
 	if (unlikely(kv->slots > kv->grow_at))
 		kv_grow(kv, 2);
@@ -191,10 +196,23 @@ static void prefetch_all(const struct kv *kv, const uint64_t *addrs, unsigned n)
 static void load_all(const struct kv *kv, const uint64_t *addrs, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
-		uint8_t byte = *(const uint8_t *)kv_more(&kv->mem, addrs[i]);
+		uint8_t byte = *(const uint8_t *)kv_more(&kv->mem, addrs[i], 1);
 
 		__asm__ volatile("" : : "r"(byte));
 	}
+}
+
+static inline void check_and_hash(const struct kv *kv, struct kv_op *op)
+{
+	op->status = check(kv, op);
+	op->out_len = 0;
+	if (!op->status)
+		op->hash = hash_of(kv, op->key, op->key_len);
+}
+
+void kv_begin(const struct kv *kv, struct kv_op *op)
+{
+	check_and_hash(kv, op);
 }
 
 /* Checks and hashes the operations of a group, and prefetches their buckets. */
@@ -204,11 +222,9 @@ static void begin(struct kv *kv, struct kv_op *ops, unsigned n)
 	unsigned num = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		ops[i].status = check(kv, &ops[i]);
-		ops[i].out_len = 0;
+		check_and_hash(kv, &ops[i]);
 		if (ops[i].status)
 			continue;
-		ops[i].hash = hash_of(kv, ops[i].key, ops[i].key_len);
 		addrs[num++] = kv_bucket_addr(kv_home(kv, ops[i].hash));
 	}
 	prefetch_all(kv, addrs, num);
@@ -228,7 +244,7 @@ static void fetch(struct kv *kv, const struct kv_op *ops, unsigned n)
 
 		if (ops[i].status)
 			continue;
-		b = kv_more(&kv->mem, kv_bucket_addr(kv_home(kv, hash)));
+		b = kv_more(&kv->mem, kv_bucket_addr(kv_home(kv, hash)), BUCKET_BYTES);
 		map = bucket_candidates(b, kv_second_hash(hash));
 		while (map) {
 			unsigned k = bucket_next(&map, BUCKET_BYTEWISE);
@@ -252,6 +268,10 @@ void kv_run(struct kv *kv, struct kv_op *ops, unsigned n)
 {
 	unsigned begun = 0, fetched = 0;
 
+	if (unlikely(kv->flight != NULL)) {
+		kv_flight_run(kv, ops, n);
+		return;
+	}
 	for (unsigned i = 0; i < n; i++) {
 		if (i % GROUP == 0) {
 			for (; begun < n && begun < i + 3 * GROUP; begun += GROUP)

@@ -71,7 +71,7 @@ static void collect(struct scan *s, uint64_t order)
 	s->n = 0;
 	s->more = false;
 	for (;;) {
-		const struct bucket *b = kv_read(&kv->mem, addr);
+		const struct bucket *b = kv_read(&kv->mem, addr, BUCKET_BYTES);
 		struct kv_pair p;
 
 		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
@@ -92,7 +92,7 @@ static void collect(struct scan *s, uint64_t order)
 static bool visit_found(struct scan *s, const struct found *f, kv_visit visit, void *ctx)
 {
 	struct kv *kv = s->kv;
-	struct bucket b = *(const struct bucket *)kv_more(&kv->mem, f->addr);
+	struct bucket b = *(const struct bucket *)kv_more(&kv->mem, f->addr, BUCKET_BYTES);
 	struct kv_pair p;
 
 	pair_at(s, &b, f->slot, &p);
@@ -125,6 +125,7 @@ uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visi
 	for (; buckets && s.bucket < kv->buckets; buckets--) {
 		if (!scan_chain(&s, &order, visit, ctx))
 			return s.bucket | ((order >> (64 - ORDER_BITS)) + 1) << BUCKET_BITS;
+		kv_trim(kv);
 		s.bucket++;
 		order = 0;
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "kv/slab.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* Steps of a merge in an allocation that finds no memory. */
@@ -33,7 +34,7 @@ static void push_far(struct slab *s, struct slab_class *k, const uint32_t *entri
 {
 	uint64_t at = k->far + (uint64_t)k->far_count * sizeof(uint32_t);
 
-	memcpy(kv_write(s->mem, at), entries, n * sizeof(uint32_t));
+	memcpy(kv_write(s->mem, at, n * sizeof(uint32_t)), entries, n * sizeof(uint32_t));
 	s->accesses++;
 	k->far_count += n;
 }
@@ -44,7 +45,8 @@ static void pull_far(struct slab *s, struct slab_class *k)
 
 	k->far_count -= n;
 	memcpy(k->near + k->near_count,
-	       kv_read(s->mem, k->far + (uint64_t)k->far_count * sizeof(uint32_t)),
+	       kv_read(s->mem, k->far + (uint64_t)k->far_count * sizeof(uint32_t),
+		       n * sizeof(uint32_t)),
 	       n * sizeof(uint32_t));
 	s->accesses++;
 	k->near_count += n;
@@ -132,10 +134,17 @@ static bool merge_for(struct slab *s, unsigned class)
 	return false;
 }
 
+/* An operation that is to run again finds the slabs as they were. */
+static void save(struct slab *s)
+{
+	kv_save(s->mem, s, offsetof(struct slab, merge.blocks));
+}
+
 uint32_t slab_alloc(struct slab *s, unsigned class)
 {
 	struct slab_class *k = &s->classes[class];
 
+	save(s);
 	slab_merge_step(s);
 	if (unlikely(!has(s, class)) && !refill(s, class) && !merge_for(s, class))
 		return 0;
@@ -146,6 +155,7 @@ uint32_t slab_alloc(struct slab *s, unsigned class)
 
 void slab_free(struct slab *s, uint32_t place, unsigned class)
 {
+	save(s);
 	slab_merge_step(s);
 	s->frees++;
 	s->used -= slab_size(class);

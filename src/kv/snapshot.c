@@ -128,6 +128,8 @@ int kv_snapshot_step(struct kv_snapshot *s, uint64_t buckets)
 		return s->error;
 	s->cursor = kv_scan(s->kv, s->cursor, buckets, write_pair, s);
 	s->written = !s->cursor;
+	if (!s->error)
+		s->error = kv_far_error(s->kv);
 	return flush(s) ? s->error : !s->written;
 }
 

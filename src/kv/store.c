@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/secret.h"
+#include "kv/far.h"
 #include "kv/store.h"
 
 #define SIZE_MIN     (1ull << 20)
@@ -17,7 +18,8 @@ static int settle(struct kv_config *c)
 	if (!c->segment)
 		c->segment = SLAB_SEGMENT_MAX;
 	if (c->size < SIZE_MIN || c->segment < SIZE_MIN || c->segment > SLAB_SEGMENT_MAX ||
-	    c->segment % SLAB_MAX || c->inline_max > KV_INLINE_MAX || c->fill_percent > 100)
+	    c->segment % SLAB_MAX || c->inline_max > KV_INLINE_MAX || c->fill_percent > 100 ||
+	    c->cacheable > 100 || c->in_flight > KV_IN_FLIGHT)
 		return -EINVAL;
 	if (!c->fill_percent)
 		c->fill_percent = FILL_DEFAULT;
@@ -65,6 +67,11 @@ static int lay_out(struct kv *kv)
 	err = kv_memory_open(&kv->mem, at + each * kv->segments);
 	if (err)
 		return err;
+	if (c->far) {
+		err = kv_flight_open(kv);
+		if (err)
+			return err;
+	}
 	for (unsigned i = 0; i < kv->segments; i++, at += each)
 		slab_init(&kv->slabs[i], &kv->mem, at, share, share, at + share);
 	if (kv->buckets < kv->segments)
@@ -79,13 +86,18 @@ int kv_open(const struct kv_config *config, struct kv **out)
 {
 	struct kv_config c = *config;
 	int err = settle(&c);
-	struct kv *kv;
+	struct kv *kv = NULL;
 
-	if (err)
+	if (!err) {
+		kv = calloc(1, sizeof(*kv));
+		if (!kv)
+			err = -ENOMEM;
+	}
+	if (err) {
+		if (c.far)
+			c.far->close(c.far);
 		return err;
-	kv = calloc(1, sizeof(*kv));
-	if (!kv)
-		return -ENOMEM;
+	}
 	kv->config = c;
 	kv->buckets = c.buckets;
 	kv->buckets_max = c.buckets_max;
@@ -106,6 +118,7 @@ void kv_close(struct kv *kv)
 {
 	if (!kv)
 		return;
+	kv_flight_close(kv);
 	kv_memory_close(&kv->mem);
 	kv_functions_free(kv);
 	free(kv->slabs);
@@ -128,6 +141,11 @@ int kv_set_limit(struct kv *kv, uint64_t bytes)
 	for (unsigned i = 0; i < kv->segments; i++)
 		kv->slabs[i].limit = share;
 	return 0;
+}
+
+int kv_far_error(const struct kv *kv)
+{
+	return kv->mem.near ? kv_near_error(kv->mem.near) : 0;
 }
 
 void kv_get_stat(const struct kv *kv, struct kv_stat *stat)
@@ -154,4 +172,5 @@ void kv_get_stat(const struct kv *kv, struct kv_stat *stat)
 		stat->frees += s->frees;
 		stat->merges += s->merges;
 	}
+	kv_flight_stat(kv, stat);
 }

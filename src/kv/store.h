@@ -9,6 +9,7 @@
 #include "kv/element.h"
 #include "kv/kv.h"
 #include "kv/memory.h"
+#include "kv/near.h"
 #include "kv/slab.h"
 
 /* Slab class of a chained bucket: 64 bytes. */
@@ -30,6 +31,7 @@ struct kv {
 	uint8_t *gather;    /* KV_VALUE_MAX bytes, to assemble a value from its extents */
 	const struct element_table *elements;
 	struct kv_functions *functions; /* NULL: none is registered */
+	struct kv_flight *flight;	/* operations with a far tier; NULL: none */
 };
 
 /* The location of a pair or, if it was not found, the state of its chain. */
@@ -130,6 +132,25 @@ uint8_t *kv_value_change(struct kv *kv, uint64_t hash, struct kv_loc *loc, uint3
 			 uint32_t *bytes);
 
 /* run.c: for the files of operations */
+
+/* Checks and hashes an operation. Sets its status. */
+void kv_begin(const struct kv *kv, struct kv_op *op);
+/* Executes an operation that was begun, with eviction. The index does not grow. */
+void kv_execute(struct kv *kv, struct kv_op *op);
+
+/* flight.c: operations with a far tier */
+
+int kv_flight_open(struct kv *kv);
+void kv_flight_close(struct kv *kv);
+void kv_flight_stat(const struct kv *kv, struct kv_stat *stat);
+void kv_flight_run(struct kv *kv, struct kv_op *ops, unsigned n);
+
+/* Between two operations: frees near memory above its limit. Bytes of accesses are gone. */
+static inline void kv_trim(struct kv *kv)
+{
+	if (unlikely(kv->mem.near != NULL))
+		kv_near_trim(kv->mem.near);
+}
 
 /* Sets the length of the result, and finds its memory. Returns 0 or -EMSGSIZE. */
 static inline int kv_claim(struct kv_op *op, uint32_t len)

@@ -92,6 +92,24 @@ def killed(kind, where):
     check(f'{kind}: after clients were killed, each value is that of its key', r.returncode == 0, r)
 
 
+def far():
+    """A store whose memory is a file: a small part of it is in near memory."""
+    where = addresses('shm')
+    one_line_error('a far tier of nothing', run('node', '--kv-far', '.'), 2, '--kv SIZE')
+    one_line_error('near memory of nothing', run('node', '--kv', '16M', '--kv-near', '1M'), 2, '--kv-far FOLDER')
+    one_line_error('no folder', run('node', '--port', f'shm:{where[0]}', '--kv', '16M', '--kv-far', '/no/folder'), 1, '/no/folder')
+    node = Node(f'shm:{where[0]}', '--kv', '16M', '--kv-far', '.', '--kv-near', '1M')
+    try:
+        # The benchmark checks that each value is that of its key.
+        r = run('kv', '--port', f'shm:{where[1]}', 'bench', where[0], '--keys', '2000', '--put', '50', '--value', '1500', '--duration', '0.3')
+        check('far: bench', r.returncode == 0, r)
+        r = run('kv', '--port', f'shm:{where[1]}', 'stat', where[0], '--json')
+        s = last_json(r)
+        check('far: stat', s['far_reads'] > 0 and s['far_writes'] > 0 and s['accesses'] > s['far_reads'], r)
+    finally:
+        check('far: it ends well', node.end()[0] == 0)
+
+
 def without_a_store():
     where = addresses('shm')
     node = Node(f'shm:{where[0]}')
@@ -119,4 +137,5 @@ for kind, options, rounds in ('shm', '', 400), ('udp', '', 150), ('udp', ',loss=
         status, said = node.end()
         check(f'the node over {kind}{options} ends well ({said})', status == 0)
 without_a_store()
+far()
 finish()

@@ -211,7 +211,7 @@ static void a_segment_above_64_gib(void **state)
 		uint32_t place = slab_alloc(&s, 3);
 
 		assert_true(place && slab_addr(&s, place) >= base);
-		memset(kv_write(&mem, slab_addr(&s, place)), 0xa5, slab_size(3));
+		memset(kv_write(&mem, slab_addr(&s, place), slab_size(3)), 0xa5, slab_size(3));
 	}
 	kv_memory_close(&mem);
 }

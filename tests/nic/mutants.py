@@ -265,4 +265,11 @@ MUTANTS = [
     ('port/shm_mcast:test_members', 'src/port/shm_mcast.c', 'if (f->tx[i] == tx)\n\t\t\treturn;', ''),
     ('port/shm_mcast:test_cancel', 'src/port/shm_mcast.c', 's->staged_count--;\n\ts->last_staged = false;', 's->last_staged = false;'),
     ('port/shm_mcast:test_come_and_go', 'src/port/shm_mcast.c', 'shm_dir_unmark(s->dirfd, group, &p->addr, p->lane);', ';'),
+    # The far tier of the key-value store: dependent operations, forwarding, write-back, operations that run again.
+    ('kv/far:clients_share_keys', 'src/kv/station.c', '*ready = new->first;', '*ready = true;'),
+    ('kv/far:clients_share_keys', 'src/kv/station.c', 'first->last = gone->last;', 'first->last = next;'),
+    ('kv/far:clients_share_keys', 'src/kv/near.c', '} else if (!(l->bits & DIRTY)) {', '} else if (1) {'),
+    ('kv/far:lines_are_not_cacheable', 'src/kv/near.c', 'if (!(l->bits & DIRTY))\n\t\t\t\tdrop(n, line);', 'if (1)\n\t\t\t\tdrop(n, line);'),
+    ('kv/far:clients_share_keys', 'src/kv/near.c', 'memcpy(s.at, n->log + n->logged, s.len);', ''),
+    ('kv/far:clients_share_keys', 'src/kv/flight.c', '*kv = kv->flight->saved;', ''),
 ]

@@ -359,12 +359,15 @@ static int do_stat(void)
 	const struct {
 		const char *name;
 		uint64_t *value;
-	} rows[] = {{"pairs", &s.pairs},     {"inline_pairs", &s.inline_pairs},
-		    {"buckets", &s.buckets}, {"chained", &s.chained},
-		    {"slots", &s.slots},     {"used", &s.used},
-		    {"limit", &s.limit},     {"evicted", &s.evicted},
-		    {"expired", &s.expired}, {"operations", &s.operations},
-		    {"batches", &s.batches}};
+	} rows[] = {{"pairs", &s.pairs},	 {"inline_pairs", &s.inline_pairs},
+		    {"buckets", &s.buckets},	 {"chained", &s.chained},
+		    {"slots", &s.slots},	 {"used", &s.used},
+		    {"limit", &s.limit},	 {"evicted", &s.evicted},
+		    {"expired", &s.expired},	 {"operations", &s.operations},
+		    {"batches", &s.batches},	 {"accesses", &s.accesses},
+		    {"far_reads", &s.far_reads}, {"far_writes", &s.far_writes},
+		    {"parked", &s.parked},	 {"forwarded", &s.forwarded},
+		    {"merged", &s.merged}};
 	json_t *o;
 	int rc = kv_read_stat(kv, &s);
 

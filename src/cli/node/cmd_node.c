@@ -51,6 +51,10 @@ static const struct opt opts[] = {
 		  .max = 0x1p50),
 	OPT_SWITCH("kv-evict", 0, &node.kv.config.evict,
 		   "if the store is full, evict pairs that were not used lately"),
+	OPT_VALUE("kv-far", 0, OPT_STRING, &node.kv.far.folder, "FOLDER",
+		  "the store's memory is a file in this folder; only a part is in\nnear memory"),
+	OPT_VALUE("kv-near", 0, OPT_BYTES, &node.kv.far.near, "SIZE",
+		  "bytes of near memory (a sixteenth of the store)", .min = 1 << 20, .max = 0x1p50),
 	OPT_VALUE(
 		"snapshot", 0, OPT_STRING, &node.kv.snapshot, "FILE",
 		"the store's snapshot: loaded at the start, written at the end, at\nSIGUSR1 and for roost kv snapshot"),
@@ -266,9 +270,13 @@ static int check_store_options(void)
 	if (node.kv.config.size)
 		return want.every && !node.kv.snapshot
 			       ? opt_usage(&cmd, "--snapshot-every needs --snapshot FILE")
+		       : node.kv.far.near && !node.kv.far.folder
+			       ? opt_usage(&cmd, "--kv-near needs --kv-far FOLDER")
 			       : 0;
 	if (node.kv.config.evict)
 		return opt_usage(&cmd, "--kv-evict needs --kv SIZE");
+	if (node.kv.far.folder || node.kv.far.near)
+		return opt_usage(&cmd, "--kv-far and --kv-near need --kv SIZE");
 	if (want.memcached)
 		return opt_usage(&cmd, "--memcached needs --kv SIZE");
 	if (node.kv.snapshot || want.every)

@@ -120,8 +120,10 @@ static int load_snapshot(struct node_store *s, char *err, size_t errlen)
 
 int node_store_open(struct node_store *s, char *err, size_t errlen)
 {
-	int rc = kv_store_open(&s->config, &s->store);
+	int rc = kv_store_open(&s->config, &s->far, &s->store);
 
+	if (rc && s->far.folder)
+		return fail(err, errlen, rc, s->far.folder, strerror(-rc));
 	if (rc) {
 		snprintf(err, errlen, "can't open a store of %llu bytes: %s",
 			 (unsigned long long)s->config.size, strerror(-rc));

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "builtin/kv_store.h"
 #include "kernels/object.h"
 #include "roost/kv.h"
 
@@ -22,8 +23,9 @@ struct kv_store;
 struct node_store {
 	/* from the command line */
 	struct roost_kv_config config; /* size 0: no store */
-	const char *snapshot;	       /* file; NULL: none */
-	const char *functions;	       /* files of functions, separated by commas; NULL: none */
+	struct kv_store_far far;
+	const char *snapshot;  /* file; NULL: none */
+	const char *functions; /* files of functions, separated by commas; NULL: none */
 
 	struct kv_store *store;
 	struct object objects[NODE_FUNCTION_FILES];

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Measures a store with a far tier in a file: Zipf 0.99, half of the operations are PUTs, near
+ * memory is a sixteenth of the pairs. One operation after the other, and out of order. Prints JSON.
+ *
+ * usage: bench_kv_far [FOLDER [SECONDS]]
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kv/far.h"
+#include "kv/kv.h"
+#include "runs.h"
+
+#define PAIRS	(1u << 19)
+#define VALUE	100u /* bytes; a record takes 128 */
+#define SIZE	(128ull << 20)
+#define NEAR	(PAIRS * 128ull / 16)
+#define BATCH	32u
+#define BATCHES 32u
+#define SKEW	0.99
+
+static const char *folder = ".";
+static double seconds = 2;
+static struct rng rng;
+static bool first = true;
+static uint32_t *scattered; /* ranks to keys */
+
+/* ---- Zipf (Gray and others, SIGMOD '94) ---- */
+
+static double zeta_n, eta, alpha;
+
+static void prepare_zipf(void)
+{
+	double zeta_2 = 1 + pow(0.5, SKEW);
+
+	for (unsigned i = 1; i <= PAIRS; i++)
+		zeta_n += pow(1.0 / i, SKEW);
+	alpha = 1 / (1 - SKEW);
+	eta = (1 - pow(2.0 / PAIRS, 1 - SKEW)) / (1 - zeta_2 / zeta_n);
+	scattered = malloc(PAIRS * sizeof(*scattered));
+	if (!scattered)
+		exit(1);
+	for (unsigned i = 0; i < PAIRS; i++)
+		scattered[i] = i;
+	for (unsigned i = PAIRS - 1; i; i--) {
+		unsigned j = (unsigned)rng_below(&rng, i + 1);
+		uint32_t other = scattered[j];
+
+		scattered[j] = scattered[i];
+		scattered[i] = other;
+	}
+}
+
+static uint64_t next_key(void)
+{
+	double u = (double)(rng_u64(&rng) >> 11) * 0x1p-53, uz = u * zeta_n;
+	uint64_t rank = uz < 1 ? 0
+			: uz < 1 + pow(0.5, SKEW)
+				? 1
+				: (uint64_t)(PAIRS * pow(eta * u - eta + 1, alpha));
+
+	return scattered[rank < PAIRS ? rank : PAIRS - 1];
+}
+
+/* ---- the store ---- */
+
+struct client {
+	struct kv_batch batch;
+	struct kv_op ops[BATCH];
+	uint64_t keys[BATCH];
+	uint8_t outs[BATCH][VALUE];
+};
+
+static struct client clients[BATCHES];
+static uint8_t value[VALUE];
+
+static struct kv *open_store(unsigned in_flight, unsigned cacheable)
+{
+	struct kv_config c = {.size = SIZE,
+			      .inline_max = 20,
+			      .buckets = PAIRS / 5,
+			      .near = NEAR,
+			      .cacheable = cacheable,
+			      .in_flight = in_flight};
+	struct kv *kv;
+	int err = kv_far_file(folder, false, &c.far);
+
+	if (err || kv_open(&c, &kv)) {
+		fprintf(stderr, "bench_kv_far: no store in %s: %s\n", folder, strerror(-err));
+		exit(1);
+	}
+	for (uint64_t k = 0; k < PAIRS; k++) {
+		struct kv_op op = {.code = KV_PUT,
+				   .key = &k,
+				   .key_len = 8,
+				   .value = value,
+				   .value_len = VALUE};
+
+		kv_run(kv, &op, 1);
+		if (op.status)
+			exit(1);
+	}
+	return kv;
+}
+
+static void submit(struct kv *kv, struct client *c)
+{
+	for (unsigned i = 0; i < BATCH; i++) {
+		c->keys[i] = next_key();
+		c->ops[i] = (struct kv_op){.code = rng_below(&rng, 2) ? KV_PUT : KV_GET,
+					   .key = &c->keys[i],
+					   .key_len = 8,
+					   .value = value,
+					   .value_len = VALUE,
+					   .out = c->outs[i],
+					   .out_cap = VALUE};
+	}
+	c->batch = (struct kv_batch){.ops = c->ops, .n = BATCH};
+	kv_submit(kv, &c->batch);
+}
+
+/* Runs for a time. Returns the number of operations. */
+static uint64_t serve(struct kv *kv, double ns)
+{
+	double start = now_ns();
+	uint64_t done = 0;
+	unsigned busy = 0;
+
+	for (unsigned i = 0; i < BATCHES; i++, busy++)
+		submit(kv, &clients[i]);
+	while (busy) {
+		bool more = now_ns() - start < ns;
+
+		kv_poll(kv, true);
+		for (unsigned i = 0; i < BATCHES; i++) {
+			struct client *c = &clients[i];
+
+			if (!c->batch.n || !kv_finished(&c->batch))
+				continue;
+			for (unsigned k = 0; k < BATCH; k++)
+				if (c->ops[k].status)
+					exit(1);
+			done += BATCH;
+			c->batch.n = 0;
+			if (more)
+				submit(kv, c);
+			else
+				busy--;
+		}
+	}
+	return done;
+}
+
+static double row(const char *way, unsigned in_flight, unsigned cacheable)
+{
+	struct kv *kv = open_store(in_flight, cacheable);
+	struct kv_stat a, b;
+	double start, t, accesses;
+	uint64_t n;
+
+	serve(kv, seconds / 2 * 1e9); /* until near memory has what is used often */
+	kv_get_stat(kv, &a);
+	start = now_ns();
+	n = serve(kv, seconds * 1e9);
+	t = (now_ns() - start) / 1e9;
+	kv_get_stat(kv, &b);
+	accesses = (double)(b.reads + b.writes - a.reads - a.writes);
+	printf("%s\n  {\"way\": \"%s\", \"rate\": %.0f, \"near_hits\": %.3f, \"forwarded\": %.4f, "
+	       "\"far_reads\": %.3f, \"far_writes\": %.3f, \"writes_merged\": %.3f}",
+	       first ? "" : ",", way, (double)n / t,
+	       1 - (double)(b.far_reads - a.far_reads) / accesses,
+	       (double)(b.forwarded - a.forwarded) / (double)n,
+	       (double)(b.far_reads - a.far_reads) / (double)n,
+	       (double)(b.far_writes - a.far_writes) / (double)n,
+	       (double)(b.merged - a.merged) / (double)n);
+	fflush(stdout);
+	first = false;
+	kv_close(kv);
+	return (double)n / t;
+}
+
+int main(int argc, char **argv)
+{
+	double one, many;
+
+	if (argc > 1)
+		folder = argv[1];
+	if (argc > 2)
+		seconds = atof(argv[2]);
+	rng_seed(&rng, 7);
+	prepare_zipf();
+	printf("{\"tool\": \"bench_kv_far\", \"unit\": \"operations per second; the others for each "
+	       "operation\", \"rows\": [");
+	one = row("in order", 1, 100);
+	many = row("out of order", 0, 100);
+	row("in order, 60% cacheable", 1, 60);
+	row("out of order, 60% cacheable", 0, 60);
+	printf("\n],\n\"out_of_order_times\": %.1f}\n", many / one);
+	return 0;
+}

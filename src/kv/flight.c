@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Operations of a store with a far tier. An operation in flight has an entry of the reservation
+ * station. The first of its key runs as a transaction (near.h). If a line is missing, nothing was
+ * changed: the operation is parked, and others run. When the line is there, it runs again from the
+ * start. So an operation takes effect at one moment, as in a store without a far tier, and the index
+ * and the allocator do not know of the far tier.
+ *
+ * When an operation ends, the next one of its key runs at once, with the lines of the first: they
+ * are not written back in between (forwarding).
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "kv/far.h"
+#include "kv/near.h"
+#include "kv/station.h"
+#include "kv/store.h"
+
+/* The number of the growth of the index among the operations that await lines. */
+#define GROWTH STATION_ENTRIES
+_Static_assert(GROWTH < KV_FAR_WAITERS, "growth awaits lines");
+_Static_assert(KV_IN_FLIGHT == STATION_ENTRIES, "each operation has an entry");
+
+#define GROWTH_STEPS 2u
+#define RESULT_KEPT  4096u /* bytes of memory for a result that an entry keeps */
+
+struct entry {
+	struct kv_op *op;
+	struct kv_batch *batch;
+	struct kv_holds holds;
+	/* Result of an operation with an arena, until those before it in the batch are ended. */
+	uint8_t *result;
+	uint32_t result_len, result_cap;
+	bool ready, ended;
+	bool awaits_turn; /* runs when those before it in the batch are ended */
+	bool follows;	  /* ran right after one on the same key */
+	bool waited;	  /* for lines */
+};
+
+struct kv_flight {
+	struct station station;
+	struct kv_near *near;
+	unsigned limit; /* operations in flight */
+	struct entry entries[STATION_ENTRIES];
+	struct kv_holds growth;
+	bool growing; /* awaits lines */
+	uint16_t ready[STATION_ENTRIES], first_ready, num_ready;
+	struct kv_batch *first, *last; /* with operations that were not begun */
+	struct kv saved;	       /* the store before a transaction */
+	uint64_t parked, forwarded, runs;
+};
+
+/* ---- opening ---- */
+
+static void make_ready(struct kv_flight *f, uint16_t e)
+{
+	if (f->entries[e].ready)
+		return;
+	f->entries[e].ready = true;
+	f->ready[(f->first_ready + f->num_ready++) % STATION_ENTRIES] = e;
+}
+
+static void wake(void *ctx, unsigned id)
+{
+	struct kv_flight *f = ctx;
+
+	if (id == GROWTH)
+		f->growing = --f->growth.missing;
+	else if (--f->entries[id].holds.missing == 0)
+		make_ready(f, (uint16_t)id);
+}
+
+int kv_flight_open(struct kv *kv)
+{
+	const struct kv_config *c = &kv->config;
+	struct kv_flight *f = calloc(1, sizeof(*f));
+	int err;
+
+	if (!f)
+		return -ENOMEM;
+	err = kv_near_open(kv->mem.base, kv->mem.size, c->near ? c->near : c->size / 16,
+			   c->cacheable ? c->cacheable : 100, c->far, &f->near);
+	kv->config.far = NULL;
+	if (err) {
+		free(f);
+		return err;
+	}
+	station_init(&f->station);
+	f->limit = c->in_flight ? c->in_flight : KV_IN_FLIGHT;
+	kv_near_on_line(f->near, wake, f);
+	kv->flight = f;
+	kv->mem.near = f->near;
+	return 0;
+}
+
+void kv_flight_close(struct kv *kv)
+{
+	struct kv_flight *f = kv->flight;
+
+	if (kv->config.far)
+		kv->config.far->close(kv->config.far);
+	if (!f)
+		return;
+	kv_near_close(f->near);
+	for (unsigned i = 0; i < STATION_ENTRIES; i++) {
+		free(f->entries[i].holds.lines);
+		free(f->entries[i].result);
+	}
+	free(f->growth.lines);
+	free(f);
+}
+
+void kv_flight_stat(const struct kv *kv, struct kv_stat *stat)
+{
+	struct kv_near_stat s;
+
+	if (!kv->flight)
+		return;
+	kv_near_get_stat(kv->flight->near, &s);
+	stat->far_reads = s.far_reads;
+	stat->far_writes = s.far_writes;
+	stat->near_lines = s.lines;
+	stat->merged = s.merged;
+	stat->parked = kv->flight->parked;
+	stat->forwarded = kv->flight->forwarded;
+}
+
+/* ---- transactions ---- */
+
+static void undo(struct kv *kv)
+{
+	kv_near_undo(kv->flight->near);
+	*kv = kv->flight->saved;
+}
+
+/*
+ * Executes an operation, or a step of growth if it is NULL. `keep`: it takes effect. Returns false
+ * if lines are missing.
+ */
+static bool attempt(struct kv *kv, struct kv_op *op, bool keep)
+{
+	struct kv_flight *f = kv->flight;
+
+	f->saved = *kv;
+	if (setjmp(*kv_near_begin(f->near))) {
+		undo(kv);
+		return false;
+	}
+	if (op)
+		kv_execute(kv, op);
+	else
+		kv_grow(kv, 1);
+	if (keep)
+		kv_near_end(f->near);
+	else
+		undo(kv);
+	return true;
+}
+
+static void grow(struct kv *kv)
+{
+	struct kv_flight *f = kv->flight;
+
+	for (unsigned i = 0; i < GROWTH_STEPS; i++) {
+		if (kv->slots <= kv->grow_at || f->growing || kv_near_error(f->near))
+			return;
+		if (!attempt(kv, NULL, true)) {
+			kv_near_fetch(f->near, GROWTH, &f->growth);
+			f->growing = f->growth.missing;
+			continue;
+		}
+		kv_near_release(f->near, GROWTH, &f->growth);
+	}
+}
+
+/* ---- results ---- */
+
+/* An update that returns the old value must know whether there is room for it. */
+static bool needs_turn(const struct kv_op *op)
+{
+	return op->arena && op->fetch && op->code >= KV_UPDATE && op->code <= KV_UPDATE_VECTOR;
+}
+
+static bool has_turn(const struct entry *en)
+{
+	return en->op == &en->batch->ops[en->batch->ended];
+}
+
+/* Executes an operation with an arena of its own. Returns false if lines are missing. */
+static bool attempt_apart(struct kv *kv, struct entry *en, bool keep)
+{
+	struct kv_arena *arena = en->op->arena, own = {en->result, en->result + en->result_cap};
+	bool done;
+
+	en->op->arena = &own;
+	done = attempt(kv, en->op, keep);
+	en->op->arena = arena;
+	en->result_len = (uint32_t)(own.at - en->result);
+	return done;
+}
+
+static bool enlarge(struct entry *en, uint32_t len)
+{
+	uint8_t *more = realloc(en->result, len);
+
+	if (!more)
+		return false;
+	en->result = more;
+	en->result_cap = len;
+	return true;
+}
+
+/* Executes an operation. Returns false if lines are missing. */
+static bool execute(struct kv *kv, struct entry *en)
+{
+	struct kv_op *op = en->op;
+	uint8_t *at;
+
+	if (!op->arena)
+		return attempt(kv, op, true);
+	if (has_turn(en)) {
+		at = op->arena->at;
+		en->result_len = 0;
+		if (attempt(kv, op, true))
+			return true;
+		op->arena->at = at;
+		return false;
+	}
+	if (!attempt_apart(kv, en, true))
+		return false;
+	/* Nothing was changed. */
+	if (op->status == -EMSGSIZE && op->out_len > en->result_cap && enlarge(en, op->out_len))
+		return attempt_apart(kv, en, true);
+	return true;
+}
+
+/* Moves the result of an operation to the arena. */
+static void place(struct entry *en)
+{
+	struct kv_op *op = en->op;
+
+	if (!en->result_len)
+		return;
+	if (kv_claim(op, en->result_len))
+		op->status = -EMSGSIZE;
+	else
+		memcpy(op->out, en->result, en->result_len);
+}
+
+/* ---- ends ---- */
+
+static void free_entry(struct kv_flight *f, uint16_t e)
+{
+	struct entry *en = &f->entries[e];
+
+	if (en->result_cap > RESULT_KEPT) {
+		free(en->result);
+		en->result = NULL;
+		en->result_cap = 0;
+	}
+	en->op = NULL;
+	station_free(&f->station, e);
+}
+
+/* Ends the operations of a batch up to the first that is not finished. */
+static void end_some(struct kv_flight *f, struct kv_batch *b)
+{
+	for (; b->ended < b->begun; b->ended++) {
+		struct kv_op *op = &b->ops[b->ended];
+		uint16_t e = (uint16_t)op->entry;
+
+		if (e == STATION_NONE)
+			continue;
+		if (!f->entries[e].ended) {
+			if (f->entries[e].awaits_turn && !f->entries[e].holds.missing)
+				make_ready(f, e);
+			return;
+		}
+		if (op->arena)
+			place(&f->entries[e]);
+		free_entry(f, e);
+	}
+}
+
+/* Returns the next operation of the key, or STATION_NONE. */
+static uint16_t end(struct kv_flight *f, uint16_t e)
+{
+	struct entry *en = &f->entries[e];
+	uint16_t next;
+
+	en->ended = true;
+	kv_near_release(f->near, e, &en->holds);
+	next = station_end(&f->station, e);
+	end_some(f, en->batch);
+	return next;
+}
+
+/* ---- running ---- */
+
+static void park(struct kv_flight *f, uint16_t e)
+{
+	struct entry *en = &f->entries[e];
+
+	en->op->status = -EINPROGRESS;
+	en->waited = true;
+	f->parked++;
+	/* Without memory for the list of lines it is tried again. */
+	kv_near_fetch(f->near, e, &en->holds);
+	if (!en->holds.missing)
+		make_ready(f, e);
+}
+
+/* Runs an operation. Returns whether it is finished. */
+static bool run(struct kv *kv, uint16_t e)
+{
+	struct kv_flight *f = kv->flight;
+	struct entry *en = &f->entries[e];
+
+	en->ready = false;
+	if (kv_near_error(f->near)) {
+		en->op->status = -EIO;
+		en->result_len = 0;
+		return true;
+	}
+	if (needs_turn(en->op) && !has_turn(en)) {
+		/* Only gets the lines. */
+		if (attempt_apart(kv, en, false))
+			en->awaits_turn = true;
+		else
+			park(f, e);
+		en->op->status = -EINPROGRESS;
+		return false;
+	}
+	if (!execute(kv, en)) {
+		park(f, e);
+		return false;
+	}
+	f->forwarded += en->follows && !en->waited;
+	return true;
+}
+
+static void run_ready(struct kv *kv)
+{
+	struct kv_flight *f = kv->flight;
+
+	while (f->num_ready) {
+		uint16_t e = f->ready[f->first_ready];
+
+		f->first_ready = (uint16_t)((f->first_ready + 1) % STATION_ENTRIES);
+		f->num_ready--;
+		while (e != STATION_NONE && run(kv, e)) {
+			e = end(f, e);
+			if (e != STATION_NONE)
+				f->entries[e].follows = true;
+			grow(kv);
+		}
+		/* Lines that are not cacheable wait for the end of the turn. */
+		if (++f->runs % 64 == 0)
+			kv_near_trim(f->near);
+	}
+}
+
+static void admit_one(struct kv *kv, struct kv_batch *b)
+{
+	struct kv_flight *f = kv->flight;
+	struct kv_op *op = &b->ops[b->begun];
+	struct entry *en;
+	bool ready;
+
+	kv_begin(kv, op);
+	b->begun++;
+	if (op->status) {
+		op->entry = STATION_NONE;
+		end_some(f, b);
+		return;
+	}
+	op->status = -EINPROGRESS;
+	op->entry = station_add(&f->station, op->hash, &ready);
+	en = &f->entries[op->entry];
+	en->op = op;
+	en->batch = b;
+	en->result_len = 0;
+	en->ready = en->ended = en->awaits_turn = en->follows = en->waited = false;
+	if (ready)
+		make_ready(f, (uint16_t)op->entry);
+}
+
+/* Begins operations as long as the station has room. Returns whether there were any. */
+static bool admit(struct kv *kv)
+{
+	struct kv_flight *f = kv->flight;
+	bool any = false;
+
+	while (f->first && f->station.used < f->limit) {
+		struct kv_batch *b = f->first;
+
+		if (b->begun < b->n) {
+			admit_one(kv, b);
+			any = true;
+		}
+		if (b->begun == b->n)
+			f->first = b->next;
+	}
+	return any;
+}
+
+void kv_submit(struct kv *kv, struct kv_batch *b)
+{
+	struct kv_flight *f = kv->flight;
+
+	b->begun = b->ended = 0;
+	b->next = NULL;
+	if (f->first)
+		f->last->next = b;
+	else
+		f->first = b;
+	f->last = b;
+}
+
+void kv_poll(struct kv *kv, bool wait)
+{
+	struct kv_flight *f = kv->flight;
+	bool moved = kv_near_poll(f->near, false);
+
+	grow(kv);
+	while (admit(kv) || f->num_ready) {
+		moved = true;
+		run_ready(kv);
+	}
+	kv_near_trim(f->near);
+	if (wait && !moved)
+		kv_near_poll(f->near, true);
+}
+
+static void unready(struct kv_flight *f, uint16_t e)
+{
+	unsigned num = f->num_ready;
+
+	f->num_ready = 0;
+	for (unsigned i = 0; i < num; i++) {
+		uint16_t other = f->ready[(f->first_ready + i) % STATION_ENTRIES];
+
+		if (other != e)
+			f->ready[(f->first_ready + f->num_ready++) % STATION_ENTRIES] = other;
+	}
+}
+
+void kv_cancel(struct kv *kv, struct kv_batch *b)
+{
+	struct kv_flight *f = kv->flight;
+	struct kv_batch **at = &f->first, *before = NULL;
+
+	while (*at && *at != b) {
+		before = *at;
+		at = &before->next;
+	}
+	if (*at) {
+		*at = b->next;
+		if (f->last == b)
+			f->last = before;
+	}
+	for (; b->ended < b->begun; b->ended++) {
+		uint16_t e = (uint16_t)b->ops[b->ended].entry, next = STATION_NONE;
+
+		if (e == STATION_NONE)
+			continue;
+		if (!f->entries[e].ended) {
+			unready(f, e);
+			kv_near_release(f->near, e, &f->entries[e].holds);
+			next = station_end(&f->station, e);
+		}
+		free_entry(f, e);
+		if (next != STATION_NONE)
+			make_ready(f, next);
+	}
+	b->ended = b->n;
+}
+
+void kv_flight_run(struct kv *kv, struct kv_op *ops, unsigned n)
+{
+	struct kv_batch b = {.ops = ops, .n = n};
+
+	kv_submit(kv, &b);
+	while (!kv_finished(&b))
+		kv_poll(kv, true);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Near memory: those lines of a store with a far tier that are in memory. A line is a page. A hash
+ * of its number decides whether it is cacheable. A cacheable line stays until the clock of near
+ * memory needs its place; another one leaves as soon as no operation needs it. A changed line is
+ * written back before it leaves.
+ *
+ * An operation is a transaction: kv_near_begin(), accesses, kv_near_end(). If a line is missing,
+ * the access jumps to `abort`: the caller calls kv_near_undo() and then kv_near_fetch(), and runs
+ * the operation again when all of its lines are there. An access outside of a transaction waits for
+ * its lines.
+ */
+#ifndef ROOST_KV_NEAR_H
+#define ROOST_KV_NEAR_H
+
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kv/far.h"
+
+struct kv_near;
+
+struct kv_near_stat {
+	uint64_t far_reads, far_writes, lines, merged;
+};
+
+/* Lines that an operation holds: they do not leave. All zero at the start. */
+struct kv_holds {
+	uint64_t *lines;
+	uint32_t n, cap;
+	uint32_t missing; /* lines that are being read */
+};
+
+/*
+ * Takes over the range of `size` bytes at `base`, of which at most `limit` bytes are in memory
+ * between two operations. Closes `far` at the end, also if this fails. Returns 0 or a negative
+ * errno.
+ */
+int kv_near_open(uint8_t *base, uint64_t size, uint64_t limit, unsigned cacheable,
+		 struct kv_far *far, struct kv_near **out);
+void kv_near_close(struct kv_near *n);
+
+jmp_buf *kv_near_begin(struct kv_near *n);
+void kv_near_end(struct kv_near *n);
+void kv_near_undo(struct kv_near *n);
+/*
+ * Starts to read the lines that the last transaction missed. Operation number `id` holds and awaits
+ * them. Returns 0, or -ENOMEM.
+ */
+int kv_near_fetch(struct kv_near *n, unsigned id, struct kv_holds *h);
+void kv_near_release(struct kv_near *n, unsigned id, struct kv_holds *h);
+
+/* Sets what is called for each operation that awaits a line which is there now, or failed. */
+typedef void (*kv_near_wake)(void *ctx, unsigned id);
+void kv_near_on_line(struct kv_near *n, kv_near_wake wake, void *ctx);
+/* Ends requests of the far tier, and returns their number. `wait`: blocks until there is one. */
+unsigned kv_near_poll(struct kv_near *n, bool wait);
+/* Between two operations: starts to write lines back, and frees lines, until the limit is kept. */
+void kv_near_trim(struct kv_near *n);
+bool kv_near_is_busy(const struct kv_near *n);
+/* 0, or the error of the far tier, which remains. */
+int kv_near_error(const struct kv_near *n);
+void kv_near_get_stat(const struct kv_near *n, struct kv_near_stat *stat);
+
+#endif
