@@ -25,7 +25,7 @@ static const unsigned high[] = {1024, 512};
 socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot)
 {
 	static const char *const text[NAME_KINDS] = {"claim", "member", "founder", "publisher",
-						 "stat"};
+						     "stat"};
 	int len;
 
 	memset(n, 0, sizeof(*n));

@@ -16,7 +16,7 @@
 #include "../common/handlers.h"
 #include "base/guard.h"
 
-#define LOOKS 200
+#define LOOKS	 200
 #define HANDLERS 6
 
 static struct guard guard;

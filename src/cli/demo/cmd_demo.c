@@ -83,7 +83,8 @@ static const struct opt_command cmd = {
 		"Moves a file of 64 MiB by RDMA WRITE into the memory of another process, reads it back by\n"
 		"RDMA READ, and compares: hashes, and byte by byte. Then looks up keys in a hash table of that\n"
 		"process, by READs, by the kernel get and by a chain of work requests, and counts round trips.\n"
-		"Over UDP on loopback, or shared memory. The exit status is 0 only if all three copies are equal, and all values right.",
+		"Over UDP on loopback, or shared memory. The exit status is 0 only if all three copies are\n"
+		"equal, and all values right.",
 	.opts = opts,
 	.examples = "  roost demo\n"
 		    "  roost demo --port udp,loss=0.01\n"

@@ -71,7 +71,7 @@ static const struct opt opts[] = {
 	OPT_VALUE("service", 's', OPT_COUNT, &want.service, "N", "where the node listens (4792)",
 		  .min = 1, .max = 65535),
 	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
-		  "of this end: host, udp or shm, address, options\n(ROOST_PORT, else host)"),
+		  "of this end: host, udp or shm, address, options\n(ROOST_PORT, else udp)"),
 	OPT_SWITCH("json", 'j', &want.bench.json,
 		   "stat, bench, top: one JSON object on stdout, of top at each look"),
 	OPT_END};
@@ -92,10 +92,11 @@ static const struct opt_command cmd = {
 		"decimal number, which is 0 if the key does not exist. scan prints a line with key, tab and value for\n"
 		"each pair. With --type, a value is a list of numbers: 1,2,3. update applies FUNCTION (add, sub, mul,\n"
 		"min, max, and, or, xor, assign, add-sat, sub-sat, mul-sat) and VALUE, a number or a vector, to each\n"
-		"element; reduce combines the elements, from VALUE on; filter prints those for which FUNCTION (eq, ne,\n"
-		"lt, le, gt, ge) is true. FUNCTION is also the name of one that the node has loaded (roost node\n"
+		"element; reduce combines the elements, from VALUE on; filter prints those for which FUNCTION (eq,\n"
+		"ne, lt, le, gt, ge) is true. FUNCTION is also the name of one that the node has loaded (roost node\n"
 		"--function). top shows rates. snapshot is for a node of this machine, which it may also name by its\n"
-		"process number: it writes the file of roost node --snapshot. bench stores its keys first, and replaces pairs with the same keys.",
+		"process number: it writes the file of roost node --snapshot. bench stores its keys first,\n"
+		"and replaces pairs with the same keys.",
 	.opts = opts,
 	.examples = "  roost kv put 127.0.0.2 colour green\n"
 		    "  roost kv get 127.0.0.2 colour\n"
