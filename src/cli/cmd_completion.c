@@ -259,7 +259,7 @@ static void zsh_option(const struct opt *o)
 	} else if (v == VALUE_FILE || v == VALUE_FOLDER) {
 		printf("_files%s", v == VALUE_FOLDER ? " -/" : "");
 	} else if (v == VALUE_PORT) {
-		printf("{compadd -S \"\" udp\\: shm\\:}");
+		printf("{compadd -S \"\" host\\: udp\\: shm\\:}");
 	}
 	printf("'");
 }

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Helpers of the command's tests: run it, and look at what came out. Arguments of each: ROOST BUILD-FOLDER."""
+import fcntl
 import json
 import os
+import socket
+import struct
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
-from namespaces import ip  # noqa: E402
+from namespaces import PATH, ip  # noqa: E402, F401  (PATH: for the tests)
 from skip import skip  # noqa: E402, F401  (for the tests)
 
 ROOST = sys.argv[1]
@@ -38,11 +41,19 @@ def check(what, ok, result=None):
         print(f'  {result.args} -> {result.returncode}\n  stdout: {result.stdout!r}\n  stderr: {result.stderr!r}')
 
 
+def loopback_up():
+    """As `ip link set lo up`, which not every system has."""
+    get, put, up = 0x8913, 0x8914, 1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        name, flags = struct.unpack('16sh', fcntl.ioctl(s, get, struct.pack('16sh', b'lo', 0)))
+        fcntl.ioctl(s, put, struct.pack('16sh', name, flags | up))
+
+
 def own_network():
     """Goes on in a network namespace of its own, where no program of another test is: the script starts again. Skips without rights."""
     inside = 'ROOST_TEST_NETWORK'
     if os.environ.pop(inside, None):
-        ip('link', 'set', 'lo', 'up')
+        loopback_up()
         return
     words = ['unshare', '-n' if os.geteuid() == 0 else '-rn']
     if subprocess.run([*words, 'true'], stderr=subprocess.DEVNULL, check=False).returncode:

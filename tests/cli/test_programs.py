@@ -3,13 +3,14 @@
 """`roost devices` and `roost stat` list the programs of an address: with other folders, several slots, stopped, and killed."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-from cli import ROOST, check, finish, ip, last_json, one_line_error, own_network, run
+from cli import PATH, ROOST, check, finish, ip, last_json, one_line_error, own_network, run
 
 own_network()
 folder = tempfile.TemporaryDirectory()
@@ -139,8 +140,9 @@ def shares_with_container(other):
 
 
 def refuses_others():
-    """A program of another user is refused with one line; without an address it takes one of its own, and says so. Takes root."""
-    if os.geteuid() != 0:
+    """A program of another user is refused with one line; without an address it takes one of its own, and says so. Takes root, and `ip`."""
+    if os.geteuid() != 0 or not shutil.which('ip', path=PATH):
+        print('not tried: a program of another user, which takes root and the program ip')
         return
     ip('addr', 'add', PRIMARY, 'dev', 'lo')
     mine = start('--port', f'udp:{PRIMARY}')
