@@ -99,7 +99,7 @@ static void count(struct client *c, uint64_t *counter, uint64_t add)
 static void counters(void **state)
 {
 	bool seen[CLIENTS * 50] = {false};
-	uint64_t before;
+	uint64_t before = 0;
 
 	start(false);
 	words[1] = 7;
