@@ -29,11 +29,11 @@ LIMIT = 300  # seconds for a test; tests that are slow beside other work take a 
 
 # What an emulated process lacks (qemu 7.2), and the tests that need it.
 UNABLE = [
-    (r"port-udp_lanes|port-udp_alone|pool-pool|pool-filter",
+    (r"port-udp_lanes|port-udp_alone|port-udp_steer|port-host|pool-pool|pool-filter|pool-view|pool-join|verbs-churn|verbs-successor|verbs-alone",
      "setsockopt(SO_ATTACH_REUSEPORT_CBPF) is not translated, so programs do not share an address"),
     (r"port-udp_join|port-udp_wire|nic-counters", "sockets' UDP_GRO, UDP_SEGMENT and IP options in control messages are not translated"),
     (r"port-udp_mcast|verbs-mcast", "setsockopt(IP_ADD_MEMBERSHIP and IP_MULTICAST_IF with struct ip_mreqn) is not translated"),
-    (r"drive-fork|verbs-fork|verbs-hull|verbs-chain-hull|rdmacm-fork", "fork() in a program with threads ends in an assertion of the emulator"),
+    (r"drive-fork|verbs-fork|verbs-hull|verbs-chain-hull|cache-writer|rdmacm-fork", "fork() in a program with threads ends in an assertion of the emulator"),
     (r"base-arena|base-mem", "setrlimit(RLIMIT_AS) is ignored, and /proc/self/statm is the emulator's own"),
     (r"base-sys", "socket(2) of an unknown type has the emulator's own error"),
     (r"shm_hostile", "memfd_create() and fcntl(F_ADD_SEALS) know fewer flags"),
