@@ -57,7 +57,8 @@ bool nic_qp_rpc(const struct nic_qp *qp)
 
 bool nic_qp_gathers(const struct nic_qp *qp)
 {
-	return unlikely(qp->rpc) && qp->pu->ports[qp->port].port->batch;
+	/* Not `batch`, which changes while the port is open: the caller does not own the PU. */
+	return unlikely(qp->rpc) && qp->pu->ports[qp->port].port->mask_fd;
 }
 
 void *nic_rpc_ctx(const struct nic_qp *qp)
