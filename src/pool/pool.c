@@ -21,6 +21,7 @@
 #define STACK	    (64u << 10)
 #define BACKLOG	    (4 * POOL_SLOTS)
 #define FOUND_SLEEP 2 /* ms between looks at a founder */
+#define JOIN_MS	    50 /* the longest wait for another program that joins */
 /*
  * The end of a connection may be seen before the dead process has lost its claim. The survivors
  * therefore look again after these times, in ms.
@@ -330,10 +331,17 @@ static int start_thread(struct pool *p)
 static int get_state(struct pool *p, int *founder)
 {
 	struct ask ask = {.magic = STATE_MAGIC, .what = ASK_STATE, .slot = p->slot[0]};
-	uint64_t until = pool_clock_ms() + ANSWER_MS;
+	uint64_t until = pool_clock_ms() + ANSWER_MS, joins = pool_clock_ms() + JOIN_MS;
 	unsigned silent;
 	int rc;
 
+	/*
+	 * Programs join one after the other. Otherwise one could get the memory from a member that
+	 * then ends, and another one, which sees neither of them, would found a second pool.
+	 */
+	while ((*founder = pool_bind_name(NAME_FOUNDER, 0)) == -EADDRINUSE &&
+	       pool_clock_ms() < joins)
+		pool_sleep_ms(FOUND_SLEEP);
 	while ((rc = pool_ask(p, &ask, &p->state_fd, 1, &silent)) == 0 && *founder < 0) {
 		*founder = pool_bind_name(NAME_FOUNDER, 0);
 		if (*founder < 0 && *founder != -EADDRINUSE)
@@ -347,6 +355,7 @@ static int get_state(struct pool *p, int *founder)
 	if (rc < 0)
 		return rc;
 	if (rc == 0) {
+		p->alone |= silent != 0;
 		p->state_fd = state_create();
 		if (p->state_fd < 0)
 			return p->state_fd;

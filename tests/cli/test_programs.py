@@ -159,8 +159,9 @@ STRANGER = 65534
 PRIMARY = '10.77.0.1'
 AS_OTHER = ['setpriv', f'--reuid={STRANGER}', '--clear-groups', f'--regid={STRANGER}']
 BIND = ("import os, signal, socket, sys\nos.setresuid({0}, {0}, {0})\nheld = []\n"
-        "for slot in range({1}):\n    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
-        "    s.bind(f'\\0roost-pool-{2}-claim-{{slot}}')\n    held.append(s)\n"
+        "for slot in range(64):\n    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        "    try:\n        s.bind(f'\\0roost-pool-{2}-claim-{{slot}}')\n    except OSError:\n        continue  # a program has this slot\n"
+        "    held.append(s)\n    if len(held) == {1}:\n        break\n"
         "print('ready', flush=True)\nsignal.pause()\n")
 
 
