@@ -20,7 +20,7 @@
 
 #define STACK	    (64u << 10)
 #define BACKLOG	    (4 * POOL_SLOTS)
-#define FOUND_SLEEP 2 /* ms between looks at a founder */
+#define FOUND_SLEEP 2  /* ms between looks at a founder */
 #define JOIN_MS	    50 /* the longest wait for another program that joins */
 /*
  * The end of a connection may be seen before the dead process has lost its claim. The survivors
