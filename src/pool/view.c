@@ -198,6 +198,13 @@ static bool is_strange(const struct nlmsghdr *h, uid_t *uid)
 	return true;
 }
 
+/* As NLMSG_OK(), which compares numbers of different signs. */
+static bool message_fits(const struct nlmsghdr *h, int left)
+{
+	return left >= (int)sizeof(*h) && h->nlmsg_len >= sizeof(*h) &&
+	       h->nlmsg_len <= (uint32_t)left;
+}
+
 int pool_strangers(uid_t *uid)
 {
 	static const size_t least = NLMSG_LENGTH(sizeof(struct unix_diag_msg));
@@ -215,7 +222,7 @@ int pool_strangers(uid_t *uid)
 
 		if (n <= 0)
 			found = n < 0 ? (int)n : -EPROTO;
-		for (struct nlmsghdr *h = &buf.head; n > 0 && NLMSG_OK(h, left);
+		for (struct nlmsghdr *h = &buf.head; n > 0 && message_fits(h, left);
 		     h = NLMSG_NEXT(h, left)) {
 			if (h->nlmsg_type == NLMSG_ERROR)
 				found = -EPROTO;
