@@ -72,11 +72,11 @@ bool pool_same_user(int fd)
 	return !sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == geteuid();
 }
 
-int pool_connect(unsigned slot)
+int pool_connect(enum name_kind kind, int type, unsigned slot)
 {
 	struct sockaddr_un name;
-	socklen_t len = pool_name(&name, NAME_MEMBER, slot);
-	int fd = sys_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc;
+	socklen_t len = pool_name(&name, kind, slot);
+	int fd = sys_socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc;
 
 	if (fd < 0)
 		return fd;
@@ -203,7 +203,7 @@ static unsigned send_all(const struct pool *p, const struct ask *ask, struct pol
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
-		int fd = is_own(p, i) ? -1 : pool_connect(i);
+		int fd = is_own(p, i) ? -1 : pool_connect(NAME_MEMBER, SOCK_SEQPACKET, i);
 
 		if (fd < 0)
 			continue;

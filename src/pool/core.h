@@ -83,8 +83,11 @@ socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot);
 int pool_bind_name(enum name_kind kind, unsigned slot);
 /* True if the process at the other end is of this user. */
 bool pool_same_user(int fd);
-/* Connects to the member whose first slot this is. Returns a descriptor or -errno. */
-int pool_connect(unsigned slot);
+/*
+ * Connects to a name of a slot, by a socket of this type that does not block. Only a process of
+ * this user is accepted. Returns a descriptor or -errno.
+ */
+int pool_connect(enum name_kind kind, int type, unsigned slot);
 /*
  * Asks all members other than this process. Takes the first answer with `want` descriptors. Returns
  * their number, 0 if no member has them, or -errno. *silent: members that did not answer in time.

@@ -371,7 +371,7 @@ static void watch_others(struct pool *p)
 	struct ask ask = {.magic = STATE_MAGIC, .what = ASK_WATCH, .slot = p->slot[0]};
 
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
-		int fd = i == p->slot[0] ? -1 : pool_connect(i);
+		int fd = i == p->slot[0] ? -1 : pool_connect(NAME_MEMBER, SOCK_SEQPACKET, i);
 
 		if (fd < 0)
 			continue;

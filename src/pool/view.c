@@ -44,18 +44,12 @@ static pid_t peer_pid(int fd)
 
 int pool_visit(unsigned slot, pid_t *pid)
 {
-	struct sockaddr_un name;
-	socklen_t len = pool_name(&name, NAME_STAT, slot);
-	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc;
+	int fd = pool_connect(NAME_STAT, SOCK_STREAM, slot), rc;
 
 	*pid = 0;
 	if (fd < 0)
 		return fd;
-	rc = sys_connect(fd, (struct sockaddr *)&name, len);
-	if (!rc && !pool_same_user(fd))
-		rc = -EPERM;
-	if (!rc)
-		rc = sys_fcntl(fd, F_SETFL, 0);
+	rc = sys_fcntl(fd, F_SETFL, 0);
 	if (!rc) {
 		*pid = peer_pid(fd);
 		return fd;
@@ -112,7 +106,9 @@ unsigned pool_look(struct pool_seen seen[POOL_SLOTS])
 		sys_close(state_fd);
 	}
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
-		int fd = seen[i].taken && seen[i].first == i ? pool_connect(i) : -1;
+		int fd = seen[i].taken && seen[i].first == i
+				 ? pool_connect(NAME_MEMBER, SOCK_SEQPACKET, i)
+				 : -1;
 
 		if (fd < 0)
 			continue;

@@ -62,41 +62,6 @@ static int set_chain(struct chain_loaded *l, unsigned i)
 	return rc ? failed(l, rc, "can't set up the queue", q->name) : 0;
 }
 
-/* As roost_qp_connect_self(), with another queue pair of this NIC. */
-static int connect(struct chain_loaded *l, struct ibv_qp *qp, uint32_t to)
-{
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
-				.port_num = 1,
-				.qp_access_flags = ACCESS & ~IBV_ACCESS_LOCAL_WRITE};
-	int rc = ibv_modify_qp(
-		qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-				 .path_mtu = IBV_MTU_1024,
-				 .dest_qp_num = to,
-				 .max_dest_rd_atomic = 16,
-				 .min_rnr_timer = 1,
-				 .ah_attr = {.is_global = 1,
-					     .port_num = 1,
-					     .grh = {.hop_limit = 64, .dgid = l->nic.gid}}};
-	if (!rc)
-		rc = ibv_modify_qp(qp, &a,
-				   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-					   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-					   IBV_QP_MIN_RNR_TIMER);
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-				 .timeout = 14,
-				 .retry_cnt = 7,
-				 .rnr_retry = 7,
-				 .max_rd_atomic = 16};
-	if (!rc)
-		rc = ibv_modify_qp(qp, &a,
-				   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-					   IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-					   IBV_QP_MAX_QP_RD_ATOMIC);
-	return rc;
-}
-
 static int connect_all(struct chain_loaded *l)
 {
 	for (unsigned i = 0; i < l->p->queues; i++) {
@@ -106,8 +71,9 @@ static int connect_all(struct chain_loaded *l)
 		if (q->peer == CHAIN_PEER_OUTSIDE)
 			return failed(l, ENOTCONN, "a program that runs alone has no peer for",
 				      q->name);
-		rc = connect(l, l->qp[i],
-			     l->qp[q->peer == CHAIN_PEER_SELF ? (int)i : q->peer]->qp_num);
+		rc = perf_nic_connect(l->qp[i],
+				      l->qp[q->peer == CHAIN_PEER_SELF ? (int)i : q->peer]->qp_num,
+				      l->nic.gid.raw, ACCESS & ~IBV_ACCESS_LOCAL_WRITE);
 		if (rc)
 			return failed(l, rc, "can't connect the queue", q->name);
 	}

@@ -77,39 +77,6 @@ static const struct roost_kernel kernel = {.abi = ROOST_KERNEL_ABI,
 
 /* ---- a client's queue pairs ---- */
 
-int office_connect(struct ibv_qp *qp, uint32_t to, const uint8_t *gid, int access)
-{
-	struct ibv_qp_attr a = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)access};
-	int rc = ibv_modify_qp(
-		qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-
-	a = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = IBV_MTU_1024,
-		.dest_qp_num = to,
-		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 1,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}}};
-	memcpy(&a.ah_attr.grh.dgid, gid, 16);
-	if (!rc)
-		rc = ibv_modify_qp(qp, &a,
-				   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-					   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-					   IBV_QP_MIN_RNR_TIMER);
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-				 .timeout = 14,
-				 .retry_cnt = 7,
-				 .rnr_retry = 7,
-				 .max_rd_atomic = 1};
-	if (!rc)
-		rc = ibv_modify_qp(qp, &a,
-				   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-					   IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-					   IBV_QP_MAX_QP_RD_ATOMIC);
-	return rc;
-}
-
 static struct ibv_qp *make_queue(const struct demo_office *o, const struct place *p,
 				 struct ibv_qp_cap cap, const struct roost_chain_attr *attr)
 {
@@ -210,7 +177,7 @@ static int make_place(struct demo_office *o, struct place *p)
 	int rc = make_queues(o, p);
 
 	if (!rc) /* the client may SEND: it may neither READ nor WRITE */
-		rc = office_connect(p->conn, o->ask.qp_num, o->ask.gid, 0);
+		rc = perf_nic_connect(p->conn, o->ask.qp_num, o->ask.gid, 0);
 	if (!rc)
 		rc = roost_qp_connect_self(p->loop, 1, 0);
 	if (!rc)

@@ -29,7 +29,4 @@ static inline uint64_t office_bucket(uint64_t key, unsigned i)
 	return (key * (i ? 0x9e3779b97f4a7c15 : 0xc2b2ae3d27d4eb4f)) >> 48;
 }
 
-/* Moves an RC queue pair from RESET to RTS. `access`: what the peer may do. Returns an errno. */
-int office_connect(struct ibv_qp *qp, uint32_t to, const uint8_t *gid, int access);
-
 #endif

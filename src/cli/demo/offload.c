@@ -81,8 +81,8 @@ struct demo_offload *demo_offload_open(const struct perf_nic *nic, struct ibv_qp
 	if (!rc)
 		rc = obtain(f, nic, calls, err);
 	if (!rc) {
-		rc = office_connect(f->qp, f->granted.qp_num, f->granted.gid,
-				    IBV_ACCESS_REMOTE_WRITE);
+		rc = perf_nic_connect(f->qp, f->granted.qp_num, f->granted.gid,
+				      IBV_ACCESS_REMOTE_WRITE);
 		if (rc)
 			failed(err, rc, "can't connect to a chain");
 	}

@@ -13,6 +13,8 @@
 #include "nic/nic.h"
 #include "verbs/host.h"
 
+#define READS 16 /* READs and atomics under way, of a queue pair of perf_nic_connect() */
+
 enum ibv_mtu perf_mtu_code(uint64_t bytes)
 {
 	switch (bytes) {
@@ -146,4 +148,37 @@ json_t *perf_counters_since(const struct perf_nic *nic, const struct nic_counter
 uint64_t perf_counter(const json_t *counters, const char *name)
 {
 	return (uint64_t)json_integer_value(json_object_get(counters, name));
+}
+
+int perf_nic_connect(struct ibv_qp *qp, uint32_t to, const uint8_t *gid, int access)
+{
+	struct ibv_qp_attr a = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)access};
+	int rc = ibv_modify_qp(
+		qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+
+	a = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = to,
+		.max_dest_rd_atomic = READS,
+		.min_rnr_timer = 1,
+		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}}};
+	memcpy(&a.ah_attr.grh.dgid, gid, 16);
+	if (!rc)
+		rc = ibv_modify_qp(qp, &a,
+				   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+					   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+					   IBV_QP_MIN_RNR_TIMER);
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+				 .timeout = 14,
+				 .retry_cnt = 7,
+				 .rnr_retry = 7,
+				 .max_rd_atomic = READS};
+	if (!rc)
+		rc = ibv_modify_qp(qp, &a,
+				   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					   IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+					   IBV_QP_MAX_QP_RD_ATOMIC);
+	return rc;
 }

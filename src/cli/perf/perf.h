@@ -99,6 +99,11 @@ struct perf_nic {
 
 int perf_nic_open(struct perf_nic *nic);
 void perf_nic_close(struct perf_nic *nic);
+/*
+ * Connects a new RC queue pair to QP number `to` at a GID, with PSNs of 0 and access of the peer
+ * (enum ibv_access_flags). Returns 0 or a positive errno.
+ */
+int perf_nic_connect(struct ibv_qp *qp, uint32_t to, const uint8_t *gid, int access);
 void perf_nic_counters(const struct perf_nic *nic, struct nic_counters *now);
 /* Returns now - before, as an object without the counters that did not change. */
 json_t *perf_counters_since(const struct perf_nic *nic, const struct nic_counters *before);
