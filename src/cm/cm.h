@@ -384,10 +384,10 @@ void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn);
  * Reports that the message with this transaction id found no NIC at dst, according to the network.
  * A REQ or SIDR_REQ that waits for its first answer ends as if the connection manager of the peer
  * had refused it: CM_EV_REJECTED with CM_REJ_INVALID_SERVICE_ID, or CM_EV_SIDR_REPLY with
- * CM_SIDR_UNSUPPORTED. Other messages do not end. Nothing ends if the id or the address does not
- * match.
+ * CM_SIDR_UNSUPPORTED. A DREQ is not repeated: CM_EV_DISCONNECTED with -EHOSTUNREACH. Other messages
+ * do not end. Nothing ends if the id or the address does not match.
  */
-void cm_lost(struct cm *cm, const struct pkt_addr *dst, uint64_t tid);
+void cm_lost(struct cm *cm, uint64_t now, const struct pkt_addr *dst, uint64_t tid);
 
 /* Gets the attributes of the QP: for RTR from REP_RCVD or REQ_RCVD on, for RTS too. */
 struct cm_qp_attr {

@@ -28,20 +28,31 @@ void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn)
 
 /*
  * A sender that cannot see the messages does not know their transaction ids, which have 64 random
- * bits. Only a request that was never answered is given up: a peer that has answered exists or
- * existed, and its end is detected in another way.
+ * bits. Two requests are given up: one that was never answered, and the end of a connection. Any
+ * other peer has answered, so it exists or existed, and its end is detected in another way.
  */
-void cm_lost(struct cm *cm, const struct pkt_addr *dst, uint64_t tid)
+void cm_lost(struct cm *cm, uint64_t now, const struct pkt_addr *dst, uint64_t tid)
 {
 	struct cm_conn *c = cm_find_id(cm, (uint32_t)tid);
 	struct cm_event e = {.type = CM_EV_REJECTED, .reason = CM_REJ_INVALID_SERVICE_ID};
 
 	if (!c || tid >> 32 != cm->tid_high || !pkt_addr_eq(&c->dst, dst))
 		return;
-	if (c->state == CM_SIDR_REQ_SENT)
+	switch (c->state) {
+	case CM_SIDR_REQ_SENT:
 		e = (struct cm_event){.type = CM_EV_SIDR_REPLY, .status = CM_SIDR_UNSUPPORTED};
-	else if (c->state != CM_REQ_SENT)
+		break;
+	case CM_REQ_SENT:
+		break;
+	case CM_DREQ_SENT:
+		cm->counters.no_nic++;
+		e = (struct cm_event){.type = CM_EV_DISCONNECTED, .status = -EHOSTUNREACH};
+		cm_enter_timewait(c, now, cm_time_ns(c->ack_timeout));
+		cm_tell(c, &e);
 		return;
+	default:
+		return;
+	}
 	cm->counters.no_nic++;
 	cm_over(c, &e);
 }

@@ -106,7 +106,7 @@ static uint64_t on_expire(void *ctx, uint64_t now)
 static void on_lost(void *ctx, const struct pkt_addr *dst, uint64_t tid)
 {
 	rdmacm_lock();
-	cm_lost(agent.cm, dst, tid);
+	cm_lost(agent.cm, rdmacm_now(), dst, tid);
 	rdmacm_unlock();
 }
 

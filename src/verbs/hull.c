@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/export.h"
+#include "base/mem.h"
 #include "base/sys.h"
 #include "verbs/hull_int.h"
 
@@ -86,6 +87,21 @@ ROOST_EXPORT void roost_hull_destroy(struct roost_hull *h)
 	free(h);
 }
 
+/*
+ * An address for `len` bytes, half-way between the heap and the stack. A program that is executed
+ * has its own random mappings, all of them near these two; a memory among the hull's mappings would
+ * be at an address that the program has used already, now and then.
+ */
+static void *away_from_mappings(const struct roost_hull *h, size_t len)
+{
+	uintptr_t heap = (uintptr_t)sbrk(0), stack = (uintptr_t)__builtin_frame_address(0);
+	uintptr_t at = heap / 2 + stack / 2;
+
+	if (h->num)
+		at = (uintptr_t)h->memory[h->num - 1].addr;
+	return at > len ? (void *)ALIGN_DOWN(at - len, mem_page_size()) : NULL;
+}
+
 static void *make_memory(struct roost_hull *h, const char *name, size_t len)
 {
 	struct hull_memory *m = &h->memory[h->num];
@@ -94,9 +110,10 @@ static void *make_memory(struct roost_hull *h, const char *name, size_t len)
 	m->fd = memfd_create(name, MFD_CLOEXEC);
 	if (m->fd < 0)
 		return NULL;
-	m->addr = ftruncate(m->fd, (off_t)len)
-			  ? MAP_FAILED
-			  : mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+	/* The kernel takes another address where this one is none or taken. */
+	m->addr = ftruncate(m->fd, (off_t)len) ? MAP_FAILED
+					       : mmap(away_from_mappings(h, len), len,
+						      PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
 	if (m->addr == MAP_FAILED) {
 		err = errno;
 		sys_close(m->fd);

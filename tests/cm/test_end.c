@@ -518,22 +518,22 @@ static void a_request_that_finds_no_nic_is_rejected_with_8(void **state)
 	c = connect_to(&p.a, &p.b, 0x11);
 	assert_int_equal(cm_connect(p.a.cm, p.now, &c, &p.a, &p.ca), 0);
 	tid = end_sent(&p.a, CM_REQ)->m.tid;
-	cm_lost(p.a.cm, &other, tid);
-	cm_lost(p.a.cm, &to, tid + 1);
-	cm_lost(p.a.cm, &to, tid ^ 1ull << 32);
-	cm_lost(p.a.cm, &to, 0);
+	cm_lost(p.a.cm, p.now, &other, tid);
+	cm_lost(p.a.cm, p.now, &to, tid + 1);
+	cm_lost(p.a.cm, p.now, &to, tid ^ 1ull << 32);
+	cm_lost(p.a.cm, p.now, &to, 0);
 	end_quiet(&p.a);
 	assert_int_equal(cm_conn_state(p.ca), CM_REQ_SENT);
-	cm_lost(p.a.cm, &to, tid);
+	cm_lost(p.a.cm, p.now, &to, tid);
 	assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_INVALID_SERVICE_ID);
 	assert_int_equal(cm_counters(p.a.cm)->no_nic, 1);
-	cm_lost(p.a.cm, &to, tid); /* repeated */
+	cm_lost(p.a.cm, p.now, &to, tid); /* repeated */
 	end_quiet(&p.a);
 	cm_release(p.ca, p.now);
 
 	s = sidr_to(&p, SERVICE, NULL);
 	assert_int_equal(cm_sidr(p.a.cm, p.now, &s, &p.a, &p.ca), 0);
-	cm_lost(p.a.cm, &to, end_sent(&p.a, CM_SIDR_REQ)->m.tid);
+	cm_lost(p.a.cm, p.now, &to, end_sent(&p.a, CM_SIDR_REQ)->m.tid);
 	assert_int_equal(end_told(&p.a, CM_EV_SIDR_REPLY)->status, CM_SIDR_UNSUPPORTED);
 	cm_release(p.ca, p.now);
 	assert_int_equal(cm_in_use(p.a.cm), 0);
@@ -560,22 +560,49 @@ static void what_was_answered_is_not_ended_by_the_network(void **state)
 	p.cb = end_told(&p.b, CM_EV_REQUEST)->conn;
 	assert_int_equal(cm_delay(p.cb, 20), 0);
 	pass(&p.b, &p.a, CM_MRA);
-	cm_lost(p.a.cm, &p.b.addr, tid);
+	cm_lost(p.a.cm, p.now, &p.b.addr, tid);
 	assert_int_equal(cm_conn_state(p.ca), CM_MRA_REQ_RCVD);
 	assert_int_equal(cm_accept(p.cb, p.now, &acc), 0);
 	pass(&p.b, &p.a, CM_REP);
 	end_told(&p.a, CM_EV_REPLY);
-	cm_lost(p.a.cm, &p.b.addr, tid);
+	cm_lost(p.a.cm, p.now, &p.b.addr, tid);
 	assert_int_equal(cm_conn_state(p.ca), CM_REP_RCVD);
 	assert_int_equal(cm_ready(p.ca, NULL, 0), 0);
 	end_sent(&p.a, CM_RTU);
-	cm_lost(p.a.cm, &p.b.addr, tid);
+	cm_lost(p.a.cm, p.now, &p.b.addr, tid);
 	assert_int_equal(cm_conn_state(p.ca), CM_ESTABLISHED);
-	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
-	end_sent(&p.a, CM_DREQ);
-	cm_lost(p.a.cm, &p.b.addr, tid);
-	assert_int_equal(cm_conn_state(p.ca), CM_DREQ_SENT);
 	assert_int_equal(cm_counters(p.a.cm)->no_nic, 0);
+	pair_close(&p);
+}
+
+/*
+ * The peer's process has ended before the DREQ came. The connection is over at once, and nothing is
+ * repeated.
+ */
+static void a_disconnect_that_finds_no_nic_is_not_repeated(void **state)
+{
+	struct pkt_addr to, other;
+	struct pair p;
+	uint64_t tid;
+
+	pair_open(&p);
+	pair_connect(&p);
+	to = p.b.addr;
+	other = other_than(to);
+	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
+	tid = end_sent(&p.a, CM_DREQ)->m.tid;
+	cm_lost(p.a.cm, p.now, &other, tid);
+	cm_lost(p.a.cm, p.now, &to, tid + 1);
+	assert_int_equal(cm_conn_state(p.ca), CM_DREQ_SENT);
+	cm_lost(p.a.cm, p.now, &to, tid);
+	assert_int_equal(end_told(&p.a, CM_EV_DISCONNECTED)->status, -EHOSTUNREACH);
+	assert_int_equal(cm_conn_state(p.ca), CM_TIMEWAIT);
+	assert_int_equal(cm_counters(p.a.cm)->no_nic, 1);
+	cm_lost(p.a.cm, p.now, &to, tid); /* repeated */
+	end_quiet(&p.a);
+	end_wait(&p.a);
+	end_told(&p.a, CM_EV_TIMEWAIT_EXIT);
+	end_quiet(&p.a);
 	pair_close(&p);
 }
 
@@ -642,6 +669,7 @@ int main(void)
 		cmocka_unit_test(sidr_finds_a_ud_qp),
 		cmocka_unit_test(a_request_that_finds_no_nic_is_rejected_with_8),
 		cmocka_unit_test(what_was_answered_is_not_ended_by_the_network),
+		cmocka_unit_test(a_disconnect_that_finds_no_nic_is_not_repeated),
 		cmocka_unit_test(sidr_is_refused_or_given_up),
 		cmocka_unit_test(a_released_sidr_request_is_rejected),
 	};

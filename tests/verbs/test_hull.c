@@ -211,6 +211,41 @@ static void program_is_executed(void **state)
 	reads_go_on(true);
 }
 
+#ifndef __SANITIZE_THREAD__ /* it chooses addresses itself */
+
+/*
+ * The kernel maps each program at addresses of its own. A memory of the hull is so far from its
+ * other mappings that no program has one there.
+ */
+#define APART (1ull << 32)
+
+static void away_from_mappings(void **state)
+{
+	unsigned long long from, to;
+	struct roost_hull *hull = roost_hull_create();
+	char line[PATH_MAX + 128];
+	uintptr_t low, high;
+	FILE *maps;
+
+	assert_non_null(hull);
+	high = (uintptr_t)roost_hull_memory(hull, "high", 1 << 20);
+	low = (uintptr_t)roost_hull_memory(hull, "low", 1 << 20);
+	assert_true(low && high);
+	maps = fopen("/proc/self/maps", "re");
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps)) {
+		assert_int_equal(sscanf(line, "%llx-%llx", &from, &to), 2);
+		if (strstr(line, "/memfd:low") || strstr(line, "/memfd:high"))
+			continue;
+		if (to + APART > low && from < high + APART)
+			fail_msg("a memory at %#lx is near %s", (unsigned long)low, line);
+	}
+	fclose(maps);
+	roost_hull_destroy(hull);
+}
+
+#endif
+
 /* ---- bad input ---- */
 
 static void join_refuses(const char *env, int err)
@@ -285,10 +320,11 @@ static void wrong_use(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(program_is_forked),
-		cmocka_unit_test(program_is_executed),
-		cmocka_unit_test(garbage_in_the_environment),
-		cmocka_unit_test(wrong_use),
+		cmocka_unit_test(program_is_forked),	      cmocka_unit_test(program_is_executed),
+#ifndef __SANITIZE_THREAD__
+		cmocka_unit_test(away_from_mappings),
+#endif
+		cmocka_unit_test(garbage_in_the_environment), cmocka_unit_test(wrong_use),
 	};
 
 	if (argc == 2 && !strcmp(argv[1], "program")) {
