@@ -136,11 +136,13 @@ static void sees_stopped_programs(void **state)
 {
 	struct pool_seen seen[POOL_SLOTS];
 	struct child a = start(join_and_receive);
+	int fd, status;
 	pid_t pid;
-	int fd;
 
 	assert_true(a.rc >= 0);
 	kill(a.pid, SIGSTOP);
+	assert_int_equal(waitpid(a.pid, &status, WUNTRACED), a.pid); /* all of its threads stop */
+	assert_true(WIFSTOPPED(status));
 	assert_int_equal(pool_look(seen), 1);
 	assert_true(seen[a.rc].taken);
 	assert_int_equal(seen[a.rc].pid, a.pid);
