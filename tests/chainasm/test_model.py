@@ -6,7 +6,8 @@ usage: test_model.py ROOST MODEL [SEED [PROGRAMS]]
 
 Both execute the same text; the words of its memory have to be the same at the end, and so has the failure of a queue. A program rewrites
 fields of its own later WQEs: operands, values of comparisons, addresses, op-codes. A quarter of the programs run on a queue pair that is
-connected to another one; there a WAIT stands behind each WQE, and SENDs fill words by receives.
+connected to another one of the same NIC; there a WAIT stands behind each WQE, and SENDs fill words by receives. test_far.c has two NICs
+and a link that loses and repeats packets.
 """
 import os
 import random

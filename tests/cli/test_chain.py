@@ -86,6 +86,9 @@ def trace_and_steps():
               r.returncode == 0 and r.stdout.endswith(f'ticks = {(steps + 3) // 4}\n'), r)
 
 
+REWRITTEN = ('region data\nto: word &x\nx: word 0\ny: operand 7\n'
+             'queue server receives=2 managed_recv peer=client\n\trecv y, 8\n\trecv y, 8\n'
+             'queue client\n\tsend y, 8\n\tsend y, 8\n')
 GOOD = {
     # a queue that waits for a time, in a loop without end and once
     'time': ('region data\nticks: word 0\nqueue clock managed depth=4 start=4\n\twait_time 1000000\n\tadd ticks, 1\n\tforever\n'
@@ -97,6 +100,16 @@ GOOD = {
                 'queue loop managed depth=4 start=4\n\twait server.receives\n\twrite server.receives[0] + 16, to, 8\n'
                 '\trecv_enable server\n\tenable loop\n'
                 'queue client\n\tsend y, 8\n\tsend y, 8\n'),
+    # third queues enable a rewritten receive: behind a WAIT for the writer, enabled by it, and one that does not reach the receive
+    'third_waits': (REWRITTEN + 'queue main managed start\n\twrite server.receives[1] + 16, to, 8 {signaled}\n'
+                    'queue third managed start\n\twait main.sends\n\trecv_enable server, 2\n'),
+    'third_enabled': (REWRITTEN + 'queue main managed start\n\twrite server.receives[1] + 16, to, 8\n\tenable second\n'
+                      'queue second managed\n\tenable third\nqueue third managed\n\trecv_enable server, 2\n'),
+    'third_below': (REWRITTEN + 'queue main managed start\n\twrite server.receives[1] + 16, to, 8\n\trecv_enable server\n'
+                    'queue third managed start\n\trecv_enable server\n'),
+    # the first turn of a receive is enabled by a third queue, and the message has come
+    'third_first': (REWRITTEN + 'queue main managed start\n\twait server.receives, 1\n\twrite server.receives[0] + 16, to, 8\n'
+                    '\trecv_enable server\nqueue third managed start\n\trecv_enable server\n'),
 }
 
 
