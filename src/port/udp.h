@@ -193,8 +193,8 @@ struct udp_port {
 	uint16_t sport;	  /* the port of `out` */
 	int epoll;
 	struct pool *pool;
-	struct pool_addr *home;
-	bool homed; /* the socket of the slot is in use */
+	struct pool_addr *pool_addr;
+	bool slot_used; /* the socket of the slot is in use */
 	bool v6;
 	/* events that the epoll set watches on the sockets; 0: they are not in the set */
 	uint32_t watched, watched_out;

@@ -180,13 +180,13 @@ static void unclaim(struct udp_port *u)
 {
 	if (u->out >= 0)
 		sys_close(u->out);
-	if (u->homed)
-		pool_addr_unuse(u->home, u->port.slot);
-	if (u->home)
-		pool_addr_put(u->home);
+	if (u->slot_used)
+		pool_addr_unuse(u->pool_addr, u->port.slot);
+	if (u->pool_addr)
+		pool_addr_put(u->pool_addr);
 	u->out = u->sock = -1;
-	u->homed = false;
-	u->home = NULL;
+	u->slot_used = false;
+	u->pool_addr = NULL;
 }
 
 /* Takes the socket of our slot at addr:4791, in u->sock. Returns 0 or -errno. */
@@ -209,13 +209,13 @@ static int claim(struct opening *o, const struct pkt_addr *addr)
 		sys_close(fd);
 	}
 	errno = 0;
-	u->home = pool_addr_get(u->pool, addr, u->scope, &o->silent);
-	if (!u->home)
+	u->pool_addr = pool_addr_get(u->pool, addr, u->scope, &o->silent);
+	if (!u->pool_addr)
 		return -errno;
-	rc = pool_addr_use(u->home, u->port.slot);
+	rc = pool_addr_use(u->pool_addr, u->port.slot);
 	o->own = rc == -EADDRINUSE;
 	if (rc >= 0) {
-		u->homed = true;
+		u->slot_used = true;
 		u->sock = rc;
 		rc = udp_configure(u, u->sock);
 	}
@@ -264,7 +264,7 @@ static int enter_pool(struct opening *o)
 /* Says that no other program can use the address, and why. Once: the first lane. */
 static void warn_alone(struct opening *o)
 {
-	int why = pool_addr_alone(o->u->home);
+	int why = pool_addr_alone(o->u->pool_addr);
 	char text[64];
 
 	if (!why || o->lane > 0)
@@ -488,7 +488,7 @@ static int set_mtu(struct opening *o)
 {
 	struct udp_port *u = o->u;
 	uint32_t overhead = (u->v6 ? 40 : 20) + 8, index, mtu;
-	struct pool_home first;
+	struct pool_socket first;
 	char text[64];
 
 	find_interface(&u->port.addr, u->sock, &index, &mtu);
@@ -662,9 +662,9 @@ static int set_memory(struct udp_port *u)
 /* Lets packets come. */
 static int settle(struct udp_port *u)
 {
-	struct pool_home home = {.sport = u->sport, .joins = u->joins, .mtu = u->port.mtu};
+	struct pool_socket sock = {.sport = u->sport, .joins = u->joins, .mtu = u->port.mtu};
 
-	pool_addr_tell(u->home, u->port.slot, &home);
+	pool_addr_tell(u->pool_addr, u->port.slot, &sock);
 	return udp_mail_open(u);
 }
 

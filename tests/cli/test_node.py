@@ -166,7 +166,7 @@ def watched():
 def objects(pid):
     """How many kernels out of files a process has mapped."""
     with open(f'/proc/{pid}/maps') as f:
-        return len({line.split()[4] for line in f if 'memfd:linger-' in line})
+        return len({line.split()[4] for line in f if 'memfd:waiter-' in line})
 
 
 def leaving():
@@ -174,15 +174,15 @@ def leaving():
     where = addresses('shm')
     with tempfile.TemporaryDirectory() as d:
         mark = os.path.join(d, 'mark')
-        os.environ['LINGER_UNTIL'] = mark
+        os.environ['WAIT_UNTIL'] = mark
         node = Node(f'shm:{where[0]}', '--kernels', 'none')
         try:
-            r = run('kernel', 'load', f'{sys.argv[2]}/tests/kernels/linger-1.so')
+            r = run('kernel', 'load', f'{sys.argv[2]}/tests/kernels/waiter-1.so')
             check('loaded', r.returncode == 0 and objects(node.pid) == 1, r)
             with subprocess.Popen([ROOST, 'call', '--port', f'shm:{where[1]}', where[0], '0x2000', '--json'], stdout=subprocess.PIPE) as p:
                 while p.poll() is None and not last_json(run('kernel', 'stat', '--json'))['kernels'][0]['in_flight']:
                     pass
-                r = run('kernel', 'replace', f'{sys.argv[2]}/tests/kernels/linger-2.so')
+                r = run('kernel', 'replace', f'{sys.argv[2]}/tests/kernels/waiter-2.so')
                 check('replaced', r.returncode == 0, r)
                 open(mark, 'w').close()
                 p.wait(LIMIT)
@@ -196,7 +196,7 @@ def leaving():
             check('what it counts', r.stdout.split('\n')[0].split('  ')[0] == 'kernel' and all(w in r.stdout for w in ('crashed', 'stuck', 'disabled')), r)
         finally:
             node.end()
-    del os.environ['LINGER_UNTIL']
+    del os.environ['WAIT_UNTIL']
 
 
 def looks(p):
@@ -217,10 +217,10 @@ def replaced_under_watch():
     with tempfile.TemporaryDirectory() as d:
         mark = os.path.join(d, 'mark')
         open(mark, 'w').close()
-        os.environ['LINGER_UNTIL'] = mark
+        os.environ['WAIT_UNTIL'] = mark
         node = Node(f'shm:{where[0]}', '--kernels', 'none')
         calling = [ROOST, 'call', '--port', f'shm:{where[1]}', where[0], '0x2000']
-        versions = [f'{sys.argv[2]}/tests/kernels/linger-{v}.so' for v in (1, 2)]
+        versions = [f'{sys.argv[2]}/tests/kernels/waiter-{v}.so' for v in (1, 2)]
         try:
             check('loaded, to be watched', run('kernel', 'load', versions[0]).returncode == 0 and run(*calling[1:]).returncode == 0)
             os.unlink(mark)
@@ -236,7 +236,7 @@ def replaced_under_watch():
                             if what(seen[-1]):
                                 return True
                         return False
-                    check('watch: two calls, one under way', until(lambda rows: rows[0][0:2] == ['linger', '2'] and len(rows[0]) == 10))
+                    check('watch: two calls, one under way', until(lambda rows: rows[0][0:2] == ['waiter', '2'] and len(rows[0]) == 10))
                     del seen[:]
                     check('watch: replaced', run('kernel', 'replace', versions[1]).returncode == 0)
                     check('watch: two versions', until(lambda rows: len(rows) == 2))
@@ -250,7 +250,7 @@ def replaced_under_watch():
                     caller.wait(LIMIT)
         finally:
             node.end()
-    del os.environ['LINGER_UNTIL']
+    del os.environ['WAIT_UNTIL']
     check(f'watch: no call, no rate ({seen})', all(len(rows[0]) >= 8 and rows[0][2] == rows[0][4] == '0' for rows in seen)
           and all(len(row) in (4, 6) for rows in seen for row in rows[1:]))
 
