@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The section of bench/RESULTS.md about chains, from `bench-core SECONDS chain`: its rows in Markdown, the figures of RedN (NSDI '22)
-beside them.
+"""The section of bench/RESULTS.md about chains, from `bench-core SECONDS chain`: its rows in
+Markdown, the figures of RedN (NSDI '22) beside them.
 
 usage: chains.py BENCH-CORE [SECONDS [RUNS]]
 """
@@ -21,7 +21,8 @@ VERBS = [('WRITE, 64 B, loop-back', 'chain_write', 'table 3, WRITE', '63 M/s'),
          ('ADD', 'chain_add', 'table 3, ADD', '8.4 M/s (one cell with CAS)'),
          ('MAX', 'chain_max', 'table 3, MAX', '63 M/s'),
          ('`if`, 3 WQEs, and the ENABLE of the next', 'chain_if', 'table 3, if', '0.7 M/s'),
-         ('turn of an unrolled loop with a break, 4 WQEs', 'chain_break', 'table 3, while, unrolled', '0.7 M/s'),
+         ('turn of an unrolled loop with a break, 4 WQEs', 'chain_break',
+          'table 3, while, unrolled', '0.7 M/s'),
          ('turn of a recycled loop, 8 WQEs', 'chain_loop', 'table 3, while, recycled', '0.3 M/s'),
          ('NOP in queue order', 'order_queue', 'figure 8', '0.17 us'),
          ('NOP and WAIT: completion order', 'order_completion', 'figure 8', '0.19 us'),
@@ -31,12 +32,13 @@ LOOKUPS = [('look-up, one bucket', 'chain_lookup_1', 'table 4, one port', '0.5 M
            ('counter', 'chain_counter', '', ''),
            ('list of 8, with break', 'chain_list', 'figure 13', 'chart only'),
            ('list of 8, without break', 'chain_list_whole', 'figure 13', 'chart only')]
-SIZED = [('read_value', 'one READ'), ('read_twice', 'two READs'), ('chain_parallel', 'two buckets in parallel'),
-         ('chain_hopscotch', 'hopscotch, 6 buckets')]
+SIZED = [('read_value', 'one READ'), ('read_twice', 'two READs'),
+         ('chain_parallel', 'two buckets in parallel'), ('chain_hopscotch', 'hopscotch, 6 buckets')]
 
 
 def run():
-    out = subprocess.run([BENCH, SECONDS, 'chain'], stdout=subprocess.PIPE, text=True, check=True).stdout
+    out = subprocess.run([BENCH, SECONDS, 'chain'], stdout=subprocess.PIPE, text=True,
+                         check=True).stdout
     return {(r['op'], r['size']): r['ns'] for r in json.loads(out)['rows']}
 
 
@@ -56,9 +58,12 @@ def main():
     table(LOOKUPS)
     sizes = sorted({size for op, size in ns if op == 'read_value'})
     shown = [(op, name) for op, name in SIZED if op in first]
-    print('| value | ' + ' | '.join(f'{name}, ns' for _, name in shown) + ' |\n|---|' + '---:|' * len(shown))
+    print('| value | ' + ' | '.join(f'{name}, ns' for _, name in shown) + ' |\n|---|' + '---:|'
+          * len(shown))
     for size in sizes:
-        print(f'| {size} B | ' + ' | '.join(f'{ns[op, size]:.0f} ({ns[op, size] / ns["read_value", size]:.2f})' for op, _ in shown) + ' |')
+        print(f'| {size} B | '
+              + ' | '.join(f'{ns[op, size]:.0f} ({ns[op, size] / ns["read_value", size]:.2f})'
+                           for op, _ in shown) + ' |')
 
 
 main()
