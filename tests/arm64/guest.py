@@ -98,8 +98,8 @@ def image(folder, root, programs, pages):
     stock = [path for inside, path in there.items() if inside != "bin/busybox"]
     there.update(libraries([packages, root], stock + programs))
     there.update(initramfs.modules(tree, release, MODULES))
-    return os.path.join(tree, "boot", "vmlinuz-" + release), initramfs.pack(folder, release, there,
-                                                                            "busybox")
+    return (os.path.join(tree, "boot", "vmlinuz-" + release),
+            initramfs.pack(folder, release, there, "busybox"))
 
 
 class Guest(Machine):
@@ -120,8 +120,8 @@ class Guest(Machine):
 
 class Rig:
     def __init__(self, options, root, tests):
-        self.there, self.here = os.path.join(options.build, "roost"), os.path.join(options.host,
-                                                                                   "roost")
+        self.there, self.here = (os.path.join(options.build, "roost"),
+                                 os.path.join(options.host, "roost"))
         self.simulators = [os.path.join(build, "tests/nic/test-nic-simulator")
                            for build in (options.host, options.build)]
         if not os.path.exists(self.here):

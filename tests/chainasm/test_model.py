@@ -120,8 +120,8 @@ def remote_program(rng):
     lines += ['', 'region pointers'] + [f'p{i}:\tword &w{rng.randrange(WORDS - 1)}'
                                         for i in range(WORDS)]
     received = [word(rng) for _ in range(rng.randrange(1, 6))]
-    lines += ['', f'queue other receives={len(received)} peer=main'] + [f'\trecv {w}, 8'
-                                                                        for w in received]
+    lines += (['', f'queue other receives={len(received)} peer=main']
+              + [f'\trecv {w}, 8' for w in received])
     lines += ['', 'queue main managed depth=256 start peer=other']
     for i in range(rng.randrange(1, 30)):
         target = plain(rng)

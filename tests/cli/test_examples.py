@@ -74,8 +74,8 @@ for kind in ('udp', 'shm'):
                                    env=dict(os.environ, ROOST_PORT=f'{kind}:{where[1]}'),
                                    stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                    timeout=LIMIT, check=False)
-                good = within(r.stdout) if name == 'hll' else r.stdout == (expected
-                                                                           or COMPUTED[name]())
+                good = (within(r.stdout) if name == 'hll'
+                        else r.stdout == (expected or COMPUTED[name]()))
                 check(f'{name} over {kind}', r.returncode == 0 and good, r)
     finally:
         status, said = node.end()

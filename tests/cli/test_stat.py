@@ -34,8 +34,8 @@ def parse_prometheus(text):
             metrics[name] = [None, {}]
         elif line.startswith('# TYPE '):
             _, _, typed, kind = line.split(' ')
-            if typed != name or metrics[name][0] or metrics[name][1] or kind not in ('counter',
-                                                                                     'gauge'):
+            if (typed != name or metrics[name][0] or metrics[name][1]
+                    or kind not in ('counter', 'gauge')):
                 raise ValueError(f'TYPE in the wrong place: {line}')
             metrics[name][0] = kind
         else:

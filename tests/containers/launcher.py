@@ -25,11 +25,10 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 libc = ctypes.CDLL(None, use_errno=True)
 
-CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (0x20000, 0x4000000,
-                                                                       0x8000000, 0x20000000,
-                                                                       0x40000000)
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = (1, 2, 4, 32, 4096, 16384,
-                                                                           1 << 18)
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
+    0x20000, 0x4000000, 0x8000000, 0x20000000, 0x40000000)
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = (
+    1, 2, 4, 32, 4096, 16384, 1 << 18)
 KEPT_FLAGS = {'nosuid': 2, 'nodev': 4, 'noexec': 8, 'noatime': 1024, 'nodiratime': 2048,
               'relatime': 1 << 21}
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, SIGKILL = 24, 38, 1, 9

@@ -148,8 +148,8 @@ def main():
         else:
             pid, status = os.wait()
             ended.append((running.pop(pid), os.waitstatus_to_exitcode(status)))
-    missing, passed = [name for name, code in ended if code == 77], [name for name, code in ended
-                                                                     if code == 0]
+    missing, passed = ([name for name, code in ended if code == 77],
+                       [name for name, code in ended if code == 0])
     print(f'{len(rows)} rows, {len(rows) - len(passed) - len(missing)} failures')
     if failures or len(passed) + len(missing) < len(rows):
         return 1

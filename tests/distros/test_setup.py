@@ -25,8 +25,8 @@ SYSTEM = {
 
 class Case:
     def __init__(self, folder, setup):
-        self.bin, self.setup, self.asked = os.path.join(folder, "bin"), setup, os.path.join(folder,
-                                                                                            "asked")
+        self.bin, self.setup, self.asked = (os.path.join(folder, "bin"), setup,
+                                            os.path.join(folder, "asked"))
 
     def run(self, *groups, without=(), absent="", **programs):
         """(exit status, lines, what apt-get was asked for)"""
