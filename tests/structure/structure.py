@@ -4,6 +4,7 @@
 
 includes     no room includes a header of a room below it; installed headers include nothing of src
 sizes        a file stays under 800 lines
+columns      Python and shell have lines of at most 100 columns (structure-format checks C)
 words        every file of ours starts with its licence, names no path of somebody's machine, and
              leaves nothing open
 conformance  the rows of docs/conformance.md, the files and the tests they name agree
@@ -43,6 +44,7 @@ SUBCOMMAND_USES = {'chain': ['perf'], 'demo': ['perf'], 'kernel': ['node'], 'doc
 OURS = ['src', 'include', 'tests', 'bench', 'examples', 'scripts', 'docs', '.ci', 'debian',
         'completion']
 MAX_LINES = 800
+MAX_COLUMNS = 100  # a tab ends at a multiple of 8
 CODE = ('.c', '.h', '.S', '.py', '.sh', '.map')
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 # Home folders and other places that exist on one machine only. The first character keeps URLs and
@@ -109,6 +111,17 @@ def sizes(top):
     for path, lines in files(top, OURS):
         if path.endswith(CODE) and len(lines) >= MAX_LINES:
             yield f'{path}: {len(lines)} lines; one job a file, under {MAX_LINES} lines'
+
+
+def columns(top):
+    for path, lines in files(top, OURS):
+        script = bool(lines) and re.match(r'#!.*\b(?:python3|bash|sh)\b', lines[0])
+        if not path.endswith(('.py', '.sh')) and not script:
+            continue
+        for number, line in enumerate(lines, 1):
+            width = len(line.expandtabs(8))
+            if width > MAX_COLUMNS:
+                yield f'{path}:{number}: {width} columns; at most {MAX_COLUMNS}'
 
 
 def words(top):
@@ -361,8 +374,9 @@ def mutants(top):
             yield f'{what}: there is no such test'
 
 
-RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'names': names, 'docs': docs,
-         'environment': environment, 'conformance': conformance, 'mutants': mutants,
+RULES = {'includes': includes, 'sizes': sizes, 'columns': columns, 'words': words,
+         'names': names, 'docs': docs, 'environment': environment, 'conformance': conformance,
+         'mutants': mutants,
          'quotes': quotes, 'picture': picture, 'version': version}
 
 # For the self-test: a file, its text, and the rules that it breaks.
@@ -390,6 +404,11 @@ CASES = [
     ('include/roost/good.h', SPDX + '#include <infiniband/verbs.h>\n#include "roost/wqe.h"\n', []),
     ('src/nic/long.c', SPDX + '\n' * (MAX_LINES - 1), ['sizes']),
     ('src/nic/fits.c', SPDX + '\n' * (MAX_LINES - 2), []),
+    ('scripts/wide.py', SPDX_PY + '#' * 101 + '\n', ['columns']),
+    ('scripts/wide', '#!/bin/sh\n# SPDX-License-Identifier: BSD-2-Clause\n' + '\t' * 12 + 'word5\n',
+     ['columns']),
+    ('scripts/fits', '#!/bin/sh\n# SPDX-License-Identifier: BSD-2-Clause\n' + '\t' * 12 + 'word\n',
+     []),
     ('src/nic/bare-licence.c', 'int x;\n', ['words']),
     ('scripts/tool', '#!/bin/sh\n# SPDX-License-Identifier: BSD-2-Clause\n', []),
     ('scripts/bare', '#!/bin/sh\n', ['words']),
