@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""docs/perf-chains.svg: chains of n WQEs by order, look-ups by the size of the value, walks of a list; after RedN's figures 8, 10, 11
-and 13.
+"""docs/perf-chains.svg: chains of n WQEs by order, look-ups by the size of the value, walks of a
+list; after RedN's figures 8, 10, 11 and 13.
 """
 import math
 
 from plot import GAP, HEIGHT, LEFT, TOP, WIDTH, line, text
 
-# A row of bench-core, its name, its color, and the round trips of a request: of READs by the range of the list in `walks`.
-ORDERS = [('order_queue', 'queue order', '#1b6ca8', 0), ('order_completion', 'completion order', '#6a8d3a', 0),
+# A row of bench-core, its name, its color, and the round trips of a request: of READs by the range
+# of the list in `walks`.
+ORDERS = [('order_queue', 'queue order', '#1b6ca8', 0),
+          ('order_completion', 'completion order', '#6a8d3a', 0),
           ('order_doorbell', 'doorbell order', '#c8553d', 0)]
-LOOKUPS = [('read_value', 'one READ', '#777777', 1), ('read_twice', 'two READs', '#c8553d', 2), ('chain_one', 'one bucket', '#1b6ca8', 1),
-           ('chain_second', 'second bucket, in turn', '#6a8d3a', 1), ('chain_parallel', 'second bucket, in parallel', '#8e5aa8', 1)]
-LISTS = [('read_list', 'READs', '#c8553d', None), ('chain_list', 'chain with break', '#1b6ca8', 1), ('chain_list_whole', 'chain without break', '#6a8d3a', 1)]
+LOOKUPS = [('read_value', 'one READ', '#777777', 1), ('read_twice', 'two READs', '#c8553d', 2),
+           ('chain_one', 'one bucket', '#1b6ca8', 1),
+           ('chain_second', 'second bucket, in turn', '#6a8d3a', 1),
+           ('chain_parallel', 'second bucket, in parallel', '#8e5aa8', 1)]
+LISTS = [('read_list', 'READs', '#c8553d', None), ('chain_list', 'chain with break', '#1b6ca8', 1),
+         ('chain_list_whole', 'chain without break', '#6a8d3a', 1)]
 DASHES = {0: '', 5: '5 3'}  # us of a round trip on the wire
 
 
@@ -31,7 +36,8 @@ class Panel:
 
 
 def axes(p):
-    yield f'<rect x="{p.x0}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#222222"/>'
+    yield (f'<rect x="{p.x0}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" '
+           f'stroke="#222222"/>')
     yield text(p.x0, TOP - 12, p.title, size=13)
     for size in p.sizes:
         yield text(p.x(size), TOP + HEIGHT + 16, str(size), 'middle', size=10)
@@ -42,7 +48,8 @@ def axes(p):
 
 
 def round_trips(trips, size):
-    """READs take a list node by node: of the first `size` keys the mean needs (size + 1) / 2 nodes, then the value."""
+    """READs take a list node by node: of the first `size` keys the mean needs (size + 1) / 2 nodes,
+    then the value."""
     return (size + 1) / 2 + 1 if trips is None else trips
 
 
@@ -55,21 +62,28 @@ def panel(ns, index, title, series, low, high):
             if wire and trips == 0:
                 continue
             us = [ns[op, size] / 1e3 + round_trips(trips, size) * wire for size in sizes]
-            path = ' '.join(f'{"L" if i else "M"}{p.x(s):.1f},{p.y(v):.1f}' for i, (s, v) in enumerate(zip(sizes, us)))
+            path = ' '.join(f'{"L" if i else "M"}{p.x(s):.1f},{p.y(v):.1f}'
+                            for i, (s, v) in enumerate(zip(sizes, us)))
             d = f' stroke-dasharray="{dash}"' if dash else ''
             yield f'<path d="{path}" fill="none" stroke="{color}" stroke-width="1.8"{d}/>'
-        yield line(p.x0, TOP + HEIGHT + 36 + 15 * row, p.x0 + 24, TOP + HEIGHT + 36 + 15 * row, color, 2)
+        yield line(p.x0, TOP + HEIGHT + 36 + 15 * row, p.x0 + 24, TOP + HEIGHT + 36 + 15 * row,
+                   color, 2)
         yield text(p.x0 + 30, TOP + HEIGHT + 40 + 15 * row, name)
 
 
 def write(ns, path):
     width, height = 3 * (WIDTH + GAP + LEFT) + LEFT, TOP + HEIGHT + 140
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">',
-           f'<rect width="{width}" height="{height}" fill="white"/>',
-           *panel(ns, 0, 'n NOPs by order (figure 8), us', ORDERS, 0.2, 50),
-           *panel(ns, 1, 'look-up by bytes of the value (figures 10, 11), us', LOOKUPS, 0.2, 50),
-           *panel(ns, 2, 'list of 8, key among the first n (figure 13), us', LISTS, 0.2, 50),
-           text(LEFT, height - 12, 'solid: processor time of both sides; dashed: with a wire whose round trip takes 5 us, by calculation'),
-           '</svg>']
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'font-family="sans-serif">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        *panel(ns, 0, 'n NOPs by order (figure 8), us', ORDERS, 0.2, 50),
+        *panel(ns, 1, 'look-up by bytes of the value (figures 10, 11), us', LOOKUPS, 0.2, 50),
+        *panel(ns, 2, 'list of 8, key among the first n (figure 13), us', LISTS, 0.2, 50),
+        text(
+            LEFT, height - 12,
+            'solid: processor time of both sides; dashed: with a wire whose round trip takes 5 us, '
+            'by calculation'),
+        '</svg>']
     with open(path, 'w', encoding='utf-8') as f:
         f.write('\n'.join(out) + '\n')

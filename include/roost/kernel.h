@@ -588,11 +588,11 @@ static inline enum roost_qp_status roost_qp_status(const struct roost_call *c, u
 	return (enum roost_qp_status)c->qp_status[number % ROOST_QP_OPS];
 }
 
-#define ROOST_GO_ON -1
-/* Returns what the step has to return, or ROOST_GO_ON if the request is done already. */
+#define ROOST_CONTINUE -1
+/* Returns what the step has to return, or ROOST_CONTINUE if the request is done already. */
 static inline int roost_wait(struct roost_call *c, enum roost_next next)
 {
-	return next == ROOST_AGAIN && c->at_once && c->at_once(c) ? ROOST_GO_ON : (int)next;
+	return next == ROOST_AGAIN && c->at_once && c->at_once(c) ? ROOST_CONTINUE : (int)next;
 }
 
 /* Macros that let a kernel be written as straight code over the functions above. */
@@ -608,7 +608,7 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
 		(c)->resume = __LINE__;                                                            \
 		{                                                                                  \
 			int roost_next_ = roost_wait(c, what);                                     \
-			if (roost_next_ != ROOST_GO_ON)                                            \
+			if (roost_next_ != ROOST_CONTINUE)                                         \
 				return (enum roost_next)roost_next_;                               \
 		}                                                                                  \
 		__attribute__((fallthrough));                                                      \

@@ -86,7 +86,7 @@ bool nic_qp_rpc(const struct nic_qp *qp);
  * port whose flush is a system call. All calls are acknowledged when their replies are there, so
  * nic_qp_busy() does not tell that the program works on replies and is about to post more. [any]
  */
-bool nic_qp_gathers(const struct nic_qp *qp);
+bool nic_qp_batches(const struct nic_qp *qp);
 /* The qp_ctx that attach() returned, or NULL. [control] */
 void *nic_rpc_ctx(const struct nic_qp *qp);
 

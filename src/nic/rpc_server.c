@@ -55,7 +55,7 @@ bool nic_qp_rpc(const struct nic_qp *qp)
 	return qp->rpc;
 }
 
-bool nic_qp_gathers(const struct nic_qp *qp)
+bool nic_qp_batches(const struct nic_qp *qp)
 {
 	/* Not `batch`, which changes while the port is open: the caller does not own the PU. */
 	return unlikely(qp->rpc) && qp->pu->ports[qp->port].port->mask_fd;

@@ -67,21 +67,21 @@ void state_ids(struct pool_state *s, unsigned slot, struct sequence *out)
 				 .next = &s->used[slot].ids};
 }
 
-void seat_clear(struct pool_state *s, unsigned slot, uint32_t owned)
+void slot_clear(struct pool_state *s, unsigned slot, uint32_t owned)
 {
-	struct seat *seat = &s->seat[slot];
+	struct slot_record *record = &s->record[slot];
 
-	for (unsigned i = 0; i < SEAT_HOMES; i++)
-		atomic_store_explicit(&seat->home[i].used, 0, memory_order_release);
-	for (unsigned i = 0; i < SEAT_SERVICES; i++)
-		atomic_store_explicit(&seat->service[i].used, 0, memory_order_release);
+	for (unsigned i = 0; i < SLOT_SOCKETS; i++)
+		atomic_store_explicit(&record->socket[i].used, 0, memory_order_release);
+	for (unsigned i = 0; i < SLOT_SERVICES; i++)
+		atomic_store_explicit(&record->service[i].used, 0, memory_order_release);
 	for (unsigned i = 0; i < POOL_WILLS; i++) {
-		if (i < atomic_load_explicit(&seat->wills, memory_order_relaxed))
-			atomic_store_explicit(&seat->will[i].used, 0, memory_order_release);
+		if (i < atomic_load_explicit(&record->wills, memory_order_relaxed))
+			atomic_store_explicit(&record->will[i].used, 0, memory_order_release);
 	}
-	atomic_store_explicit(&seat->wills, 0, memory_order_relaxed);
-	atomic_store_explicit(&seat->services, 0, memory_order_relaxed);
-	atomic_store_explicit(&seat->manages, 0, memory_order_relaxed);
-	atomic_store_explicit(&seat->owned, owned, memory_order_seq_cst);
+	atomic_store_explicit(&record->wills, 0, memory_order_relaxed);
+	atomic_store_explicit(&record->services, 0, memory_order_relaxed);
+	atomic_store_explicit(&record->manages, 0, memory_order_relaxed);
+	atomic_store_explicit(&record->owned, owned, memory_order_seq_cst);
 	state_changed(s);
 }
