@@ -74,6 +74,7 @@ static void read_seat(struct seat *seat, unsigned slot, struct pool_seen *s)
 			continue;
 		word[0] = atomic_load_explicit(&h->addr[0], memory_order_relaxed);
 		word[1] = atomic_load_explicit(&h->addr[1], memory_order_relaxed);
+		s->ring[s->num_addrs] = atomic_load_explicit(&h->ring, memory_order_relaxed) != 0;
 		memcpy(s->addr[s->num_addrs++].b, word, sizeof(word));
 	}
 }

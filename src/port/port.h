@@ -89,6 +89,8 @@ struct port_stats {
 	uint64_t rx_bad;     /* refused by the port */
 	uint64_t tx_dropped; /* the port could not send the packet */
 	uint64_t tx_blocked; /* reserve said -EAGAIN */
+	/* of the packets, those of the host port that took the way of shared memory */
+	uint64_t rx_shm_packets, tx_shm_packets;
 };
 
 /* What a port knows of the process that reads its packets. */
