@@ -270,7 +270,7 @@ struct port {
  */
 struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *err, size_t errlen);
 
-#define PORT_DEFAULT_SPEC "udp" /* if none is named */
+#define PORT_DEFAULT_SPEC "host" /* if none is named */
 
 /* True for the name of a kind. */
 bool port_is_kind(const char *word);

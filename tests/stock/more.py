@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs the stock set beside perftest, unmodified, on our drop-in libraries: UCX, Open MPI, MPICH, librpma, fio, qperf, ibstat.
 
-usage: more.py --roost PROGRAM --port udp|shm --folder DIR [--long] [--narrow] [--only TEXT] [--list]
+usage: more.py --roost PROGRAM --port host|udp|shm --folder DIR [--long] [--narrow] [--only TEXT] [--list]
 
 What MPI and librpma do is checked by small programs of ours (mpi_check.c, mpi_ranks.c, rpma_check.c), which are built in DIR with the distribution's
 compiler wrappers. --long has more sizes, more rounds and every row; without it the set takes about a minute. --narrow runs what sends datagrams by MPI alone, in a network of its own with an
@@ -74,7 +74,7 @@ def ranks_rows():
     found += [("Open MPI by itself", OPEN_MPI[:OPEN_MPI.index("--mca")].replace("-n 2", "-n 8") + "{folder}/mpi_ranks.openmpi", True),
               ("MPICH by itself", "mpirun.mpich -n 8 {folder}/mpi_ranks.mpich", True)]
     for name, command, long in found:
-        yield Row(f"{name}, 8 ranks", command, wanted=r"(?m)^all right$", long=long, kinds=("udp",))
+        yield Row(f"{name}, 8 ranks", command, wanted=r"(?m)^all right$", long=long, kinds=("host", "udp"))
 
 
 def rdmacm_rows():
