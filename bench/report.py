@@ -327,6 +327,7 @@ def write(folder, path):
     lines += [*kept_section('qps.md'), '']
     lines += [*kept_section('chains.md'), '']
     lines += [*kept_section('security.md'), '']
+    lines += [*kept_section('host.md'), '']
     lines += ['## Commands', '', *commands(folder)]
     failed = list(failures(folder))
     if failed:

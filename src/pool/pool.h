@@ -225,6 +225,7 @@ struct pool_seen {
 	pid_t pid;     /* of a first slot, as this process sees it; 0: unknown */
 	unsigned num_addrs;
 	struct pkt_addr addr[POOL_SEEN_ADDRS];
+	bool ring[POOL_SEEN_ADDRS]; /* takes rings there: pool_tell_ring() */
 };
 
 /*

@@ -65,16 +65,21 @@ int shm_find_ring(struct shm_port *s, const struct shm_peer *peer, uint32_t *rin
 	return rc;
 }
 
+/*
+ * In a pool, the packets of a program that has ended since it sent them are delivered, as those that
+ * wait in a socket are. Those of an earlier owner of the slot are not.
+ */
 bool shm_is_owner(struct shm_port *s, const struct shm_peer *peer, int fd)
 {
 	struct shm_holder holder;
-	struct pool_socket sock;
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
+	uint32_t owner;
 
-	if (s->pool)
-		return pool_find(s->pool, &peer->addr, peer->lane, &sock) &&
-		       sock.owner == peer->owner;
+	if (s->pool) {
+		owner = pool_owner(s->pool, peer->lane);
+		return !owner || owner == peer->owner;
+	}
 	return sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
 	       holder_of(s, &peer->addr, peer->lane, &holder) == 0 &&
 	       shm_dir_may_hold(&holder, cred.pid);

@@ -19,7 +19,7 @@ def addresses(kind):
     """Of a node, and of who calls it: loopback ones of this process's, and any on shm, whose folder
     is ours."""
     high, low = os.getpid() >> 8 & 0xff, os.getpid() & 0xff
-    net = f'127.{(high % 250) + 2}.{low}' if kind == 'udp' else '10.0.0'
+    net = f'127.{(high % 250) + 2}.{low}' if kind != 'shm' else '10.0.0'
     return f'{net}.1', f'{net}.2'
 
 

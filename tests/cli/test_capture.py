@@ -11,9 +11,9 @@ from cli import check, finish, last_json, run
 LINKS = ['', 'loss=0.01,seed=11', 'loss=0.01,corrupt=0.005,seed=12']
 
 with tempfile.TemporaryDirectory() as d:
-    for port in ('udp', 'shm'):
+    for port, links in (('udp', LINKS), ('shm', LINKS), ('host', LINKS[:1])):
         for op in ('write', 'read', 'send', 'atomic'):
-            for k, link in enumerate(LINKS):
+            for k, link in enumerate(links):
                 file = os.path.join(d, f'{port}-{op}-{k}.pcap')
                 spec = ','.join(x for x in (port, link, f'pcap={file}') if x)
                 what = f'{op} {spec}'

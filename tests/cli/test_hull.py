@@ -73,6 +73,6 @@ def try_port(kind):
                 process.wait(LIMIT)
 
 
-for port_kind in ('udp', 'shm'):
+for port_kind in ('host', 'udp', 'shm'):
     try_port(port_kind)
 finish()

@@ -342,7 +342,7 @@ def nonsense():
         check('and ends well', node.end()[0] == 0)
 
 
-for k in ('udp', 'shm'):
+for k in ('host', 'udp', 'shm'):
     serves(k)
 tables()
 chosen()

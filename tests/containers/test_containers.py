@@ -84,7 +84,7 @@ FAILING = [
      ['::1', 'address'], None),
     ('no IPv6', (['user', 'network', 'noipv6'], {'noipv6': 'none'}),
      [ROOST, 'node', '--port', 'udp:::1'], ['no IPv6', 'roost doctor'], None),
-    ('no interface', (['user', 'network'], {'network': 'down'}), [ROOST, 'demo'],
+    ('no interface', (['user', 'network'], {'network': 'down'}), [ROOST, 'demo', '--port', 'udp'],
      ['unreachable', 'roost doctor'], None),
     ('no memory files', (['user', 'seccomp', 'readonly'], {'seccomp': 'memfd_create'}),
      [ROOST, 'demo'], ['memory', 'roost doctor'], None),
@@ -148,8 +148,8 @@ def main():
         else:
             pid, status = os.wait()
             ended.append((running.pop(pid), os.waitstatus_to_exitcode(status)))
-    missing, passed = ([name for name, code in ended if code == 77],
-                       [name for name, code in ended if code == 0])
+    missing, passed = [name for name, code in ended
+                       if code == 77], [name for name, code in ended if code == 0]
     print(f'{len(rows)} rows, {len(rows) - len(passed) - len(missing)} failures')
     if failures or len(passed) + len(missing) < len(rows):
         return 1

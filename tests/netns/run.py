@@ -90,19 +90,37 @@ def node_rows():
               ('roost kernel list {S}', '\nsum +0x1000 +1 +loaded'),
               ('roost kernel replace {S} {K}', '^$'), ('roost kernel unload {S} sum', '^$'),
               ('roost call {S} 0x1000 --params {Z}', 'no such kernel')]
-    return [{'name': 'roost node', 'family': 4, 'steps': look},
-            {'name': 'roost node IPv6', 'family': 6, 'options': '--port udp:{S}', 'steps': look},
-            {'name': 'roost kernel', 'family': 4, 'steps': change}]
+    # The default port: shared memory to the programs of the node's own namespace alone, unless they
+    # say udp.
+    ways = [{'name': f'the way to a node: {name}', 'family': family, 'side': side,
+             'steps': [(f'roost call {{S}} get 17{more}', 'value of 17')], 'by_shm': by_shm,
+             'options': '--port host:{S}' if family == 6 else ''}
+            for name, family, side, more, by_shm
+            in (('its namespace', 4, 0, '', True),
+                ('its namespace, IPv6', 6, 0, ' --port host:{S}', True),
+                ('its namespace, udp', 4, 0, ' --port udp', False),
+                ('another namespace', 4, 1, '', False))]
+    return ways + [{'name': 'roost node', 'family': 4, 'steps': look},
+                   {'name': 'roost node IPv6', 'family': 6, 'options': '--port udp:{S}',
+                    'steps': look}, {'name': 'roost kernel', 'family': 4, 'steps': change}]
 
 
 def shared_rows():
     """Several programs behind one address. Each step starts NAME in namespace 0 or 1, and waits
     until it listens (start), is connected (begin), or has ended in success (end) or failure (fail);
-    or waits for the end of one that was begun, or kills one."""
+    or waits for the end of one that was begun, kills one, or looks at the way that its packets
+    take."""
     served = r'ping data: rdma-ping-9'
+    # README.md's two commands, which name no port.
+    terminals = [{'name': f'two terminals, {where}', 'family': 4, 'shared': [
+        ('start', 'server', 0, 'ib_write_bw -F -p {P} -D 300', 'tcp'),
+        ('begin', 'client', space, f'ib_write_bw -F -p {{P}} -D 300 {address}', 'rcvd_pkts'),
+        ('way', 'server', by_shm), ('way', 'client', by_shm),
+    ]} for where, space, address, by_shm
+                 in (('one machine', 0, '127.0.0.1', True), ('two machines', 1, '{S}', False))]
     # The first program, which disconnects the peer, has the IPv4 address only.
     told = r'\A(?![\s\S]*cq completion failed)[\s\S]*DISCONNECT'
-    return [{'name': f'one address, IPv{family}', 'family': family, 'shared': [
+    return (terminals + [{'name': f'one address, IPv{family}', 'family': family, 'shared': [
         # A program that is busy with others, and a server beside it.
         ('start', 'first', 0, 'ib_write_bw -F -p {P} -n 200', 'tcp'),
         ('start', 'second', 0, 'rping -s -a {S} -P -p {P1}', 'cm'),
@@ -120,7 +138,7 @@ def shared_rows():
         ('start', 'successor', 0, 'rping -s -a {S} -P -p {P1}', 'cm'),
         ('end', 'outside again', 1, 'rping -c -a {S} -p {P1} -C 10 -v', served),
         ('end', 'outside last', 1, 'ib_write_bw -F -p {P} -n 200 {S4}', r'(?m)^ 65536 +200 '),
-    ]} for family in (4, 6)]
+    ]} for family in (4, 6)])
 
 
 class Networks:
@@ -209,6 +227,16 @@ def build_kernel(folder):
     return path
 
 
+def wrong_way(nic, by_shm):
+    """What is wrong with the way that the packets of queue pairs took, by the counters of `roost
+    stat`, or None."""
+    stats = [port['stats'] for port in nic.get('ports', [])]
+    shm = sum(s['rx_shm_packets'] for s in stats), sum(s['tx_shm_packets'] for s in stats)
+    if by_shm:
+        return None if all(shm) else f'no packets by shared memory: {stats}'
+    return f'packets by shared memory: {stats}' if any(shm) or not stats else None
+
+
 def serve(roost, names, spec):
     """A node, and one command after the other. (problem or None, report)"""
     kernel = build_kernel(os.environ['ROOST_SHM_DIR']) if any(
@@ -223,7 +251,7 @@ def serve(roost, names, spec):
                           until) or server.ended():
             problem = 'no node'
         for command, wanted in spec['steps'] if not problem else []:
-            client = Inside(roost, names[1], command.format(**fill))
+            client = Inside(roost, names[spec.get('side', 1)], command.format(**fill))
             sides.append(client)
             problem = client.wait(until)
             client.kill()
@@ -232,6 +260,8 @@ def serve(roost, names, spec):
             if problem:
                 problem = f'{command}: {problem}'
                 break
+        if not problem and 'by_shm' in spec:
+            problem = wrong_way(server.nic(roost), spec['by_shm'])
     finally:
         server.kill()
     return problem, ''.join(f'--- {side.command}\n{side.text()}' for side in sides)
@@ -260,6 +290,11 @@ def share(roost, names, spec):
         for what, name, *rest in spec['shared']:
             if what == 'kill':
                 os.kill(sides[name].process.pid, signal.SIGKILL)
+                continue
+            if what == 'way':
+                problem = wrong_way(sides[name].nic(roost), rest[0])
+                if problem:
+                    break
                 continue
             if what == 'wait':
                 problem = sides[name].wait(until)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs stock programs that connect by librdmacm, unmodified, on our drop-in libraries: two
-processes on this machine, over udp or shm.
+processes on this machine, over host, udp or shm.
 
-usage: cm.py --lib DIR --roost PROGRAM --port udp|shm [--family 4|6] [--only TEXT] [--list]
+usage: cm.py --lib DIR --roost PROGRAM --port host|udp|shm [--family 4|6] [--only TEXT] [--list]
 
 As run.py, but the two meet over the NIC alone: the client starts when `roost stat` shows that the
 server listens. Over IPv6 and udp in a network of their own, since this machine may have no two

@@ -3,7 +3,7 @@
 """Runs what stands between programs and the verbs, UCX and libfabric, by their own test programs,
 unmodified: two processes on this machine.
 
-usage: layers.py --roost PROGRAM --port udp|shm [--narrow] [--only TEXT] [--list]
+usage: layers.py --roost PROGRAM --port host|udp|shm [--narrow] [--only TEXT] [--list]
 
 As run.py. By `roost run`: UCX looks for the device's files. Left to tests/netns are libfabric's
 connected endpoints: its verbs provider finds its device by the addresses of interfaces, and two

@@ -3,7 +3,7 @@
 """Runs the stock set beside perftest, unmodified, on our drop-in libraries: UCX, Open MPI, MPICH,
 librpma, fio, qperf, ibstat.
 
-usage: more.py --roost PROGRAM --port udp|shm --folder DIR [--long] [--narrow] [--only TEXT]
+usage: more.py --roost PROGRAM --port host|udp|shm --folder DIR [--long] [--narrow] [--only TEXT]
 [--list]
 
 What MPI and librpma do is checked by small programs of ours (mpi_check.c, mpi_ranks.c,
@@ -94,7 +94,8 @@ def ranks_rows():
                + "{folder}/mpi_ranks.openmpi", True),
               ("MPICH by itself", "mpirun.mpich -n 8 {folder}/mpi_ranks.mpich", True)]
     for name, command, long in found:
-        yield Row(f"{name}, 8 ranks", command, wanted=r"(?m)^all right$", long=long, kinds=("udp",))
+        yield Row(f"{name}, 8 ranks", command, wanted=r"(?m)^all right$", long=long,
+                  kinds=("host", "udp"))
 
 
 def rdmacm_rows():

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """rdma-core's own tests of the verbs and of librdmacm, through pyverbs, on our drop-in libraries.
 
-usage: rdma_core.py --roost PROGRAM --port udp|shm --folder DIR [--only TEXT]
+usage: rdma_core.py --roost PROGRAM --port host|udp|shm --folder DIR [--only TEXT]
 
 Debian's package python3-pyverbs has them beside its documentation. It is downloaded to DIR and
 unpacked there, never installed. Those of other vendors' extensions are left out, and those in
@@ -118,7 +118,7 @@ def run(options, modules, tests, library):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--roost", required=True, help="the roost command")
-    parser.add_argument("--port", required=True, choices=["udp", "shm"])
+    parser.add_argument("--port", required=True, choices=["host", "udp", "shm"])
     parser.add_argument("--folder", required=True, help="where the package is unpacked")
     parser.add_argument("--only", default="", metavar="TEXT",
                         help="a module or a test, as in tests.test_cq")

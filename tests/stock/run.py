@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs stock RDMA programs, unmodified, on our drop-in libibverbs.so.1: two processes on this
-machine, over udp or shm.
+machine, over host, udp or shm.
 
-usage: run.py --lib DIR --port udp|shm [--only TEXT] [--list]
+usage: run.py --lib DIR --port host|udp|shm [--only TEXT] [--list]
 
 One line for each combination; what failed is shown with the output of both sides. Exit status 0
 only when all passed. Addresses and TCP ports (these programs meet over TCP) are chosen anew for
