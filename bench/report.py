@@ -7,7 +7,9 @@ import statistics
 import kernels
 import kv
 import kvnic
+import mpi
 import papers
+import pool
 import stock
 
 
@@ -271,7 +273,7 @@ def write(folder, path):
              'Each figure can be had again with the command at the end. `bench/run --only WORD` measures the figures with that word in their name,',
              'and takes the others from the data of the runs before it.', '']
     lines += machine(folder)
-    lines += ['', '## Roost', '', *own_table(f), '', '## Stock programs', '', *stock.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Key-value store', '', *kv.section(f), *kvnic.section(f), '', '## Peers', '', *peer_table(f), '', '## Beside the papers', '', *papers.section(f), '', '## What the machine allows', '',
+    lines += ['', '## Roost', '', *own_table(f), '', '## Stock programs', '', *stock.section(f), '', '## Programs behind one address', '', *pool.section(f), '', '## MPI', '', *mpi.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Key-value store', '', *kv.section(f), *kvnic.section(f), '', '## Peers', '', *peer_table(f), '', '## Beside the papers', '', *papers.section(f), '', '## What the machine allows', '',
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '', *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
               *sweep_tables(f), *steps_table(f)]
     lines += ['## Where the time goes', '', *stage_table(f), '']
