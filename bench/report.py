@@ -8,7 +8,9 @@ import statistics
 import kernels
 import kv
 import kvnic
+import mpi
 import papers
+import pool
 import stock
 
 
@@ -317,9 +319,10 @@ def write(folder, path):
         'and takes the others from the data of the runs before it.', '']
     lines += machine(folder)
     lines += ['', '## Roost', '', *own_table(f), '', '## Stock programs', '', *stock.section(f), '',
-              '## Kernels', '', *kernels.section(f), '', '## Key-value store', '', *kv.section(f),
-              *kvnic.section(f), '', '## Peers', '', *peer_table(f), '', '## Beside the papers', '',
-              *papers.section(f), '', '## What the machine allows', '',
+              '## Programs behind one address', '', *pool.section(f), '', '## MPI', '',
+              *mpi.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Key-value store',
+              '', *kv.section(f), *kvnic.section(f), '', '## Peers', '', *peer_table(f), '',
+              '## Beside the papers', '', *papers.section(f), '', '## What the machine allows', '',
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '',
               *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
               *sweep_tables(f), *steps_table(f)]

@@ -9,14 +9,17 @@
 
 #include "base/sys.h"
 
+/* Otherwise a member could make it shorter, and each access of the others would raise SIGBUS. */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
 int state_create(void)
 {
 	struct pool_state *s;
-	int fd = memfd_create("roost-pool", MFD_CLOEXEC);
+	int fd = memfd_create("roost-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, sizeof(struct pool_state)))
+	if (ftruncate(fd, sizeof(struct pool_state)) || fcntl(fd, F_ADD_SEALS, SEALS))
 		goto fail;
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (s == MAP_FAILED)
@@ -38,7 +41,8 @@ struct pool_state *state_map(int fd)
 	struct pool_state *s;
 	struct stat st;
 
-	if (fstat(fd, &st) || st.st_size != (off_t)sizeof(*s))
+	if (fstat(fd, &st) || st.st_size != (off_t)sizeof(*s) ||
+	    (fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
 		return NULL;
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (s == MAP_FAILED)

@@ -161,6 +161,11 @@ static int enter_pool(struct udp_opening *o)
 			"udp: %d processing units of this user's programs are in use, which is the most: stop a program "
 			"(roost devices lists them)",
 			POOL_SLOTS);
+	else if (rc == -EPROTO)
+		say(o,
+		    "udp: can't join the other programs of this user: the memory that they share "
+		    "is damaged, or of another version of Roost; end them (roost devices lists "
+		    "them), then start them again");
 	else if (rc < 0)
 		udp_say(o,
 			"udp: can't join the other programs of this user: %s; look at the limits of this process (ulimit -n, "

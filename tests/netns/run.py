@@ -23,14 +23,12 @@ import time
 
 for room in ('common', 'stock'):
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', room))
-from namespaces import PATH, Missing, ip  # noqa: E402
+from namespaces import PATH, Missing  # noqa: E402
+from networks import ADDRESSES, NO_RIGHTS, Networks  # noqa: E402
 from programs import (RUN_LIMIT, Side, free_tcp_port, listens, outcome, program_of,  # noqa: E402
                       skip)
 from run import result_missing  # noqa: E402
 from versions import ucx_perftest  # noqa: E402
-
-NO_RIGHTS = ['setpriv', '--bounding-set=-all', '--inh-caps=-all', '--no-new-privs']
-ADDRESSES = {4: ('10.99.0.1', '10.99.0.2'), 6: ('fd99::1', 'fd99::2')}
 
 
 def row(name, server, client, meet='cm', family=4, wanted='', killed=False):
@@ -139,36 +137,6 @@ def shared_rows():
         ('end', 'outside again', 1, 'rping -c -a {S} -p {P1} -C 10 -v', served),
         ('end', 'outside last', 1, 'ib_write_bw -F -p {P} -n 200 {S4}', r'(?m)^ 65536 +200 '),
     ]} for family in (4, 6)])
-
-
-class Networks:
-    """Two namespaces, and a pair of veth between them."""
-
-    def __init__(self):
-        if os.geteuid() != 0:
-            raise Missing('not root: network namespaces take CAP_SYS_ADMIN')
-        for tool in ('ip', 'setpriv'):
-            if not shutil.which(tool, path=PATH):
-                raise Missing(f'no program {tool}')
-        self.names = [f'roost{side}{os.getpid()}' for side in 'ab']
-        try:
-            for name in self.names:
-                ip('netns', 'add', name)
-            ip('link', 'add', 'v0', 'netns', self.names[0], 'type', 'veth', 'peer', 'name', 'v0',
-               'netns', self.names[1])
-            for i, name in enumerate(self.names):
-                ip('-n', name, 'addr', 'add', ADDRESSES[4][i] + '/24', 'dev', 'v0')
-                ip('-n', name, 'addr', 'add', ADDRESSES[6][i] + '/64', 'dev', 'v0', 'nodad')
-                for link in ('lo', 'v0'):
-                    ip('-n', name, 'link', 'set', link, 'up')
-        except BaseException:
-            self.remove()
-            raise
-
-    def remove(self):
-        for name in self.names:
-            subprocess.run(['ip', 'netns', 'del', name], env=dict(os.environ, PATH=PATH),
-                           stderr=subprocess.DEVNULL, check=False)
 
 
 class Inside(Side):

@@ -15,12 +15,11 @@ program is not installed: the last line names it.
 """
 import os
 import shutil
-import subprocess
 import sys
 import time
 
-from programs import (RunSide, addresses, choose, free_tcp_port, lacks, listens, narrow_network,
-                      outcome, parser, run_pair, run_rows)
+from programs import (RunSide, addresses, build_program, choose, free_tcp_port, lacks, listens,
+                      narrow_network, outcome, parser, run_pair, run_rows)
 from versions import ucx_perftest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -138,20 +137,14 @@ PROGRAMS = {"ucx_perftest": "ucx-utils", "io_demo": "ucx-utils", "mpirun.openmpi
 def build(folder):
     """The programs of ours. Says why when they can't be built."""
     os.makedirs(folder, exist_ok=True)
-    commands = [[f"mpicc.{mpi}", os.path.join(HERE, f"{program}.c"), "-o",
-                 os.path.join(folder, f"{program}.{mpi}"), "-pthread"]
-                for mpi in ("openmpi", "mpich") for program in ("mpi_check", "mpi_ranks")]
-    commands.append(["cc", os.path.join(HERE, "rpma_check.c"), "-o",
-                     os.path.join(folder, "rpma_check"), "-lrpma", "-libverbs"])
-    # Without LD_LIBRARY_PATH, which Meson sets: ld would take our librdmacm for librpma's, beside
-    # the system's libibverbs.
-    env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
-    for command in commands:
-        done = subprocess.run(command + ["-std=gnu17", "-O2"], env=env, capture_output=True,
-                              text=True, check=False)
-        if done.returncode:
-            return f"{' '.join(command)}:\n{done.stderr.strip()}"
-    return None
+    for program in ("mpi_check", "mpi_ranks"):
+        for mpi in ("openmpi", "mpich"):
+            problem = build_program(f"mpicc.{mpi}", os.path.join(HERE, f"{program}.c"),
+                                    os.path.join(folder, f"{program}.{mpi}"), "-pthread")
+            if problem:
+                return problem
+    return build_program("cc", os.path.join(HERE, "rpma_check.c"),
+                         os.path.join(folder, "rpma_check"), "-lrpma", "-libverbs")
 
 
 def run_alone(roost, kind, row, fill):

@@ -160,6 +160,17 @@ def program_of(command):
     return next(word for word in command.split() if word != "env" and "=" not in word)
 
 
+def build_program(compiler, source, program, *options):
+    """Returns why it can't be built, or None."""
+    command = [compiler, source, "-o", program, *options, "-std=gnu17", "-O2"]
+    os.makedirs(os.path.dirname(program), exist_ok=True)
+    # Without LD_LIBRARY_PATH, which Meson sets: ld would take our librdmacm for another library's,
+    # beside the system's libibverbs.
+    env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    return f"{' '.join(command)}:\n{done.stderr.strip()}" if done.returncode else None
+
+
 def own_network(*words):
     """
     Starts this program again in a network of its own, once, and runs `ip` there with each of
