@@ -104,6 +104,7 @@ enum roost_ask {
 	ROOST_ASK_QP_SEND_IMM,
 	ROOST_ASK_QP_CAS, /* ask_len is 8: the previous value */
 	ROOST_ASK_QP_FETCH_ADD,
+	ROOST_ASK_PAUSE, /* nothing; continues in a later turn */
 };
 
 /*
@@ -396,6 +397,17 @@ static inline enum roost_next roost_cas(struct roost_call *c, uint64_t va, uint6
 	return ROOST_AGAIN;
 }
 
+/*
+ * Continues in a later turn, some microseconds later. A call that waits for something of its own,
+ * such as a file, pauses until that is done. Pauses do not count as steps of the call. If payload()
+ * pauses at the last piece, the piece counts as processed, and `data` is NULL.
+ */
+static inline enum roost_next roost_pause(struct roost_call *c)
+{
+	c->ask = ROOST_ASK_PAUSE;
+	return ROOST_AGAIN;
+}
+
 /* Sends `len` bytes of buf to the caller, before the reply. */
 static inline enum roost_next roost_send(struct roost_call *c, const void *buf, uint32_t len)
 {
@@ -619,6 +631,7 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
 #define ROOST_WRITE(c, va, buf, len)  ROOST_WAIT(c, roost_write(c, va, buf, len))
 #define ROOST_COPY(c, to, from, len)  ROOST_WAIT(c, roost_copy(c, to, from, len))
 #define ROOST_CAS(c, va, old, swap)   ROOST_WAIT(c, roost_cas(c, va, old, swap))
+#define ROOST_PAUSE(c)		      ROOST_WAIT(c, roost_pause(c))
 #define ROOST_SEND(c, buf, len)	      ROOST_WAIT(c, roost_send(c, buf, len))
 #define ROOST_SEND_FROM(c, from, len) ROOST_WAIT(c, roost_send_from(c, from, len))
 /* Accesses to granted region n. ROOST_COPY_IN copies from region m to n; 0 is the caller's. */

@@ -107,7 +107,7 @@ void nic_rpc_at(struct nic *nic, unsigned pu, uint64_t when)
 {
 	struct pu *p = nic->pus[pu];
 
-	if (!wheel_pending(&p->rpc_timer))
+	if (!wheel_pending(&p->rpc_timer) || when < p->rpc_timer.deadline)
 		wheel_add(&p->wheel, &p->rpc_timer, when);
 }
 
