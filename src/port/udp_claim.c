@@ -162,10 +162,10 @@ static int enter_pool(struct udp_opening *o)
 			"(roost devices lists them)",
 			POOL_SLOTS);
 	else if (rc == -EPROTO)
-		say(o,
-		    "udp: can't join the other programs of this user: the memory that they share "
-		    "is damaged, or of another version of Roost; end them (roost devices lists "
-		    "them), then start them again");
+		udp_say(o,
+			"udp: can't join the other programs of this user: the memory that they share is "
+			"damaged, or of another version of Roost; end them (roost devices lists them), "
+			"then start them again");
 	else if (rc < 0)
 		udp_say(o,
 			"udp: can't join the other programs of this user: %s; look at the limits of this process (ulimit -n, "
