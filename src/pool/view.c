@@ -74,7 +74,8 @@ static void read_record(struct slot_record *record, unsigned slot, struct pool_s
 			continue;
 		word[0] = atomic_load_explicit(&sock->addr[0], memory_order_relaxed);
 		word[1] = atomic_load_explicit(&sock->addr[1], memory_order_relaxed);
-		s->ring[s->num_addrs] = atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0;
+		s->ring[s->num_addrs] =
+			atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0;
 		memcpy(s->addr[s->num_addrs++].b, word, sizeof(word));
 	}
 }
