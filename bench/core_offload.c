@@ -2,7 +2,8 @@
 /*
  * Rows of bench_core: the orders of WQEs, and offloads that eight clients use at once, each with one
  * request under way. Values are checked. READs do the same work beside them: one READ of the value
- * (the ideal), and FaRM's way, a READ of six buckets and one of the value.
+ * (the ideal), FaRM's way, a READ of six buckets and one of the value, and a READ for each node of a
+ * list.
  */
 #include "core_offload.h"
 
@@ -28,9 +29,10 @@ enum order { QUEUE_ORDER, COMPLETION_ORDER, DOORBELL_ORDER };
 
 #define BATCH 256u
 
-/* ns for each NOP and the WQEs that order it; an ordinary queue gets 512 WQEs at a time. */
-static double orders(struct node *n, enum order order, double seconds)
+/* ns for `batch` NOPs, at most BATCH, and the WQEs that order them, with one doorbell. */
+static double orders(struct node *n, enum order order, uint32_t batch, double seconds)
 {
+	const uint32_t wqes = order == QUEUE_ORDER ? batch : 2 * batch;
 	const struct roost_wqe nop = roost_wqe_nop();
 	struct queue *q = calloc(1, sizeof(*q)), *managed = calloc(1, sizeof(*managed));
 	struct roost_wqe signaled = nop;
@@ -58,13 +60,13 @@ static double orders(struct node *n, enum order order, double seconds)
 	atomic_store(&managed->si.prod, BATCH);
 	nic_doorbell(n->nic, managed->qp);
 	for (start = t = node_cpu_ns(); t - start < seconds * 1e9; t = node_cpu_ns()) {
-		const uint32_t end = atomic_load(&q->si.prod) + 2 * BATCH;
+		const uint32_t end = atomic_load(&q->si.prod) + wqes;
 
 		atomic_store(&q->si.prod, end);
 		nic_doorbell(n->nic, q->qp);
 		while (atomic_load(&q->si.cons) != end)
 			node_poll(n);
-		done += order == QUEUE_ORDER ? 2 * BATCH : BATCH;
+		done++;
 	}
 	queue_close(q);
 	queue_close(managed);
@@ -73,7 +75,18 @@ static double orders(struct node *n, enum order order, double seconds)
 
 /* ---- offloads ---- */
 
-enum kind { PARALLEL, HOPSCOTCH, COUNTER, LIST, LIST_WHOLE, READ_VALUE, READ_TWICE };
+enum kind {
+	LOOKUP,
+	SECOND, /* two buckets one after the other; the second one has the key */
+	PARALLEL,
+	HOPSCOTCH,
+	COUNTER,
+	LIST,
+	LIST_WHOLE,
+	READ_VALUE,
+	READ_TWICE,
+	READ_LIST
+};
 
 struct client {
 	struct queue near, conn, loop[3];
@@ -86,9 +99,20 @@ struct bench {
 	struct node *near, *server;
 	enum kind kind;
 	uint32_t value_len;
+	uint32_t range; /* of the keys, that many of the first ones */
 	struct roost_chain_data data;
 	struct client *client;
 };
+
+static bool is_read(enum kind kind)
+{
+	return kind == READ_VALUE || kind == READ_TWICE || kind == READ_LIST;
+}
+
+static bool is_list(enum kind kind)
+{
+	return kind == LIST || kind == LIST_WHOLE || kind == READ_LIST;
+}
 
 static uint64_t key_of(uint64_t i)
 {
@@ -104,7 +128,7 @@ static void fill(const struct bench *b)
 		uint8_t *value = b->server->mem + VALUES + i * b->value_len;
 
 		memset(value, (int)i + 1, b->value_len);
-		if (b->kind == LIST || b->kind == LIST_WHOLE)
+		if (is_list(b->kind))
 			node[i] = (struct roost_list_node){
 				ROOST_OPERAND(key_of(i)), (uintptr_t)value, (uintptr_t)&node[i + 1],
 				i + 1 == NODES ? ROOST_OPERAND(1) : 0};
@@ -114,9 +138,9 @@ static void fill(const struct bench *b)
 	}
 }
 
-static uint64_t which(const struct client *c)
+static uint64_t which(const struct bench *b, const struct client *c)
 {
-	return c->turn * 5 % HOOD;
+	return c->turn % b->range;
 }
 
 static void loop_queue(const struct bench *b, struct queue *q, uint32_t depth, uint8_t shift,
@@ -143,6 +167,19 @@ static void emit_pair(struct bench *b, struct client *c, struct roost_ref reply,
 							   .reply = reply},
 				   sge);
 		*n = ROOST_COUNTER_SGES;
+		return;
+	}
+	if (b->kind == LOOKUP || b->kind == SECOND) {
+		const uint32_t buckets = b->kind == LOOKUP ? 1 : 2;
+
+		loop_queue(b, &c->loop[0], ROOST_LOOKUP_LOOP(buckets), 6, c->conn.cq);
+		roost_lookup_emit(&(struct roost_lookup){.loop = chain_of(b, &c->loop[0]),
+							 .answer = chain_of(b, &c->conn),
+							 .buckets = buckets,
+							 .table_key = b->server->key,
+							 .value_len = b->value_len,
+							 .reply = reply},
+				  sge, n);
 		return;
 	}
 	loop_queue(b, &c->loop[0], ROOST_HOOD_LOOP(HOOD), 9, c->conn.cq);
@@ -197,7 +234,7 @@ static void open_conn(struct bench *b, struct client *c)
 {
 	struct nic_chain_attr attr = {.managed_send = true, .managed_recv = true};
 
-	if (b->kind == READ_VALUE || b->kind == READ_TWICE) {
+	if (is_read(b->kind)) {
 		queue_open(&c->conn, b->server, 4, 6, (struct nic_chain_attr){0});
 	} else if (b->kind == PARALLEL) {
 		struct nic_cq_attr cq = {.index = &c->loop[2].ci};
@@ -239,7 +276,7 @@ static void open_client(struct bench *b, uint32_t id)
 		emit_parallel(b, c, reply, sge, &n);
 	else if (b->kind == LIST || b->kind == LIST_WHOLE)
 		emit_list(b, c, reply, sge, &n);
-	else if (b->kind == COUNTER || b->kind == HOPSCOTCH)
+	else if (!is_read(b->kind))
 		emit_pair(b, c, reply, sge, &n);
 	if (!n)
 		return;
@@ -274,13 +311,18 @@ static void read_from(struct bench *b, struct client *c, uint64_t offset, uint32
 
 static void ask(struct bench *b, struct client *c)
 {
-	const uint64_t table = (uintptr_t)b->server->mem + TABLE, i = which(c);
+	const uint64_t table = (uintptr_t)b->server->mem + TABLE, i = which(b, c);
 	struct roost_wqe w = {.ctrl = ROOST_CTRL(ROOST_OP_SEND, 0), .num_sge = 1};
 	uint64_t bucket[2];
 	uint32_t len = 0;
 
 	c->number++;
 	switch (b->kind) {
+	case LOOKUP:
+		bucket[0] = table + i * 16;
+		len = roost_lookup_request((void *)c->request, key_of(i), bucket, 1, c->number);
+		break;
+	case SECOND:
 	case PARALLEL:
 		bucket[0] = table + (i + 1) % HOOD * 16;
 		bucket[1] = table + i * 16;
@@ -304,6 +346,10 @@ static void ask(struct bench *b, struct client *c)
 		else
 			read_from(b, c, TABLE, HOOD * 16);
 		return;
+	case READ_LIST:
+		c->reads = 0;
+		read_from(b, c, TABLE, sizeof(struct roost_list_node));
+		return;
 	}
 	w.sge[0] = (struct roost_sge){(uintptr_t)c->request, len, b->near->key};
 	post(b, c, w);
@@ -316,17 +362,21 @@ static bool answered(struct bench *b, struct client *c)
 	uint64_t before;
 
 	switch (b->kind) {
+	case LOOKUP:
+		return roost_lookup_result((const void *)end, key_of(which(b, c)), 1, c->number) ==
+		       ROOST_LOOKUP_HIT;
+	case SECOND:
 	case PARALLEL:
-		return roost_lookup_result((const void *)end, key_of(which(c)), 2, c->number) ==
+		return roost_lookup_result((const void *)end, key_of(which(b, c)), 2, c->number) ==
 		       ROOST_LOOKUP_HIT;
 	case HOPSCOTCH:
-		return roost_hood_result((const void *)end, key_of(which(c)), HOOD, c->number) ==
+		return roost_hood_result((const void *)end, key_of(which(b, c)), HOOD, c->number) ==
 		       ROOST_LOOKUP_HIT;
 	case COUNTER:
 		return roost_counter_result((const void *)c->reply, c->number, &before);
 	case LIST:
 	case LIST_WHOLE:
-		return roost_lookup_result((const void *)end, key_of(which(c)), 1, c->number) ==
+		return roost_lookup_result((const void *)end, key_of(which(b, c)), 1, c->number) ==
 		       ROOST_LOOKUP_HIT;
 	case READ_VALUE:
 	case READ_TWICE:
@@ -334,7 +384,19 @@ static bool answered(struct bench *b, struct client *c)
 			return false;
 		if (c->reads++)
 			return true;
-		read_from(b, c, VALUES + which(c) * b->value_len, b->value_len);
+		read_from(b, c, VALUES + which(b, c) * b->value_len, b->value_len);
+		return false;
+	case READ_LIST: /* the nodes up to that of the key, then the value */
+		if (atomic_load(&c->near.si.cons) != c->posted)
+			return false;
+		c->reads++;
+		if (c->reads > which(b, c) + 1)
+			return true;
+		if (c->reads == which(b, c) + 1)
+			read_from(b, c, VALUES + which(b, c) * b->value_len, b->value_len);
+		else
+			read_from(b, c, TABLE + c->reads * sizeof(struct roost_list_node),
+				  sizeof(struct roost_list_node));
 		return false;
 	}
 	return false;
@@ -343,7 +405,7 @@ static bool answered(struct bench *b, struct client *c)
 static void check_value(const struct bench *b, const struct client *c)
 {
 	if (b->kind != COUNTER &&
-	    (c->reply[0] != which(c) + 1 || c->reply[b->value_len - 1] != which(c) + 1)) {
+	    (c->reply[0] != which(b, c) + 1 || c->reply[b->value_len - 1] != which(b, c) + 1)) {
 		fprintf(stderr, "bench_core: a wrong value\n");
 		exit(1);
 	}
@@ -371,13 +433,14 @@ static void drain(struct bench *b)
 
 /* ns for each request, of both sides. */
 static double offload(struct node *near, struct node *server, enum kind kind, uint32_t value_len,
-		      double seconds)
+		      uint32_t range, double seconds)
 {
 	struct bench b = {
 		.near = near,
 		.server = server,
 		.kind = kind,
 		.value_len = value_len,
+		.range = range,
 		.data = {.at = {(uintptr_t)server->mem, server->key},
 			 .image = server->mem,
 			 .size = NODE_DATA},
@@ -419,20 +482,31 @@ static double offload(struct node *near, struct node *server, enum kind kind, ui
 void offload_rows(struct node *near, struct node *server, double seconds,
 		  void (*print)(const char *op, uint32_t size, double ns))
 {
-	static const uint32_t sizes[] = {64, 1024, 4096, 65536};
+	static const uint32_t sizes[] = {64, 256, 1024, 4096, 16384, 65536},
+			      lengths[] = {1, 2, 4, 8, 16, 32, 64, 256};
+	static const struct {
+		const char *op;
+		enum kind kind;
+	} sized[] = {{"read_value", READ_VALUE},   {"read_twice", READ_TWICE},
+		     {"chain_one", LOOKUP},	   {"chain_second", SECOND},
+		     {"chain_parallel", PARALLEL}, {"chain_hopscotch", HOPSCOTCH}},
+	  lists[] = {
+		  {"read_list", READ_LIST}, {"chain_list", LIST}, {"chain_list_whole", LIST_WHOLE}};
 
-	print("order_queue", 0, orders(server, QUEUE_ORDER, seconds));
-	print("order_completion", 0, orders(server, COMPLETION_ORDER, seconds));
-	print("order_doorbell", 0, orders(server, DOORBELL_ORDER, seconds));
-	for (unsigned i = 0; i < 4; i++) {
-		print("read_value", sizes[i], offload(near, server, READ_VALUE, sizes[i], seconds));
-		print("read_twice", sizes[i], offload(near, server, READ_TWICE, sizes[i], seconds));
-		print("chain_parallel", sizes[i],
-		      offload(near, server, PARALLEL, sizes[i], seconds));
-		print("chain_hopscotch", sizes[i],
-		      offload(near, server, HOPSCOTCH, sizes[i], seconds));
+	for (unsigned i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		const uint32_t n = lengths[i];
+
+		print("order_queue", n, orders(server, QUEUE_ORDER, n, seconds));
+		print("order_completion", n, orders(server, COMPLETION_ORDER, n, seconds));
+		print("order_doorbell", n, orders(server, DOORBELL_ORDER, n, seconds));
 	}
-	print("chain_counter", 8, offload(near, server, COUNTER, 64, seconds));
-	print("chain_list", 64, offload(near, server, LIST, 64, seconds));
-	print("chain_list_whole", 64, offload(near, server, LIST_WHOLE, 64, seconds));
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		for (unsigned k = 0; k < sizeof(sized) / sizeof(sized[0]); k++)
+			print(sized[k].op, sizes[i],
+			      offload(near, server, sized[k].kind, sizes[i], HOOD, seconds));
+	print("chain_counter", 8, offload(near, server, COUNTER, 64, HOOD, seconds));
+	for (uint32_t range = 1; range <= NODES; range++)
+		for (unsigned k = 0; k < sizeof(lists) / sizeof(lists[0]); k++)
+			print(lists[k].op, range,
+			      offload(near, server, lists[k].kind, 64, range, seconds));
 }

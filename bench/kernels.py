@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What is measured of kernels: which commands, the bars, and the part of bench/RESULTS.md that they make."""
+"""What is measured of kernels: which commands, the bars, and the part of bench/RESULTS.md that they
+make."""
 import os
 import re
 import statistics
@@ -35,9 +36,11 @@ def rows(folder, test, delay=0, point=0.1):
     args = [test, '--delay', str(delay), '--point', str(point)]
 
     def run():
-        return measure.last_json(measure.command([os.path.join(folder, 'bench', 'bench-kernels'), *args]))
+        return measure.last_json(
+            measure.command([os.path.join(folder, 'bench', 'bench-kernels'), *args]))
 
-    return measure.Measurement(named(test, delay), 'build/bench/bench-kernels ' + ' '.join(args), run, merge=merge)
+    return measure.Measurement(named(test, delay), 'build/bench/bench-kernels ' + ' '.join(args),
+                               run, merge=merge)
 
 
 def hll_alone(folder):
@@ -53,8 +56,9 @@ def instructions(exe, args):
     """Of a whole run, by callgrind: the same each time, whatever else the machine does."""
     with tempfile.TemporaryDirectory() as tmp:
         try:
-            r = subprocess.run(['valgrind', '--tool=callgrind', f'--callgrind-out-file={tmp}/out', exe, *args],
-                               capture_output=True, text=True, timeout=measure.LIMIT, check=False)
+            r = subprocess.run(
+                ['valgrind', '--tool=callgrind', f'--callgrind-out-file={tmp}/out', exe, *args],
+                capture_output=True, text=True, timeout=measure.LIMIT, check=False)
         except FileNotFoundError as e:
             raise measure.Failed('valgrind is not installed') from e
     found = re.search(r'refs: +([0-9,]+)', r.stderr)
@@ -64,19 +68,22 @@ def instructions(exe, args):
 
 
 def unused(folder):
-    """Instructions for a 64-byte WRITE, with kernels that nobody calls over those without; what a run needs besides is taken off."""
+    """Instructions for a 64-byte WRITE, with kernels that nobody calls over those without; what a
+    run needs besides is taken off."""
     exe = os.path.join(folder, 'bench', 'bench-core')
 
     def each(extra):
-        few, many = (instructions(exe, ['1', 'write', '64', '32', str(n), *extra]) for n in (10000, 30000))
+        few, many = (instructions(exe, ['1', 'write', '64', '32', str(n), *extra])
+                     for n in (10000, 30000))
         return (many - few) / 20000
 
     def run():
         without, loaded = each([]), each(['kernels'])
         return {'value': (loaded / without - 1) * 100, 'without': without, 'loaded': loaded}
 
-    return measure.Measurement('kernels-unused', 'valgrind --tool=callgrind build/bench/bench-core 1 write 64 32 30000 [kernels]',
-                               run, '%')
+    return measure.Measurement(
+        'kernels-unused',
+        'valgrind --tool=callgrind build/bench/bench-core 1 write 64 32 30000 [kernels]', run, '%')
 
 
 def plan(path):
@@ -101,7 +108,8 @@ class Rows:
 
     def of(self, way, size=None, figure='p50_us', failures=None):
         for r in self.rows:
-            if r['way'] == way and size in (None, r['size']) and failures in (None, r.get('failures')):
+            if (r['way'] == way and size in (None, r['size'])
+                    and failures in (None, r.get('failures'))):
                 return r.get(figure)
         return None
 
@@ -128,43 +136,55 @@ def bars(f):
     hop = over(walk.of('kernel', 32), walk.of('kernel', 1), 1000 / 31)
     bare = walk.of('bare loop', figure='rate')
     alone = f.load('kernels-hll-alone').get('runs', [{}])
-    loop = statistics.median(r['gbps']['14']['chosen'] for r in alone) if alone and alone[0] else None
+    loop = statistics.median(r['gbps']['14']['chosen']
+                             for r in alone) if alone and alone[0] else None
     kernel_alone = f.of('kernels-hll-alone')
     both = core_allows(hll.of('WRITE', figure='gbps'), hll.of('bare loop', figure='gbps'))
-    yield ('GET of 64 bytes by kernel, over one READ, p50', over(get.of('kernel', 64), get.of('one READ', 64)), 'us',
+    yield ('GET of 64 bytes by kernel, over one READ, p50',
+           over(get.of('kernel', 64), get.of('one READ', 64)), 'us',
            ('one READ', get.of('one READ', 64), 'us'), 'under 1 us', lambda v: v < 1)
-    yield ('list of 8 in cache by kernel, over one READ, p50', over(look.of('kernel', 8), look.of('one READ', 8)), 'us',
+    yield ('list of 8 in cache by kernel, over one READ, p50',
+           over(look.of('kernel', 8), look.of('one READ', 8)), 'us',
            ('one READ', look.of('one READ', 8), 'us'), 'under 1 us', lambda v: v < 1)
     yield ('list of 32 in cold memory by kernel, a hop', hop, 'ns',
-           ('a bare loop, a hop', 1e9 / 32 / bare if bare else None, 'ns'), 'under 150 ns', lambda v: v < 150)
-    yield ('a hop in cache', over(look.of('kernel', 32), look.of('kernel', 4), 1000 / 28), 'ns', ('', None, ''), '', None)
+           ('a bare loop, a hop', 1e9 / 32 / bare if bare else None, 'ns'), 'under 150 ns',
+           lambda v: v < 150)
+    yield ('a hop in cache', over(look.of('kernel', 32), look.of('kernel', 4), 1000 / 28), 'ns',
+           ('', None, ''), '', None)
     yield ('a hop of the bare loop in cold memory', 1e9 / 32 / bare if bare else None, 'ns',
            ('a random read in a larger memory', f.limit('random_read_ns'), 'ns'), '', None)
     yield ('64 walks in flight against one after the other, by kernel',
            share(walk.of('in flight', 64, 'rate'), walk.of('in flight', 1, 'rate')), 'times',
-           ('64 in flight', walk.of('in flight', 64, 'rate'), 'walks/s'), 'at least 4 times', lambda v: v >= 4)
-    yield ('64 walks in flight against a bare loop, one after the other', share(walk.of('in flight', 64, 'rate'), bare), 'times',
+           ('64 in flight', walk.of('in flight', 64, 'rate'), 'walks/s'), 'at least 4 times',
+           lambda v: v >= 4)
+    yield ('64 walks in flight against a bare loop, one after the other',
+           share(walk.of('in flight', 64, 'rate'), bare), 'times',
            ('the bare loop', bare, 'walks/s'), '', None)
     for delay in DELAYS:
         obj = Rows(f, 'object', delay)
         yield (f'consistent read of 4 KiB by kernel, over a READ, p50, {delay} us on the wire',
                over(share(obj.of('kernel', 4096, failures=0), obj.of('READ', 4096)), 1, 100), '%',
                ('READ', obj.of('READ', 4096), 'us'), 'under 8%', lambda v: v < 8)
-    yield ('hll alone', kernel_alone, 'Gbit/s', ('bare loop', loop, 'Gbit/s'), 'at least 25 Gbit/s', lambda v: v >= 25)
-    yield ('hll alone, of its bare loop', over(share(kernel_alone, loop), 0, 100), '%', ('bare loop', loop, 'Gbit/s'), 'at least 80%',
-           lambda v: v >= 80)
-    yield ('stream with hll on it, of what a core allows for both', over(share(hll.of('kernel', figure='gbps'), both), 0, 100), '%',
+    yield ('hll alone', kernel_alone, 'Gbit/s', ('bare loop', loop, 'Gbit/s'), 'at least 25 Gbit/s',
+           lambda v: v >= 25)
+    yield ('hll alone, of its bare loop', over(share(kernel_alone, loop), 0, 100), '%',
+           ('bare loop', loop, 'Gbit/s'), 'at least 80%', lambda v: v >= 80)
+    yield ('stream with hll on it, of what a core allows for both',
+           over(share(hll.of('kernel', figure='gbps'), both), 0, 100), '%',
            ('1 / (1 / WRITE + 1 / loop)', both, 'Gbit/s'), 'at least 80%', lambda v: v >= 80)
     both = core_allows(shuffle.of('WRITE', 128, 'gbps'), shuffle.of('bare loop', figure='gbps'))
-    yield ('shuffle of 128 MiB, of what a core allows for both', over(share(shuffle.of('kernel', 128, 'gbps'), both), 0, 100), '%',
+    yield ('shuffle of 128 MiB, of what a core allows for both',
+           over(share(shuffle.of('kernel', 128, 'gbps'), both), 0, 100), '%',
            ('1 / (1 / WRITE + 1 / loop)', both, 'Gbit/s'), 'at least 80%', lambda v: v >= 80)
     for mib in (128, 1024):
         software = shuffle.of('software, WRITE', mib, 'gbps')
-        yield (f'shuffle of {mib} MiB by kernel against software and WRITE', share(shuffle.of('kernel', mib, 'gbps'), software), 'times',
+        yield (f'shuffle of {mib} MiB by kernel against software and WRITE',
+               share(shuffle.of('kernel', mib, 'gbps'), software), 'times',
                ('software, WRITE', software, 'Gbit/s'), 'at least twice', lambda v: v >= 2)
     software = shuffle.of('software, WRITE into 512', 128, 'gbps')
     yield ('shuffle-out of 128 MiB into 512 partitions against software and WRITE',
-           share(shuffle.of('shuffle-out into 512', 128, 'gbps'), software), 'times', ('software, WRITE', software, 'Gbit/s'), '', None)
+           share(shuffle.of('shuffle-out into 512', 128, 'gbps'), software), 'times',
+           ('software, WRITE', software, 'Gbit/s'), '', None)
     yield ('kernels that nobody calls: instructions for a WRITE', f.of('kernels-unused'), '%',
            ('', None, ''), 'under 2%', lambda v: v < 2)
 
@@ -184,8 +204,10 @@ def bar_table(f):
     for what, value, unit, (beside, against, its), bar, test in bars(f):
         verdict = ''
         if bar:
-            verdict = f'{bar}: ' + ('not measured' if value is None else 'met' if test(value) else '**missed**')
-        yield f'| {what} | {cell(value, unit)} | {beside + ": " + cell(against, its) if beside else ""} | {verdict} |'
+            verdict = f'{bar}: ' + ('not measured' if value is None else 'met' if test(value)
+                                    else '**missed**')
+        yield (f'| {what} | {cell(value, unit)} | '
+               f'{beside + ": " + cell(against, its) if beside else ""} | {verdict} |')
 
 
 def latency_table(f, test, what, ways, failures=None):
@@ -209,8 +231,10 @@ def failure_table(f):
         r = Rows(f, 'object', delay)
         for row in r.rows:
             if row['way'] == 'kernel' and row['failures']:
-                p50, p99 = (r.of('READ, check', row['size'], key, row['failures']) for key in ('p50_us', 'p99_us'))
-                yield (f'| {row["size"]} | {delay} us | {row["failures"]}% | {row["p50_us"]:.2f} / {row["p99_us"]:.2f} | '
+                p50, p99 = (r.of('READ, check', row['size'], key, row['failures'])
+                            for key in ('p50_us', 'p99_us'))
+                yield (f'| {row["size"]} | {delay} us | {row["failures"]}% | {row["p50_us"]:.2f} / '
+                       f'{row["p99_us"]:.2f} | '
                        f'{p50:.2f} / {p99:.2f} |')
 
 
@@ -223,21 +247,28 @@ def rate_table(f, test, what, unit, figure):
     yield '|---|---:|'
     for row in r.rows:
         if figure in row and 'p50_us' not in row:
-            yield f'| {row["way"]}{", " + str(row["size"]) if test != "hll" else ""} | {cell(row[figure])} |'
+            yield (f'| {row["way"]}{", " + str(row["size"]) if test != "hll" else ""} | '
+                   f'{cell(row[figure])} |')
 
 
-FINDINGS = """
-A call takes more than a READ by a packet each way, since the request is acknowledged apart from its reply, and by what its kernel does. A hop in
-cold memory is a hop in the cache and the memory's own latency, which the bare loop and the random read show; only the first is the
-kernel runtime's. With many walks in flight the latency is hidden, and what is left is the kernel runtime's work and the number of accesses that the memory takes
-at a time. A consistent read of 4 KiB copies the object once more than a READ, and computes a CRC-64: that is near a tenth of a round trip on a wire
+FINDINGS = ("""
+A call takes more than a READ by a packet each way, since the request is acknowledged apart from \
+its reply, and by what its kernel does. A hop in
+cold memory is a hop in the cache and the memory's own latency, which the bare loop and the \
+random read show; only the first is the
+kernel runtime's. With many walks in flight the latency is hidden, and what is left is the kernel \
+runtime's work and the number of accesses that the memory takes
+at a time. A consistent read of 4 KiB copies the object once more than a READ, and computes a \
+CRC-64: that is near a tenth of a round trip on a wire
 of some microseconds, and much of one between two cores of a machine.
-"""
+""")
 
 
 def section(f):
-    yield 'Two processes, a core each, over shm; latency to the data, p50 / p99 in microseconds; "wire" is what a polling port adds to a round trip'
-    yield "(ONC RPC over TCP waits as long at its client). A list's key is in its last element; a torn object is one that dice tear."
+    yield ('Two processes, a core each, over shm; latency to the data, p50 / p99 in microseconds; '
+           '"wire" is what a polling port adds to a round trip')
+    yield ("(ONC RPC over TCP waits as long at its client). A list's key is in its last element; a "
+           "torn object is one that dice tear.")
     rounds = len(f.load(named('list', 0)).get('runs', []))
     yield f'Rounds: {rounds}.'
     yield ''
@@ -247,11 +278,16 @@ def section(f):
     yield ''
     yield '![kernels](../docs/perf-kernels.svg)'
     for title, table in (
-            ('List look-up, 64-byte values', latency_table(f, 'list', 'length', ['one READ', 'kernel', 'READs', 'ONC RPC'])),
-            ('Hash GET', latency_table(f, 'get', 'value', ['one READ', 'kernel', 'READs', 'ONC RPC'])),
-            ('Consistent read, no failures', latency_table(f, 'object', 'object', ['READ', 'kernel', 'READ, check'], 0)),
+            ('List look-up, 64-byte values',
+             latency_table(f, 'list', 'length', ['one READ', 'kernel', 'READs', 'ONC RPC'])),
+            ('Hash GET',
+             latency_table(f, 'get', 'value', ['one READ', 'kernel', 'READs', 'ONC RPC'])),
+            ('Consistent read, no failures',
+             latency_table(f, 'object', 'object', ['READ', 'kernel', 'READ, check'], 0)),
             ('Consistent read, failures', failure_table(f)),
-            ('Walks through 512 MiB, 32 elements each', rate_table(f, 'walk', 'way, in flight', 'walks/s', 'rate')),
-            ('Shuffle into 1024 partitions, or 512, 8-byte tuples', rate_table(f, 'shuffle', 'way, MiB', 'Gbit/s', 'gbps')),
+            ('Walks through 512 MiB, 32 elements each',
+             rate_table(f, 'walk', 'way, in flight', 'walks/s', 'rate')),
+            ('Shuffle into 1024 partitions, or 512, 8-byte tuples',
+             rate_table(f, 'shuffle', 'way, MiB', 'Gbit/s', 'gbps')),
             ('hll, precision 14', rate_table(f, 'hll', 'way', 'Gbit/s', 'gbps'))):
         yield from ('', f'### {title}', '', *table)

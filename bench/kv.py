@@ -46,7 +46,9 @@ def section(f):
     if not rows:
         yield 'Not measured.'
         return
-    yield 'The engine alone, on one thread, with half of the slots in use. The limit is random reads of 64 bytes, 16 in flight, in the same run.'
+    yield (
+        'The engine alone, on one thread, with half of the slots in use. The limit is random reads '
+        'of 64 bytes, 16 in flight, in the same run.')
     yield ''
     yield '| what | | of the limit | the bar |'
     yield '|---|---:|---:|---|'

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The store through the NIC: its rates next to memcached's on the same cores, the delay of a GET next to that of a READ, and their part of RESULTS.md."""
+"""The store through the NIC: its rates next to memcached's on the same cores, the delay of a GET
+next to that of a READ, and their part of RESULTS.md."""
 import os
 import shutil
 import statistics
@@ -15,7 +16,8 @@ KEYS, VALUE, SECONDS = 1000000, 64, 0.4
 STORE = '256M'  # about half of it is in use
 ADDRESSES = {'shm': ('10.0.0.2', '10.0.0.3'), 'udp': ('127.0.0.2', '127.0.0.3')}
 
-# What, port, operations in a call, calls in flight, what memcached does beside it: keys in a request, requests in flight.
+# What, port, operations in a call, calls in flight, what memcached does beside it: keys in a
+# request, requests in flight.
 RATES = [
     ('GETs, one in a call, 64 calls in flight', 'shm', 1, 64, (1, 64)),
     ('GETs, 64 in a call', 'shm', 64, 8, (64, 8)),
@@ -25,7 +27,8 @@ RATES = [
 ]
 BARS = {
     ('shm', 1): lambda r: ('at least 5 times', r['rate'] >= 5 * r['beside']),
-    ('shm', 64): lambda r: ('at least 5 M/s and 3 times', r['rate'] >= 5e6 and r['rate'] >= 3 * r['beside']),
+    ('shm', 64): lambda r: ('at least 5 M/s and 3 times',
+                            r['rate'] >= 5e6 and r['rate'] >= 3 * r['beside']),
     ('udp', 1): lambda r: ('at least 2 M/s', r['rate'] >= 2e6),
     ('udp', 64): lambda r: ('at least 6 M/s', r['rate'] >= 6e6),
 }
@@ -34,20 +37,23 @@ BARS = {
 class Node:
     def __init__(self, roost, kind):
         self.roost, self.kind = roost, kind
-        self.process = subprocess.Popen([roost, 'node', '--port', f'{kind}:{ADDRESSES[kind][0]}', '--kv', STORE, '--json'],
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.process = subprocess.Popen(
+            [roost, 'node', '--port', f'{kind}:{ADDRESSES[kind][0]}', '--kv', STORE, '--json'],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         if not self.process.stdout.readline().startswith('{'):
             raise measure.Failed(f'the node over {kind} does not start')
 
     def bench(self, batch, depth):
         there, here = ADDRESSES[self.kind]
         return measure.last_json(measure.command(
-            [self.roost, 'kv', 'bench', there, '--port', f'{self.kind}:{here}', '--batch', str(batch), '--depth', str(depth), '--keys', str(KEYS),
-             '--value', str(VALUE), '--put', '0', '--duration', str(SECONDS), '--json']))
+            [self.roost, 'kv', 'bench', there, '--port', f'{self.kind}:{here}', '--batch',
+             str(batch), '--depth', str(depth), '--keys', str(KEYS), '--value', str(VALUE), '--put',
+             '0', '--duration', str(SECONDS), '--json']))
 
     def sends(self):
         """Packets that the node has sent, and the system calls or ring updates that sent them."""
-        counters = measure.last_json(measure.command([self.roost, 'stat', str(self.process.pid), '--json']))
+        counters = measure.last_json(
+            measure.command([self.roost, 'stat', str(self.process.pid), '--json']))
         port = counters['ports'][0] if 'ports' in counters else counters
         return port.get('tx_packets'), port.get('tx_bursts')
 
@@ -63,7 +69,8 @@ def memcached(folder, client, batch, depth):
     path = os.path.join(folder, 'memcached')
     user = ['-u', 'nobody'] if os.geteuid() == 0 else []
     os.chmod(folder, 0o777)
-    with subprocess.Popen(['memcached', '-s', path, '-a', '777', '-m', '1024', '-t', '1', '-R', '1000', *user], stderr=subprocess.DEVNULL) as p:
+    with subprocess.Popen(['memcached', '-s', path, '-a', '777', '-m', '1024', '-t', '1', '-R',
+                           '1000', *user], stderr=subprocess.DEVNULL) as p:
         try:
             for _ in range(200):
                 if os.path.exists(path):
@@ -88,15 +95,19 @@ def one_round(roost, client):
                     if port != kind:
                         continue
                     got = node.bench(batch, depth)
-                    row = {'way': what, 'port': kind, 'batch': batch, 'depth': depth, 'rate': got['per_second'], 'p50_us': got['p50_us'],
+                    row = {'way': what, 'port': kind, 'batch': batch, 'depth': depth,
+                           'rate': got['per_second'], 'p50_us': got['p50_us'],
                            'p99_us': got['p99_us']}
                     if beside:
                         row['beside'] = memcached(folder, client, *beside)
                     rows.append(row)
-                read = measure.last_json(measure.command([roost, 'perf', 'read', '--local', '--port', kind, '--size', str(VALUE), '--lat', 'completion',
-                                                          '--seconds', str(SECONDS), '--json']))
-                rows.append({'way': 'a GET alone, p50', 'port': kind, 'us': node.bench(1, 1)['p50_us'], 'read_us': read['rows'][0]['latency_us']['p50']
-                             if 'rows' in read else read['latency_us']['p50']})
+                read = measure.last_json(measure.command(
+                    [roost, 'perf', 'read', '--local', '--port', kind, '--size', str(VALUE),
+                     '--lat', 'completion', '--seconds', str(SECONDS), '--json']))
+                rows.append(
+                    {'way': 'a GET alone, p50', 'port': kind, 'us': node.bench(1, 1)['p50_us'],
+                     'read_us': read['rows'][0]['latency_us']['p50'] if 'rows' in read
+                     else read['latency_us']['p50']})
             finally:
                 node.end()
     return {'rows': rows}
@@ -115,14 +126,18 @@ def merge(runs):
 
 def plan(roost):
     client = os.path.join(os.path.dirname(roost), 'bench', 'bench-memcached')
-    return [measure.Measurement(NAME, 'roost kv bench; bench-memcached', lambda: one_round(roost, client), merge=merge)]
+    return [measure.Measurement(NAME, 'roost kv bench; bench-memcached',
+                                lambda: one_round(roost, client), merge=merge)]
 
 
 def verdict(row):
     if 'us' in row:
-        return '' if row['port'] != 'shm' else f'READ + 0.6 us: {"met" if row["us"] <= row["read_us"] + 0.6 else "**missed**"}'
+        return (
+            '' if row['port'] != 'shm'
+            else f'READ + 0.6 us: {"met" if row["us"] <= row["read_us"] + 0.6 else "**missed**"}')
     bar = BARS.get((row['port'], row['batch']))
-    if not bar or (row.get('beside') is None and row['port'] == 'shm') or (row['port'] == 'udp' and row['depth'] > 64):
+    if not bar or (row.get('beside') is None
+                   and row['port'] == 'shm') or (row['port'] == 'udp' and row['depth'] > 64):
         return ''
     text, met = bar(row)
     return f'{text}: {"met" if met else "**missed**"}'
@@ -133,20 +148,28 @@ def section(f):
     if not rows:
         return
     yield ''
-    yield (f'Through the NIC, between two processes on two cores: {KEYS // 1000000} million keys, values of {VALUE} bytes. Beside it memcached with one '
-           'thread at a Unix socket, driven by a client that only counts bytes, with as many keys in a request and requests in flight.')
+    yield (
+        f'Through the NIC, between two processes on two cores: {KEYS // 1000000} million keys, '
+        f'values of {VALUE} bytes. Beside it memcached with one '
+        'thread at a Unix socket, driven by a client that only counts bytes, with as many keys in '
+        'a request and requests in flight.')
     yield ''
     yield '| what | port | | beside it | the bar |'
     yield '|---|---|---:|---:|---|'
     for row in rows:
         if 'us' in row:
-            yield f'| {row["way"]} | {row["port"]} | {row["us"]:.2f} us | a READ: {row["read_us"]:.2f} us | {verdict(row)} |'
+            yield (f'| {row["way"]} | {row["port"]} | {row["us"]:.2f} us | a READ: '
+                   f'{row["read_us"]:.2f} us | {verdict(row)} |')
             continue
-        beside = f'memcached: {row["beside"] / 1e6:.2f} M/s, {row["rate"] / row["beside"]:.1f} times' if row.get('beside') else ''
-        yield f'| {row["way"]} | {row["port"]} | {row["rate"] / 1e6:.2f} M/s, p50 {row["p50_us"]:.0f} us | {beside} | {verdict(row)} |'
+        beside = (
+            f'memcached: {row["beside"] / 1e6:.2f} M/s, {row["rate"] / row["beside"]:.1f} times'
+            if row.get('beside') else '')
+        yield (f'| {row["way"]} | {row["port"]} | {row["rate"] / 1e6:.2f} M/s, p50 '
+               f'{row["p50_us"]:.0f} us | {beside} | {verdict(row)} |')
 
 
 if __name__ == '__main__':
     ROOST = sys.argv[1]
     import json
-    print(json.dumps(one_round(ROOST, os.path.join(os.path.dirname(ROOST), 'bench', 'bench-memcached')), indent=1))
+    print(json.dumps(one_round(
+        ROOST, os.path.join(os.path.dirname(ROOST), 'bench', 'bench-memcached')), indent=1))

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 
-sys.path += [os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tests', folder) for folder in ('common', 'stock')]
+sys.path += [os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tests', folder)
+             for folder in ('common', 'stock')]
 from ports import free_tcp_port, listens  # noqa: E402
 from versions import ucx_perftest  # noqa: E402
 
@@ -27,12 +28,14 @@ SHORTER = 3  # bandwidths and rates: so many times more pairs, each that much sh
 
 class Measurement:
     """
-    `run` gives a dictionary with 'value' (in `unit`), or 'rows' (a sweep, or what `merge` makes one of several), or anything (limits). `beside`, in the same unit, is what the value
-    is compared with: measured before and after each run, since a shared machine is another one a minute later, and `pairs` times a round, since
-    it may be another one a second later.
+    `run` gives a dictionary with 'value' (in `unit`), or 'rows' (a sweep, or what `merge` makes one
+    of several), or anything (limits). `beside`, in the same unit, is what the value is compared
+    with: measured before and after each run, since a shared machine is another one a minute later,
+    and `pairs` times a round, since it may be another one a second later.
     """
 
-    def __init__(self, name, shown, run, unit='', sweep=False, merge=None, beside=None, pairs=PAIRS):
+    def __init__(self, name, shown, run, unit='', sweep=False, merge=None, beside=None,
+                 pairs=PAIRS):
         self.name, self.shown, self.unit, self.sweep, self.merge = name, shown, unit, sweep, merge
         self.run = run if beside is None else lambda: between(beside, run)
         self.times = 1 if beside is None else pairs
@@ -48,7 +51,8 @@ def between(beside, run):
 def command(args, env=None):
     """Standard output of a command that succeeds."""
     try:
-        r = subprocess.run(args, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False)
+        r = subprocess.run(args, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                           timeout=LIMIT, check=False)
     except FileNotFoundError as e:
         raise Failed(f'{args[0]} is not installed') from e
     except subprocess.TimeoutExpired as e:
@@ -110,13 +114,15 @@ class Roost:
         return 'build/roost ' + ' '.join(args)
 
     def json_of(self, args):
-        """The object that --json prints; a build that lacks the subcommand fails as any command does."""
+        """The object that --json prints; a build that lacks the subcommand fails as any command
+        does."""
         return last_json(command([self.path, *args]))
 
     def limit(self, *path, scale=1, part=4):
         """A figure of `roost limits`, in a fraction of a run's time."""
         def run():
-            v = self.json_of(['limits', '--only', path[0], '--rounds', '1', '--seconds', f'{max(self.seconds / part, 0.1):g}', '--json'])
+            v = self.json_of(['limits', '--only', path[0], '--rounds', '1', '--seconds',
+                              f'{max(self.seconds / part, 0.1):g}', '--json'])
             for key in path:
                 v = v[key]
             return v * scale
@@ -135,7 +141,8 @@ class Roost:
 
     def flow(self, name, what, unit, value, beside):
         seconds = max(self.seconds / SHORTER, 0.1)
-        return self.perf(name, f'{what} --seconds {seconds:.2g}', unit, value, beside, PAIRS * SHORTER)
+        return self.perf(name, f'{what} --seconds {seconds:.2g}', unit, value, beside,
+                         PAIRS * SHORTER)
 
     def gbps(self, name, what, beside):
         return self.flow(name, what, 'Gbit/s', lambda r: r['goodput_gbps'], beside)
@@ -152,11 +159,13 @@ class Roost:
         return Measurement(name, self.shown(args), lambda: self.json_of(args), sweep=True)
 
     def steps(self, port, verb, post_list):
-        """Goodput from size to size, several times a round: one step of one run says nothing on a shared machine."""
+        """Goodput from size to size, several times a round: one step of one run says nothing on a
+        shared machine."""
         sizes = ','.join(str(64 << i) for i in range(15))
-        args = ['perf', verb, '--local', '--port', port, '--post-list', str(post_list), '--sweep', '--sizes', sizes,
-                '--seconds', f'{max(self.seconds / 20, 0.05):.2g}', '--json']
-        m = Measurement(f'steps-{port}-{verb}-{post_list}', self.shown(args), lambda: self.json_of(args), sweep=True)
+        args = ['perf', verb, '--local', '--port', port, '--post-list', str(post_list), '--sweep',
+                '--sizes', sizes, '--seconds', f'{max(self.seconds / 20, 0.05):.2g}', '--json']
+        m = Measurement(f'steps-{port}-{verb}-{post_list}', self.shown(args),
+                        lambda: self.json_of(args), sweep=True)
         m.times = STEPS
         return m
 
@@ -166,30 +175,38 @@ class Roost:
 
     def stages(self):
         """Where the nanoseconds go: bench/stages samples the core of this build."""
-        args = [os.path.join(os.path.dirname(os.path.abspath(__file__)), 'stages'), os.path.dirname(self.path), '--json']
+        args = [os.path.join(os.path.dirname(os.path.abspath(__file__)), 'stages'),
+                os.path.dirname(self.path), '--json']
         return Measurement('stages', 'bench/stages build --json', lambda: last_json(command(args)))
 
     def busy_qps(self, name, posted):
-        """WRITEs of 64 bytes on 10,000 QPs that take turns, beside 16: the core of this build, without a wire."""
+        """WRITEs of 64 bytes on 10,000 QPs that take turns, beside 16: the core of this build,
+        without a wire."""
         args = [os.path.join(os.path.dirname(self.path), 'bench', 'bench-qps'), '0.1']
 
         def run():
             result = last_json(command(args))
-            row = next(row for row in result['rows'] if row['qps'] == 10000 and row['posted'] == posted)
+            row = next(row for row in result['rows'] if row['qps'] == 10000
+                       and row['posted'] == posted)
             return {**result, 'value': 1e3 / row['ns'], 'beside': 1e3 / row['ns_of_16']}
 
         return Measurement(name, 'build/bench/bench-qps 0.1', run, 'M/s')
 
     def flood(self, name, family):
-        """How long connecting takes while 100,000 forged REQs a second come, beside an idle network: p99."""
-        args = [os.path.join(os.path.dirname(self.path), 'tests', 'attacks', 'test-attacks-flood'), family, 'measure', '100000', '4']
+        """How long connecting takes while 100,000 forged REQs a second come, beside an idle
+        network: p99."""
+        args = [os.path.join(os.path.dirname(self.path), 'tests', 'attacks', 'test-attacks-flood'),
+                family, 'measure', '100000', '4']
 
         def run():
             result = last_json(command(args))
-            idle, during = (next(row for row in result['rows'] if row['case'] == case) for case in ('idle', 'flood'))
+            idle, during = (next(row for row in result['rows'] if row['case'] == case)
+                            for case in ('idle', 'flood'))
             return {**result, 'value': during['p99_us'], 'beside': idle['p99_us']}
 
-        return Measurement(name, f'build/tests/attacks/test-attacks-flood {family} measure 100000 4', run, 'us')
+        return Measurement(name,
+                           f'build/tests/attacks/test-attacks-flood {family} measure 100000 4', run,
+                           'us')
 
     def stock_latency(self, name, shared, beside=None):
         """perftest's ib_write_lat, which spins on its memory and never polls, under `roost run`."""
@@ -198,8 +215,9 @@ class Roost:
 
         def sides(port):
             tool = ['ib_write_lat', '-F', '-x', '0', '-s', '64', '-n', '10000', '-p', str(port)]
-            return (['taskset', '-c', str(b), self.path, 'run', '--port', 'udp:127.0.0.2', '--', *tool],
-                    ['taskset', '-c', str(a), self.path, 'run', '--port', 'udp:127.0.0.3', '--', *tool, '127.0.0.1'])
+            return (['taskset', '-c', str(b), self.path, 'run', '--port', 'udp:127.0.0.2', '--',
+                     *tool], ['taskset', '-c', str(a), self.path, 'run', '--port', 'udp:127.0.0.3',
+                              '--', *tool, '127.0.0.1'])
 
         def run():
             if not shutil.which('ib_write_lat'):
@@ -207,24 +225,31 @@ class Roost:
             port = free_tcp_port()
             return perftest_latency(pair(*sides(port), port))
 
-        shown = f'taskset -c {a} build/roost run --port udp:127.0.0.3 -- ib_write_lat -F -x 0 -s 64 -n 10000 127.0.0.1'
-        return Measurement(name, f'{shown} (the server the same on CPU {b}, port udp:127.0.0.2)', run, 'us', beside=beside)
+        shown = (
+            f'taskset -c {a} build/roost run --port udp:127.0.0.3 -- ib_write_lat -F -x 0 -s 64 -n '
+            f'10000 127.0.0.1')
+        return Measurement(name, f'{shown} (the server the same on CPU {b}, port udp:127.0.0.2)',
+                           run, 'us', beside=beside)
 
 
     def connections(self, name, port, count, unit, value):
-        """rdma-core's cmtime: `count` connections, each step of all of them before the next step; `value` of its us a connection."""
-        ours, theirs = (f'{port}:{a}' for a in (('127.0.0.2', '127.0.0.3') if port == 'udp' else ('10.0.0.1', '10.0.0.2')))
+        """rdma-core's cmtime: `count` connections, each step of all of them before the next step;
+        `value` of its us a connection."""
+        ours, theirs = (f'{port}:{a}' for a in (('127.0.0.2', '127.0.0.3') if port == 'udp'
+                                                else ('10.0.0.1', '10.0.0.2')))
 
         def run():
             service = str(free_tcp_port())
-            with subprocess.Popen([self.path, 'run', '--port', theirs, '--', 'cmtime', '-p', service], stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as s:
+            with subprocess.Popen([self.path, 'run', '--port', theirs, '--', 'cmtime', '-p',
+                                   service], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as s:
                 try:
-                    out = connected([self.path, 'run', '--port', ours, '--', 'cmtime', '-p', service, '-c', str(count),
-                                     '-s', theirs.partition(':')[2]])
+                    out = connected([self.path, 'run', '--port', ours, '--', 'cmtime', '-p',
+                                     service, '-c', str(count), '-s', theirs.partition(':')[2]])
                 finally:
                     s.kill()
-            steps = {m[1]: float(m[2]) for m in re.finditer(r'^(\w[\w ]*?) *:.* ([0-9.]+)$', out, re.M)}
+            steps = {m[1]: float(m[2])
+                     for m in re.finditer(r'^(\w[\w ]*?) *:.* ([0-9.]+)$', out, re.M)}
             if not steps.get('connect'):
                 raise Failed('cmtime printed no figures')
             return {'value': value(steps['connect']), 'us_per_connection': steps}
@@ -234,7 +259,8 @@ class Roost:
 
 
 def connected(client):
-    """Output of a client that is refused until its server listens: that is not to be seen from outside."""
+    """Output of a client that is refused until its server listens: that is not to be seen from
+    outside."""
     deadline = time.monotonic() + 10
     while True:
         try:
@@ -246,7 +272,8 @@ def connected(client):
 
 
 def perftest_latency(out):
-    """The line of figures: bytes, iterations, t_min, t_max, t_typical, t_avg, t_stdev, 99%, 99.9%."""
+    """The line of figures: bytes, iterations, t_min, t_max, t_typical, t_avg, t_stdev, 99%,
+    99.9%."""
     for line in out.splitlines():
         words = line.split()
         if len(words) >= 8 and words[0] == '64':
@@ -260,15 +287,19 @@ def iperf3(seconds):
     def run():
         port = free_tcp_port()
         out = pair(['iperf3', '-s', '-1', '-B', '127.0.0.1', '-p', str(port)],
-                   ['iperf3', '-c', '127.0.0.1', '-p', str(port), '-t', f'{max(seconds, 1):.0f}', '-J'], port)
+                   ['iperf3', '-c', '127.0.0.1', '-p', str(port), '-t', f'{max(seconds, 1):.0f}',
+                    '-J'], port)
         received = json.loads(out)['end']['sum_received']
         return {'value': received['bits_per_second'] / 1e9}
 
-    return Measurement('iperf3-tcp', f'iperf3 -s -1; iperf3 -c 127.0.0.1 -t {max(seconds, 1):.0f} -J', run, 'Gbit/s')
+    return Measurement('iperf3-tcp',
+                       f'iperf3 -s -1; iperf3 -c 127.0.0.1 -t {max(seconds, 1):.0f} -J', run,
+                       'Gbit/s')
 
 
 def ucx(name, test, size, count, unit, value):
-    """UCX over TCP loopback, a core a side. CSV columns: iterations, latency (50%, average, overall; us), MB/s twice, rate twice."""
+    """UCX over TCP loopback, a core a side. CSV columns: iterations, latency (50%, average,
+    overall; us), MB/s twice, rate twice."""
     a, b = two_cpus()
     env = {**os.environ, 'UCX_TLS': 'tcp', 'UCX_NET_DEVICES': 'lo', 'UCX_WARN_UNUSED_ENV_VARS': 'n'}
     what = ['-t', test, '-s', str(size), '-n', str(count), '-f', '-v']
@@ -276,13 +307,16 @@ def ucx(name, test, size, count, unit, value):
     def run():
         port = free_tcp_port()
         out = pair([*ucx_perftest().split(), '-p', str(port), '-c', str(b)],
-                   [*ucx_perftest().split(), '127.0.0.1', '-p', str(port), '-c', str(a), *what], port, env)
+                   [*ucx_perftest().split(), '127.0.0.1', '-p', str(port), '-c', str(a), *what],
+                   port, env)
         figures = out.strip().splitlines()[-1].split(',')
         if len(figures) < 8:
             raise Failed('ucx_perftest printed no figures')
         return {'value': value([float(x) for x in figures])}
 
-    return Measurement(name, 'UCX_TLS=tcp UCX_NET_DEVICES=lo ucx_perftest 127.0.0.1 ' + ' '.join(what), run, unit)
+    return Measurement(name,
+                       'UCX_TLS=tcp UCX_NET_DEVICES=lo ucx_perftest 127.0.0.1 ' + ' '.join(what),
+                       run, unit)
 
 
 MB_PER_GBIT = (1 << 20) * 8 / 1e9  # ucx_perftest counts a MB as 2^20 bytes
@@ -291,21 +325,29 @@ MB_PER_GBIT = (1 << 20) * 8 / 1e9  # ucx_perftest counts a MB as 2^20 bytes
 def plan(path, seconds):
     """All measurements, in the order of a round: what is compared stands close together."""
     r = Roost(path, seconds)
-    ring, both, small = r.limit('ring_gbps', '4096', part=8), r.limit('ring_bidir_gbps', '4096', part=8), r.limit('ring_rate', '64', scale=1e-6, part=8)
+    ring, both, small = r.limit('ring_gbps', '4096', part=8), r.limit(
+        'ring_bidir_gbps', '4096', part=8), r.limit('ring_rate', '64', scale=1e-6, part=8)
     gso, gso_small = r.limit('udp_gso_gbps', part=8), r.limit('udp_gso_small_mops', part=8)
     rtt, cores = r.limit('udp_rtt_ns', scale=1e-3), r.limit('core_rtt_ns', scale=1e-3)
     wake, wake_beside = r.limit('wake_p99_ns', scale=1e-3), r.limit('wake_beside_ns', scale=1e-3)
     wake_median = r.limit('wake_ns', scale=1e-3)
-    udp_wake, udp_wake_median = r.limit('udp_wake_p99_ns', scale=1e-3), r.limit('udp_wake_ns', scale=1e-3)
+    udp_wake, udp_wake_median = r.limit('udp_wake_p99_ns',
+                                        scale=1e-3), r.limit('udp_wake_ns', scale=1e-3)
 
     def ours():
-        return r.json_of(f'perf write --local --port shm --size 64K --seconds {seconds / 4:g} --json'.split())['goodput_gbps']
+        return r.json_of(
+            f'perf write --local --port shm --size 64K --seconds {seconds / 4:g} --json'.split())[
+                'goodput_gbps']
 
     def small_writes(port):
-        return r.json_of(f'perf write --local --port {port} --size 64 --post-list 32 --seconds {seconds / 4:g} --json'.split())['msg_rate'] / 1e6
+        return r.json_of(
+            f'perf write --local --port {port} --size 64 --post-list 32 --seconds {seconds / 4:g} '
+            f'--json'.split())['msg_rate'] / 1e6
 
     def polled():
-        return r.json_of(f'perf write --local --port udp --size 64 --lat pingpong --seconds {seconds / 2:g} --json'.split())['latency_us']['p50']
+        return r.json_of(
+            f'perf write --local --port udp --size 64 --lat pingpong --seconds {seconds / 2:g} '
+            f'--json'.split())['latency_us']['p50']
 
     return [
         r.limits(),
@@ -315,22 +357,41 @@ def plan(path, seconds):
         r.gbps('udp-write-64k', 'write --local --port udp --size 64K', beside=gso),
         r.gbps('udp-read-64k', 'read --local --port udp --size 64K', beside=gso),
         iperf3(seconds),
-        ucx('ucx-tcp-put-64k', 'ucp_put_bw', SIZE_64K, 5000, 'Gbit/s', lambda f: f[5] * MB_PER_GBIT),
+        ucx('ucx-tcp-put-64k', 'ucp_put_bw', SIZE_64K, 5000, 'Gbit/s',
+            lambda f: f[5] * MB_PER_GBIT),
         r.rate('shm-write-64b', 'write --local --port shm --size 64 --post-list 32', beside=small),
-        r.rate('udp-write-64b', 'write --local --port udp --size 64 --post-list 32', beside=gso_small),
+        r.rate('udp-write-64b', 'write --local --port udp --size 64 --post-list 32',
+               beside=gso_small),
         ucx('ucx-tcp-put-64b', 'ucp_put_bw', 64, 50000, 'M/s', lambda f: f[7] / 1e6),
-        r.rate('shm-send-ud-64b', 'send --local --port shm --size 64 --post-list 32 --transport ud', beside=lambda: small_writes('shm')),
-        r.rate('udp-send-ud-64b', 'send --local --port udp --size 64 --post-list 32 --transport ud', beside=lambda: small_writes('udp')),
-        r.latency('shm-read-lat', 'read --local --port shm --size 64 --lat completion', beside=cores),
-        r.latency('shm-read-lat-passive', 'read --local --port shm --size 64 --lat completion --passive', beside=cores),
-        r.latency('shm-read-sleeping', 'read --local --port shm --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99', beside=wake),
-        r.latency('shm-read-sleeping-p50', 'read --local --port shm --size 64 --lat completion --passive --gap 20ms --iters 100', 'p50', beside=wake_median),
+        r.rate('shm-send-ud-64b', 'send --local --port shm --size 64 --post-list 32 --transport ud',
+               beside=lambda: small_writes('shm')),
+        r.rate('udp-send-ud-64b', 'send --local --port udp --size 64 --post-list 32 --transport ud',
+               beside=lambda: small_writes('udp')),
+        r.latency('shm-read-lat', 'read --local --port shm --size 64 --lat completion',
+                  beside=cores),
+        r.latency('shm-read-lat-passive',
+                  'read --local --port shm --size 64 --lat completion --passive', beside=cores),
+        r.latency(
+            'shm-read-sleeping',
+            'read --local --port shm --size 64 --lat completion --passive --gap 20ms --iters 200',
+            'p99', beside=wake),
+        r.latency(
+            'shm-read-sleeping-p50',
+            'read --local --port shm --size 64 --lat completion --passive --gap 20ms --iters 100',
+            'p50', beside=wake_median),
         r.latency('shm-write-pingpong', 'write --local --port shm --size 64 --lat pingpong'),
         r.latency('shm-write-firstbyte', 'write --local --port shm --size 64 --lat firstbyte'),
         r.latency('udp-read-lat', 'read --local --port udp --size 64 --lat completion', beside=rtt),
-        r.latency('udp-read-lat-passive', 'read --local --port udp --size 64 --lat completion --passive', beside=rtt),
-        r.latency('udp-read-sleeping', 'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99', beside=udp_wake),
-        r.latency('udp-read-sleeping-p50', 'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 100', 'p50', beside=udp_wake_median),
+        r.latency('udp-read-lat-passive',
+                  'read --local --port udp --size 64 --lat completion --passive', beside=rtt),
+        r.latency(
+            'udp-read-sleeping',
+            'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 200',
+            'p99', beside=udp_wake),
+        r.latency(
+            'udp-read-sleeping-p50',
+            'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 100',
+            'p50', beside=udp_wake_median),
         r.latency('udp-write-pingpong', 'write --local --port udp --size 64 --lat pingpong'),
         r.stock_latency('udp-ib_write_lat', False, beside=polled),
         r.stock_latency('udp-ib_write_lat-shared', True, beside=wake_beside),
@@ -349,5 +410,6 @@ def plan(path, seconds):
         r.sweep('sweep-shm-read', 'read --local --port shm --post-list 16'),
         r.sweep('sweep-udp-write', 'write --local --port udp --post-list 16'),
         r.sweep('sweep-udp-read', 'read --local --port udp --post-list 16'),
-        *(r.steps(port, verb, n) for port in ('shm', 'udp') for verb in ('write', 'read', 'send') for n in (1, 16)),
+        *(r.steps(port, verb, n) for port in ('shm', 'udp') for verb in ('write', 'read', 'send')
+          for n in (1, 16)),
     ]

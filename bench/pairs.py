@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Compares two builds of Roost, run by run in turns: a change is to cost nothing where it is not wanted.
+"""Compares two builds of Roost, run by run in turns: a change is to cost nothing where it is not
+wanted.
 
 usage: bench/pairs.py OLD-BUILD NEW-BUILD [--rounds N] [--note TEXT]
 
-OLD and NEW are build folders with bench/bench-core and roost. The core's rows are run by one thread with both NICs, so that a shared machine's other
-load falls on both; `roost perf` between two processes says what is left of it from end to end. Prints a table, and writes the rows as JSON into
+OLD and NEW are build folders with bench/bench-core and roost. The core's rows are run by one thread
+with both NICs, so that a shared machine's other load falls on both; `roost perf` between two
+processes says what is left of it from end to end. Prints a table, and writes the rows as JSON into
 bench/results/pairs.json, which is not part of the tree.
 """
 import argparse
@@ -18,20 +20,29 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 # what, its command in a build folder, the member of its JSON, whether more is better
-CORE = [(f'core: {text}', ['bench/bench-core', '0.12', *row.split()], lambda j: j['rows'][0]['ns'], False) for text, row in (
-    ('WRITE of 64 bytes, one at a time', 'write 64 1'), ('WRITEs of 64 bytes, 32 posted', 'write 64 32'),
-    ('READ of 64 bytes, one at a time', 'read 64 1'), ('WRITEs of 4 KiB, 32 posted', 'write 4096 32'), ('READs of 4 KiB, 32 posted', 'read 4096 32'),
-    ('list of 8, one at a time', 'list 64 1'), ('lists of 8, 32 posted', 'list 64 32'),
-    ('consistent read of 512 bytes', 'object 512 1'), ('consistent read of 4 KiB', 'object 4096 1'))]
-ENDS = [(f'two processes: {text}', ['roost', 'perf', *row.split(), '--local', '--port', 'shm', '--seconds', '0.3', '--json'], pick, more)
-        for text, row, pick, more in (
-            ('goodput of WRITEs of 64 KiB, shm', 'write --size 64K', lambda j: j['goodput_gbps'], True),
-            ('rate of WRITEs of 64 bytes, shm', 'write --size 64 --post-list 32', lambda j: j['msg_rate'], True),
-            ('latency of a READ of 64 bytes, shm', 'read --size 64 --lat completion', lambda j: j['latency_us']['p50'], False))]
+CORE = [(f'core: {text}', ['bench/bench-core', '0.12', *row.split()], lambda j: j['rows'][0]['ns'],
+         False) for text, row in (('WRITE of 64 bytes, one at a time', 'write 64 1'),
+                                  ('WRITEs of 64 bytes, 32 posted', 'write 64 32'),
+                                  ('READ of 64 bytes, one at a time', 'read 64 1'),
+                                  ('WRITEs of 4 KiB, 32 posted', 'write 4096 32'),
+                                  ('READs of 4 KiB, 32 posted', 'read 4096 32'),
+                                  ('list of 8, one at a time', 'list 64 1'),
+                                  ('lists of 8, 32 posted', 'list 64 32'),
+                                  ('consistent read of 512 bytes', 'object 512 1'),
+                                  ('consistent read of 4 KiB', 'object 4096 1'))]
+ENDS = [
+    (f'two processes: {text}', ['roost', 'perf', *row.split(), '--local', '--port', 'shm',
+                                '--seconds', '0.3', '--json'], pick, more) for text, row, pick, more
+    in (('goodput of WRITEs of 64 KiB, shm', 'write --size 64K', lambda j: j['goodput_gbps'], True),
+        ('rate of WRITEs of 64 bytes, shm', 'write --size 64 --post-list 32',
+         lambda j: j['msg_rate'], True),
+        ('latency of a READ of 64 bytes, shm', 'read --size 64 --lat completion',
+         lambda j: j['latency_us']['p50'], False))]
 
 
 def one(build, command, pick):
-    r = subprocess.run([os.path.join(build, command[0]), *command[1:]], capture_output=True, text=True, check=True)
+    r = subprocess.run([os.path.join(build, command[0]), *command[1:]], capture_output=True,
+                       text=True, check=True)
     return pick(json.loads(r.stdout))
 
 
@@ -45,17 +56,22 @@ def compare(old, new, row, rounds):
             values[build].append(got[build])
         ratios.append(got[old] / got[new] if more else got[new] / got[old])
     quarters = statistics.quantiles(ratios, n=4)
-    return {'what': what, 'old': statistics.median(values[old]), 'new': statistics.median(values[new]), 'ratio': statistics.median(ratios),
+    return {'what': what, 'old': statistics.median(values[old]),
+            'new': statistics.median(values[new]), 'ratio': statistics.median(ratios),
             'low': quarters[0], 'high': quarters[2]}
 
 
 def table(note, rounds, rows):
-    yield f'{note} Medians of {rounds} pairs, and where the middle half of the ratios lies; above 1 the later build takes more.'.lstrip()
+    yield (
+        f'{note} Medians of {rounds} pairs, and where the middle half of the ratios lies; above 1 '
+        f'the later build takes more.'.lstrip())
     yield ''
     yield '| what | before | after | ratio | middle half |'
     yield '|---|---:|---:|---:|---:|'
     for r in rows:
-        yield f'| {r["what"]} | {r["old"]:.1f} | {r["new"]:.1f} | {r["ratio"]:.3f} | {r["low"]:.3f} to {r["high"]:.3f} |'
+        yield (
+            f'| {r["what"]} | {r["old"]:.1f} | {r["new"]:.1f} | {r["ratio"]:.3f} | {r["low"]:.3f} '
+            f'to {r["high"]:.3f} |')
 
 
 def main():

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""docs/perf-sweep.svg: goodput, message rate and latency over the message size, from the sweeps in bench/results.
+"""docs/perf-sweep.svg: goodput, message rate and latency over the message size, from the sweeps in
+bench/results.
 
-Beside our curves stand figures of the FPGA NICs that Roost follows, as their papers give them: other machines, other links;
-they show where such a NIC's limits lie, not a race.
+Beside our curves stand figures of the FPGA NICs that Roost follows, as their papers give them:
+other machines, other links; they show where such a NIC's limits lie, not a race.
 """
 import math
 
@@ -15,8 +16,9 @@ SERIES = [
     ('sweep-udp-read', 'udp READ', '#c8553d', '5 3'),
 ]
 
-# StRoM (EuroSys 2020), figures 5 and 12: the 10 G and 100 G NICs reach line rate from 2 to 4 KiB. The thesis on 100 G:
-# line rate from 1 KiB, READ 4 to 4.5 us, WRITE 3.5 to 4 us, 17.5 to 20 M messages a second.
+# StRoM (EuroSys 2020), figures 5 and 12: the 10 G and 100 G NICs reach line rate from 2 to 4 KiB.
+# The thesis on 100 G: line rate from 1 KiB, READ 4 to 4.5 us, WRITE 3.5 to 4 us, 17.5 to 20 M
+# messages a second.
 PAPERS = '#777777'
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 430, 330, 64, 54, 40
@@ -35,22 +37,26 @@ class Panel:
         return self.x0 + t * WIDTH
 
     def y(self, value):
-        t = math.log10(min(max(value, self.low), self.high) / self.low) / math.log10(self.high / self.low)
+        t = math.log10(min(max(value, self.low), self.high) / self.low) / math.log10(
+            self.high / self.low)
         return TOP + HEIGHT - t * HEIGHT
 
 
 def text(x, y, s, anchor='start', color='#222222', size=11, extra=''):
     s = s.replace('&', '&amp;').replace('<', '&lt;')
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}" font-size="{size}"{extra}>{s}</text>'
+    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}" '
+            f'font-size="{size}"{extra}>{s}</text>')
 
 
 def line(x1, y1, x2, y2, color, width=1.0, dash=''):
     d = f' stroke-dasharray="{dash}"' if dash else ''
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}" stroke-width="{width}"{d}/>'
+    return (f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}" '
+            f'stroke-width="{width}"{d}/>')
 
 
 def axes(p):
-    yield f'<rect x="{p.x0}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#222222"/>'
+    yield (f'<rect x="{p.x0}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" '
+           f'stroke="#222222"/>')
     yield text(p.x0, TOP - 12, f'{p.title}, {p.unit}', size=13)
     size = SIZE_FROM
     while size <= SIZE_TO:
@@ -65,7 +71,8 @@ def axes(p):
 
 
 def curve(p, points, color, dash):
-    path = ' '.join(f'{"L" if i else "M"}{p.x(s):.1f},{p.y(v):.1f}' for i, (s, v) in enumerate(points))
+    path = ' '.join(f'{"L" if i else "M"}{p.x(s):.1f},{p.y(v):.1f}'
+                    for i, (s, v) in enumerate(points))
     d = f' stroke-dasharray="{dash}"' if dash else ''
     yield f'<path d="{path}" fill="none" stroke="{color}" stroke-width="1.8"{d}/>'
     for s, v in points:
@@ -74,17 +81,20 @@ def curve(p, points, color, dash):
 
 def band(p, low, high, label, x_from=SIZE_FROM, x_to=SIZE_TO):
     top, bottom = p.y(high), p.y(low)
-    yield (f'<rect x="{p.x(x_from):.1f}" y="{top:.1f}" width="{p.x(x_to) - p.x(x_from):.1f}" height="{max(bottom - top, 1.5):.1f}" '
+    yield (f'<rect x="{p.x(x_from):.1f}" y="{top:.1f}" width="{p.x(x_to) - p.x(x_from):.1f}" '
+           f'height="{max(bottom - top, 1.5):.1f}" '
            f'fill="{PAPERS}" fill-opacity="0.25"/>')
     yield text(p.x(x_to) + 6, (top + bottom) / 2 + 4, label, 'start', PAPERS, 10)
 
 
 def papers_goodput(p):
     """Line rates, drawn from the size at which the paper's NIC reaches them."""
-    for rate, start, above, label in ((10, 2 << 10, 14, '10 G NIC (StRoM, from 2 to 4 KiB)'),
-                                      (100, 1 << 10, -5, '100 G NICs (thesis from 1 KiB, StRoM from 2 to 4 KiB)')):
+    for rate, start, above, label in (
+            (10, 2 << 10, 14, '10 G NIC (StRoM, from 2 to 4 KiB)'),
+            (100, 1 << 10, -5, '100 G NICs (thesis from 1 KiB, StRoM from 2 to 4 KiB)')):
         yield line(p.x(start), p.y(rate), p.x(SIZE_TO), p.y(rate), PAPERS, 1.4, '2 3')
-        yield f'<circle cx="{p.x(start):.1f}" cy="{p.y(rate):.1f}" r="3" fill="none" stroke="{PAPERS}"/>'
+        yield (f'<circle cx="{p.x(start):.1f}" cy="{p.y(rate):.1f}" r="3" fill="none" '
+               f'stroke="{PAPERS}"/>')
         yield text(p.x(SIZE_TO) - 4, p.y(rate) + above, label, 'end', PAPERS, 10)
 
 
@@ -95,7 +105,9 @@ def legend(shown):
         yield line(x, y - 4, x + 28, y - 4, color, 2, dash)
         yield text(x + 34, y, label)
         x += 130
-    yield text(x, y, 'gray: figures of the papers, on their own hardware; bars on latency: p1 to p99', color=PAPERS)
+    yield text(x, y,
+               'gray: figures of the papers, on their own hardware; bars on latency: p1 to p99',
+               color=PAPERS)
 
 
 def write(folder, path):
@@ -107,20 +119,22 @@ def write(folder, path):
     rate = Panel(1, 'message rate', 'million a second', 0.0001, 100)
     lat = Panel(2, 'latency', 'us: p50, WRITE half a round trip, READ to completion', 0.1, 10000)
     total = LEFT + 3 * (WIDTH + LEFT + GAP)
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total} {TOP + HEIGHT + 60}" font-family="sans-serif">',
-           '<rect width="100%" height="100%" fill="#ffffff"/>']
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total} {TOP + HEIGHT + 60}" '
+           f'font-family="sans-serif">', '<rect width="100%" height="100%" fill="#ffffff"/>']
     for p in (goodput, rate, lat):
         out += axes(p)
     out += papers_goodput(goodput)
     out += band(rate, 17.5, 20, '100 G thesis: 17.5 to 20 M/s, small messages', SIZE_FROM, 1 << 10)
-    out += band(lat, 3.5, 4.5, '100 G thesis: WRITE 3.5 to 4, READ 4 to 4.5 us, small messages', SIZE_FROM, 1 << 10)
+    out += band(lat, 3.5, 4.5, '100 G thesis: WRITE 3.5 to 4, READ 4 to 4.5 us, small messages',
+                SIZE_FROM, 1 << 10)
     for name, _, color, dash in shown:
         rows = data[name]
         out += curve(goodput, [(r['size'], r['goodput_gbps']) for r in rows], color, dash)
         out += curve(rate, [(r['size'], r['msg_rate'] / 1e6) for r in rows], color, dash)
         out += curve(lat, [(r['size'], r['latency_us']['p50']) for r in rows], color, dash)
         for r in rows:
-            out.append(line(lat.x(r['size']), lat.y(r['latency_us']['p1']), lat.x(r['size']), lat.y(r['latency_us']['p99']), color, 0.7))
+            out.append(line(lat.x(r['size']), lat.y(r['latency_us']['p1']), lat.x(r['size']),
+                            lat.y(r['latency_us']['p99']), color, 0.7))
     out += legend(shown)
     out.append('</svg>')
     with open(path, 'w', encoding='utf-8') as f:

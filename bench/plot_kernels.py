@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""docs/perf-kernels.svg: look-ups by kernel, by READs and by ONC RPC; consistent reads that fail; streams with hll."""
+"""docs/perf-kernels.svg: look-ups by kernel, by READs and by ONC RPC; consistent reads that fail;
+streams with hll."""
 import math
 
 import kernels
 from plot import GAP, HEIGHT, LEFT, TOP, WIDTH, curve, line, text
 
-WAYS = [('kernel', '#1b6ca8'), ('READs', '#c8553d'), ('READ, check', '#c8553d'), ('ONC RPC', '#6a8d3a'), ('one READ', '#777777')]
+WAYS = [('kernel', '#1b6ca8'), ('READs', '#c8553d'), ('READ, check', '#c8553d'),
+        ('ONC RPC', '#6a8d3a'), ('one READ', '#777777')]
 DASHES = {0: '', 5: '5 3', 10: '2 3'}
 BAR = '#1b6ca8'
 
@@ -21,17 +23,20 @@ class Panel:
         return self.x0 + (self.sizes.index(size) + 0.5) / len(self.sizes) * WIDTH
 
     def y(self, value):
-        t = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low) if self.low else value / self.high
+        t = math.log(max(value, self.low) / self.low) / math.log(
+            self.high / self.low) if self.low else value / self.high
         return TOP + HEIGHT - min(t, 1) * HEIGHT
 
     def ticks(self):
         if not self.low:
             return [self.high * i / 5 for i in range(6)]
-        return [d * s for d in (1, 10, 100, 1000) for s in (1, 2, 5) if self.low <= d * s <= self.high]
+        return [d * s for d in (1, 10, 100, 1000) for s in (1, 2, 5)
+                if self.low <= d * s <= self.high]
 
 
 def axes(p):
-    yield f'<rect x="{p.x0}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#222222"/>'
+    yield (f'<rect x="{p.x0}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" '
+           f'stroke="#222222"/>')
     yield text(p.x0, TOP - 12, p.title, size=13)
     for v in p.ticks():
         yield line(p.x0, p.y(v), p.x0 + WIDTH, p.y(v), '#dddddd')
@@ -59,13 +64,16 @@ def rates(f, index):
     rows = [r for r in kernels.Rows(f, 'hll').rows if 'gbps' in r]
     if not rows:
         return
-    p = Panel(index, 'hll on a stream, Gbit/s', [r['way'] for r in rows], 0, math.ceil(max(r['gbps'] for r in rows) / 10) * 10)
+    p = Panel(index, 'hll on a stream, Gbit/s', [r['way'] for r in rows], 0,
+              math.ceil(max(r['gbps'] for r in rows) / 10) * 10)
     yield from axes(p)
     for r in rows:
         x, y = p.x(r['way']), p.y(r['gbps'])
-        yield f'<rect x="{x - 18:.1f}" y="{y:.1f}" width="36" height="{TOP + HEIGHT - y:.1f}" fill="{BAR}"/>'
+        yield (f'<rect x="{x - 18:.1f}" y="{y:.1f}" width="36" height="{TOP + HEIGHT - y:.1f}" '
+               f'fill="{BAR}"/>')
         yield text(x, y - 4, f'{r["gbps"]:.1f}', 'middle', size=10)
-        yield text(x + 4, TOP + HEIGHT + 12, r['way'], 'end', size=10, extra=f' transform="rotate(-30 {x + 4:.1f} {TOP + HEIGHT + 12})"')
+        yield text(x + 4, TOP + HEIGHT + 12, r['way'], 'end', size=10,
+                   extra=f' transform="rotate(-30 {x + 4:.1f} {TOP + HEIGHT + 12})"')
 
 
 def legend(y):
@@ -83,13 +91,14 @@ def legend(y):
 def write(f, path):
     out = [*latencies(f, 0, 'list', 'list look-up by length, p50 us', 'size', lambda r: True),
            *latencies(f, 1, 'get', 'hash GET by bytes, p50 us', 'size', lambda r: True),
-           *latencies(f, 2, 'object', 'consistent read of 4 KiB by % of failures, p50 us', 'failures',
-                      lambda r: r['size'] == 4096 and r['way'] != 'READ'),
+           *latencies(f, 2, 'object', 'consistent read of 4 KiB by % of failures, p50 us',
+                      'failures', lambda r: r['size'] == 4096 and r['way'] != 'READ'),
            *rates(f, 3)]
     if not out:
         return
     total = LEFT + 4 * (WIDTH + LEFT + GAP)
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total} {TOP + HEIGHT + 110}" font-family="sans-serif">',
-           '<rect width="100%" height="100%" fill="#ffffff"/>', *out, *legend(TOP + HEIGHT + 95), '</svg>']
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total} {TOP + HEIGHT + 110}" '
+           f'font-family="sans-serif">', '<rect width="100%" height="100%" fill="#ffffff"/>', *out,
+           *legend(TOP + HEIGHT + 95), '</svg>']
     with open(path, 'w', encoding='utf-8') as file:
         file.write('\n'.join(out) + '\n')

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""bench/RESULTS.md from bench/results/*.json. Nothing here knows a figure: what was not measured is said to be so."""
+"""bench/RESULTS.md from bench/results/*.json. Nothing here knows a figure: what was not measured is
+said to be so."""
 import json
 import os
 import statistics
@@ -7,7 +8,9 @@ import statistics
 import kernels
 import kv
 import kvnic
+import mpi
 import papers
+import pool
 import stock
 
 
@@ -41,40 +44,62 @@ class Figures:
         return values[len(values) // 2] if values else None
 
 
-# Name, what it is, what stands beside it in the measurement, and what must hold, as text and as a test of value and ratio. The bars are
-# those of the issues that this release answers.
+# Name, what it is, what stands beside it in the measurement, and what must hold, as text and as a
+# test of value and ratio. The bars are those of the issues that this release answers.
 BARS = [
-    ('shm-write-64k', 'WRITE of 64 KiB over shm, one QP', 'ring, 4 KiB slots', 'at least 70%', lambda v, r: r >= 0.70),
-    ('shm-read-64k', 'READ of 64 KiB over shm, one QP', 'our WRITE', 'at least 80%', lambda v, r: r >= 0.80),
-    ('shm-write-64k-bidir', 'WRITE of 64 KiB over shm, both directions', 'ring, both directions', 'at least 80%', lambda v, r: r >= 0.80),
-    ('udp-write-64k', 'WRITE of 64 KiB over udp loopback, one QP', 'UDP_SEGMENT loopback', 'at least 80%', lambda v, r: r >= 0.80),
-    ('udp-read-64k', 'READ of 64 KiB over udp loopback, one QP', 'UDP_SEGMENT loopback', 'at least 75%', lambda v, r: r >= 0.75),
-    ('shm-write-64b', '64-byte WRITEs over shm, posted lists', 'ring, 64-byte slots', 'at least 40%', lambda v, r: r >= 0.40),
-    ('udp-write-64b', '64-byte WRITEs over udp, posted lists', 'UDP_SEGMENT, packets of 64 bytes', 'at least 4 M/s', lambda v, r: v >= 4),
-    ('shm-send-ud-64b', '64-byte SENDs of UD over shm, posted lists: what arrived', 'our WRITE', '', None),
-    ('udp-send-ud-64b', '64-byte SENDs of UD over udp, posted lists: what arrived', 'our WRITE', '', None),
-    ('shm-read-lat', '64-byte READ over shm, p50, both sides polling', 'core-to-core round trip', 'under 1.5 us', lambda v, r: v < 1.5),
-    ('shm-read-lat-passive', 'the same, target passive', 'core-to-core round trip', 'under 2 us', lambda v, r: v < 2),
-    ('shm-read-sleeping', 'first READ from a sleeping NIC over shm, p99', 'a sleeping thread woken, p99', 'at most 1.5 times', lambda v, r: r <= 1.5),
-    ('shm-read-sleeping-p50', 'the same, p50', 'a sleeping thread woken, p50', 'at most 1.5 times', lambda v, r: r <= 1.5),
+    ('shm-write-64k', 'WRITE of 64 KiB over shm, one QP', 'ring, 4 KiB slots', 'at least 70%',
+     lambda v, r: r >= 0.70),
+    ('shm-read-64k', 'READ of 64 KiB over shm, one QP', 'our WRITE', 'at least 80%', lambda v,
+     r: r >= 0.80),
+    ('shm-write-64k-bidir', 'WRITE of 64 KiB over shm, both directions', 'ring, both directions',
+     'at least 80%', lambda v, r: r >= 0.80),
+    ('udp-write-64k', 'WRITE of 64 KiB over udp loopback, one QP', 'UDP_SEGMENT loopback',
+     'at least 80%', lambda v, r: r >= 0.80),
+    ('udp-read-64k', 'READ of 64 KiB over udp loopback, one QP', 'UDP_SEGMENT loopback',
+     'at least 75%', lambda v, r: r >= 0.75),
+    ('shm-write-64b', '64-byte WRITEs over shm, posted lists', 'ring, 64-byte slots',
+     'at least 40%', lambda v, r: r >= 0.40),
+    ('udp-write-64b', '64-byte WRITEs over udp, posted lists', 'UDP_SEGMENT, packets of 64 bytes',
+     'at least 4 M/s', lambda v, r: v >= 4),
+    ('shm-send-ud-64b', '64-byte SENDs of UD over shm, posted lists: what arrived', 'our WRITE', '',
+     None),
+    ('udp-send-ud-64b', '64-byte SENDs of UD over udp, posted lists: what arrived', 'our WRITE', '',
+     None),
+    ('shm-read-lat', '64-byte READ over shm, p50, both sides polling', 'core-to-core round trip',
+     'under 1.5 us', lambda v, r: v < 1.5),
+    ('shm-read-lat-passive', 'the same, target passive', 'core-to-core round trip', 'under 2 us',
+     lambda v, r: v < 2),
+    ('shm-read-sleeping', 'first READ from a sleeping NIC over shm, p99',
+     'a sleeping thread woken, p99', 'at most 1.5 times', lambda v, r: r <= 1.5),
+    ('shm-read-sleeping-p50', 'the same, p50', 'a sleeping thread woken, p50', 'at most 1.5 times',
+     lambda v, r: r <= 1.5),
     ('shm-write-pingpong', '64-byte WRITE over shm, half a round trip, p50', '', '', None),
     ('shm-write-firstbyte', '64-byte WRITE over shm, to the first byte, p50', '', '', None),
     ('shm-execute', '64-byte WRITE between two QPs of one NIC, p50', '', '', None),
-    ('udp-read-lat', '64-byte READ over udp, p50, both sides polling', 'bare UDP round trip', 'at most 1.5 times', lambda v, r: r <= 1.5),
+    ('udp-read-lat', '64-byte READ over udp, p50, both sides polling', 'bare UDP round trip',
+     'at most 1.5 times', lambda v, r: r <= 1.5),
     ('udp-read-lat-passive', 'the same, target passive', 'bare UDP round trip', '', None),
-    ('udp-read-sleeping', 'first READ from a sleeping NIC over udp, p99', 'a UDP round trip by sleeping threads, p99', 'at most 1.5 times', lambda v, r: r <= 1.5),
-    ('udp-read-sleeping-p50', 'the same, p50', 'a UDP round trip by sleeping threads, p50', 'at most 1.5 times', lambda v, r: r <= 1.5),
+    ('udp-read-sleeping', 'first READ from a sleeping NIC over udp, p99',
+     'a UDP round trip by sleeping threads, p99', 'at most 1.5 times', lambda v, r: r <= 1.5),
+    ('udp-read-sleeping-p50', 'the same, p50', 'a UDP round trip by sleeping threads, p50',
+     'at most 1.5 times', lambda v, r: r <= 1.5),
     ('udp-write-pingpong', '64-byte WRITE over udp, half a round trip, p50', '', '', None),
-    ('udp-ib_write_lat', "perftest's ib_write_lat over udp, a core a side", 'our polled latency', 'at most 3 times', lambda v, r: r <= 3),
-    ('udp-ib_write_lat-shared', 'the same, both sides on one core', 'a thread woken beside another', 'under 50 us', lambda v, r: v < 50),
-    ('qps-10000', '10,000 busy QPs, 16 WRITEs of 64 bytes a turn', '16 QPs', 'at least 70%', lambda v, r: r >= 0.70),
-    ('qps-10000-single', '10,000 busy QPs, one WRITE a turn', '16 QPs', 'at least 70%', lambda v, r: r >= 0.70),
+    ('udp-ib_write_lat', "perftest's ib_write_lat over udp, a core a side", 'our polled latency',
+     'at most 3 times', lambda v, r: r <= 3),
+    ('udp-ib_write_lat-shared', 'the same, both sides on one core', 'a thread woken beside another',
+     'under 50 us', lambda v, r: v < 50),
+    ('qps-10000', '10,000 busy QPs, 16 WRITEs of 64 bytes a turn', '16 QPs', 'at least 70%',
+     lambda v, r: r >= 0.70),
+    ('qps-10000-single', '10,000 busy QPs, one WRITE a turn', '16 QPs', 'at least 70%', lambda v,
+     r: r >= 0.70),
     ('shm-connect-1', 'one connection set up over shm (cmtime)', '', '', None),
     ('udp-connect-1', 'one connection set up over udp', '', '', None),
     ('shm-connect-1000', '1,000 connections set up at once over shm', '', '', None),
     ('udp-connect-1000', '1,000 connections set up at once over udp', '', '', None),
-    ('udp-connect-flood', 'one connection set up while 100,000 forged REQs come a second, p99', 'without them', 'at most 4 times', lambda v, r: r <= 4),
-    ('udp-connect-flood-ipv6', 'the same over IPv6', 'without them', 'at most 4 times', lambda v, r: r <= 4),
+    ('udp-connect-flood', 'one connection set up while 100,000 forged REQs come a second, p99',
+     'without them', 'at most 4 times', lambda v, r: r <= 4),
+    ('udp-connect-flood-ipv6', 'the same over IPv6', 'without them', 'at most 4 times', lambda v,
+     r: r <= 4),
 ]
 
 
@@ -125,7 +150,8 @@ def peer_table(f):
     for name, what, ours in PEERS:
         data, own = load(f.folder, name), load(f.folder, ours)
         unit = data.get('unit', own.get('unit', ''))
-        yield f'| {what} | {number(data.get("median"), unit)} | {spread(data)} | {ours}: {number(own.get("median"), own.get("unit", ""))} |'
+        yield (f'| {what} | {number(data.get("median"), unit)} | {spread(data)} | {ours}: '
+               f'{number(own.get("median"), own.get("unit", ""))} |')
 
 
 def limit_rows(value, path=()):
@@ -146,7 +172,8 @@ def limit_table(f):
     yield '|---|---:|'
     for path in limit_rows(runs[0]):
         v = f.limit(*path)
-        yield f'| {" ".join(path)} | {v:,.0f} |' if abs(v) >= 10000 else f'| {" ".join(path)} | {number(v)} |'
+        yield (f'| {" ".join(path)} | {v:,.0f} |' if abs(v) >= 10000
+               else f'| {" ".join(path)} | {number(v)} |')
 
 
 def size_text(size):
@@ -169,7 +196,8 @@ def sweep_tables(f):
         yield '|---:|---:|---:|---:|---:|---:|'
         for row in data['rows']:
             lat = row['latency_us']
-            yield (f'| {size_text(row["size"])} | {row["msg_rate"] / 1e6:.3f} | {row["goodput_gbps"]:.2f} | '
+            yield (f'| {size_text(row["size"])} | {row["msg_rate"] / 1e6:.3f} | '
+                   f'{row["goodput_gbps"]:.2f} | '
                    f'{lat["p1"]:.2f} | {lat["p50"]:.2f} | {lat["p99"]:.2f} |')
         yield ''
 
@@ -178,7 +206,8 @@ FALL = 0.85  # of the goodput of the next smaller size: what falls below is name
 
 
 def steps_of(runs):
-    """Per size but the first: neighbours of one sweep are compared, since they were measured within moments of each other."""
+    """Per size but the first: neighbours of one sweep are compared, since they were measured within
+    moments of each other."""
     steps = {}
     for run in runs:
         for a, b in zip(run['rows'], run['rows'][1:]):
@@ -187,17 +216,23 @@ def steps_of(runs):
 
 
 def steps_table(f):
-    """For each verb, port and length of posted lists: sizes whose goodput is far below that of the next smaller one."""
-    names = [f'steps-{port}-{verb}-{n}' for port in ('shm', 'udp') for verb in ('write', 'read', 'send') for n in (1, 16)]
+    """For each verb, port and length of posted lists: sizes whose goodput is far below that of the
+    next smaller one."""
+    names = [f'steps-{port}-{verb}-{n}' for port in ('shm', 'udp')
+             for verb in ('write', 'read', 'send') for n in (1, 16)]
     sweeps = [(name, load(f.folder, name)) for name in names]
     if not any(data.get('rows') for _, data in sweeps):
         return
     yield '### From size to size'
     yield ''
-    yield ('Goodput in Gbit/s, medians. A step is the goodput of a size divided by that of the next smaller size in the same sweep, the median over '
-           f'the sweeps: no size should be more than {1 - FALL:.0%} below its smaller neighbour.')
+    yield (
+        'Goodput in Gbit/s, medians. A step is the goodput of a size divided by that of the next '
+        'smaller size in the same sweep, the median over '
+        f'the sweeps: no size should be more than {1 - FALL:.0%} below its smaller neighbour.')
     yield ''
-    yield '| port, verb, posted lists of | 64 B | 1 KiB | 4 KiB | 8 KiB | 16 KiB | 64 KiB | 1 MiB | lowest step | sizes that fall |'
+    yield (
+        '| port, verb, posted lists of | 64 B | 1 KiB | 4 KiB | 8 KiB | 16 KiB | 64 KiB | 1 MiB | '
+        'lowest step | sizes that fall |')
     yield '|---|---:|---:|---:|---:|---:|---:|---:|---:|---|'
     for name, data in sweeps:
         if not data.get('rows'):
@@ -207,8 +242,11 @@ def steps_table(f):
         step = steps_of(data['runs'])
         worst = min(step, key=step.get)
         falls = ', '.join(f'{size_text(s)}: {r:.2f}' for s, r in step.items() if r < FALL)
-        shown = ' | '.join(number(goodput.get(s)) for s in (64, 1024, 4096, 8192, 16384, 65536, 1 << 20))
-        yield f'| {port}, {verb.upper()}, {n} | {shown} | {step[worst]:.2f} ({size_text(worst)}) | {falls or "none"} |'
+        shown = ' | '.join(number(goodput.get(s))
+                           for s in (64, 1024, 4096, 8192, 16384, 65536, 1 << 20))
+        yield (
+            f'| {port}, {verb.upper()}, {n} | {shown} | {step[worst]:.2f} ({size_text(worst)}) | '
+            f'{falls or "none"} |')
     yield ''
 
 
@@ -220,7 +258,8 @@ def stage_table(f):
     rows = runs[-1]['rows']
     yield f'`{load(f.folder, "stages")["command"]}`: {runs[-1]["unit"]}.'
     yield ''
-    yield '| stage | ' + ' | '.join(f'{r["op"].upper()} {size_text(r["size"])}' for r in rows) + ' |'
+    yield '| stage | ' + ' | '.join(f'{r["op"].upper()} {size_text(r["size"])}'
+                                    for r in rows) + ' |'
     yield '|---|' + '---:|' * len(rows)
     names = []
     for r in rows:
@@ -231,8 +270,10 @@ def stage_table(f):
 
 
 def kept_section(name):
-    """Of comparisons of two builds (bench/pairs.py), which `make bench` can't repeat: kept as text."""
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), name), encoding='utf-8') as f:
+    """Of comparisons of two builds (bench/pairs.py), which `make bench` can't repeat: kept as
+    text."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), name),
+              encoding='utf-8') as f:
         yield from f.read().splitlines()
 
 
@@ -256,28 +297,40 @@ def failures(folder):
 def machine(folder):
     data = load(folder, 'machine')
     m = data.get('machine') or {}
-    words = [str(m.get('cpu') or 'unknown CPU'), f'{m.get("allowed_cores") or m.get("cores") or "?"} cores', str(m.get('kernel') or '')]
+    words = [str(m.get('cpu') or 'unknown CPU'),
+             f'{m.get("allowed_cores") or m.get("cores") or "?"} cores', str(m.get('kernel') or '')]
     if m.get('hypervisor'):
         words.append('a virtual machine')
-    yield f'Measured {data.get("when", "at an unknown time")}, commit {data.get("commit") or "unknown"}' + (
-        ' with changes' if data.get('changed') else '') + f', {data.get("rounds", "?")} rounds, on: ' + ', '.join(w for w in words if w) + '.'
+    yield (f'Measured {data.get("when", "at an unknown time")}, commit '
+           f'{data.get("commit") or "unknown"}' + (' with changes' if data.get('changed') else '')
+           + f', {data.get("rounds", "?")} rounds, on: ' + ', '.join(w for w in words if w) + '.')
 
 
 def write(folder, path):
     f = Figures(folder)
-    lines = ['# What was measured', '',
-             '`make bench` measures all of this, keeps the data in bench/results/*.json and writes this report and the plots; don\'t edit it. The data',
-             'is not part of the tree. Absolute figures of a shared machine mean little: look at the ratios, which were taken in the same minutes.',
-             'Each figure can be had again with the command at the end. `bench/run --only WORD` measures the figures with that word in their name,',
-             'and takes the others from the data of the runs before it.', '']
+    lines = [
+        '# What was measured', '',
+        '`make bench` measures all of this, keeps the data in bench/results/*.json and writes this '
+        'report and the plots; don\'t edit it. The data',
+        'is not part of the tree. Absolute figures of a shared machine mean little: look at the '
+        'ratios, which were taken in the same minutes.',
+        'Each figure can be had again with the command at the end. `bench/run --only WORD` '
+        'measures the figures with that word in their name,',
+        'and takes the others from the data of the runs before it.', '']
     lines += machine(folder)
-    lines += ['', '## Roost', '', *own_table(f), '', '## Stock programs', '', *stock.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Key-value store', '', *kv.section(f), *kvnic.section(f), '', '## Peers', '', *peer_table(f), '', '## Beside the papers', '', *papers.section(f), '', '## What the machine allows', '',
-              f'`{load(folder, "limits").get("command", "roost limits --json")}`', '', *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
+    lines += ['', '## Roost', '', *own_table(f), '', '## Stock programs', '', *stock.section(f), '',
+              '## Programs behind one address', '', *pool.section(f), '', '## MPI', '',
+              *mpi.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Key-value store',
+              '', *kv.section(f), *kvnic.section(f), '', '## Peers', '', *peer_table(f), '',
+              '## Beside the papers', '', *papers.section(f), '', '## What the machine allows', '',
+              f'`{load(folder, "limits").get("command", "roost limits --json")}`', '',
+              *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
               *sweep_tables(f), *steps_table(f)]
     lines += ['## Where the time goes', '', *stage_table(f), '']
     lines += [*kept_section('qps.md'), '']
     lines += [*kept_section('chains.md'), '']
     lines += [*kept_section('security.md'), '']
+    lines += [*kept_section('host.md'), '']
     lines += ['## Commands', '', *commands(folder)]
     failed = list(failures(folder))
     if failed:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stock programs as a new user types them, beside `roost perf` with both sides polling: commands, bars, and their part of bench/RESULTS.md."""
+"""Stock programs as a new user types them, beside `roost perf` with both sides polling: commands,
+bars, and their part of bench/RESULTS.md."""
 import os
 import shutil
 import statistics
@@ -8,19 +9,22 @@ import time
 
 import measure
 
-RUNS = 5  # a round: a single run of an unpinned program on a virtual machine has one of several values
+# a round: a single run of an unpinned program on a virtual machine has one of several values
+RUNS = 5
 
-# The program, its name as a title, what `roost perf` calls the same, and whether both print half of a round trip.
+# The program, its name as a title, what `roost perf` calls the same, and whether both print half of
+# a round trip.
 TOOLS = [
     ('ib_read_lat', 'read --size 64 --lat completion', False),
     ('ib_write_lat', 'write --size 64 --lat pingpong', True),
     ('ib_send_lat', 'send --size 64 --lat pingpong', True),
     ('ib_atomic_lat', 'atomic --lat completion', False),
 ]
-PORTS = {  # addresses of both sides, the limit that stands beside, the factor on the polled value that is allowed
-    'udp': ('udp:127.0.0.2', 'udp:127.0.0.3', 'udp_short_p99_ns', 1.3),
-    'shm': ('shm:10.0.0.1', 'shm:10.0.0.2', 'ring_short_p99_ns', 1.5),
-}
+# addresses of both sides, the limit beside them, the allowed factor on the polled value
+PORTS = {
+         'udp': ('udp:127.0.0.2', 'udp:127.0.0.3', 'udp_short_p99_ns', 1.3),
+         'shm': ('shm:10.0.0.1', 'shm:10.0.0.2', 'ring_short_p99_ns', 1.5),
+         }
 TAIL = 5       # p99 may be so many times the typical value
 IDLE_TIME = 10  # seconds
 
@@ -28,7 +32,8 @@ IDLE_TIME = 10  # seconds
 # ---- measuring ----
 
 def latency_line(out):
-    """perftest's line of figures: bytes, iterations, t_min, t_max, t_typical, t_avg, t_stdev, 99%, 99.9%."""
+    """perftest's line of figures: bytes, iterations, t_min, t_max, t_typical, t_avg, t_stdev, 99%,
+    99.9%."""
     for line in out.splitlines():
         words = line.split()
         if len(words) >= 8 and words[1] == '1000' and words[0].isdigit():
@@ -42,20 +47,26 @@ def stock(roost, port, tool, prefix=()):
         raise measure.Failed(f'{tool} is not installed')
     service = measure.free_tcp_port()
     theirs, ours = PORTS[port][:2]
-    return latency_line(measure.pair([*prefix, roost.path, 'run', '--port', theirs, '--', tool, '-p', str(service)],
-                                     [*prefix, roost.path, 'run', '--port', ours, '--', tool, '-p', str(service), '127.0.0.1'], service))
+    return latency_line(measure.pair(
+        [*prefix, roost.path, 'run', '--port', theirs, '--', tool, '-p', str(service)],
+        [*prefix, roost.path, 'run', '--port', ours, '--', tool, '-p', str(service), '127.0.0.1'],
+        service))
 
 
 def shown(port, tool, prefix=''):
-    return f'{prefix}build/roost run --port {PORTS[port][1]} -- {tool} 127.0.0.1 (the server: --port {PORTS[port][0]} -- {tool})'
+    return (
+        f'{prefix}build/roost run --port {PORTS[port][1]} -- {tool} 127.0.0.1 (the server: --port '
+        f'{PORTS[port][0]} -- {tool})')
 
 
 def of_perf(roost, port, what):
-    return roost.json_of(['perf', *what.split(), '--local', '--port', port, '--seconds', '0.25', '--json'])
+    return roost.json_of(
+        ['perf', *what.split(), '--local', '--port', port, '--seconds', '0.25', '--json'])
 
 
 def beside_perf(roost, name, text, port, what, half, once):
-    """`once` between two runs of `roost perf` with both sides polling, and the bare p99 of the same moments."""
+    """`once` between two runs of `roost perf` with both sides polling, and the bare p99 of the same
+    moments."""
     bare = roost.limit(PORTS[port][2], scale=1e-3 / (2 if half else 1), part=8)
 
     def run():
@@ -63,7 +74,9 @@ def beside_perf(roost, name, text, port, what, half, once):
         result['bare_p99'] = bare()
         return result
 
-    return measure.Measurement(name, text, run, 'us', beside=lambda: of_perf(roost, port, what)['latency_us']['p50'], pairs=RUNS)
+    return measure.Measurement(name, text, run, 'us',
+                               beside=lambda: of_perf(roost, port, what)['latency_us']['p50'],
+                               pairs=RUNS)
 
 
 def on_one_core(roost, port, tool):
@@ -79,11 +92,13 @@ def passive(roost, port):
         return {'value': latency['p50'], 'p99': latency['p99']}
 
     text = f'build/roost perf read --local --port {port} --size 64 --lat completion --passive'
-    return beside_perf(roost, f'stock-{port}-read-passive', text, port, 'read --size 64 --lat completion', False, once)
+    return beside_perf(roost, f'stock-{port}-read-passive', text, port,
+                       'read --size 64 --lat completion', False, once)
 
 
 def cpu_ms(pid):
-    """User and system time of all threads, which the kernel counts in ticks; and what the scheduler counts in nanoseconds."""
+    """User and system time of all threads, which the kernel counts in ticks; and what the scheduler
+    counts in nanoseconds."""
     with open(f'/proc/{pid}/stat', encoding='ascii') as f:
         fields = f.read().rpartition(')')[2].split()
     ticks = int(fields[11]) + int(fields[12])
@@ -99,8 +114,9 @@ def idle(roost, port):
     def run():
         if not shutil.which('ibv_asyncwatch'):
             raise measure.Failed('ibv_asyncwatch is not installed')
-        with subprocess.Popen([roost.path, 'run', '--port', PORTS[port][0], '--', 'ibv_asyncwatch'], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as s:
+        with subprocess.Popen([roost.path, 'run', '--port', PORTS[port][0], '--', 'ibv_asyncwatch'],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as s:
             try:
                 time.sleep(1)
                 before = cpu_ms(s.pid)
@@ -111,26 +127,33 @@ def idle(roost, port):
                 threads = len(os.listdir(f'/proc/{s.pid}/task'))
             finally:
                 s.kill()
-        return {'value': after[0] - before[0], 'scheduled_ms': after[1] - before[1], 'threads': threads}
+        return {'value': after[0] - before[0], 'scheduled_ms': after[1] - before[1],
+                'threads': threads}
 
-    return measure.Measurement(f'stock-{port}-idle', f'build/roost run --port {PORTS[port][0]} -- ibv_asyncwatch', run, 'ms')
+    return measure.Measurement(f'stock-{port}-idle',
+                               f'build/roost run --port {PORTS[port][0]} -- ibv_asyncwatch', run,
+                               'ms')
 
 
 def ucx():
-    """UCX as its user types it, but for a number of iterations that ends in time; a second run for p99."""
+    """UCX as its user types it, but for a number of iterations that ends in time; a second run for
+    p99."""
     env = {**os.environ, 'UCX_TLS': 'tcp,self', 'UCX_WARN_UNUSED_ENV_VARS': 'n'}
 
     def percentile(rank):
         port = measure.free_tcp_port()
         out = measure.pair([*measure.ucx_perftest().split(), '-p', str(port)],
-                           [*measure.ucx_perftest().split(), '127.0.0.1', '-p', str(port), '-t', 'tag_lat', '-n', '10000', '-R', str(rank), '-f', '-v'], port, env)
+                           [*measure.ucx_perftest().split(), '127.0.0.1', '-p', str(port), '-t',
+                            'tag_lat', '-n', '10000', '-R', str(rank), '-f', '-v'], port, env)
         figures = out.strip().splitlines()[-1].split(',')
         if len(figures) < 8:
             raise measure.Failed('ucx_perftest printed no figures')
         return float(figures[1])
 
-    m = measure.Measurement('stock-ucx-tcp', 'UCX_TLS=tcp,self ucx_perftest 127.0.0.1 -t tag_lat -n 10000 -R 50 (and -R 99) -f -v',
-                            lambda: {'value': percentile(50), 'p99': percentile(99)}, 'us')
+    m = measure.Measurement(
+        'stock-ucx-tcp',
+        'UCX_TLS=tcp,self ucx_perftest 127.0.0.1 -t tag_lat -n 10000 -R 50 (and -R 99) -f -v',
+        lambda: {'value': percentile(50), 'p99': percentile(99)}, 'us')
     m.times = RUNS
     return m
 
@@ -170,7 +193,8 @@ def tail_bar(value, p99, bare):
         return 'not measured'
     if p99[0] <= TAIL * value[0]:
         return f'at most {TAIL} times: met'
-    return f'at most {TAIL} times: ' + ('the machine alone takes longer' if bare[0] > TAIL * value[0] else '**missed**')
+    return f'at most {TAIL} times: ' + ('the machine alone takes longer'
+                                        if bare[0] > TAIL * value[0] else '**missed**')
 
 
 def latency_row(f, name, what, factor):
@@ -178,9 +202,11 @@ def latency_row(f, name, what, factor):
     value, p99, bare, polled = (middle(data, key) for key in ('value', 'p99', 'bare_p99', 'beside'))
     ratio = f'{data["ratio"]:.2f}' if 'ratio' in data else ''
     tail = f'{p99[0] / value[0]:.1f}' if value and p99 else ''
-    return (f'| {what} | {figure(value)} | {polled[0]:.2f} | {ratio} | {typical_bar(data, factor) if factor else ""} | '
-            f'{figure(p99)} | {tail} | {bare[0]:.2f} | {tail_bar(value, p99, bare) if factor else ""} |'
-            if value else f'| {what} | not measured | | | | | | | |')
+    return (
+        f'| {what} | {figure(value)} | {polled[0]:.2f} | {ratio} | '
+        f'{typical_bar(data, factor) if factor else ""} | '
+        f'{figure(p99)} | {tail} | {bare[0]:.2f} | {tail_bar(value, p99, bare) if factor else ""} |'
+        if value else f'| {what} | not measured | | | | | | | |')
 
 
 def plain_row(f, name, what):
@@ -193,16 +219,25 @@ def idle_row(f, port):
     value, ran = middle(data, 'value'), middle(data, 'scheduled_ms')
     if not value:
         return f'| {port} | not measured | | |'
-    return f'| {port} | {value[0]:.0f} ms | {ran[0]:.3f} ms | 0: {"met" if value[2] == 0 else "**missed**"} |'
+    return (f'| {port} | {value[0]:.0f} ms | {ran[0]:.3f} ms | 0: '
+            f'{"met" if value[2] == 0 else "**missed**"} |')
 
 
 def section(f):
-    yield 'perftest with no option but a port number, no core chosen, its own sizes (2 bytes; atomics 8), beside `roost perf` of the same operation with'
-    yield '64 bytes and both sides polling, before and after each run. Microseconds, medians (lowest to highest); SEND and WRITE: half of a round trip.'
-    yield 'The bare p99 is that of a UDP round trip, or of one through a ring, between two threads that choose no core either, in runs of 1,000 as'
-    yield "perftest's (`roost limits`: udp_short_p99_ns, ring_short_p99_ns), halved where half a round trip is shown."
+    yield ('perftest with no option but a port number, no core chosen, its own sizes (2 bytes; '
+           'atomics 8), beside `roost perf` of the same operation with')
+    yield (
+        '64 bytes and both sides polling, before and after each run. Microseconds, medians (lowest '
+        'to highest); SEND and WRITE: half of a round trip.')
+    yield (
+        'The bare p99 is that of a UDP round trip, or of one through a ring, between two threads '
+        'that choose no core either, in runs of 1,000 as')
+    yield ("perftest's (`roost limits`: udp_short_p99_ns, ring_short_p99_ns), halved where half a "
+           "round trip is shown.")
     yield ''
-    yield '| program | typical | polled | ratio | the bar | p99 | p99 / typical | bare p99 | the bar |'
+    yield (
+        '| program | typical | polled | ratio | the bar | p99 | p99 / typical | bare p99 | the bar '
+        '|')
     yield '|---|---:|---:|---:|---|---:|---:|---:|---|'
     for port, (_, _, _, factor) in PORTS.items():
         for tool, _, _ in TOOLS:
@@ -214,9 +249,13 @@ def section(f):
     for port in PORTS:
         for tool, _, _ in TOOLS:
             yield plain_row(f, f'stock-{port}-{tool}-core', f'{tool} over {port}, `taskset -c 0`')
-    yield plain_row(f, 'stock-ucx-tcp', "UCX over tcp, tag_lat of 8 bytes, half of a round trip, no core chosen")
-    yield "| the kernel's rxe | left out: it runs in an emulated guest here, and times under emulation say nothing of speed | |"
+    yield plain_row(f, 'stock-ucx-tcp',
+                    "UCX over tcp, tag_lat of 8 bytes, half of a round trip, no core chosen")
+    yield ("| the kernel's rxe | left out: it runs in an emulated guest here, and times under "
+           "emulation say nothing of speed | |")
     yield ''
-    yield f'| device open and idle for {IDLE_TIME} s | user and system time of all threads | as the scheduler counts it | the bar |'
+    yield (
+        f'| device open and idle for {IDLE_TIME} s | user and system time of all threads | as the '
+        f'scheduler counts it | the bar |')
     yield '|---|---:|---:|---|'
     yield from (idle_row(f, port) for port in PORTS)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# A node with a key-value store: Debian's own memcached client (package libmemcached-tools) and `roost kv`, which calls the
-# store by RDMA, use the same pairs. Then the rate of operations in batches.
+# A node with a key-value store: Debian's own memcached client (package libmemcached-tools) and
+# `roost kv`, which calls the store by RDMA, use the same pairs. Then the rate of operations in
+# batches.
 # usage: examples/kv.sh [ROOST]
 roost=${1:-build/roost}
 [ -x "$roost" ] || {

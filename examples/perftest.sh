@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# Debian's own ib_write_bw and ib_read_lat (package perftest) between two processes under `roost run`, over UDP on loopback.
-# usage: examples/perftest.sh [ROOST]
+# Debian's own ib_write_bw and ib_read_lat (package perftest) between two processes under `roost
+# run`, over UDP on loopback. usage: examples/perftest.sh [ROOST]
 roost=${1:-build/roost}
 [ -x "$roost" ] || {
 	echo "no $roost: run \`make\` first, or name the command" >&2

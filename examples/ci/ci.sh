@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Runs a server and a client on Roost, over a link that loses and delays packets, and keeps captures of both ends. Needs no rights.
-# The exit status is 0 only if both programs ended with 0 and no packet broke a rule of the protocol.
+# Runs a server and a client on Roost, over a link that loses and delays packets, and keeps captures
+# of both ends. Needs no rights. The exit status is 0 only if both programs ended with 0 and no
+# packet broke a rule of the protocol.
 #
-#	SERVER, CLIENT	command lines; without them rping, which sends and checks 100 messages
-#	LINK		the faults of each direction, drawn from a seed: a run that failed can be repeated
+#	SERVER, CLIENT	command lines; without them rping, which checks 100 messages
+#	LINK		the faults of each direction, from a seed: a failed run can be repeated
 #	ARTIFACTS	the folder for captures and logs
 #	ROOST		the command, where it is not in PATH
 set -u
@@ -47,7 +48,8 @@ until (on_roost client "$client_address" "$client_command"); do
 done
 wait "$server" || fail "the server failed"
 
-# Each NIC is judged by its own capture. --disorder: the link may have changed the order of what it received.
+# Each NIC is judged by its own capture. --disorder: the link may have changed the order of what it
+# received.
 for name in server client; do
 	nic=$([ $name = server ] && echo "$address" || echo "$client_address")
 	"$roost" pcap --local "$nic" --disorder "$out/$name.pcap" >"$out/$name.txt" ||

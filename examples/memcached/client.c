@@ -52,6 +52,10 @@ struct cache_client *cache_connect(const char *address, const char *service, uin
 	    c->id->event->param.conn.private_data_len < sizeof(c->shape))
 		goto failed;
 	memcpy(&c->shape, c->id->event->param.conn.private_data, sizeof(c->shape));
+	if (!roost_cache_shape_fits(&c->shape) || c->shape.max_item > room) {
+		errno = EPROTO;
+		goto failed;
+	}
 	return c;
 failed:
 	err = errno;

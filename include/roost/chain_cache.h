@@ -68,6 +68,14 @@ struct roost_cache_item {
 #define ROOST_CACHE_EXPIRY(version, seconds) ((uint64_t)(version) << 32 | (uint32_t)(seconds))
 #define ROOST_CACHE_KEY_MAX		     250u
 
+/* True if a shape is one: a client learns it from its peer, and a writer from shared memory. */
+static inline bool roost_cache_shape_fits(const struct roost_cache_shape *s)
+{
+	return s->log_buckets >= 1 && s->log_buckets <= 28 && s->key_bits >= 1 &&
+	       s->key_bits <= 48 && s->max_item >= sizeof(struct roost_cache_item) &&
+	       s->max_item < 1u << 24;
+}
+
 /* The `value` of a bucket: offset of the item in the region of items, and bytes of the item. */
 #define ROOST_CACHE_AT_BITS	 40
 #define ROOST_CACHE_VALUE(at, n) ((uint64_t)(at) | (uint64_t)(n) << ROOST_CACHE_AT_BITS)

@@ -7,7 +7,7 @@
  *	do {
  *		roost_cache_get_request(&get, &request);
  *		... SEND the request ...
- *		while ((result = roost_cache_get_result(&get, reply, now)) == ROOST_CACHE_PENDING)
+ *		while ((result = roost_cache_get_result(&get, reply, now, &item)) == ROOST_CACHE_PENDING)
  *			;
  *	} while (result == ROOST_CACHE_AGAIN);
  *
@@ -43,7 +43,10 @@ struct roost_cache_get {
 	uint64_t torn, moved; /* requests that were repeated, for statistics */
 };
 
-/* Begins a get. shape and key must stay valid until its result. */
+/*
+ * Begins a get. shape and key must stay valid until its result. A shape that comes from a peer has
+ * been checked by roost_cache_shape_fits(). key_len: 1 to ROOST_CACHE_KEY_MAX.
+ */
 static inline void roost_cache_get_start(struct roost_cache_get *g,
 					 const struct roost_cache_shape *shape, const void *key,
 					 uint32_t key_len)
@@ -93,8 +96,9 @@ static inline bool roost_cache_get_fits(const struct roost_cache_get *g,
 }
 
 /*
- * Says what the reply means. `reply`: the client's memory, which must not change until the value
- * was used. now: seconds since 1970. A hit stores the item, which lies in the reply.
+ * Says what the reply means. `reply`: the client's memory, ROOST_CACHE_REPLY(max_item) bytes, which
+ * must not change until the value was used. Any bytes may be there. now: seconds since 1970. A hit
+ * stores the item, which lies in the reply.
  */
 static inline enum roost_cache_result roost_cache_get_result(struct roost_cache_get *g,
 							     const void *reply, uint64_t now,
@@ -104,7 +108,6 @@ static inline enum roost_cache_result roost_cache_get_result(struct roost_cache_
 	const struct roost_cache_item *it =
 		(const struct roost_cache_item *)(const void *)((const uint8_t *)reply +
 								ROOST_CACHE_REPLY_ITEM);
-	const uint8_t *key = (const uint8_t *)it + it->key_at;
 
 	*item = NULL;
 	if (__atomic_load_n(&r->number, __ATOMIC_ACQUIRE) != g->number)
@@ -120,7 +123,8 @@ static inline enum roost_cache_result roost_cache_get_result(struct roost_cache_
 		g->torn++;
 		return ROOST_CACHE_AGAIN;
 	}
-	if (it->key_len != g->key_len || memcmp(key, g->key, g->key_len) != 0) {
+	if (it->key_len != g->key_len ||
+	    memcmp((const uint8_t *)it + it->key_at, g->key, g->key_len) != 0) {
 		g->other[g->attempt] = it->version;
 		if (++g->attempt == ROOST_CACHE_ATTEMPTS)
 			return roost_cache_get_none(g);

@@ -104,6 +104,7 @@ enum roost_ask {
 	ROOST_ASK_QP_SEND_IMM,
 	ROOST_ASK_QP_CAS, /* ask_len is 8: the previous value */
 	ROOST_ASK_QP_FETCH_ADD,
+	ROOST_ASK_PAUSE, /* nothing; continues in a later turn */
 };
 
 /*
@@ -396,6 +397,17 @@ static inline enum roost_next roost_cas(struct roost_call *c, uint64_t va, uint6
 	return ROOST_AGAIN;
 }
 
+/*
+ * Continues in a later turn, some microseconds later. A call that waits for something of its own,
+ * such as a file, pauses until that is done. Pauses do not count as steps of the call. If payload()
+ * pauses at the last piece, the piece counts as processed, and `data` is NULL.
+ */
+static inline enum roost_next roost_pause(struct roost_call *c)
+{
+	c->ask = ROOST_ASK_PAUSE;
+	return ROOST_AGAIN;
+}
+
 /* Sends `len` bytes of buf to the caller, before the reply. */
 static inline enum roost_next roost_send(struct roost_call *c, const void *buf, uint32_t len)
 {
@@ -588,11 +600,11 @@ static inline enum roost_qp_status roost_qp_status(const struct roost_call *c, u
 	return (enum roost_qp_status)c->qp_status[number % ROOST_QP_OPS];
 }
 
-#define ROOST_GO_ON -1
-/* Returns what the step has to return, or ROOST_GO_ON if the request is done already. */
+#define ROOST_CONTINUE -1
+/* Returns what the step has to return, or ROOST_CONTINUE if the request is done already. */
 static inline int roost_wait(struct roost_call *c, enum roost_next next)
 {
-	return next == ROOST_AGAIN && c->at_once && c->at_once(c) ? ROOST_GO_ON : (int)next;
+	return next == ROOST_AGAIN && c->at_once && c->at_once(c) ? ROOST_CONTINUE : (int)next;
 }
 
 /* Macros that let a kernel be written as straight code over the functions above. */
@@ -608,7 +620,7 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
 		(c)->resume = __LINE__;                                                            \
 		{                                                                                  \
 			int roost_next_ = roost_wait(c, what);                                     \
-			if (roost_next_ != ROOST_GO_ON)                                            \
+			if (roost_next_ != ROOST_CONTINUE)                                         \
 				return (enum roost_next)roost_next_;                               \
 		}                                                                                  \
 		__attribute__((fallthrough));                                                      \
@@ -619,6 +631,7 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
 #define ROOST_WRITE(c, va, buf, len)  ROOST_WAIT(c, roost_write(c, va, buf, len))
 #define ROOST_COPY(c, to, from, len)  ROOST_WAIT(c, roost_copy(c, to, from, len))
 #define ROOST_CAS(c, va, old, swap)   ROOST_WAIT(c, roost_cas(c, va, old, swap))
+#define ROOST_PAUSE(c)		      ROOST_WAIT(c, roost_pause(c))
 #define ROOST_SEND(c, buf, len)	      ROOST_WAIT(c, roost_send(c, buf, len))
 #define ROOST_SEND_FROM(c, from, len) ROOST_WAIT(c, roost_send_from(c, from, len))
 /* Accesses to granted region n. ROOST_COPY_IN copies from region m to n; 0 is the caller's. */

@@ -5,6 +5,9 @@
  * hands it to kv_run(), which overlaps its cache misses, and encodes the results. Values go from
  * the store into the reply, each behind its place; then the results move together.
  *
+ * With a far tier the group is submitted. If it is not finished at once, the call pauses, and other
+ * calls and packets have their turns. Each turn of the call goes on with all groups in flight.
+ *
  * Calls of several processing units may run at the same time: a step has the store alone, and one
  * that finds it taken tries again at its next turn.
  */
@@ -23,7 +26,6 @@
 
 _Static_assert(KV_KEY_MAX == ROOST_KV_KEY_MAX && KV_VALUE_MAX == ROOST_KV_VALUE_MAX, "limits");
 
-#define GROUP	   32u
 #define FEW	   4u  /* operations of a batch whose misses overlap those of other batches */
 #define LONGS	   16u /* long batches and replies at once */
 #define LONGS_EACH 2u  /* of a connection */
@@ -46,6 +48,7 @@ struct call_state {
 	struct kvwire_reply reply;
 	uint32_t number; /* of the long buffer; 0: none */
 	uint8_t *buffer;
+	struct kv_group *parked; /* not finished; NULL: none */
 	bool broken;
 };
 
@@ -77,7 +80,7 @@ _Static_assert((int)ROOST_KV_SWAP == (int)KV_SWAP && (int)ROOST_KV_ASSIGN == (in
 
 static bool take_store(struct kv_store *st)
 {
-	if (!kv_store_try(st))
+	if (!kv_store_try(st, KV_STORE_SERVES))
 		return false;
 	kv_set_time(st->kv, kv_store_now());
 	return true;
@@ -94,12 +97,6 @@ static uint32_t expiry(uint32_t ttl)
 }
 
 /* ---- groups ---- */
-
-struct group {
-	struct kv_op op[GROUP];
-	struct kv_arena arena;
-	unsigned n;
-};
 
 static void to_store(struct kv_op *to, const struct roost_kv_op *op, struct kv_arena *arena)
 {
@@ -148,19 +145,39 @@ static void add_result(struct kvwire_reply *w, const struct kv_op *op)
 		kvwire_reply_add(w, op->status, NULL, 0);
 }
 
-static void run_group(struct kv_store *st, struct kvwire_reply *w, struct group *g)
+/*
+ * Decodes the next operations: a group, and the operation behind it if it runs alone or its key is
+ * another node's.
+ */
+static void read_group(const struct kv_store *st, struct kvwire_reader *batch, struct kv_group *g)
+{
+	g->n = 0;
+	g->has_alone = g->has_foreign = false;
+	g->read = 1;
+	while (g->n < KV_STORE_GROUP && (g->read = kvwire_next(batch, &g->alone)) == 1) {
+		g->has_alone = g->alone.code > ROOST_KV_FILTER;
+		if (g->has_alone)
+			return;
+		g->has_foreign = !kv_parts_count(st->parts, g->alone.key, g->alone.key_len);
+		if (g->has_foreign)
+			return;
+		to_store(&g->op[g->n++], &g->alone, &g->arena);
+	}
+}
+
+static void make_room(struct kvwire_reply *w, struct kv_group *g)
 {
 	size_t room;
 
-	if (!g->n)
-		return;
 	g->arena.at = kvwire_reply_room(w, g->n, &room);
 	g->arena.end = g->arena.at + room;
-	kv_run(st->kv, g->op, g->n);
+}
+
+static void add_results(struct kv_store *st, struct kvwire_reply *w, const struct kv_group *g)
+{
 	st->operations += g->n;
 	for (unsigned i = 0; i < g->n; i++)
 		add_result(w, &g->op[i]);
-	g->n = 0;
 }
 
 /* ---- scans ---- */
@@ -301,6 +318,7 @@ static void run_function(struct kv_store *st, struct kvwire_reply *w, const stru
 /* An operation that is not one of the store's own. */
 static void run_alone(struct kv_store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
 {
+	kv_store_reads(st);
 	if (op->code == ROOST_KV_SCAN)
 		run_scan(st, w, op);
 	else if (op->code == ROOST_KV_STAT)
@@ -314,32 +332,23 @@ static void run_alone(struct kv_store *st, struct kvwire_reply *w, const struct 
 /* ---- steps ---- */
 
 /*
- * Executes the next operations: a group, or a group and the operation behind it that needs a run of
- * its own. Returns whether there are more.
+ * Encodes the results of a group, and runs the operation behind it. Returns whether there are more.
  */
-static bool run_some(struct kv_store *st, struct call_state *s)
+static bool end_group(struct kv_store *st, struct call_state *s, struct kv_group *g)
 {
-	struct roost_kv_op op;
-	struct group g;
-	int rc = 0;
+	int rc = g->read;
 
-	g.n = 0;
-	while (g.n < GROUP && (rc = kvwire_next(&s->batch, &op)) == 1) {
-		if (op.code > ROOST_KV_FILTER) {
-			run_group(st, &s->reply, &g);
-			run_alone(st, &s->reply, &op);
-			return true;
-		}
-		if (!kv_parts_count(st->parts, op.key, op.key_len)) {
-			run_group(st, &s->reply, &g);
-			add_not_owned(st, &s->reply);
-			return true;
-		}
-		to_store(&g.op[g.n++], &op, &g.arena);
+	add_results(st, &s->reply, g);
+	if (g->has_alone) {
+		run_alone(st, &s->reply, &g->alone);
+		return true;
 	}
-	run_group(st, &s->reply, &g);
+	if (g->has_foreign) {
+		add_not_owned(st, &s->reply);
+		return true;
+	}
 	if (!s->batch.left)
-		rc = kvwire_next(&s->batch, &op); /* the end, or bytes behind it */
+		rc = kvwire_next(&s->batch, &g->alone); /* the end, or bytes behind it */
 	s->broken = rc < 0;
 	st->batches += rc != 1;
 	return rc == 1;
@@ -374,6 +383,17 @@ static void give_back(struct roost_call *c)
 	s->number = 0;
 }
 
+static void cut(struct roost_call *c)
+{
+	struct call_state *s = c->state;
+	const struct kernel *k = c->self;
+
+	if (s->parked)
+		kv_store_drop_group(k->store, s->parked);
+	s->parked = NULL;
+	give_back(c);
+}
+
 static enum roost_next end_with(struct roost_call *c, uint32_t status)
 {
 	give_back(c);
@@ -392,20 +412,68 @@ static enum roost_next no_room(struct roost_call *c)
 	return roost_reply(c, ROOST_RPC_OK, c->scratch, (uint32_t)least);
 }
 
+/* Executes a group, in a store without a far tier. Returns whether there are more operations. */
+static bool run_group(struct kv_store *st, struct call_state *s)
+{
+	struct kv_group g;
+
+	read_group(st, &s->batch, &g);
+	if (g.n) {
+		make_room(&s->reply, &g);
+		kv_run(st->kv, g.op, g.n);
+	}
+	return end_group(st, s, &g);
+}
+
+enum progress { PARKED, MORE, COMPLETE };
+
+/* The same with a far tier. PARKED: the group is not finished. */
+static enum progress run_parked(struct kv_store *st, struct call_state *s)
+{
+	struct kv_group *g = s->parked;
+	bool more;
+
+	if (!g) {
+		g = kv_store_take_group(st);
+		if (!g)
+			return PARKED;
+		s->parked = g;
+		read_group(st, &s->batch, g);
+		make_room(&s->reply, g);
+		g->batch = (struct kv_batch){.ops = g->op, .n = g->n};
+		if (g->n)
+			kv_submit(st->kv, &g->batch);
+	}
+	if (!kv_finished(&g->batch))
+		kv_poll(st->kv, false);
+	if (!kv_finished(&g->batch))
+		return PARKED;
+	s->parked = NULL;
+	more = end_group(st, s, g);
+	kv_store_give_group(st, g);
+	return more ? MORE : COMPLETE;
+}
+
 /* A step of a batch that was opened, into a reply that was begun. */
 static enum roost_next run_step(struct roost_call *c)
 {
 	struct call_state *s = c->state;
 	struct kernel *k = c->self;
 	struct kv_store *st = k->store;
-	bool more;
+	enum progress next;
 
 	if (!take_store(st))
-		return ROOST_AGAIN;
-	kv_ahead_end(st->kv, &k->ahead);
-	more = run_some(st, s);
+		return st->groups ? roost_pause(c) : ROOST_AGAIN;
+	if (st->groups) {
+		next = run_parked(st, s);
+	} else {
+		kv_ahead_end(st->kv, &k->ahead);
+		next = run_group(st, s) ? MORE : COMPLETE;
+	}
 	kv_store_leave(st);
-	return more ? ROOST_AGAIN : ROOST_DONE;
+	if (next == PARKED)
+		return roost_pause(c);
+	return next == MORE ? ROOST_AGAIN : ROOST_DONE;
 }
 
 /*
@@ -420,7 +488,8 @@ static bool look_ahead(struct roost_call *c)
 	struct kernel *k = c->self;
 	struct roost_kv_op op;
 
-	if (c->at_once || batch.count > FEW || !kv_store_try(k->store))
+	if (c->at_once || batch.count > FEW || k->store->groups ||
+	    !kv_store_try(k->store, KV_STORE_SERVES))
 		return false;
 	while (kvwire_next(&batch, &op) == 1)
 		kv_ahead_key(k->store->kv, &k->ahead, op.key, op.key_len);
@@ -535,5 +604,5 @@ const struct roost_kernel kernel_kv = {
 	.stop = stop,
 	.params = params,
 	.payload = payload,
-	.cut = give_back,
+	.cut = cut,
 };

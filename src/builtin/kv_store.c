@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/mem.h"
 #include "kv/far.h"
 #include "kv/functions.h"
 #include "kv/snapshot.h"
@@ -47,6 +48,18 @@ uint32_t kv_store_now(void)
 
 /* ---- opening ---- */
 
+static int open_groups(struct kv_store *st)
+{
+	st->groups = mem_alloc_pages(KV_STORE_GROUPS * sizeof(*st->groups));
+	if (!st->groups) {
+		kv_close(st->kv);
+		return -ENOMEM;
+	}
+	for (unsigned i = KV_STORE_GROUPS; i--;)
+		kv_store_give_group(st, &st->groups[i]);
+	return 0;
+}
+
 int kv_store_open(const struct roost_kv_config *want, const struct kv_store_far *far,
 		  struct kv_store **out)
 {
@@ -54,17 +67,23 @@ int kv_store_open(const struct roost_kv_config *want, const struct kv_store_far 
 				   .inline_max = INLINE_MAX,
 				   .evict = want && want->evict};
 	struct kv_store *st = calloc(1, sizeof(*st));
+	bool has_far;
 	int rc = 0;
 
 	if (!st)
 		return -ENOMEM;
-	atomic_flag_clear(&st->taken);
-	if (far && far->folder) {
+	if (far) {
 		config.near = far->near;
-		rc = kv_far_file(far->folder, false, &config.far);
+		config.secret = far->secret;
+		config.far = far->tier;
+		if (far->folder)
+			rc = kv_far_file(far->folder, false, &config.far);
 	}
+	has_far = config.far;
 	if (!rc)
 		rc = kv_open(&config, &st->kv);
+	if (!rc && has_far)
+		rc = open_groups(st);
 	if (rc) {
 		free(st);
 		return rc;
@@ -78,7 +97,51 @@ void kv_store_close(struct kv_store *st)
 {
 	kv_close(st->kv);
 	free(st->parts);
+	if (st->groups)
+		mem_free_pages(st->groups, KV_STORE_GROUPS * sizeof(*st->groups));
 	free(st);
+}
+
+/* ---- groups ---- */
+
+struct kv_group *kv_store_take_group(struct kv_store *st)
+{
+	struct kv_group *g = st->free;
+
+	if (g)
+		st->free = g->next;
+	return g;
+}
+
+void kv_store_give_group(struct kv_store *st, struct kv_group *g)
+{
+	g->next = st->free;
+	st->free = g;
+}
+
+void kv_store_cancel_dropped(struct kv_store *st)
+{
+	struct kv_group *g = atomic_exchange(&st->dropped, NULL), *next;
+
+	for (; g; g = next) {
+		next = g->next;
+		kv_cancel(st->kv, &g->batch);
+		kv_store_give_group(st, g);
+	}
+}
+
+/* A thread that reads runs no operations, and the next owner of the store cancels the group. */
+void kv_store_drop_group(struct kv_store *st, struct kv_group *g)
+{
+	g->next = atomic_load(&st->dropped);
+	while (!atomic_compare_exchange_weak(&st->dropped, &g->next, g))
+		;
+	while (atomic_load(&st->busy) != KV_STORE_READS) {
+		if (kv_store_try(st, KV_STORE_SERVES)) {
+			kv_store_leave(st);
+			return;
+		}
+	}
 }
 
 /* ---- functions ---- */
@@ -134,7 +197,7 @@ static bool take(struct kv_store *st)
 {
 	uint64_t start = 0;
 
-	while (!kv_store_try(st)) {
+	while (!kv_store_try(st, KV_STORE_READS)) {
 		uint64_t now = ns_of(CLOCK_MONOTONIC);
 
 		if (!start)

@@ -12,25 +12,54 @@
 #include <stdint.h>
 
 #include "builtin/kv_parts.h"
+#include "base/mem.h"
 #include "kv/kv.h"
 #include "roost/kv.h"
 #include "roost/kv_function.h"
 
 #define KV_STORE_FUNCTIONS 64u
+#define KV_STORE_GROUP	   32u	/* operations of a group */
+#define KV_STORE_GROUPS	   256u /* groups in flight of a store with a far tier */
+
+/* Operations of a batch that run together, and the operation behind them that runs alone. */
+struct kv_group {
+	unsigned n;
+	int read; /* of kvwire_next(), for the last one */
+	bool has_alone;
+	bool has_foreign; /* `alone` is an operation on a key of another node */
+	struct roost_kv_op alone;
+	struct kv_arena arena;
+	struct kv_batch batch;
+	struct kv_group *next; /* free, or dropped */
+	struct kv_op op[KV_STORE_GROUP];
+};
+
+/* `busy` says what the thread does that has the store. */
+enum kv_store_busy {
+	KV_STORE_FREE,
+	KV_STORE_SERVES,
+	KV_STORE_READS, /* a snapshot: it runs no operations, but may wait for the far tier */
+};
 
 struct kv_store {
 	struct kv *kv;
-	atomic_flag taken;
+	atomic_int busy; /* enum kv_store_busy */
+	/* with a far tier; NULL without one */
+	struct kv_group *groups;
+	struct kv_group *free;		    /* of the owner of the store */
+	_Atomic(struct kv_group *) dropped; /* the next owner of the store cancels them */
 	uint64_t operations, batches;
 	const struct roost_kv_function *functions[KV_STORE_FUNCTIONS]; /* number 256 and above */
 	unsigned num_functions;
 	struct kv_parts *parts; /* NULL: all keys are the store's own */
 };
 
-/* A far tier in a file without a name. */
+/* A far tier in a file without a name, or another one. */
 struct kv_store_far {
-	const char *folder; /* NULL: all memory is near */
-	uint64_t near;	    /* bytes of near memory; 0: a sixteenth of the store */
+	const char *folder;
+	struct kv_far *tier;   /* instead of a folder; the store closes it */
+	const uint8_t *secret; /* of the hash: kv_config; for tests */
+	uint64_t near;	       /* bytes of near memory; 0: a sixteenth of the store */
 };
 
 /*
@@ -59,17 +88,36 @@ int kv_store_find(const struct kv_store *st, const char *name, size_t len,
  */
 int kv_store_set_table(struct kv_store *st, const struct kv_table *t, const char *address,
 		       uint16_t service);
+void kv_store_cancel_dropped(struct kv_store *st);
 
 /* Returns false if another thread has the store. Does not wait. */
-static inline bool kv_store_try(struct kv_store *st)
+static inline bool kv_store_try(struct kv_store *st, enum kv_store_busy busy)
 {
-	return !atomic_flag_test_and_set_explicit(&st->taken, memory_order_acquire);
+	int none = KV_STORE_FREE;
+
+	if (!atomic_compare_exchange_strong(&st->busy, &none, (int)busy))
+		return false;
+	if (unlikely(st->groups != NULL) && atomic_load(&st->dropped))
+		kv_store_cancel_dropped(st);
+	return true;
+}
+
+/* The owner of the store runs no operations from here on, until it leaves. */
+static inline void kv_store_reads(struct kv_store *st)
+{
+	atomic_store_explicit(&st->busy, KV_STORE_READS, memory_order_release);
 }
 
 static inline void kv_store_leave(struct kv_store *st)
 {
-	atomic_flag_clear_explicit(&st->taken, memory_order_release);
+	atomic_store_explicit(&st->busy, KV_STORE_FREE, memory_order_release);
 }
+
+/* Groups of a store with a far tier; the owner of the store calls these. NULL: none is free. */
+struct kv_group *kv_store_take_group(struct kv_store *st);
+void kv_store_give_group(struct kv_store *st, struct kv_group *g);
+/* Cancels a group that is in flight, so that its memory is not used any more. Any thread. */
+void kv_store_drop_group(struct kv_store *st, struct kv_group *g);
 
 /*
  * Returns the time by which pairs expire, in seconds. It has the epoch of 1970, so that a snapshot

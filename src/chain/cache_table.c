@@ -329,11 +329,9 @@ static uint64_t base_of(const struct roost_cache_shape *s, uint32_t generation)
 	return ROOST_CACHE_CONTROL + (generation * sizeof(struct roost_bucket) << s->log_buckets);
 }
 
-static bool shape_fits(const struct roost_cache_shape *s, uint64_t items_len)
+static bool control_fits(const struct roost_cache_shape *s, uint64_t items_len)
 {
-	return s->log_buckets >= 1 && s->log_buckets <= 28 && s->key_bits >= 1 &&
-	       s->key_bits <= 48 && s->max_item >= sizeof(struct roost_cache_item) &&
-	       s->max_item < 1u << 24 && items_len > 0 && items_len % 16 == 0 &&
+	return roost_cache_shape_fits(s) && items_len > 0 && items_len % 16 == 0 &&
 	       items_len <= 1ull << ROOST_CACHE_AT_BITS;
 }
 
@@ -342,7 +340,7 @@ ROOST_EXPORT int roost_cache_format(void *index, const struct roost_cache_shape 
 {
 	struct roost_cache_control *control = index;
 
-	if (!shape_fits(shape, items_len))
+	if (!control_fits(shape, items_len))
 		return -EINVAL;
 	control->shape = *shape;
 	control->items_len = items_len;
@@ -355,7 +353,7 @@ ROOST_EXPORT int roost_cache_begin(struct roost_cache *c, void *index, void *ite
 	struct roost_cache_control *control = index;
 	uint32_t serves;
 
-	if (!shape_fits(&control->shape, control->items_len))
+	if (!control_fits(&control->shape, control->items_len))
 		return -EINVAL;
 	serves = control->base == base_of(&control->shape, 1);
 	memset(c, 0, sizeof(*c));

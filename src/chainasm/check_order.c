@@ -7,7 +7,8 @@
  *				that the writer ends
  *
  * In both cases the queue must be managed. A receive may be rewritten before a RECV_ENABLE covers it,
- * or behind a WAIT for the message that it took, and a RECV_ENABLE must follow.
+ * or behind a WAIT for the message that it took, and a RECV_ENABLE must follow. RECV_ENABLEs of
+ * third queues cover it too, unless they can only come after the write.
  */
 #include <stdio.h>
 #include <string.h>
@@ -252,12 +253,72 @@ static bool receives_after(const struct checker *c, const struct rewrite *r, uns
 	return false;
 }
 
+/*
+ * True if the WQE of a queue can only be executed after the write: it stands behind the writer or
+ * behind a WAIT that the writer ends, or all ENABLEs that reach it do. `path` has the queues whose
+ * ENABLEs are being followed: what leads back to one of them began elsewhere.
+ */
+static bool comes_after(const struct checker *c, unsigned queue, uint32_t slot,
+			const struct rewrite *r, bool path[CHAIN_MAX_QUEUES])
+{
+	const struct chain_queue *q = &c->p->queue[queue];
+	bool after = true;
+
+	if (path[queue] || waits_below(c, queue, slot, r))
+		return true;
+	if (!r->receive && queue == r->queue)
+		return slot > r->slot;
+	if (!q->managed || q->start > slot)
+		return false;
+	path[queue] = true;
+	for (uint32_t i = 0; i < c->variants && after; i++) {
+		const struct variant *v = &c->variant[i];
+
+		if (check_enables(c, v) == (int)queue)
+			after = comes_after(c, v->queue, v->slot, r, path);
+	}
+	path[queue] = false;
+	return after;
+}
+
+/*
+ * The receives of a queue that may be enabled when the write comes: at the start, and by third
+ * queues. *line: that of such a WQE of a third queue, or 0.
+ */
+static uint64_t receives_before(const struct checker *c, const struct rewrite *r, unsigned of,
+				uint32_t *line)
+{
+	uint64_t n = c->p->queue[of].start_recv;
+
+	*line = 0;
+	for (uint32_t i = 0; i < c->variants; i++) {
+		const struct variant *v = &c->variant[i];
+		bool path[CHAIN_MAX_QUEUES] = {false};
+		const uint32_t count = (uint32_t)v->w.swap_add;
+
+		if (!enables_receives(c, v, of) || (!r->receive && v->queue == r->queue) ||
+		    comes_after(c, v->queue, v->slot, r, path))
+			continue;
+		*line = check_line(c, v->queue, v->slot);
+		if (v->computed & 1 << 4 ||
+		    (v->w.raddr & ROOST_CHAIN_RELATIVE && count && c->recycles[v->queue]))
+			n = UINT32_MAX;
+		else if (v->w.raddr & ROOST_CHAIN_RELATIVE)
+			n += count;
+		else if (n < count)
+			n = count;
+	}
+	return n;
+}
+
 static void check_receive(struct checker *c, const struct rewrite *r, const struct target *t)
 {
 	const struct chain_queue *q = &c->p->queue[t->queue];
 	/* a receive that stores over itself has been taken; over others: as they are enabled */
 	const bool taken = r->receive ? r->queue == t->queue && r->slot == t->slot
 				      : waits_for_message(c, r, t->queue, 0);
+	char why[64];
+	uint32_t line;
 
 	if (!q->managed_recv) {
 		say_receive(c, r, t, "the receives are not managed");
@@ -274,6 +335,12 @@ static void check_receive(struct checker *c, const struct rewrite *r, const stru
 		    !enables_receives(c, v, t->queue) || waits_for_message(c, r, t->queue, v->slot))
 			continue;
 		say_receive(c, r, t, "a RECV_ENABLE covers it already");
+		return;
+	}
+	/* what has been taken is free until its slot comes to its next turn */
+	if (receives_before(c, r, t->queue, &line) > t->slot + (taken ? q->recvs : 0) && line) {
+		snprintf(why, sizeof(why), "the RECV_ENABLE in line %u may come before", line);
+		say_receive(c, r, t, why);
 		return;
 	}
 	if (!receives_after(c, r, t->queue))

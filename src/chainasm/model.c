@@ -215,7 +215,8 @@ static bool check(struct run *r)
 	if (r->op != ROOST_OP_NOP && r->op != ROOST_OP_READ && !has_payload(r->op) &&
 	    !is_calc(r->op) && (r->op < ROOST_OP_WAIT || r->op > ROOST_OP_RECV_ENABLE))
 		return bad(r, "no such op-code");
-	if (r->op >= ROOST_OP_MAX && r->op <= ROOST_OP_XOR && r->def->peer != CHAIN_PEER_SELF)
+	if (r->op >= ROOST_OP_MAX && r->op <= ROOST_OP_XOR && r->def->peer != CHAIN_PEER_SELF &&
+	    !r->m->calc)
 		r->m->open = true;
 	r->len = 0;
 	if (w->flags & ROOST_WQE_INLINE) {

@@ -44,6 +44,7 @@ struct chain_model {
 	struct model_queue q[CHAIN_MAX_QUEUES];
 	/* The result depends on what the documents leave open, or an op-code is not modelled. */
 	bool open;
+	bool calc; /* connected queues have agreed to calculations; set after model_open() */
 	uint64_t executed;
 	uint64_t now; /* ns: the clock goes on when all queues wait */
 	/* Called before a WQE is executed; may be NULL. */

@@ -163,7 +163,7 @@ bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool 
 	if (!spec)
 		spec = sys_env("ROOST_PORT");
 	if (!spec || !*spec)
-		spec = "udp";
+		spec = PORT_DEFAULT_SPEC;
 	if (strchr(spec, ';')) {
 		snprintf(err, errlen, "two processes take one port each: '%s' names several", spec);
 		return false;
@@ -182,7 +182,7 @@ bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool 
 			 addr);
 		return false;
 	}
-	if (!addr[0] && strcmp(lo->kind, "udp") == 0) {
+	if (!addr[0] && strcmp(lo->kind, "shm") != 0) {
 		loopback_address(0, addr, sizeof(addr));
 		loopback_address(1, peer_addr, sizeof(peer_addr));
 	}

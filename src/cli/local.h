@@ -16,18 +16,18 @@
 struct local {
 	char port[LOCAL_SPEC_LEN];	/* this process's port specification */
 	char peer_port[LOCAL_SPEC_LEN]; /* the target's */
-	char kind[16];			/* udp, shm */
+	char kind[16];			/* host, udp, shm */
 	int cpu, peer_cpu;		/* cores to pin to; -1: not pinned */
 	pid_t pid;			/* the target's process */
 	struct oob oob;			/* connection to the other side */
 };
 
 /*
- * Chooses the two ports from `spec` (NULL: ROOST_PORT, else udp), and the cores. Returns false with
- * a line in err on errors.
+ * Chooses the two ports from `spec` (NULL: ROOST_PORT, else host), and the cores. Returns false
+ * with a line in err on errors.
  *
- *   - Without an address in `spec`, udp takes two loopback addresses that are derived from the
- *     process id; shm leaves the choice to the port.
+ *   - Without an address in `spec`, host and udp take two loopback addresses that are derived
+ *     from the process id; shm leaves the choice to the port.
  *   - With an address in `spec`, the target takes the next address, or peer_spec.
  *   - A capture (pcap=FILE) is the one of this side; the target writes FILE.target.
  *   - The two cores are distinct if `pin` is set and there are two.

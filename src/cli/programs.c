@@ -90,7 +90,7 @@ static json_t *ports_of(const struct pool_seen seen[POOL_SLOTS], unsigned first)
 			if (seen[i].known && seen[i].first == first)
 				json_array_append_new(slots, json_integer(i));
 		}
-		port = json_pack("{s:s,s:s,s:o}", "kind", "udp", "address",
+		port = json_pack("{s:s,s:s,s:o}", "kind", s->ring[k] ? "host" : "udp", "address",
 				 pkt_addr_print(&s->addr[k], addr, sizeof(addr)), "slots", slots);
 		json_array_append_new(ports, port);
 	}

@@ -24,7 +24,7 @@ struct drive;
 /*
  * Takes a reference on the engine of the process. The first call opens the engine from the
  * environment: ROOST_PORT (specifications separated by ';', one for each port), ROOST_PUS,
- * ROOST_TIMEOUT_SCALE and ROOST_SEED. Without ROOST_PORT there is one udp port, which chooses its
+ * ROOST_TIMEOUT_SCALE and ROOST_SEED. Without ROOST_PORT there is one host port, which chooses its
  * address. In a forked child the call opens a new engine. Returns 0, or -errno with one line in
  * err. Any thread.
  */

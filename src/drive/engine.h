@@ -28,7 +28,7 @@
  *   waiting, kicked	service_kick() kicks, then loads `waiting`. A waiter that ends clears
  *			`waiting`, then loads `kicked`. Each thread stores one word and then loads
  *			the other, so all accesses are sequentially consistent. The same holds for
- *			service_until and `waiting` (stand_by, end_wait).
+ *			service_until and `waiting` (nap_beside_waiter, end_wait).
  *   caller.hits, armed, outside_seq / masked, sleepers
  *			The same pattern, for a program that goes to sleep: drive_cq_armed().
  *   lease_end, next_visit, rang, cpu, events

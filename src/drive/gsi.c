@@ -21,7 +21,7 @@ void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const st
 	struct drive *d = host;
 	struct gsi *g = &d->gsi;
 	struct gsi_datagram *m;
-	bool served;
+	bool is_open;
 
 	spin_lock(&g->queue_lock);
 	if (g->state == GSI_CLOSED || g->tail - g->head == GSI_QUEUE) {
@@ -34,9 +34,9 @@ void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const st
 	m->src = *src;
 	m->dst = *dst;
 	memcpy(m->mad, mad, NIC_GSI_LEN);
-	served = g->state == GSI_OPEN;
+	is_open = g->state == GSI_OPEN;
 	spin_unlock(&g->queue_lock);
-	if (served)
+	if (is_open)
 		drive_gsi_wake(d);
 }
 
@@ -44,14 +44,14 @@ void gsi_peer_gone(void *host, uint32_t qpn)
 {
 	struct drive *d = host;
 	struct gsi *g = &d->gsi;
-	bool served;
+	bool is_open;
 
 	spin_lock(&g->queue_lock);
-	served = g->state == GSI_OPEN;
-	if (served && g->num_gone < GSI_GONE)
+	is_open = g->state == GSI_OPEN;
+	if (is_open && g->num_gone < GSI_GONE)
 		g->gone[g->num_gone++] = qpn;
 	spin_unlock(&g->queue_lock);
-	if (served)
+	if (is_open)
 		drive_gsi_wake(d);
 }
 
@@ -59,14 +59,14 @@ void gsi_lost(void *host, const struct pkt_addr *dst, uint64_t tid)
 {
 	struct drive *d = host;
 	struct gsi *g = &d->gsi;
-	bool served;
+	bool is_open;
 
 	spin_lock(&g->queue_lock);
-	served = g->state == GSI_OPEN;
-	if (served && g->num_lost < GSI_LOST)
+	is_open = g->state == GSI_OPEN;
+	if (is_open && g->num_lost < GSI_LOST)
 		g->lost[g->num_lost++] = (struct gsi_lost){*dst, tid};
 	spin_unlock(&g->queue_lock);
-	if (served)
+	if (is_open)
 		drive_gsi_wake(d);
 }
 

@@ -439,7 +439,7 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	i = nic_qp_pu(qp);
 	p = &d->pu[i];
 	busy = nic_qp_busy(qp);
-	if (((busy || nic_qp_gathers(qp)) && poller_takes_it(p)) || !pu_try_or_kick(p)) {
+	if (((busy || nic_qp_batches(qp)) && poller_takes_it(p)) || !pu_try_or_kick(p)) {
 		caller_left(&p->caller, busy);
 		return;
 	}

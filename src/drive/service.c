@@ -264,7 +264,7 @@ static void steer(struct service *s)
  * True while a thread in drive_wait_fd() is the service poller. False beside a program that spins
  * on memory, because its packets must not wait.
  */
-static bool standing_by(struct drive *d)
+static bool waiter_polls(struct drive *d)
 {
 	if (!atomic_load_explicit(&d->waiting, memory_order_seq_cst))
 		return false;
@@ -280,7 +280,7 @@ static bool standing_by(struct drive *d)
  * sleep until the wait ends: each wait would then cost a wake-up. The nap grows while the same wait
  * lasts. A waiter that ends wakes the thread only from a long nap.
  */
-static void stand_by(struct service *s)
+static void nap_beside_waiter(struct service *s)
 {
 	struct drive *d = s->d;
 	unsigned seq = atomic_load_explicit(&d->wait_seq, memory_order_relaxed);
@@ -357,8 +357,8 @@ static void *service_main(void *arg)
 			return NULL;
 		atomic_store_explicit(&d->service_until, 0, memory_order_relaxed);
 		gsi_serve(d);
-		if (standing_by(d))
-			stand_by(&s);
+		if (waiter_polls(d))
+			nap_beside_waiter(&s);
 		else
 			visit_all(&s);
 	}

@@ -70,6 +70,8 @@ static void add_stats(struct port_stats *sum, const struct port_stats *s)
 	sum->rx_bad += s->rx_bad;
 	sum->tx_dropped += s->tx_dropped;
 	sum->tx_blocked += s->tx_blocked;
+	sum->rx_shm_packets += s->rx_shm_packets;
+	sum->tx_shm_packets += s->tx_shm_packets;
 }
 
 struct counted {
@@ -150,6 +152,8 @@ static json_t *describe_port(const struct drive *d, unsigned k, const struct por
 	set(stats, "tx_bursts", sum->tx_bursts);
 	set(stats, "tx_dropped", sum->tx_dropped);
 	set(stats, "tx_blocked", sum->tx_blocked);
+	set(stats, "rx_shm_packets", sum->rx_shm_packets);
+	set(stats, "tx_shm_packets", sum->tx_shm_packets);
 
 	json_object_set_new(o, "kind", json_stringn(d->spec[k], strcspn(d->spec[k], ":,")));
 	json_object_set_new(o, "address",

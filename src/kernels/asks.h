@@ -17,6 +17,7 @@ enum ask_kind {
 	ASK_REPLY,   /* with ROOST_DONE only: ends the invocation */
 	ASK_WR,	     /* a kernel work request */
 	ASK_WAIT,    /* for kernel work requests in progress */
+	ASK_PAUSE,   /* the kernel runs again in a later turn */
 };
 
 struct ask_rule {
@@ -29,7 +30,7 @@ struct ask_rule {
 	uint8_t va, from;
 };
 
-#define ASKS 17
+#define ASKS 18
 
 static const struct ask_rule ask_rules[ASKS] = {
 	[ROOST_ASK_NONE] = {.kind = ASK_NOTHING},
@@ -59,7 +60,8 @@ static const struct ask_rule ask_rules[ASKS] = {
 	[ROOST_ASK_QP_FETCH_ADD] = {.kind = ASK_WR,
 				    .op = ROOST_OP_FETCH_ADD,
 				    .va = NIC_ACCESS_REMOTE_WRITE},
+	[ROOST_ASK_PAUSE] = {.kind = ASK_PAUSE},
 };
-_Static_assert(ROOST_ASK_QP_FETCH_ADD == ASKS - 1, "a row for each enum roost_ask");
+_Static_assert(ROOST_ASK_PAUSE == ASKS - 1, "a row for each enum roost_ask");
 
 #endif

@@ -9,7 +9,8 @@
 #include "kernels/guarded.h"
 #include "kernels/step.h"
 
-#define RUN_BUDGET 256 /* steps of a PU's turn */
+#define RUN_BUDGET 256	 /* steps of a PU's turn */
+#define PAUSE_NS   10000 /* from a pause to the turn in which the calls continue */
 
 static uint8_t *body(const struct call *call)
 {
@@ -46,6 +47,39 @@ static void make_ready(struct call *call)
 		return;
 	list_add_tail(&call->link, &call->q->ready);
 	queue_qp(call->q);
+}
+
+/* A step of a call that pauses does not count. */
+static void pause_call(struct call *call)
+{
+	struct runtime_pu *pu = call->q->pu;
+
+	call->i.steps++;
+	call->paused = true;
+	if (call->payload)
+		return;
+	if (list_empty(&pu->paused)) {
+		pu->resumes_at = pu->units.began + PAUSE_NS;
+		nic_rpc_at(pu->rt->nic, pu->index, pu->resumes_at);
+	}
+	list_add_tail(&call->link, &pu->paused);
+}
+
+void call_pause_without_data(struct call *call)
+{
+	call->payload = call->stream = false;
+	pause_call(call);
+	call->i.steps--;
+}
+
+static void end_pauses(struct runtime_pu *pu)
+{
+	while (!list_empty(&pu->paused)) {
+		struct call *call = list_first_entry(&pu->paused, struct call, link);
+
+		list_del(&call->link);
+		make_ready(call);
+	}
 }
 
 /* ---- slots ---- */
@@ -235,6 +269,7 @@ static void advance(struct call *call)
 		go_to_end(call);
 		return;
 	}
+	call->paused = false;
 	if (unlikely(i->pending && i->c.ask_len >> 10))
 		charge_access(i->pu, i->c.ask_len >> 10);
 	switch (invocation_step(i, &wire_backend)) {
@@ -243,6 +278,9 @@ static void advance(struct call *call)
 		return;
 	case STEP_DONE:
 		function_done(call);
+		return;
+	case STEP_PAUSED:
+		pause_call(call);
 		return;
 	case STEP_WAITS:
 	case STEP_ENDED:
@@ -288,6 +326,8 @@ unsigned call_run(struct runtime_pu *pu, bool *more)
 	if (!list_empty(&pu->ready))
 		nic_rpc_runs(list_first_entry(&pu->ready, struct call_qp, link)->qp);
 	units_see(pu);
+	if (unlikely(!list_empty(&pu->paused)) && pu->units.began >= pu->resumes_at)
+		end_pauses(pu);
 	pu->limit = units_left(pu, RUN_BUDGET);
 	while (unlikely((how = guarded(&pu->guard, run_round, pu)) != 0))
 		invocation_trapped(pu->running, how);
@@ -299,6 +339,8 @@ unsigned call_run(struct runtime_pu *pu, bool *more)
 		local_call_run(pu);
 	list_splice_tail_init(&pu->spent, &pu->ready);
 	*more = !list_empty(&pu->ready) || !list_empty(&pu->runs);
+	if (unlikely(!list_empty(&pu->paused)))
+		nic_rpc_at(pu->rt->nic, pu->index, pu->resumes_at);
 	if (unlikely(!list_empty(&pu->idle)))
 		*more |= idle_look(pu);
 	return pu->done;
@@ -325,6 +367,8 @@ static void drive_steps(void *arg)
 			list_del(&call->link);
 		pu->done++;
 		advance(call);
+		if (unlikely(call->paused))
+			return;
 	}
 }
 

@@ -114,7 +114,10 @@ static inline bool version_disabled(const struct kernel_version *s)
 
 struct call {
 	/* the fields that each step uses come first */
-	/* in call_qp.ready (READY without `payload`) or call_qp.waiting (WAITING for room) */
+	/*
+	 * in call_qp.ready or runtime_pu.paused (READY without `payload`), or call_qp.waiting
+	 * (WAITING for room)
+	 */
 	struct list_head link;
 	struct call_qp *q;
 	uint8_t state; /* enum call_state */
@@ -127,6 +130,7 @@ struct call {
 	bool lost;   /* data that it sent could not be read any more */
 	bool put;    /* it called roost_put(); these stores are not ordered yet */
 	bool cut;    /* cut() is called when no operation is in progress any more */
+	bool paused; /* it runs again in a later turn: in runtime_pu.paused, unless `payload` */
 	struct invocation i;
 	struct roost_rpc_head head;
 	struct roost_rpc_tail tail; /* when ending */
@@ -211,6 +215,8 @@ struct runtime_pu {
 	struct kernel_runtime *rt;
 	/* QPs with calls that can run, round-robin: one step each */
 	struct list_head ready;
+	struct list_head paused;	     /* calls that continue in a later turn */
+	uint64_t resumes_at;		     /* not before this time */
 	struct list_head runs;		     /* local calls that continue in the next turn */
 	_Atomic(struct local_call *) handed; /* local calls handed over by other PUs */
 	/* invocations that wait for room at a bound queue pair */
@@ -320,6 +326,8 @@ void call_furnish(struct call *call, const void *params, uint32_t len);
  * at once.
  */
 void call_drive(struct call *call, unsigned budget, bool lone);
+/* A call pauses at its last piece of payload: it continues in turns, its QP with other packets. */
+void call_pause_without_data(struct call *call);
 void call_sent(struct call_qp *q, uint64_t cookie);
 /* Frees the slot of a call, after its operations are done. */
 void call_release(struct call *call);

@@ -147,6 +147,11 @@ static bool feed(struct call_qp *q, const struct nic_rpc_piece *p, uint32_t budg
 	if (q->msg != call)
 		return true;
 	c->data = NULL;
+	if (unlikely(call->paused && c->last)) {
+		q->msg = NULL;
+		call_pause_without_data(call);
+		return true;
+	}
 	return call->state == CALL_STREAM;
 }
 

@@ -7,6 +7,7 @@
  *	begin ---> a step: fn() runs once, until it makes a request
  *		    ^	|---> STEP_ASKED   the next step performs the request first
  *		    |	|---> STEP_WAITS   for room, an acknowledgement or a work request
+ *		    |	|---> STEP_PAUSED  runs again in a later turn
  *		    |	|---> STEP_DONE	   fn is done with the parameters or the piece
  *		    |	`---> STEP_ENDED   it replied, failed, or was ended by the runtime
  *		    `---'
@@ -45,7 +46,7 @@ struct invocation {
 	const struct ask_backend *b;
 };
 
-enum step_result { STEP_ASKED, STEP_WAITS, STEP_DONE, STEP_ENDED };
+enum step_result { STEP_ASKED, STEP_WAITS, STEP_PAUSED, STEP_DONE, STEP_ENDED };
 
 /*
  * Performs requests. The owner of the PU that runs the invocation calls all functions, or the owner

@@ -81,6 +81,7 @@ static bool advance(struct local_call *p)
 		p->i.pu->done += p->i.c.len / STEP_BYTES;
 		return true;
 	case STEP_ASKED:
+	case STEP_PAUSED:
 		return true;
 	}
 	return true;

@@ -179,6 +179,8 @@ STEP_INLINE enum step_result invocation_step(struct invocation *i, const struct 
 				   status == ROOST_RPC_TOO_LONG ? i->sent + c->ask_len : i->sent);
 			return STEP_ENDED;
 		}
+		if (unlikely(c->ask == ROOST_ASK_PAUSE))
+			return STEP_PAUSED;
 		i->pending = true;
 		return STEP_ASKED;
 	}

@@ -340,7 +340,8 @@ static bool run(struct kv *kv, uint16_t e)
 	return true;
 }
 
-static void run_ready(struct kv *kv)
+/* Returns false if writes to the far tier must end before other operations run. */
+static bool run_ready(struct kv *kv)
 {
 	struct kv_flight *f = kv->flight;
 
@@ -356,9 +357,10 @@ static void run_ready(struct kv *kv)
 			grow(kv);
 		}
 		/* Lines that are not cacheable wait for the end of the turn. */
-		if (++f->runs % 64 == 0)
-			kv_near_trim(f->near);
+		if (++f->runs % 64 == 0 && !kv_near_trim(f->near))
+			return false;
 	}
+	return true;
 }
 
 static void admit_one(struct kv *kv, struct kv_batch *b)
@@ -421,14 +423,16 @@ void kv_submit(struct kv *kv, struct kv_batch *b)
 void kv_poll(struct kv *kv, bool wait)
 {
 	struct kv_flight *f = kv->flight;
-	bool moved = kv_near_poll(f->near, false);
+	bool moved = kv_near_poll(f->near, false), room = kv_near_trim(f->near);
 
-	grow(kv);
-	while (admit(kv) || f->num_ready) {
+	if (room)
+		grow(kv);
+	while (room && (admit(kv) || f->num_ready)) {
 		moved = true;
-		run_ready(kv);
+		room = run_ready(kv);
 	}
-	kv_near_trim(f->near);
+	if (moved)
+		kv_near_trim(f->near);
 	if (wait && !moved)
 		kv_near_poll(f->near, true);
 }

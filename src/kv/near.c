@@ -12,7 +12,7 @@
 #define SAVED_MAX  (64u << 20) /* bytes that a transaction changes */
 #define SAVED_ONCE 8u	       /* large states that are not saved twice */
 #define WRITES	   (KV_FAR_REQUESTS / 2)
-#define SLACK	   64u /* lines above the limit at which an operation waits for writes */
+#define SLACK	   64u /* lines above the limit at which operations wait for writes */
 
 enum {
 	THERE = 1 << 0,
@@ -521,15 +521,12 @@ static void trim_clock(struct kv_near *n)
 	}
 }
 
-void kv_near_trim(struct kv_near *n)
+bool kv_near_trim(struct kv_near *n)
 {
 	if (n->passing.n)
 		trim_passing(n);
 	trim_clock(n);
-	while (n->there > n->limit + SLACK + n->passing.n && n->writes) {
-		kv_near_poll(n, true);
-		trim_clock(n);
-	}
+	return n->there <= n->limit + SLACK + n->passing.n || !n->writes;
 }
 
 bool kv_near_is_busy(const struct kv_near *n)

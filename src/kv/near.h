@@ -56,8 +56,11 @@ typedef void (*kv_near_wake)(void *ctx, unsigned id);
 void kv_near_on_line(struct kv_near *n, kv_near_wake wake, void *ctx);
 /* Ends requests of the far tier, and returns their number. `wait`: blocks until there is one. */
 unsigned kv_near_poll(struct kv_near *n, bool wait);
-/* Between two operations: starts to write lines back, and frees lines, until the limit is kept. */
-void kv_near_trim(struct kv_near *n);
+/*
+ * Between two operations: starts to write lines back, and frees lines, until the limit is kept.
+ * Returns false if writes must end before other operations run.
+ */
+bool kv_near_trim(struct kv_near *n);
 bool kv_near_is_busy(const struct kv_near *n);
 /* 0, or the error of the far tier, which remains. */
 int kv_near_error(const struct kv_near *n);

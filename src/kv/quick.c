@@ -5,7 +5,7 @@
 #include "kv/record.h"
 
 /* A pair without expiry and extents. */
-struct spot {
+struct found {
 	uint8_t *value;
 	uint32_t value_len;
 	unsigned class;	 /* of a record */
@@ -13,7 +13,8 @@ struct spot {
 	unsigned reads;	 /* accesses of the search */
 };
 
-static bool find_inline(struct bucket *b, uint64_t hash, const struct kv_op *op, struct spot *spot)
+static bool find_inline(struct bucket *b, uint64_t hash, const struct kv_op *op,
+			struct found *found)
 {
 	uint64_t map = bucket_tagged(b, kv_tag(hash));
 
@@ -24,16 +25,16 @@ static bool find_inline(struct bucket *b, uint64_t hash, const struct kv_op *op,
 		if (!(bucket_starts(b) >> i & 1) || at[0] != op->key_len ||
 		    !match_equal(at + 2, op->key, op->key_len))
 			continue;
-		spot->value = at + 2 + op->key_len;
-		spot->value_len = at[1];
-		spot->record = 0;
+		found->value = at + 2 + op->key_len;
+		found->value_len = at[1];
+		found->record = 0;
 		return true;
 	}
 	return false;
 }
 
 static bool find_record(struct kv *kv, struct bucket *b, uint64_t hash, const struct kv_op *op,
-			struct spot *spot)
+			struct found *found)
 {
 	uint64_t map = bucket_candidates(b, kv_second_hash(hash));
 
@@ -45,7 +46,7 @@ static bool find_record(struct kv *kv, struct bucket *b, uint64_t hash, const st
 		if (!match_record(b, i, hash))
 			continue;
 		at = kv->mem.base + slab_addr(kv_segment(kv, hash), slot_place(bucket_slot(b, i)));
-		spot->reads++;
+		found->reads++;
 		head = match_u32(at);
 		if ((head & RECORD_KEY) != op->key_len ||
 		    !match_equal(at + RECORD_HEAD, op->key, op->key_len))
@@ -54,65 +55,65 @@ static bool find_record(struct kv *kv, struct bucket *b, uint64_t hash, const st
 		if (head & (RECORD_EXPIRES | RECORD_EXTENTS) ||
 		    (kv->config.evict && !(b->used >> i & 1)))
 			return false;
-		spot->value = at + RECORD_HEAD + op->key_len;
-		spot->value_len = head >> RECORD_VALUE_SHIFT;
-		spot->class = bucket_class(b, i);
-		spot->record = 1;
+		found->value = at + RECORD_HEAD + op->key_len;
+		found->value_len = head >> RECORD_VALUE_SHIFT;
+		found->class = bucket_class(b, i);
+		found->record = 1;
 		return true;
 	}
 	return false;
 }
 
-static inline void count(struct kv *kv, const struct spot *spot, unsigned writes)
+static inline void count(struct kv *kv, const struct found *found, unsigned writes)
 {
-	kv->mem.reads += spot->reads;
+	kv->mem.reads += found->reads;
 	kv->mem.writes += writes;
 }
 
-static bool get(struct kv *kv, struct kv_op *op, const struct spot *spot)
+static bool get(struct kv *kv, struct kv_op *op, const struct found *found)
 {
-	count(kv, spot, 0);
-	op->status = kv_claim(op, spot->value_len);
+	count(kv, found, 0);
+	op->status = kv_claim(op, found->value_len);
 	if (likely(!op->status))
-		match_copy(op->out, spot->value, spot->value_len);
+		match_copy(op->out, found->value, found->value_len);
 	return true;
 }
 
-static bool put(struct kv *kv, struct kv_op *op, const struct spot *spot)
+static bool put(struct kv *kv, struct kv_op *op, const struct found *found)
 {
 	if (op->expires)
 		return false;
-	if (op->value_len != spot->value_len) {
+	if (op->value_len != found->value_len) {
 		uint32_t bytes = RECORD_HEAD + op->key_len + op->value_len, head;
 
 		/* A record stays where it is, if its length fits. */
-		if (!spot->record || bytes > SLAB_MAX || slab_class_of(bytes) != spot->class ||
+		if (!found->record || bytes > SLAB_MAX || slab_class_of(bytes) != found->class ||
 		    op->key_len + op->value_len <= kv->config.inline_max)
 			return false;
 		head = op->key_len | op->value_len << RECORD_VALUE_SHIFT;
-		memcpy(spot->value - op->key_len - RECORD_HEAD, &head, sizeof(head));
+		memcpy(found->value - op->key_len - RECORD_HEAD, &head, sizeof(head));
 	}
-	match_copy(spot->value, op->value, op->value_len);
-	count(kv, spot, 1);
+	match_copy(found->value, op->value, op->value_len);
+	count(kv, found, 1);
 	return true;
 }
 
-static bool update(struct kv *kv, struct kv_op *op, const struct spot *spot)
+static bool update(struct kv *kv, struct kv_op *op, const struct found *found)
 {
 	unsigned width = element_width(op->type);
 
-	if (op->fn >= KV_FNS_ELEMENT || spot->value_len != width)
+	if (op->fn >= KV_FNS_ELEMENT || found->value_len != width)
 		return false;
 	if (op->fetch) {
 		op->status = kv_claim(op, width);
 		if (unlikely(op->status)) {
-			count(kv, spot, 0);
+			count(kv, found, 0);
 			return true;
 		}
-		match_copy(op->out, spot->value, width);
+		match_copy(op->out, found->value, width);
 	}
-	count(kv, spot, 1);
-	kv->elements->fn[op->fn][op->type].each(spot->value, op->value, 1);
+	count(kv, found, 1);
+	kv->elements->fn[op->fn][op->type].each(found->value, op->value, 1);
 	return true;
 }
 
@@ -120,18 +121,18 @@ bool kv_quick(struct kv *kv, struct kv_op *op)
 {
 	uint64_t hash = op->hash;
 	struct bucket *b = (struct bucket *)(kv->mem.base + kv_bucket_addr(kv_home(kv, hash)));
-	struct spot spot = {.reads = 1};
+	struct found found = {.reads = 1};
 
-	if (!find_inline(b, hash, op, &spot) && !find_record(kv, b, hash, op, &spot))
+	if (!find_inline(b, hash, op, &found) && !find_record(kv, b, hash, op, &found))
 		return false;
 	switch (op->code) {
 	case KV_GET:
-		return get(kv, op, &spot);
+		return get(kv, op, &found);
 	case KV_PUT:
 	case KV_PUT_PRESENT:
-		return put(kv, op, &spot);
+		return put(kv, op, &found);
 	case KV_UPDATE:
-		return update(kv, op, &spot);
+		return update(kv, op, &found);
 	default:
 		return false;
 	}

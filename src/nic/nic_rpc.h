@@ -86,7 +86,7 @@ bool nic_qp_rpc(const struct nic_qp *qp);
  * port whose flush is a system call. All calls are acknowledged when their replies are there, so
  * nic_qp_busy() does not tell that the program works on replies and is about to post more. [any]
  */
-bool nic_qp_gathers(const struct nic_qp *qp);
+bool nic_qp_batches(const struct nic_qp *qp);
 /* The qp_ctx that attach() returned, or NULL. [control] */
 void *nic_rpc_ctx(const struct nic_qp *qp);
 
@@ -95,7 +95,7 @@ void nic_rpc_schedule(struct nic_qp *qp);	     /* calls run() in this or the nex
 void nic_rpc_wake(struct nic *nic, unsigned pu);     /* the same, for no QP */
 void nic_rpc_ring(struct nic *nic, unsigned pu);     /* the same on another PU, soon. [any] */
 void nic_rpc_ask_time(struct nic *nic, unsigned pu); /* calls turn_ended() after this turn */
-/* Calls run() in the first turn at or after `when`. A time that is already set stays. */
+/* Calls run() in the first turn at or after `when`, the earliest time that was set since then. */
 void nic_rpc_at(struct nic *nic, unsigned pu, uint64_t when);
 const struct pkt_addr *nic_rpc_peer(const struct nic_qp *qp); /* the peer's address */
 struct nic_rpc_turn {

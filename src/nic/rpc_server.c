@@ -55,7 +55,7 @@ bool nic_qp_rpc(const struct nic_qp *qp)
 	return qp->rpc;
 }
 
-bool nic_qp_gathers(const struct nic_qp *qp)
+bool nic_qp_batches(const struct nic_qp *qp)
 {
 	/* Not `batch`, which changes while the port is open: the caller does not own the PU. */
 	return unlikely(qp->rpc) && qp->pu->ports[qp->port].port->mask_fd;
@@ -107,7 +107,7 @@ void nic_rpc_at(struct nic *nic, unsigned pu, uint64_t when)
 {
 	struct pu *p = nic->pus[pu];
 
-	if (!wheel_pending(&p->rpc_timer))
+	if (!wheel_pending(&p->rpc_timer) || when < p->rpc_timer.deadline)
 		wheel_add(&p->wheel, &p->rpc_timer, when);
 }
 

@@ -12,19 +12,25 @@
 
 /*
  * Big-endian loads. They are volatile, because a hostile peer may share the memory of the packet:
- * each field is loaded exactly once, so the checked value is the used one.
+ * each field is loaded exactly once, so the checked value is the used one. Each load is a statement
+ * of its own: gcc 14 for arm64 ends with an internal error where a volatile value of this type is an
+ * argument (aarch64_function_arg_alignment).
  */
 typedef uint32_t __attribute__((aligned(1), may_alias)) load32;
 typedef uint64_t __attribute__((aligned(1), may_alias)) load64;
 
 static inline uint32_t get32(const uint8_t *p)
 {
-	return be32toh(*(const volatile load32 *)p);
+	uint32_t v = *(const volatile load32 *)p;
+
+	return be32toh(v);
 }
 
 static inline uint64_t get64(const uint8_t *p)
 {
-	return be64toh(*(const volatile load64 *)p);
+	uint64_t v = *(const volatile load64 *)p;
+
+	return be64toh(v);
 }
 
 /*

@@ -167,33 +167,33 @@ static int bind_all(struct pool_addr *a)
 
 /* ---- the program ---- */
 
-static struct seat_home *find_home(struct pool *p, unsigned slot, const struct pkt_addr *addr)
+static struct slot_socket *find_socket(struct pool *p, unsigned slot, const struct pkt_addr *addr)
 {
-	struct seat *seat = &p->state->seat[slot];
+	struct slot_record *record = &p->state->record[slot];
 
-	if (!atomic_load_explicit(&seat->owned, memory_order_acquire))
+	if (!atomic_load_explicit(&record->owned, memory_order_acquire))
 		return NULL;
-	for (unsigned i = 0; i < SEAT_HOMES; i++) {
-		struct seat_home *h = &seat->home[i];
+	for (unsigned i = 0; i < SLOT_SOCKETS; i++) {
+		struct slot_socket *s = &record->socket[i];
 
-		if (atomic_load_explicit(&h->used, memory_order_acquire) &&
-		    state_is_addr(h->addr, addr))
-			return h;
+		if (atomic_load_explicit(&s->used, memory_order_acquire) &&
+		    state_is_addr(s->addr, addr))
+			return s;
 	}
 	return NULL;
 }
 
 bool addr_shared(struct pool *p, unsigned a, unsigned b, unsigned families)
 {
-	for (unsigned i = 0; i < SEAT_HOMES; i++) {
-		struct seat_home *h = &p->state->seat[a].home[i];
+	for (unsigned i = 0; i < SLOT_SOCKETS; i++) {
+		struct slot_socket *s = &p->state->record[a].socket[i];
 		struct pkt_addr addr;
 
-		if (!atomic_load_explicit(&h->used, memory_order_acquire))
+		if (!atomic_load_explicit(&s->used, memory_order_acquire))
 			continue;
-		state_load_addr(h->addr, &addr);
+		state_load_addr(s->addr, &addr);
 		if (families & (pkt_addr_is_v4(&addr) ? POOL_IPV4 : POOL_IPV6) &&
-		    find_home(p, b, &addr))
+		    find_socket(p, b, &addr))
 			return true;
 	}
 	return false;
@@ -206,10 +206,10 @@ static void make_table(struct pool_addr *a, struct pool_table *t)
 	memset(t, 0, sizeof(*t));
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
 		/* A dead owner is removed soon (repair() in pool.c), and this runs again. */
-		if (!find_home(a->pool, i, &a->addr))
+		if (!find_socket(a->pool, i, &a->addr))
 			continue;
 		alive |= 1ull << i;
-		if (atomic_load_explicit(&a->pool->state->seat[i].manages, memory_order_acquire))
+		if (atomic_load_explicit(&a->pool->state->record[i].manages, memory_order_acquire))
 			manage |= 1ull << i;
 	}
 	manage = alive & manage ? alive & manage : alive;
@@ -422,25 +422,25 @@ int pool_addr_use(struct pool_addr *a, unsigned slot)
 	return a->sock[slot];
 }
 
-void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_home *home)
+void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket *sock)
 {
 	struct pool *p = a->pool;
 	struct stat st;
 
 	pthread_mutex_lock(&p->lock);
-	for (unsigned i = 0; i < SEAT_HOMES; i++) {
-		struct seat_home *h = &p->state->seat[slot].home[i];
+	for (unsigned i = 0; i < SLOT_SOCKETS; i++) {
+		struct slot_socket *s = &p->state->record[slot].socket[i];
 
-		if (atomic_load_explicit(&h->used, memory_order_relaxed))
+		if (atomic_load_explicit(&s->used, memory_order_relaxed))
 			continue;
-		state_store_addr(h->addr, &a->addr);
-		atomic_store_explicit(&h->sport, home->sport, memory_order_relaxed);
-		atomic_store_explicit(&h->joins, home->joins, memory_order_relaxed);
-		atomic_store_explicit(&h->mtu, home->mtu, memory_order_relaxed);
-		atomic_store_explicit(&h->ring, 0, memory_order_relaxed);
-		atomic_store_explicit(&h->inode, fstat(a->sock[slot], &st) ? 0 : st.st_ino,
+		state_store_addr(s->addr, &a->addr);
+		atomic_store_explicit(&s->sport, sock->sport, memory_order_relaxed);
+		atomic_store_explicit(&s->joins, sock->joins, memory_order_relaxed);
+		atomic_store_explicit(&s->mtu, sock->mtu, memory_order_relaxed);
+		atomic_store_explicit(&s->ring, 0, memory_order_relaxed);
+		atomic_store_explicit(&s->inode, fstat(a->sock[slot], &st) ? 0 : st.st_ino,
 				      memory_order_relaxed);
-		atomic_store_explicit(&h->used, 1, memory_order_release);
+		atomic_store_explicit(&s->used, 1, memory_order_release);
 		break;
 	}
 	state_changed(p->state);
@@ -451,15 +451,15 @@ void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_home *
 void pool_addr_unuse(struct pool_addr *a, unsigned slot)
 {
 	struct pool *p = a->pool;
-	struct seat_home *h;
+	struct slot_socket *s;
 
 	if (p->pid != getpid())
 		return;
 	pthread_mutex_lock(&p->lock);
 	a->in_use &= ~(1ull << slot);
-	h = find_home(p, slot, &a->addr);
-	if (h)
-		atomic_store_explicit(&h->used, 0, memory_order_release);
+	s = find_socket(p, slot, &a->addr);
+	if (s)
+		atomic_store_explicit(&s->used, 0, memory_order_release);
 	state_changed(p->state);
 	if (a->alone) {
 		if (a->sock[slot] != a->only)
@@ -474,36 +474,36 @@ void pool_addr_unuse(struct pool_addr *a, unsigned slot)
 
 /* ---- look-ups ---- */
 
-bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot, struct pool_home *home)
+bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot, struct pool_socket *sock)
 {
 	uint32_t owner = pool_owner(p, slot);
-	struct seat_home *h = find_home(p, slot, addr);
+	struct slot_socket *s = find_socket(p, slot, addr);
 
-	if (!h || !pool_alive(p, slot))
+	if (!s || !pool_alive(p, slot))
 		return false;
-	home->sport = atomic_load_explicit(&h->sport, memory_order_relaxed);
-	home->joins = atomic_load_explicit(&h->joins, memory_order_relaxed);
-	home->mtu = atomic_load_explicit(&h->mtu, memory_order_relaxed);
-	home->ring = atomic_load_explicit(&h->ring, memory_order_acquire);
-	home->owner = owner;
+	sock->sport = atomic_load_explicit(&s->sport, memory_order_relaxed);
+	sock->joins = atomic_load_explicit(&s->joins, memory_order_relaxed);
+	sock->mtu = atomic_load_explicit(&s->mtu, memory_order_relaxed);
+	sock->ring = atomic_load_explicit(&s->ring, memory_order_acquire);
+	sock->owner = owner;
 	return owner && owner == pool_owner(p, slot);
 }
 
 uint32_t pool_owner(const struct pool *p, unsigned slot)
 {
-	return atomic_load_explicit(&p->state->seat[slot].owned, memory_order_acquire);
+	return atomic_load_explicit(&p->state->record[slot].owned, memory_order_acquire);
 }
 
 void pool_tell_ring(struct pool *p, const struct pkt_addr *addr, unsigned slot, uint32_t bytes)
 {
-	struct seat_home *h;
+	struct slot_socket *s;
 
 	if (p->pid != getpid())
 		return;
 	pthread_mutex_lock(&p->lock);
-	h = find_home(p, slot, addr);
-	if (h)
-		atomic_store_explicit(&h->ring, bytes, memory_order_release);
+	s = find_socket(p, slot, addr);
+	if (s)
+		atomic_store_explicit(&s->ring, bytes, memory_order_release);
 	state_changed(p->state);
 	pthread_mutex_unlock(&p->lock);
 }
@@ -511,7 +511,7 @@ void pool_tell_ring(struct pool *p, const struct pkt_addr *addr, unsigned slot, 
 bool pool_serves(struct pool *p, const struct pkt_addr *addr)
 {
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
-		if (find_home(p, i, addr) && pool_alive(p, i))
+		if (find_socket(p, i, addr) && pool_alive(p, i))
 			return true;
 	}
 	return false;
@@ -520,9 +520,9 @@ bool pool_serves(struct pool *p, const struct pkt_addr *addr)
 bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint16_t sport)
 {
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
-		struct seat_home *h = find_home(p, i, addr);
+		struct slot_socket *s = find_socket(p, i, addr);
 
-		if (h && atomic_load_explicit(&h->sport, memory_order_relaxed) == sport)
+		if (s && atomic_load_explicit(&s->sport, memory_order_relaxed) == sport)
 			return true;
 	}
 	return false;
@@ -531,11 +531,11 @@ bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint16_t sport)
 bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint16_t sport)
 {
 	for (unsigned i = 0; sport && i < POOL_SLOTS; i++) {
-		for (unsigned k = 0; k < SEAT_HOMES; k++) {
-			struct seat_home *h = &p->state->seat[i].home[k];
+		for (unsigned k = 0; k < SLOT_SOCKETS; k++) {
+			struct slot_socket *s = &p->state->record[i].socket[k];
 
-			if (atomic_load_explicit(&h->sport, memory_order_relaxed) == sport &&
-			    state_is_addr(h->addr, addr))
+			if (atomic_load_explicit(&s->sport, memory_order_relaxed) == sport &&
+			    state_is_addr(s->addr, addr))
 				return true;
 		}
 	}
@@ -544,16 +544,16 @@ bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint16_t sport)
 
 uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, unsigned slot)
 {
-	struct seat_home *h = find_home(p, slot, addr);
+	struct slot_socket *s = find_socket(p, slot, addr);
 
-	return h ? atomic_load_explicit(&h->inode, memory_order_relaxed) : 0;
+	return s ? atomic_load_explicit(&s->inode, memory_order_relaxed) : 0;
 }
 
 _Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, unsigned slot,
 			       uint16_t *sport)
 {
-	struct seat_home *h = find_home(p, slot, addr);
+	struct slot_socket *s = find_socket(p, slot, addr);
 
-	*sport = h ? atomic_load_explicit(&h->sport, memory_order_relaxed) : 0;
-	return h ? &h->mails : NULL;
+	*sport = s ? atomic_load_explicit(&s->sport, memory_order_relaxed) : 0;
+	return s ? &s->mails : NULL;
 }

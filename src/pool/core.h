@@ -68,10 +68,10 @@ struct ask {
 /* ---- pool.c ---- */
 
 /*
- * If the owner of a slot is dead, removes the ownership and sends the wills. Returns false if the
+ * Reclaims a slot of a dead program: removes the ownership and sends the wills. Returns false if the
  * owner lives.
  */
-bool pool_bury(struct pool *p, unsigned slot);
+bool pool_reclaim_slot(struct pool *p, unsigned slot);
 
 /* ---- ask.c ---- */
 

@@ -110,11 +110,11 @@ static int claim(struct pool *p)
 	return -ENOSPC;
 }
 
-/* Before this, the seat is that of a dead owner. */
-static void take_seat(struct pool *p, unsigned slot)
+/* Makes the record ours. Until then it has the values of a dead owner. */
+static void take_record(struct pool *p, unsigned slot)
 {
-	atomic_store_explicit(&p->state->seat[slot].first, p->slot[0], memory_order_relaxed);
-	seat_clear(p->state, slot, token());
+	atomic_store_explicit(&p->state->record[slot].first, p->slot[0], memory_order_relaxed);
+	slot_clear(p->state, slot, token());
 }
 
 int pool_slot(struct pool *p, unsigned unit)
@@ -127,7 +127,7 @@ int pool_slot(struct pool *p, unsigned unit)
 	while (rc == 0 && p->num_slots <= unit) {
 		rc = claim(p);
 		if (rc == 0)
-			take_seat(p, p->slot[p->num_slots - 1]);
+			take_record(p, p->slot[p->num_slots - 1]);
 	}
 	pthread_mutex_unlock(&pool_lock);
 	return rc ? rc : p->slot[unit];
@@ -242,9 +242,9 @@ static bool serve(struct pool *p, struct member *m)
 	return watched;
 }
 
-bool pool_bury(struct pool *p, unsigned slot)
+bool pool_reclaim_slot(struct pool *p, unsigned slot)
 {
-	_Atomic uint32_t *owned = &p->state->seat[slot].owned;
+	_Atomic uint32_t *owned = &p->state->record[slot].owned;
 	uint32_t was = atomic_load_explicit(owned, memory_order_seq_cst);
 
 	if (!was)
@@ -265,7 +265,7 @@ static void repair(struct pool *p)
 	uint64_t version;
 
 	for (unsigned i = 0; i < POOL_SLOTS; i++)
-		pool_bury(p, i);
+		pool_reclaim_slot(p, i);
 	version = pool_version(p);
 	if (version != p->repaired)
 		pool_steer(p);
@@ -401,7 +401,7 @@ static void destroy(struct pool *p)
 	}
 	for (unsigned i = 0; i < p->num_slots; i++) {
 		if (own && p->state)
-			seat_clear(p->state, p->slot[i], 0);
+			slot_clear(p->state, p->slot[i], 0);
 		close_one(&p->claim[i]);
 	}
 	close_one(&p->listener);
@@ -432,7 +432,7 @@ static int join(struct pool *p)
 	rc = claim(p);
 	rc = rc ? rc : get_state(p, &founder);
 	if (rc == 0)
-		take_seat(p, p->slot[0]);
+		take_record(p, p->slot[0]);
 	/* Not before it can answer: others would wait for it. */
 	if (rc == 0 && !p->alone) {
 		rc = sys_listen(p->listener, BACKLOG);

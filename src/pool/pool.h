@@ -107,7 +107,7 @@ int pool_addr_alone(const struct pool_addr *a);
 int pool_addr_sender(const struct pool_addr *a, unsigned slot);
 
 /* What a program tells the others of its socket in a slot of an address. */
-struct pool_home {
+struct pool_socket {
 	uint16_t sport; /* source port of its packets */
 	bool joins;	/* accepts joined packets (port/udp_join.c) */
 	uint32_t mtu;	/* path MTU of its port */
@@ -123,14 +123,15 @@ struct pool_home {
  */
 int pool_addr_use(struct pool_addr *a, unsigned slot);
 /* Tells the others. To be called once after pool_addr_use(). */
-void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_home *home);
+void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket *sock);
 void pool_addr_unuse(struct pool_addr *a, unsigned slot);
 
 /*
  * Finds what the owner of (addr, slot) told. Returns false if no living program serves it, as far
  * as this pool knows. Makes two system calls.
  */
-bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot, struct pool_home *home);
+bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot,
+	       struct pool_socket *sock);
 /* True if a program of the pool serves the address in any slot. */
 bool pool_serves(struct pool *p, const struct pkt_addr *addr);
 /*
@@ -224,6 +225,7 @@ struct pool_seen {
 	pid_t pid;     /* of a first slot, as this process sees it; 0: unknown */
 	unsigned num_addrs;
 	struct pkt_addr addr[POOL_SEEN_ADDRS];
+	bool ring[POOL_SEEN_ADDRS]; /* takes rings there: pool_tell_ring() */
 };
 
 /*

@@ -8,13 +8,13 @@
 
 #include "pool/filter.h"
 
-static bool listens(struct seat *seat, uint64_t service, const struct pkt_addr *addr,
+static bool listens(struct slot_record *record, uint64_t service, const struct pkt_addr *addr,
 		    unsigned families)
 {
-	uint32_t n = atomic_load_explicit(&seat->services, memory_order_acquire);
+	uint32_t n = atomic_load_explicit(&record->services, memory_order_acquire);
 
-	for (unsigned i = 0; i < n && i < SEAT_SERVICES; i++) {
-		struct seat_service *s = &seat->service[i];
+	for (unsigned i = 0; i < n && i < SLOT_SERVICES; i++) {
+		struct slot_service *s = &record->service[i];
 		uint32_t has;
 
 		if (!atomic_load_explicit(&s->used, memory_order_acquire) ||
@@ -37,10 +37,10 @@ int pool_request_slot(struct pool *p, const struct pkt_addr *addr, const uint8_t
 	/* Listeners on the exact address take precedence, as in the program. */
 	for (unsigned pass = 0; pass < 2; pass++) {
 		for (unsigned i = 0; i < POOL_SLOTS; i++) {
-			struct seat *seat = &p->state->seat[i];
+			struct slot_record *record = &p->state->record[i];
 
-			if (atomic_load_explicit(&seat->owned, memory_order_acquire) &&
-			    listens(seat, service, pass ? NULL : addr, pass ? family : 0))
+			if (atomic_load_explicit(&record->owned, memory_order_acquire) &&
+			    listens(record, service, pass ? NULL : addr, pass ? family : 0))
 				return (int)i;
 		}
 	}

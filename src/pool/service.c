@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Services: a list in the seat of each slot, written by its owner alone. A program that publishes
+ * Services: a list in the record of each slot, written by its owner alone. A program that publishes
  * holds the publisher's name meanwhile, so of two programs that publish the same service at once
  * the second one fails. If the holder is stopped, others go on without the name after a second.
  * Both may fail then, never both succeed: each writes its entry before it looks for others.
@@ -14,33 +14,33 @@
 
 #define PUBLISH_SLEEP 2 /* ms between looks at a publisher */
 
-static uint32_t used_services(struct seat *seat)
+static uint32_t used_services(struct slot_record *record)
 {
-	uint32_t n = atomic_load_explicit(&seat->services, memory_order_acquire);
+	uint32_t n = atomic_load_explicit(&record->services, memory_order_acquire);
 
-	return n < SEAT_SERVICES ? n : SEAT_SERVICES;
+	return n < SLOT_SERVICES ? n : SLOT_SERVICES;
 }
 
-static bool is_used(struct seat_service *s)
+static bool is_used(struct slot_service *s)
 {
 	return atomic_load_explicit(&s->used, memory_order_acquire);
 }
 
 /* True if a listener of these addresses has an address in common with the entry. */
-static bool same_addresses(struct seat_service *s, const struct pkt_addr *addr, unsigned families)
+static bool same_addresses(struct slot_service *s, const struct pkt_addr *addr, unsigned families)
 {
 	uint32_t has = atomic_load_explicit(&s->families, memory_order_relaxed);
 
 	return addr ? !has && state_is_addr(s->addr, addr) : (has & families) != 0;
 }
 
-static struct seat_service *find_service(struct pool *p, unsigned slot, uint64_t id,
+static struct slot_service *find_service(struct pool *p, unsigned slot, uint64_t id,
 					 const struct pkt_addr *addr, unsigned families)
 {
-	struct seat *seat = &p->state->seat[slot];
+	struct slot_record *record = &p->state->record[slot];
 
-	for (unsigned i = 0; i < used_services(seat); i++) {
-		struct seat_service *s = &seat->service[i];
+	for (unsigned i = 0; i < used_services(record); i++) {
+		struct slot_service *s = &record->service[i];
 
 		if (is_used(s) && atomic_load_explicit(&s->id, memory_order_relaxed) == id &&
 		    same_addresses(s, addr, families))
@@ -49,17 +49,17 @@ static struct seat_service *find_service(struct pool *p, unsigned slot, uint64_t
 	return NULL;
 }
 
-/* Returns a free entry of an own seat. */
-static struct seat_service *free_entry(struct pool *p, unsigned slot)
+/* Returns a free entry of an own record. */
+static struct slot_service *free_entry(struct pool *p, unsigned slot)
 {
-	struct seat *seat = &p->state->seat[slot];
+	struct slot_record *record = &p->state->record[slot];
 
-	for (unsigned i = 0; i < SEAT_SERVICES; i++) {
-		if (is_used(&seat->service[i]))
+	for (unsigned i = 0; i < SLOT_SERVICES; i++) {
+		if (is_used(&record->service[i]))
 			continue;
-		if (i >= used_services(seat))
-			atomic_store_explicit(&seat->services, i + 1, memory_order_release);
-		return &seat->service[i];
+		if (i >= used_services(record))
+			atomic_store_explicit(&record->services, i + 1, memory_order_release);
+		return &record->service[i];
 	}
 	return NULL;
 }
@@ -73,9 +73,9 @@ static bool taken(struct pool *p, unsigned slot, uint64_t id, const struct pkt_a
 {
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
 		if (i != slot &&
-		    atomic_load_explicit(&p->state->seat[i].owned, memory_order_seq_cst) &&
+		    atomic_load_explicit(&p->state->record[i].owned, memory_order_seq_cst) &&
 		    find_service(p, i, id, addr, families) &&
-		    (addr || addr_shared(p, slot, i, families)) && !pool_bury(p, i))
+		    (addr || addr_shared(p, slot, i, families)) && !pool_reclaim_slot(p, i))
 			return true;
 	}
 	return false;
@@ -96,7 +96,7 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 		 unsigned families)
 {
 	static const struct pkt_addr none;
-	struct seat_service *s;
+	struct slot_service *s;
 	int rc = 0, publisher = hold_publisher();
 
 	pthread_mutex_lock(&p->lock);
@@ -125,7 +125,7 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		   unsigned families)
 {
-	struct seat_service *s;
+	struct slot_service *s;
 
 	pthread_mutex_lock(&p->lock);
 	s = find_service(p, slot, service, addr, families);
@@ -138,7 +138,7 @@ void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct
 
 void pool_manages(struct pool *p, unsigned slot, bool manages)
 {
-	atomic_store_explicit(&p->state->seat[slot].manages, manages, memory_order_release);
+	atomic_store_explicit(&p->state->record[slot].manages, manages, memory_order_release);
 	state_changed(p->state);
 	pool_steer(p);
 }
@@ -146,10 +146,10 @@ void pool_manages(struct pool *p, unsigned slot, bool manages)
 static void add_routes(struct pool *p, unsigned slot, const struct pkt_addr *addr,
 		       unsigned families, struct pool_table *t)
 {
-	struct seat *seat = &p->state->seat[slot];
+	struct slot_record *record = &p->state->record[slot];
 
-	for (unsigned i = 0; i < used_services(seat) && t->num < POOL_FILTER_SERVICES; i++) {
-		struct seat_service *s = &seat->service[i];
+	for (unsigned i = 0; i < used_services(record) && t->num < POOL_FILTER_SERVICES; i++) {
+		struct slot_service *s = &record->service[i];
 
 		if (is_used(s) && same_addresses(s, addr, families))
 			t->route[t->num++] = (struct pool_route){

@@ -9,14 +9,17 @@
 
 #include "base/sys.h"
 
+/* Otherwise a member could make it shorter, and each access of the others would raise SIGBUS. */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
 int state_create(void)
 {
 	struct pool_state *s;
-	int fd = memfd_create("roost-pool", MFD_CLOEXEC);
+	int fd = memfd_create("roost-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, sizeof(struct pool_state)))
+	if (ftruncate(fd, sizeof(struct pool_state)) || fcntl(fd, F_ADD_SEALS, SEALS))
 		goto fail;
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (s == MAP_FAILED)
@@ -38,7 +41,8 @@ struct pool_state *state_map(int fd)
 	struct pool_state *s;
 	struct stat st;
 
-	if (fstat(fd, &st) || st.st_size != (off_t)sizeof(*s))
+	if (fstat(fd, &st) || st.st_size != (off_t)sizeof(*s) ||
+	    (fcntl(fd, F_GET_SEALS) & SEALS) != SEALS)
 		return NULL;
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (s == MAP_FAILED)
@@ -67,21 +71,21 @@ void state_ids(struct pool_state *s, unsigned slot, struct sequence *out)
 				 .next = &s->used[slot].ids};
 }
 
-void seat_clear(struct pool_state *s, unsigned slot, uint32_t owned)
+void slot_clear(struct pool_state *s, unsigned slot, uint32_t owned)
 {
-	struct seat *seat = &s->seat[slot];
+	struct slot_record *record = &s->record[slot];
 
-	for (unsigned i = 0; i < SEAT_HOMES; i++)
-		atomic_store_explicit(&seat->home[i].used, 0, memory_order_release);
-	for (unsigned i = 0; i < SEAT_SERVICES; i++)
-		atomic_store_explicit(&seat->service[i].used, 0, memory_order_release);
+	for (unsigned i = 0; i < SLOT_SOCKETS; i++)
+		atomic_store_explicit(&record->socket[i].used, 0, memory_order_release);
+	for (unsigned i = 0; i < SLOT_SERVICES; i++)
+		atomic_store_explicit(&record->service[i].used, 0, memory_order_release);
 	for (unsigned i = 0; i < POOL_WILLS; i++) {
-		if (i < atomic_load_explicit(&seat->wills, memory_order_relaxed))
-			atomic_store_explicit(&seat->will[i].used, 0, memory_order_release);
+		if (i < atomic_load_explicit(&record->wills, memory_order_relaxed))
+			atomic_store_explicit(&record->will[i].used, 0, memory_order_release);
 	}
-	atomic_store_explicit(&seat->wills, 0, memory_order_relaxed);
-	atomic_store_explicit(&seat->services, 0, memory_order_relaxed);
-	atomic_store_explicit(&seat->manages, 0, memory_order_relaxed);
-	atomic_store_explicit(&seat->owned, owned, memory_order_seq_cst);
+	atomic_store_explicit(&record->wills, 0, memory_order_relaxed);
+	atomic_store_explicit(&record->services, 0, memory_order_relaxed);
+	atomic_store_explicit(&record->manages, 0, memory_order_relaxed);
+	atomic_store_explicit(&record->owned, owned, memory_order_seq_cst);
 	state_changed(s);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that all members of a pool map. Each seat is written by the owner of its slot only. There
- * are no locks, so a member that is stopped or killed at any instant blocks nobody. A reader takes
- * `version` before and after, and starts again if it changed. Values of a dead owner stay until the
- * next owner clears them, so readers ask pool_alive() too.
+ * Memory that all members of a pool map. Only the owner of a slot writes the record of the slot.
+ * There are no locks, so a member that is stopped or killed at any instant blocks nobody. A reader
+ * takes `version` before and after, and starts again if it changed. Values of a dead owner stay
+ * until the next owner clears them, so readers ask pool_alive() too.
  */
 #ifndef ROOST_POOL_STATE_H
 #define ROOST_POOL_STATE_H
@@ -15,12 +15,12 @@
 #include "pool/pool.h"
 
 #define STATE_MAGIC    0x33306c6f6f507352ull /* changes with the layout */
-#define SEAT_HOMES     16
-#define SEAT_SERVICES  256
+#define SLOT_SOCKETS   16
+#define SLOT_SERVICES  256
 #define STATE_ATTACHED 64
 
 /* A socket that the owner uses. Valid while `used`. */
-struct seat_home {
+struct slot_socket {
 	_Atomic uint32_t used;
 	_Atomic uint16_t sport;
 	_Atomic uint8_t joins;
@@ -31,27 +31,27 @@ struct seat_home {
 	_Atomic uint64_t addr[2]; /* the bytes of a struct pkt_addr */
 };
 
-struct seat_service {
+struct slot_service {
 	_Atomic uint32_t used;
 	_Atomic uint32_t families; /* POOL_IPV4 | POOL_IPV6; 0: `addr` */
 	_Atomic uint64_t id;
 	_Atomic uint64_t addr[2];
 };
 
-struct seat_will {
+struct slot_will {
 	_Atomic uint32_t used;
 	struct pool_will will;
 };
 
-struct seat {
+struct slot_record {
 	_Atomic uint32_t owned;	   /* 0, or a number of this owner: pool_owner() */
 	_Atomic uint32_t first;	   /* the first slot of the same program */
 	_Atomic uint32_t manages;  /* has a connection manager */
 	_Atomic uint32_t services; /* the first so many have been used */
-	struct seat_home home[SEAT_HOMES];
-	struct seat_service service[SEAT_SERVICES];
+	struct slot_socket socket[SLOT_SOCKETS];
+	struct slot_service service[SLOT_SERVICES];
 	_Atomic uint32_t wills; /* the first so many have been used */
-	struct seat_will will[POOL_WILLS];
+	struct slot_will will[POOL_WILLS];
 };
 
 struct pool_state {
@@ -72,7 +72,7 @@ struct pool_state {
 		_Atomic uint32_t ids;
 		struct qp_numbers qps;
 	} used[POOL_SLOTS];
-	struct seat seat[POOL_SLOTS];
+	struct slot_record record[POOL_SLOTS];
 };
 
 /* Makes the memory. Returns a descriptor of it, or -errno. */
@@ -117,7 +117,7 @@ static inline bool state_is_addr(_Atomic uint64_t of[2], const struct pkt_addr *
 void state_keys(struct pool_state *s, struct sequence *out);
 void state_ids(struct pool_state *s, unsigned slot, struct sequence *out);
 
-/* Empties a seat. Only the owner of the slot may call it. */
-void seat_clear(struct pool_state *s, unsigned slot, uint32_t owned);
+/* Empties a record. Only the owner of the slot may call it. */
+void slot_clear(struct pool_state *s, unsigned slot, uint32_t owned);
 
 #endif

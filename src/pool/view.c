@@ -60,20 +60,22 @@ int pool_visit(unsigned slot, pid_t *pid)
 
 /* ---- slots ---- */
 
-static void read_seat(struct seat *seat, unsigned slot, struct pool_seen *s)
+static void read_record(struct slot_record *record, unsigned slot, struct pool_seen *s)
 {
-	uint32_t first = atomic_load_explicit(&seat->first, memory_order_relaxed);
+	uint32_t first = atomic_load_explicit(&record->first, memory_order_relaxed);
 
 	s->known = true;
 	s->first = first < POOL_SLOTS ? (uint8_t)first : (uint8_t)slot;
-	for (unsigned i = 0; i < SEAT_HOMES; i++) {
-		struct seat_home *h = &seat->home[i];
+	for (unsigned i = 0; i < SLOT_SOCKETS; i++) {
+		struct slot_socket *sock = &record->socket[i];
 		uint64_t word[2];
 
-		if (!atomic_load_explicit(&h->used, memory_order_acquire))
+		if (!atomic_load_explicit(&sock->used, memory_order_acquire))
 			continue;
-		word[0] = atomic_load_explicit(&h->addr[0], memory_order_relaxed);
-		word[1] = atomic_load_explicit(&h->addr[1], memory_order_relaxed);
+		word[0] = atomic_load_explicit(&sock->addr[0], memory_order_relaxed);
+		word[1] = atomic_load_explicit(&sock->addr[1], memory_order_relaxed);
+		s->ring[s->num_addrs] =
+			atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0;
 		memcpy(s->addr[s->num_addrs++].b, word, sizeof(word));
 	}
 }
@@ -84,8 +86,8 @@ static void read_state(int fd, struct pool_seen seen[POOL_SLOTS])
 
 	for (unsigned i = 0; state && i < POOL_SLOTS; i++) {
 		if (seen[i].taken &&
-		    atomic_load_explicit(&state->seat[i].owned, memory_order_acquire))
-			read_seat(&state->seat[i], i, &seen[i]);
+		    atomic_load_explicit(&state->record[i].owned, memory_order_acquire))
+			read_record(&state->record[i], i, &seen[i]);
 	}
 	if (state)
 		state_unmap(state);
@@ -98,7 +100,7 @@ unsigned pool_look(struct pool_seen seen[POOL_SLOTS])
 	unsigned silent = 0;
 	int state_fd;
 
-	_Static_assert(POOL_SEEN_ADDRS == SEAT_HOMES, "all addresses of a slot");
+	_Static_assert(POOL_SEEN_ADDRS == SLOT_SOCKETS, "all addresses of a slot");
 	for (unsigned i = 0; i < POOL_SLOTS; i++)
 		seen[i] = (struct pool_seen){.taken = pool_alive(&nobody, i), .first = (uint8_t)i};
 	if (pool_ask(&nobody, &ask, &state_fd, 1, &silent) > 0) {

@@ -220,6 +220,8 @@ static struct port_stats host_stats(const struct port *p)
 		.rx_bad = a.rx_bad + b.rx_bad,
 		.tx_dropped = a.tx_dropped + b.tx_dropped,
 		.tx_blocked = a.tx_blocked + b.tx_blocked,
+		.rx_shm_packets = b.rx_packets,
+		.tx_shm_packets = b.tx_packets,
 	};
 }
 

@@ -89,6 +89,8 @@ struct port_stats {
 	uint64_t rx_bad;     /* refused by the port */
 	uint64_t tx_dropped; /* the port could not send the packet */
 	uint64_t tx_blocked; /* reserve said -EAGAIN */
+	/* of the packets, those of the host port that took the way of shared memory */
+	uint64_t rx_shm_packets, tx_shm_packets;
 };
 
 /* What a port knows of the process that reads its packets. */
@@ -268,7 +270,7 @@ struct port {
  */
 struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *err, size_t errlen);
 
-#define PORT_DEFAULT_SPEC "udp" /* if none is named */
+#define PORT_DEFAULT_SPEC "host" /* if none is named */
 
 /* True for the name of a kind. */
 bool port_is_kind(const char *word);

@@ -283,6 +283,8 @@ bool shm_same_user(int fd);
  * only that it gets no answer.
  */
 void shm_say_limit(struct shm_port *s, int rc);
+/* Makes a short ring and frees it. Returns 0, or -errno: no rings are possible here. */
+int shm_try_ring(void);
 void shm_close_all(struct shm_port *s);
 
 /* shm_find.c */
@@ -293,7 +295,7 @@ int shm_find(struct shm_port *s, const struct shm_path *path, struct shm_peer *p
  * Works if the last descriptor is used up.
  */
 int shm_find_ring(struct shm_port *s, const struct shm_peer *peer, uint32_t *ring);
-/* True if the process at the other end of an accepted connection is the endpoint. */
+/* True if the process at the other end of an accepted connection is the endpoint, or was its last. */
 bool shm_is_owner(struct shm_port *s, const struct shm_peer *peer, int fd);
 /* Makes the address of an endpoint's socket. Returns its length. */
 socklen_t shm_sockaddr(const struct shm_port *s, const struct pkt_addr *addr, unsigned lane,

@@ -165,7 +165,7 @@ static int make_ring(struct shm_port *s, uint32_t *size, struct shm_prod *ring, 
 	for (;;) {
 		int rc = shm_prod_create(*size, ring, fd);
 
-		if (rc == -ENOMEM && *size > SHM_RING_MIN) {
+		if ((rc == -ENOMEM || rc == -EFBIG) && *size > SHM_RING_MIN) {
 			*size /= 2;
 		} else if (rc == -EMFILE && s->spare_fd >= 0) {
 			sys_close(s->spare_fd);
@@ -187,6 +187,18 @@ static void use_way_back(struct shm_port *s, const struct shm_peer *to)
 			rx->back_fd = -1;
 		}
 	}
+}
+
+int shm_try_ring(void)
+{
+	struct shm_prod ring;
+	int fd, rc = shm_prod_create(SHM_RING_MIN, &ring, &fd);
+
+	if (rc == 0) {
+		shm_prod_unmap(&ring);
+		sys_close(fd);
+	}
+	return rc;
 }
 
 static struct shm_tx *tx_make(struct shm_port *s, const struct shm_peer *to,

@@ -26,9 +26,9 @@ static int holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned l
 
 uint32_t shm_pool_owner(const struct shm_port *s, const struct pkt_addr *addr, unsigned slot)
 {
-	struct pool_home home;
+	struct pool_socket sock;
 
-	return pool_find(s->pool, addr, slot, &home) && home.ring >= SHM_RING_MIN ? home.owner : 0;
+	return pool_find(s->pool, addr, slot, &sock) && sock.ring >= SHM_RING_MIN ? sock.owner : 0;
 }
 
 int shm_find(struct shm_port *s, const struct shm_path *path, struct shm_peer *peer)
@@ -49,15 +49,15 @@ int shm_find(struct shm_port *s, const struct shm_path *path, struct shm_peer *p
 
 int shm_find_ring(struct shm_port *s, const struct shm_peer *peer, uint32_t *ring)
 {
-	struct pool_home home;
+	struct pool_socket sock;
 	struct shm_holder h;
 	int rc;
 
 	if (s->pool) {
-		if (!pool_find(s->pool, &peer->addr, peer->lane, &home) ||
-		    home.owner != peer->owner || home.ring < SHM_RING_MIN)
+		if (!pool_find(s->pool, &peer->addr, peer->lane, &sock) ||
+		    sock.owner != peer->owner || sock.ring < SHM_RING_MIN)
 			return -ENOENT;
-		*ring = home.ring;
+		*ring = sock.ring;
 		return 0;
 	}
 	rc = holder_of(s, &peer->addr, peer->lane, &h);
@@ -65,16 +65,21 @@ int shm_find_ring(struct shm_port *s, const struct shm_peer *peer, uint32_t *rin
 	return rc;
 }
 
+/*
+ * In a pool, the packets of a program that has ended since it sent them are delivered, as those that
+ * wait in a socket are. Those of an earlier owner of the slot are not.
+ */
 bool shm_is_owner(struct shm_port *s, const struct shm_peer *peer, int fd)
 {
 	struct shm_holder holder;
-	struct pool_home home;
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
+	uint32_t owner;
 
-	if (s->pool)
-		return pool_find(s->pool, &peer->addr, peer->lane, &home) &&
-		       home.owner == peer->owner;
+	if (s->pool) {
+		owner = pool_owner(s->pool, peer->lane);
+		return !owner || owner == peer->owner;
+	}
 	return sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
 	       holder_of(s, &peer->addr, peer->lane, &holder) == 0 &&
 	       shm_dir_may_hold(&holder, cred.pid);

@@ -280,6 +280,7 @@ struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
 	s->owner = pool_owner(pool, slot);
 	s->base.addr = *addr;
 	rc = s->scratch ? open_descriptors(s) : -ENOMEM;
+	rc = rc ? rc : shm_try_ring();
 	if (rc == 0) {
 		pool_tell_ring(pool, addr, slot, s->ring_size);
 		return &s->base;

@@ -5,7 +5,8 @@
  * with a source port of its own. ICMP errors about its packets therefore come to no other lane and
  * no other program, and network devices merge only packets of one lane.
  *
- *   udp_open.c	  socket, address, MTU, windows
+ *   udp_claim.c	  the choice of the address, and the two sockets
+ *   udp_open.c	  opens and closes the port: MTU, windows, the descriptor to sleep on
  *   udp_path.c	  destinations
  *   udp_tx.c	  staging memory, groups for UDP_SEGMENT, errors of sends
  *   udp_join.c	  packets of different lengths in one datagram, between two ports of one machine
@@ -193,8 +194,8 @@ struct udp_port {
 	uint16_t sport;	  /* the port of `out` */
 	int epoll;
 	struct pool *pool;
-	struct pool_addr *home;
-	bool homed; /* the socket of the slot is in use */
+	struct pool_addr *pool_addr;
+	bool slot_used; /* the socket of the slot is in use */
 	bool v6;
 	/* events that the epoll set watches on the sockets; 0: they are not in the set */
 	uint32_t watched, watched_out;

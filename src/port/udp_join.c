@@ -25,7 +25,7 @@ static const uint8_t mark[4] = {0xff, 'R', 'o', 1};
 
 bool udp_join_path(const struct udp_port *u, const struct udp_path *path)
 {
-	struct pool_home peer;
+	struct pool_socket peer;
 
 	return u->joins && path->mtu >= MIN_DEVICE_MTU && !path->gsi &&
 	       !pkt_addr_is_group(&path->path.dst) &&

@@ -197,7 +197,7 @@ int udp_mail_take(struct udp_port *u, struct port_pkt *pkts, int max)
 		}
 		m->look = true; /* until the queue is seen to be empty */
 	}
-	while (n < max && m->len - m->off >= sizeof(struct mail_head)) {
+	while (n < max && m->off < m->len && m->len - m->off >= sizeof(struct mail_head)) {
 		struct mail_head *h = (struct mail_head *)(m->in + m->off);
 		uint32_t room = m->len - m->off - (uint32_t)sizeof(*h);
 
@@ -217,7 +217,7 @@ int udp_mail_take(struct udp_port *u, struct port_pkt *pkts, int max)
 		u->port.stats.rx_bytes += h->len;
 		m->off += ALIGN_UP((uint32_t)sizeof(*h) + h->len, MAIL_ALIGN);
 	}
-	if (m->len - m->off < sizeof(struct mail_head) || m->off > m->len)
+	if (m->off > m->len || m->len - m->off < sizeof(struct mail_head))
 		m->off = m->len;
 	return n;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Opens the udp port: its address, its socket, and the values that follow from them.
+ * Opens the udp port: its memory, and the values that follow from its address (udp_claim.c).
  *
  * Windows. The kernel charges the receive buffer of a socket with the memory of a packet, not with
  * its length: 8,448 bytes for a single packet of 4,148, and 63,052 for fifteen that came as one
@@ -15,19 +15,15 @@
  * buffer of the receiver, and assumes the one that an ordinary process gets on this machine.
  */
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sys.h"
-#include "port/udp.h"
+#include "port/udp_claim.h"
 
 /* bytes to request; the kernel doubles them, and stops at rmem_max */
 #define BUFFER_BYTES (4 << 20)
@@ -40,49 +36,6 @@
  */
 #define UDP_WINDOW_MAX (64u * (4096 + PKT_MAX_HEADERS))
 
-#define FIRST_FREE_LOOPBACK 2 /* 127.0.0.2 .. */
-#define LAST_FREE_LOOPBACK  254
-
-/*
- * TEST-NET-1 (RFC 5737): an address outside of this machine. It is used for routing only; no packet
- * is sent to it.
- */
-static const struct pkt_addr somewhere = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1}};
-
-struct opening {
-	struct udp_port *u;
-	const struct port_spec *spec;
-	unsigned lane, lanes;
-	/* another process has the primary address of the machine; this one was chosen besides */
-	bool second;
-	struct pkt_addr primary;
-	unsigned silent; /* members of the pool that did not answer */
-	bool own;	 /* this process has the address and slot already */
-	char *err;
-	size_t errlen;
-};
-
-static void __attribute__((format(printf, 2, 3))) say(struct opening *o, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(o->err, o->errlen, fmt, ap);
-	va_end(ap);
-}
-
-static struct pkt_addr loopback(unsigned last)
-{
-	struct pkt_addr a = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, (uint8_t)last}};
-
-	return a;
-}
-
-static bool is_loopback4(const struct pkt_addr *a)
-{
-	return pkt_addr_is_v4(a) && a->b[12] == 127;
-}
-
 static int set_int(int fd, int level, int name, int value)
 {
 	return sys_setsockopt(fd, level, name, &value, sizeof(value));
@@ -94,36 +47,6 @@ static uint32_t get_u32(int fd, int level, int name)
 	socklen_t n = sizeof(value);
 
 	return sys_getsockopt(fd, level, name, &value, &n) ? 0 : value;
-}
-
-/*
- * Finds the interface of an address: its index, for link-local addresses, and its MTU; 0: unknown.
- */
-static void find_interface(const struct pkt_addr *addr, int sock, uint32_t *index, uint32_t *mtu)
-{
-	struct ifaddrs *all, *i;
-	struct ifreq req = {0};
-	struct pkt_addr a;
-	uint16_t port;
-
-	*index = *mtu = 0;
-	if (getifaddrs(&all))
-		return;
-	for (i = all; i; i = i->ifa_next) {
-		if (!i->ifa_addr ||
-		    (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
-			continue;
-		udp_addr((const union udp_name *)i->ifa_addr, &a, &port);
-		/* All of 127/8 is local, although only 127.0.0.1 is listed. */
-		if (pkt_addr_eq(&a, addr) || (is_loopback4(addr) && is_loopback4(&a))) {
-			*index = if_nametoindex(i->ifa_name);
-			snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", i->ifa_name);
-			if (!ioctl(sock, SIOCGIFMTU, &req) && req.ifr_mtu > 0)
-				*mtu = (uint32_t)req.ifr_mtu;
-			break;
-		}
-	}
-	freeifaddrs(all);
 }
 
 /*
@@ -155,318 +78,6 @@ int udp_configure(const struct udp_port *u, int fd)
 	return rc;
 }
 
-/* Opens the socket that sends, with a port of the kernel's choice. Returns 0 or -errno. */
-static int open_out(struct udp_port *u, const struct pkt_addr *addr)
-{
-	union udp_name name;
-	socklen_t len = udp_name(&name, addr, 0, u->scope);
-	struct pkt_addr bound;
-	int fd = sys_socket(name.sa.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc;
-
-	if (fd < 0)
-		return fd;
-	u->out = fd;
-	rc = udp_configure(u, fd);
-	udp_set_heard(u, fd, true); /* else no hints */
-	rc = rc ? rc : sys_bind(fd, &name.sa, len);
-	rc = rc ? rc : sys_getsockname(fd, &name.sa, &len);
-	if (rc == 0)
-		udp_addr(&name, &bound, &u->sport);
-	return rc;
-}
-
-/* Leaves the address. The rest of the port is as it was. */
-static void unclaim(struct udp_port *u)
-{
-	if (u->out >= 0)
-		sys_close(u->out);
-	if (u->homed)
-		pool_addr_unuse(u->home, u->port.slot);
-	if (u->home)
-		pool_addr_put(u->home);
-	u->out = u->sock = -1;
-	u->homed = false;
-	u->home = NULL;
-}
-
-/* Takes the socket of our slot at addr:4791, in u->sock. Returns 0 or -errno. */
-static int claim(struct opening *o, const struct pkt_addr *addr)
-{
-	struct udp_port *u = o->u;
-	uint32_t mtu;
-	int rc;
-
-	u->v6 = !pkt_addr_is_v4(addr);
-	u->buffer = o->spec->buffer ? o->spec->buffer : BUFFER_BYTES;
-	u->merge = !o->spec->no_offload;
-	u->scope = 0;
-	if (u->v6 && addr->b[0] == 0xfe && (addr->b[1] & 0xc0) == 0x80) {
-		int fd = sys_socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-		if (fd < 0)
-			return fd;
-		find_interface(addr, fd, &u->scope, &mtu);
-		sys_close(fd);
-	}
-	errno = 0;
-	u->home = pool_addr_get(u->pool, addr, u->scope, &o->silent);
-	if (!u->home)
-		return -errno;
-	rc = pool_addr_use(u->home, u->port.slot);
-	o->own = rc == -EADDRINUSE;
-	if (rc >= 0) {
-		u->homed = true;
-		u->sock = rc;
-		rc = udp_configure(u, u->sock);
-	}
-	rc = rc ? rc : open_out(u, addr);
-	if (rc) {
-		unclaim(u);
-		return rc;
-	}
-	u->port.addr = *addr;
-	return 0;
-}
-
-/* Joins the programs of this user. Returns 0 or -errno, said. */
-static int enter_pool(struct opening *o)
-{
-	struct udp_port *u = o->u;
-	int rc, strangers;
-	uid_t uid = 0;
-
-	errno = 0;
-	u->pool = pool_get();
-	rc = u->pool ? pool_slot(u->pool, o->lane) : -errno;
-	strangers = rc == -ENOSPC ? pool_strangers(&uid) : 0;
-	if (strangers > 0)
-		say(o,
-		    "udp: no room for another program of this user: user %u holds %d names of its pool; let that user end "
-		    "these programs, or stop one of yours (roost devices lists them)",
-		    (unsigned)uid, strangers);
-	else if (rc == -ENOSPC)
-		say(o,
-		    "udp: %d processing units of this user's programs are in use, which is the most: stop a program "
-		    "(roost devices lists them)",
-		    POOL_SLOTS);
-	else if (rc < 0)
-		say(o,
-		    "udp: can't join the other programs of this user: %s; look at the limits of this process (ulimit -n, "
-		    "roost doctor)",
-		    strerror(-rc));
-	if (rc < 0)
-		return rc;
-	u->port.shared = true;
-	u->port.slot = (uint8_t)rc;
-	return 0;
-}
-
-/* Says that no other program can use the address, and why. Once: the first lane. */
-static void warn_alone(struct opening *o)
-{
-	int why = pool_addr_alone(o->u->home);
-	char text[64];
-
-	if (!why || o->lane > 0)
-		return;
-	pkt_addr_print(&o->u->port.addr, text, sizeof(text));
-	if (why == -EMFILE)
-		log_warn(
-			"udp: this program has %s for itself, because %d sockets do not fit into its limit of open files: "
-			"it works, but other programs need other addresses (as in udp:127.0.0.2), or raise the limit "
-			"(ulimit -n 2048)",
-			text, POOL_SLOTS);
-	else
-		log_warn(
-			"udp: this program has %s for itself, because the system refuses SO_ATTACH_REUSEPORT_CBPF (%s): it "
-			"works, but other programs need other addresses (as in udp:127.0.0.2)",
-			text, strerror(-why));
-}
-
-/* 0 or -errno, said. */
-static int claim_given(struct opening *o)
-{
-	struct udp_holder holder;
-	char text[64];
-	int rc;
-
-	pkt_addr_print(&o->spec->addr, text, sizeof(text));
-	if (!udp_is_unicast(&o->spec->addr)) {
-		say(o,
-		    "udp: %s is no address of one endpoint: choose one that `ip address` lists, or 127.0.0.2",
-		    text);
-		return -EINVAL;
-	}
-	rc = claim(o, &o->spec->addr);
-	switch (-rc) {
-	case 0:
-		break;
-	case EADDRINUSE:
-		if (o->silent) {
-			say(o,
-			    "udp: the programs that use %s do not answer (stopped, or in a debugger?): continue or stop them, "
-			    "or choose another address, as in udp:127.0.0.2",
-			    text);
-			break;
-		}
-		if (!o->own && pool_serves(o->u->pool, &o->spec->addr)) {
-			say(o,
-			    "udp: another program of this user has %s, and one of the two can't share it (see its messages, "
-			    "and roost doctor): choose another address, as in udp:127.0.0.2",
-			    text);
-			break;
-		}
-		if (udp_owner(&o->spec->addr, &holder) && holder.uid != geteuid()) {
-			say(o,
-			    "udp: port %d of %s belongs to user %u%s, and only programs of one user share an address: choose "
-			    "another address, as in udp:127.0.0.2, or let that user end the program",
-			    PKT_UDP_PORT, text, holder.uid,
-			    holder.uid ? "" : " or to the rdma_rxe module");
-			break;
-		}
-		say(o,
-		    "udp: port %d of %s is in use: stop the program that has it (roost doctor names it; the rdma_rxe module "
-		    "takes it on all addresses), or choose another address, as in udp:127.0.0.2",
-		    PKT_UDP_PORT, text);
-		break;
-	case EMFILE:
-		say(o,
-		    "udp: the %d sockets of %s do not fit into the limit of open files: raise it (ulimit -n 2048), or "
-		    "choose another address, as in udp:127.0.0.2",
-		    POOL_SLOTS, text);
-		break;
-	case EADDRNOTAVAIL:
-		say(o,
-		    "udp: %s is no address of this machine: choose one that `ip address` lists, or 127.0.0.2",
-		    text);
-		break;
-	case EACCES:
-	case EPERM:
-		say(o,
-		    "udp: no permission to bind %s port %d: a security policy forbids it to this process (see roost doctor)",
-		    text, PKT_UDP_PORT);
-		break;
-	case EAFNOSUPPORT:
-		say(o,
-		    "udp: this machine has no %s: choose an address of the other kind (see roost doctor)",
-		    pkt_addr_is_v4(&o->spec->addr) ? "IPv4" : "IPv6");
-		break;
-	default:
-		say(o, "udp: can't bind %s port %d: %s", text, PKT_UDP_PORT, strerror(-rc));
-	}
-	return rc;
-}
-
-/*
- * The address of the first interface with one: a container may have a network without a route to
- * the outside.
- */
-static bool first_address(struct pkt_addr *out)
-{
-	struct ifaddrs *all, *i;
-	uint16_t port;
-
-	if (getifaddrs(&all))
-		return false;
-	for (i = all; i; i = i->ifa_next) {
-		if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP))
-			continue;
-		udp_addr((const union udp_name *)i->ifa_addr, out, &port);
-		if (!is_loopback4(out))
-			break;
-	}
-	freeifaddrs(all);
-	return i != NULL;
-}
-
-/* Gets the source address of the route to the outside: the primary address of the host. */
-static bool primary_address(struct pkt_addr *out)
-{
-	union udp_name name;
-	socklen_t len = udp_name(&name, &somewhere, PKT_UDP_PORT, 0);
-	uint16_t port;
-	int fd = sys_socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	bool ok;
-
-	if (fd < 0)
-		return false;
-	ok = !sys_connect(fd, &name.sa, len) && !sys_getsockname(fd, &name.sa, &len);
-	sys_close(fd);
-	if (ok)
-		udp_addr(&name, out, &port);
-	return (ok && !is_loopback4(out)) || first_address(out);
-}
-
-void udp_first_address(struct pkt_addr *out)
-{
-	if (!primary_address(out))
-		*out = loopback(1);
-}
-
-/* Says why the primary address of the machine can't be used. */
-static void warn_second(struct opening *o, const struct pkt_addr *addr, int rc)
-{
-	struct udp_holder h;
-	char text[64], why[128];
-
-	if (rc != -EADDRINUSE)
-		snprintf(why, sizeof(why), "%s", strerror(-rc));
-	else if (o->silent)
-		snprintf(why, sizeof(why),
-			 "the programs there do not answer (stopped, or in a debugger?)");
-	else if (pool_serves(o->u->pool, addr))
-		snprintf(why, sizeof(why),
-			 "another program has it, and one of the two can't share it");
-	else if (udp_owner(addr, &h) && h.uid != geteuid())
-		snprintf(why, sizeof(why), "its port %d belongs to user %u%s", PKT_UDP_PORT, h.uid,
-			 h.uid ? "" : " or to the rdma_rxe module");
-	else
-		snprintf(
-			why, sizeof(why),
-			"its port %d belongs to a program outside of Roost, to the rdma_rxe module, or "
-			"to a container",
-			PKT_UDP_PORT);
-	log_warn(
-		"udp: can't use %s: %s; this program takes an address of its own, which other machines can't "
-		"reach",
-		pkt_addr_print(addr, text, sizeof(text)), why);
-}
-
-/* The same. */
-static int claim_any(struct opening *o)
-{
-	struct pkt_addr addr;
-	unsigned last = FIRST_FREE_LOOPBACK;
-	int rc;
-
-	if (primary_address(&addr)) {
-		rc = claim(o, &addr);
-		if (!rc)
-			return 0;
-		if (!o->own)
-			warn_second(o, &addr, rc);
-		o->second = true;
-		o->primary = addr;
-	} else {
-		last = 1;
-	}
-	do {
-		addr = loopback(last);
-		rc = claim(o, &addr);
-	} while ((rc == -EADDRINUSE || rc == -EMFILE) && last++ < LAST_FREE_LOOPBACK);
-	if (!rc)
-		return 0;
-	if (rc == -EADDRINUSE)
-		say(o,
-		    "udp: port %d is in use on every address tried: unload the rdma_rxe module (modprobe -r rdma_rxe) if "
-		    "it is there, or choose an address, as in udp:127.0.1.1",
-		    PKT_UDP_PORT);
-	else
-		say(o, "udp: can't bind port %d of a loopback address: %s", PKT_UDP_PORT,
-		    strerror(-rc));
-	return rc;
-}
-
 /*
  * Ports that choose their own address have one MTU, with the primary address or a loopback address.
  * rxe does the same: one device serves the addresses of the interface and other addresses of the
@@ -474,24 +85,24 @@ static int claim_any(struct opening *o)
  * choose the size of datagrams by their own port, and the peer chooses its receives by its port. If
  * the two differ, datagrams are lost.
  */
-static uint32_t same_as_primary(const struct opening *o, uint32_t mtu)
+static uint32_t same_as_primary(const struct udp_opening *o, uint32_t mtu)
 {
 	uint32_t index, primary;
 
 	if (!o->second)
 		return mtu;
-	find_interface(&o->primary, o->u->sock, &index, &primary);
+	udp_find_interface(&o->primary, o->u->sock, &index, &primary);
 	return primary && primary < mtu ? primary : mtu;
 }
 
-static int set_mtu(struct opening *o)
+static int set_mtu(struct udp_opening *o)
 {
 	struct udp_port *u = o->u;
 	uint32_t overhead = (u->v6 ? 40 : 20) + 8, index, mtu;
-	struct pool_home first;
+	struct pool_socket first;
 	char text[64];
 
-	find_interface(&u->port.addr, u->sock, &index, &mtu);
+	udp_find_interface(&u->port.addr, u->sock, &index, &mtu);
 	u->scope = u->port.medium = index;
 	if (!mtu)
 		/* an address of a tunnel, or bound with ip_nonlocal_bind: the usual MTU */
@@ -504,9 +115,9 @@ static int set_mtu(struct opening *o)
 		u->port.mtu = first.mtu;
 	if (u->port.mtu)
 		return 0;
-	say(o,
-	    "udp: packets of MTU 256 do not fit into the %u bytes of the interface of %s: choose another address",
-	    mtu, pkt_addr_print(&u->port.addr, text, sizeof(text)));
+	udp_say(o,
+		"udp: packets of MTU 256 do not fit into the %u bytes of the interface of %s: choose another address",
+		mtu, pkt_addr_print(&u->port.addr, text, sizeof(text)));
 	return -EMSGSIZE;
 }
 
@@ -518,7 +129,7 @@ static uint32_t window_of(uint32_t buffer, const struct udp_abilities *can, uint
 	return window < UDP_WINDOW_MAX ? (uint32_t)window : UDP_WINDOW_MAX;
 }
 
-static void set_windows(struct opening *o)
+static void set_windows(struct udp_opening *o)
 {
 	struct udp_port *u = o->u;
 	uint32_t bytes = u->port.mtu + PKT_MAX_HEADERS + PKT_ICRC_LEN;
@@ -599,7 +210,7 @@ static void close_descriptors(struct udp_port *u)
 	u->epoll = -1;
 	udp_mail_close(u);
 	udp_mcast_close(u);
-	unclaim(u);
+	udp_unclaim(u);
 	if (u->pool)
 		pool_put(u->pool);
 	u->pool = NULL;
@@ -662,22 +273,22 @@ static int set_memory(struct udp_port *u)
 /* Lets packets come. */
 static int settle(struct udp_port *u)
 {
-	struct pool_home home = {.sport = u->sport, .joins = u->joins, .mtu = u->port.mtu};
+	struct pool_socket sock = {.sport = u->sport, .joins = u->joins, .mtu = u->port.mtu};
 
-	pool_addr_tell(u->home, u->port.slot, &home);
+	pool_addr_tell(u->pool_addr, u->port.slot, &sock);
 	return udp_mail_open(u);
 }
 
 struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen)
 {
-	struct opening o = {
+	struct udp_opening o = {
 		.spec = spec, .lane = lane, .lanes = lanes, .err = err, .errlen = errlen};
 	struct udp_port *u = calloc(1, sizeof(*u));
 	int rc;
 
 	if (!u) {
-		say(&o, "udp: out of memory");
+		udp_say(&o, "udp: out of memory");
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -688,26 +299,26 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	u->port.lanes = (uint8_t)lanes;
 	list_init(&u->paths);
 	list_init(&u->groups);
+	u->buffer = spec->buffer ? spec->buffer : BUFFER_BYTES;
+	u->merge = !spec->no_offload;
 	if (lane > 0 && !spec->has_address) {
-		say(&o, "udp: lanes after the first need the address of the first");
+		udp_say(&o, "udp: lanes after the first need the address of the first");
 		rc = -EINVAL;
 		goto fail;
 	}
-	rc = enter_pool(&o);
-	if (!rc)
-		rc = (spec->has_address ? claim_given : claim_any)(&o);
+	rc = udp_claim(&o);
 	if (!rc)
 		rc = set_mtu(&o);
 	if (rc)
 		goto fail;
-	warn_alone(&o);
+	udp_warn_alone(&o);
 	set_windows(&o);
 	rc = set_memory(u);
 	u->joins = !spec->no_offload;
 	rc = rc ? rc : settle(u);
 	if (!rc)
 		return &u->port;
-	say(&o, "udp: %s", strerror(-rc));
+	udp_say(&o, "udp: %s", strerror(-rc));
 fail:
 	udp_close(&u->port);
 	errno = -rc;

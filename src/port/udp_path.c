@@ -101,7 +101,7 @@ static void choose_source(struct udp_port *u, struct udp_path *path)
 	bool foreign = pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst) &&
 		       udp_reader_is_there(u, dst);
 
-	path->sock = foreign ? pool_addr_sender(u->home, u->port.slot) : u->out;
+	path->sock = foreign ? pool_addr_sender(u->pool_addr, u->port.slot) : u->out;
 	path->path.sport = foreign ? PKT_UDP_PORT : u->sport;
 }
 

@@ -37,7 +37,8 @@ def node_order(node):
 
 
 def version_script(rows, copies):
-    """Public nodes inherit from the previous one, private nodes from none. All other symbols are local."""
+    """Public nodes inherit from the previous one, private nodes from none. All other symbols are
+    local."""
     out, previous = [], None
     for node in sorted({row[0] for row in rows} | set(copies), key=node_order):
         parent = previous if previous and not is_private(node) else ""
@@ -68,7 +69,8 @@ STUBS = {
 FORWARD = (
     "long {1}(long, long, long, long, long, long);\n"
     "long {0}(long, long, long, long, long, long);\n"
-    "long {0}(long a, long b, long c, long d, long e, long f)\n{{\n\treturn {1}(a, b, c, d, e, f);\n}}\n"
+    "long {0}(long a, long b, long c, long d, long e, long f)\n{{\n\treturn {1}(a, b, c, d, e, "
+    "f);\n}}\n"
 )
 
 

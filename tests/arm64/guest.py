@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Roost in an arm64 machine with a kernel of its own, which qemu-system-aarch64 emulates, and between that and this machine.
+"""Roost in an arm64 machine with a kernel of its own, which qemu-system-aarch64 emulates, and
+between that and this machine.
 
 usage: guest.py [--host DIR] [--build DIR] [--sysroot DIR] [--only TEXT] [--whole] [--pages 16k]
 
-The guest runs Debian's arm64 kernel and sees the folders of the build and of the source, to be read only. It is connected to this machine by
-a tap device. Rows: the unit tests that run.py leaves out because an emulated process cannot run them (--whole: all unit tests); seeds of the
-simulator, whose packets are the same here and there; a quota of CPU time by control groups of version 2; perftest and calls of kernels between
-Roost there and here, both ways. --pages 16k boots a kernel with pages of 16 KiB, which Debian has since release 13.
+The guest runs Debian's arm64 kernel and sees the folders of the build and of the source, to be read
+only. It is connected to this machine by a tap device. Rows: the unit tests that run.py leaves out
+because an emulated process cannot run them (--whole: all unit tests); seeds of the simulator, whose
+packets are the same here and there; a quota of CPU time by control groups of version 2; perftest
+and calls of kernels between Roost there and here, both ways. --pages 16k boots a kernel with pages
+of 16 KiB, which Debian has since release 13.
 
-Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no packages), and 1 for that too with
-ROOST_INTEROP=required in the environment.
+Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no
+packages), and 1 for that too with ROOST_INTEROP=required in the environment.
 """
 import contextlib
 import json
@@ -35,7 +38,8 @@ from ports import free_tcp_port, listens  # noqa: E402
 
 # Size of a page: (Debian package, release that has it; None: the release of this machine)
 KERNELS = {"4k": ("linux-image-arm64", None), "16k": ("linux-image-arm64-16k", "trixie")}
-PACKAGES = ["busybox-static", "perftest", "ibverbs-utils", "libisal2", "libxxhash0", "libjansson4", "libevent-core-2.1-7", "libcmocka0", "libgcc-s1"]
+PACKAGES = ["busybox-static", "perftest", "ibverbs-utils", "libisal2", "libxxhash0", "libjansson4",
+            "libevent-core-2.1-7", "libcmocka0", "libgcc-s1"]
 MODULES = ["virtio_pci", "virtio_net", "virtio_console", "ipv6", "tun", "9pnet_virtio", "9p"]
 MTU = 1500
 BOOT_LIMIT = 600  # seconds; 15 on an idle machine
@@ -47,7 +51,8 @@ SCALE = "20"      # of Roost's own time-outs
 SLOW = ["drive-busy_poll"]
 SEEDS = [1, 2, 7, 12]
 # (program, what it is told)
-PERFTEST = [("ib_write_bw", "-n 20 -s 65536"), ("ib_read_lat", "-n 20"), ("ib_send_bw", "-n 20 -s 4096"), ("ib_atomic_lat", "-n 10")]
+PERFTEST = [("ib_write_bw", "-n 20 -s 65536"), ("ib_read_lat", "-n 20"),
+            ("ib_send_bw", "-n 20 -s 4096"), ("ib_atomic_lat", "-n 10")]
 RESULT = re.compile(r"^\s*\d+\s+\d+\s+[0-9.]+\s+[0-9.]+", re.M)
 KEY, VALUE = "17", "value of 17"
 
@@ -59,14 +64,17 @@ def needed(path):
 
 
 def libraries(roots, programs):
-    """{path in the guest: file here} of all that the programs are linked with, from the folders of packages."""
+    """{path in the guest: file here} of all that the programs are linked with, from the folders of
+    packages."""
     folders = [os.path.join(root, where, TRIPLET) for root in roots for where in ("lib", "usr/lib")]
-    found, wanted = {}, ["libgcc_s.so.1"]  # the C library opens that one when a thread ends by pthread_exit()
+    # the C library opens that one when a thread ends by pthread_exit()
+    found, wanted = {}, ["libgcc_s.so.1"]
     for program in programs:
         wanted += needed(program)
     while wanted:
         name = wanted.pop()
-        path = next((os.path.join(f, name) for f in folders if os.path.exists(os.path.join(f, name))), None)
+        path = next(
+            (os.path.join(f, name) for f in folders if os.path.exists(os.path.join(f, name))), None)
         inside = f"lib/{name}" if name.startswith("ld-linux") else f"lib/{TRIPLET}/{name}"
         if path and inside not in found:
             found[inside] = path
@@ -75,51 +83,67 @@ def libraries(roots, programs):
 
 
 def image(folder, root, programs, pages):
-    """(kernel, initial file system), two files. `programs`: of the build, for the libraries that they need."""
+    """(kernel, initial file system), two files. `programs`: of the build, for the libraries that
+    they need."""
     package, suite = KERNELS[pages]
     os.makedirs(folder, exist_ok=True)
     packages = sysroot.unpack(os.path.join(folder, "packages"), PACKAGES)
     apt = sysroot.apt(os.path.join(folder, "apt"), suite)
-    release, tree = initramfs.kernel(folder, package, lambda: apt.run("apt-get", "-q", "--error-on=any", "update"), apt.env)
+    release, tree = initramfs.kernel(folder, package,
+                                     lambda: apt.run("apt-get", "-q", "--error-on=any", "update"),
+                                     apt.env)
     there = {"bin/busybox": os.path.join(packages, "bin/busybox")}
     for name in [name for name, _ in PERFTEST] + ["ibv_devinfo"]:
         there[f"bin/{name}"] = os.path.join(packages, "usr/bin", name)
     stock = [path for inside, path in there.items() if inside != "bin/busybox"]
     there.update(libraries([packages, root], stock + programs))
     there.update(initramfs.modules(tree, release, MODULES))
-    return os.path.join(tree, "boot", "vmlinuz-" + release), initramfs.pack(folder, release, there, "busybox")
+    return (os.path.join(tree, "boot", "vmlinuz-" + release),
+            initramfs.pack(folder, release, there, "busybox"))
 
 
 class Guest(Machine):
     def __init__(self, folder, made, tap, shared):
-        options = ["-accel", "tcg,thread=multi", "-M", "virt", "-cpu", "max,pauth-impdef=on", "-smp", "2", "-m", "2G"]
+        options = ["-accel", "tcg,thread=multi", "-M", "virt", "-cpu", "max,pauth-impdef=on",
+                   "-smp", "2", "-m", "2G"]
         for i, path in enumerate(shared):
-            options += ["-virtfs", f"local,path={path},mount_tag=shared{i},security_model=none,readonly=on,multidevs=remap"]
+            options += [
+                "-virtfs",
+                f"local,path={path},mount_tag=shared{i},security_model=none,readonly=on,"
+                "multidevs=remap"]
         pairs = ",".join(f"shared{i}:{path}" for i, path in enumerate(shared))
         super().__init__(initramfs.tool("qemu-system-aarch64"), folder, made, tap, MTU, options,
-                         f"console=ttyAMA0 roost.modules={','.join(MODULES)} roost.shared={pairs} roost.control=vport*",
-                         ["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=control,name=control"])
+                         f"console=ttyAMA0 roost.modules={','.join(MODULES)} roost.shared={pairs} "
+                         f"roost.control=vport*", ["-device", "virtio-serial-pci", "-device",
+                                                   "virtserialport,chardev=control,name=control"])
 
 
 class Rig:
     def __init__(self, options, root, tests):
-        self.there, self.here = os.path.join(options.build, "roost"), os.path.join(options.host, "roost")
-        self.simulators = [os.path.join(build, "tests/nic/test-nic-simulator") for build in (options.host, options.build)]
+        self.there, self.here = (os.path.join(options.build, "roost"),
+                                 os.path.join(options.host, "roost"))
+        self.simulators = [os.path.join(build, "tests/nic/test-nic-simulator")
+                           for build in (options.host, options.build)]
         if not os.path.exists(self.here):
             raise Missing(f"no {self.here}: scripts/build {options.host}")
-        folder = os.path.join(options.sysroot, "guest" if options.pages == "4k" else f"guest-{options.pages}")
+        folder = os.path.join(options.sysroot,
+                              "guest" if options.pages == "4k" else f"guest-{options.pages}")
         self.guest, self.tap = None, Tap(MTU)
         try:
             ours = [self.there] + [test.command[0] for test in tests]
             made = image(folder, root, ours, options.pages)
-            shared = [run.TOP] + ([] if options.build.startswith(run.TOP + os.sep) else [options.build])
+            shared = [run.TOP] + ([] if options.build.startswith(run.TOP + os.sep)
+                                  else [options.build])
             self.guest = Guest(folder, made, self.tap, shared)
             self.guest.wait_answer(BOOT_LIMIT)
             self.release = self.guest.run("uname -rm")[1].strip()
-            self.page = json.loads(self.guest.run(f"{self.there} doctor --json")[1])["machine"]["page_size"]
-            status, text = self.guest.run(f"test -x {self.there} && ping -c 1 -W 60 {self.tap.ours[4]}")
+            self.page = json.loads(
+                self.guest.run(f"{self.there} doctor --json")[1])["machine"]["page_size"]
+            status, text = (
+                self.guest.run(f"test -x {self.there} && ping -c 1 -W 60 {self.tap.ours[4]}"))
             if status:
-                raise RuntimeError(f"the guest has no {self.there}, or no network: {text}; see {self.guest.console}")
+                raise RuntimeError(f"the guest has no {self.there}, or no network: {text}; see "
+                                   f"{self.guest.console}")
         except BaseException:
             self.close()
             raise
@@ -129,32 +153,45 @@ class Rig:
             self.guest.stop()
         self.tap.remove()
 
-    # ---- rows: each says what went wrong, or nothing; perftest() also what both said, and why to run it again ----
+    # ---- rows: each says what went wrong, or nothing; perftest() also what both said, and why to
+    # run it again ----
 
     def unit(self, test):
-        words = [f"{key}={value}" for key, value in test.env.items()] + test.command + run.FEWER.get(test.name, [])
+        words = [f"{key}={value}"
+                 for key, value in test.env.items()] + test.command + run.FEWER.get(test.name, [])
         line = " ".join(shlex.quote(word) for word in words)
-        status, text = self.guest.run("rm -rf /tmp/test && mkdir /tmp/test && cd /tmp/test && export TMPDIR=/tmp/test && "
-                                      f"{{ timeout -s KILL {LIMIT} env {line} >/tmp/said 2>&1; s=$?; tail -c 4000 /tmp/said; exit $s; }}", LIMIT + 60)
+        status, text = self.guest.run(
+            "rm -rf /tmp/test && mkdir /tmp/test && cd /tmp/test && export TMPDIR=/tmp/test && "
+            f"{{ timeout -s KILL {LIMIT} env {line} >/tmp/said 2>&1; s=$?; tail -c 4000 /tmp/said; "
+            f"exit $s; }}", LIMIT + 60)
         return f"exit status {status}\n{text}" if status not in (0, 77) else ""
 
     def seed(self, seed):
-        """Addresses of memory differ from run to run; all else of a run, its times too, comes from the seed."""
+        """Addresses of memory differ from run to run; all else of a run, its times too, comes from
+        the seed."""
         told = f"--trace --seed {seed}"
-        here = subprocess.run([self.simulators[0], *told.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        here = subprocess.run([self.simulators[0], *told.split()], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
         mask = "s/va 0x[0-9a-f]*/va/"
-        status, there = self.guest.run(f"{self.simulators[1]} {told} >/tmp/said 2>&1; s=$?; sed '{mask}' /tmp/said | sha256sum; tail -n 1 /tmp/said; exit $s",
-                                       LIMIT)
-        wanted = subprocess.run(f"sed '{mask}' | sha256sum", shell=True, input=here.stdout, stdout=subprocess.PIPE, text=True, check=True).stdout
+        status, there = self.guest.run(
+            f"{self.simulators[1]} {told} >/tmp/said 2>&1; s=$?; sed '{mask}' /tmp/said | "
+            f"sha256sum; tail -n 1 /tmp/said; exit $s", LIMIT)
+        wanted = subprocess.run(f"sed '{mask}' | sha256sum", shell=True, input=here.stdout,
+                                stdout=subprocess.PIPE, text=True, check=True).stdout
         if here.returncode or status:
-            return f"exit status {here.returncode} here, {status} there\n{here.stdout[-1000:]}\n{there}"
+            return (f"exit status {here.returncode} here, {status} there\n{here.stdout[-1000:]}\n"
+                    f"{there}")
         same = there.startswith(wanted.split()[0])
-        return "" if same else f"the packages differ:\nhere  {wanted}{here.stdout.splitlines()[-1]}\nthere {there}"
+        return ("" if same
+                else f"the packages differ:\nhere  {wanted}{here.stdout.splitlines()[-1]}\nthere "
+                f"{there}")
 
     def quota(self):
-        """`roost doctor` in a control group of version 2 that has half a CPU. Of this machine's groups the cpu controller may be of version 1."""
+        """`roost doctor` in a control group of version 2 that has half a CPU. Of this machine's
+        groups the cpu controller may be of version 1."""
         top = "/tmp/cgroup"
-        status, text = self.guest.run(f"mkdir {top} && mount -t cgroup2 cgroup2 {top} && echo +cpu >{top}/cgroup.subtree_control && mkdir {top}/half && "
+        status, text = self.guest.run(f"mkdir {top} && mount -t cgroup2 cgroup2 {top} && echo +cpu "
+                                      f">{top}/cgroup.subtree_control && mkdir {top}/half && "
                                       f"echo '50000 100000' >{top}/half/cpu.max")
         if status:
             return f"no such group: {text}"
@@ -165,12 +202,14 @@ class Rig:
 
     @contextlib.contextmanager
     def pair(self, here, there, guest_serves, ready):
-        """A server, and a client when `ready` says that it listens: the command of each side. Gives the process of this side."""
+        """A server, and a client when `ready` says that it listens: the command of each side. Gives
+        the process of this side."""
         host = None
 
         def start_host():
-            return subprocess.Popen(here.split(), env=dict(os.environ, ROOST_TIMEOUT_SCALE=SCALE), stdin=subprocess.DEVNULL,
-                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+            return subprocess.Popen(here.split(), env=dict(os.environ, ROOST_TIMEOUT_SCALE=SCALE),
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                    stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
         def start_guest():
             self.guest.start(f"export ROOST_TIMEOUT_SCALE={SCALE}; {there}")
@@ -203,8 +242,10 @@ class Rig:
     def perftest(self, program, words, guest_serves):
         port = free_tcp_port()
         command = f"{program} -d roost0 -x 0 -F -p {port} {words}"
-        here = f"{self.here} run --port udp:{self.tap.ours[4]} -- {command}" + (f" {self.tap.theirs[4]}" if guest_serves else "")
-        there = f"{self.there} run --port udp:{self.tap.theirs[4]} -- {command}" + ("" if guest_serves else f" {self.tap.ours[4]}")
+        here = f"{self.here} run --port udp:{self.tap.ours[4]} -- {command}" + (
+            f" {self.tap.theirs[4]}" if guest_serves else "")
+        there = f"{self.there} run --port udp:{self.tap.theirs[4]} -- {command}" + (
+            "" if guest_serves else f" {self.tap.ours[4]}")
 
         def ready(_):
             if guest_serves:
@@ -218,8 +259,12 @@ class Rig:
             status, text = self.wait_guest(), self.guest.text()
             ended = host.returncode == 0 and status == 0
             good = ended and RESULT.search(text if not guest_serves else said)
-            trouble = "" if good else f"exit status {host.returncode} here, {status} there\n--- {here}\n{said}\n--- {there}\n{text}"
-            return trouble, text, "the clock of a program" if not good and ended and repeat.CLOCK.search(said + text) else None
+            trouble = (
+                "" if good
+                else f"exit status {host.returncode} here, {status} there\n--- {here}\n{said}\n--- "
+                f"{there}\n{text}")
+            return (trouble, text, "the clock of a program" if not good and ended
+                    and repeat.CLOCK.search(said + text) else None)
 
     def call(self, guest_serves):
         ends = {True: (self.there, self.tap.theirs[4]), False: (self.here, self.tap.ours[4])}
@@ -232,14 +277,16 @@ class Rig:
             if guest_serves:
                 return address in self.guest.text()
             return host.stdout.readline()
-        with self.pair(*((call, node) if guest_serves else (node, call)), guest_serves, ready) as host:
+        with self.pair(*((call, node) if guest_serves else (node, call)), guest_serves,
+                       ready) as host:
             if guest_serves:
                 said = host.communicate(timeout=PAIR_LIMIT)[0]
                 status, text = host.returncode, said + self.guest.text()
             else:
                 status = self.wait_guest()
                 said = text = self.guest.text()
-            return "" if status == 0 and VALUE in said else f"exit status {status}\n--- {node}\n--- {call}\n{text}"
+            return ("" if status == 0
+                    and VALUE in said else f"exit status {status}\n--- {node}\n--- {call}\n{text}")
 
 
 def rows(rig, tests, whole):
@@ -248,9 +295,11 @@ def rows(rig, tests, whole):
     for program, words in PERFTEST:
         for guest_serves in (False, True):
             found.append((f"{program} {'host -> guest' if guest_serves else 'guest -> host'}",
-                          lambda p=program, w=words, g=guest_serves: repeat.run_again(lambda: rig.perftest(p, w, g))[0]))
+                          lambda p=program, w=words,
+                          g=guest_serves: repeat.run_again(lambda: rig.perftest(p, w, g))[0]))
     for guest_serves in (False, True):
-        found.append((f"call {'host -> guest' if guest_serves else 'guest -> host'}", lambda g=guest_serves: rig.call(g)))
+        found.append((f"call {'host -> guest' if guest_serves else 'guest -> host'}",
+                      lambda g=guest_serves: rig.call(g)))
     found.append(("quota of a control group, version 2", rig.quota))
     found += [(f"seed {seed}", lambda s=seed: rig.seed(s)) for seed in SEEDS]
     found += [(f"unit {test.name}", lambda t=test: rig.unit(t)) for test in tests
@@ -260,9 +309,13 @@ def rows(rig, tests, whole):
 
 def parse():
     def more(parser):
-        parser.add_argument("--host", default=os.path.join(run.TOP, "build"), metavar="DIR", help="where it is built for this machine; default: build")
-        parser.add_argument("--pages", choices=sorted(KERNELS), default="4k", help="size of the guest's memory pages; default: 4k")
-        parser.add_argument("--whole", action="store_true", help="all unit tests, not only those that an emulated process cannot run")
+        parser.add_argument("--host", default=os.path.join(run.TOP, "build"), metavar="DIR",
+                            help="where it is built for this machine; default: build")
+        parser.add_argument("--pages", choices=sorted(KERNELS), default="4k",
+                            help="size of the guest's memory pages; default: 4k")
+        parser.add_argument(
+            "--whole", action="store_true",
+            help="all unit tests, not only those that an emulated process cannot run")
     options = run.parse(__doc__.splitlines()[0], more)
     options.host = os.path.abspath(options.host)
     return options
@@ -279,8 +332,10 @@ def main():
         rig = Rig(options, root, tests)
     except Missing as e:
         skip(f"nothing was tried on arm64: {e}")
-    print(f"the guest runs {rig.release} with pages of {rig.page} bytes, up after {time.monotonic() - start:.0f} s", flush=True)
-    print(f"left out: {' '.join(SLOW)}: emulation is slower than the time of a busy poll", flush=True)
+    print(f"the guest runs {rig.release} with pages of {rig.page} bytes, up after "
+          f"{time.monotonic() - start:.0f} s", flush=True)
+    print(f"left out: {' '.join(SLOW)}: emulation is slower than the time of a busy poll",
+          flush=True)
     failed, passed = [], 0
     try:
         for name, function in rows(rig, tests, options.whole):
@@ -288,7 +343,9 @@ def main():
                 continue
             start = time.monotonic()
             trouble = function()
-            print(f"{'FAILED' if trouble else 'ok    '} {name:40} {time.monotonic() - start:6.1f} s", flush=True)
+            print(
+                f"{'FAILED' if trouble else 'ok    '} {name:40} {time.monotonic() - start:6.1f} s",
+                flush=True)
             if trouble:
                 failed.append(name)
                 print(trouble, flush=True)

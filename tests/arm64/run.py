@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The unit tests on arm64, which this machine is not: built by Debian's cross compiler, run under emulation.
+"""The unit tests on arm64, which this machine is not: built by Debian's cross compiler, run under
+emulation.
 
 usage: run.py [--build DIR] [--sysroot DIR] [--only TEXT]
 
-Each test is a process in qemu-aarch64, qemu's emulation of a user's process. What that cannot do is named in UNABLE; what takes long there, in SLOW.
+Each test is a process in qemu-aarch64, qemu's emulation of a user's process. What that cannot do is
+named in UNABLE; what takes long there, in SLOW.
 
-Exit status 0 only when all passed; 77, with the reason in the last line, when packages or tools cannot be had, and 1 for that too with
-ROOST_INTEROP=required in the environment.
+Exit status 0 only when all passed; 77, with the reason in the last line, when packages or tools
+cannot be had, and 1 for that too with ROOST_INTEROP=required in the environment.
 """
 import argparse
 import concurrent.futures
@@ -29,12 +31,17 @@ LIMIT = 300  # seconds for a test; tests that are slow beside other work take a 
 
 # What an emulated process lacks (qemu 7.2), and the tests that need it.
 UNABLE = [
-    (r"port-udp_lanes|port-udp_alone|port-udp_steer|port-host|pool-pool|pool-filter|pool-view|pool-join|verbs-churn|verbs-successor|verbs-alone",
+    (r"port-udp_lanes|port-udp_alone|port-udp_steer|port-host|pool-pool|pool-filter|pool-view|"
+     r"pool-join|verbs-churn|verbs-successor|verbs-alone",
      "setsockopt(SO_ATTACH_REUSEPORT_CBPF) is not translated, so programs do not share an address"),
-    (r"port-udp_join|port-udp_wire|nic-counters", "sockets' UDP_GRO, UDP_SEGMENT and IP options in control messages are not translated"),
-    (r"port-udp_mcast|verbs-mcast", "setsockopt(IP_ADD_MEMBERSHIP and IP_MULTICAST_IF with struct ip_mreqn) is not translated"),
-    (r"drive-fork|verbs-fork|verbs-hull|verbs-chain-hull|cache-writer|rdmacm-fork", "fork() in a program with threads ends in an assertion of the emulator"),
-    (r"base-arena|base-mem", "setrlimit(RLIMIT_AS) is ignored, and /proc/self/statm is the emulator's own"),
+    (r"port-udp_join|port-udp_wire|nic-counters",
+     "sockets' UDP_GRO, UDP_SEGMENT and IP options in control messages are not translated"),
+    (r"port-udp_mcast|verbs-mcast",
+     "setsockopt(IP_ADD_MEMBERSHIP and IP_MULTICAST_IF with struct ip_mreqn) is not translated"),
+    (r"drive-fork|verbs-fork|verbs-hull|verbs-chain-hull|cache-writer|rdmacm-fork",
+     "fork() in a program with threads ends in an assertion of the emulator"),
+    (r"base-arena|base-mem",
+     "setrlimit(RLIMIT_AS) is ignored, and /proc/self/statm is the emulator's own"),
     (r"base-sys", "socket(2) of an unknown type has the emulator's own error"),
     (r"shm_hostile", "memfd_create() and fcntl(F_ADD_SEALS) know fewer flags"),
     (r"drive-busy_poll", "an emulated thread is slower than the time of a busy poll"),
@@ -56,13 +63,15 @@ def unit_tests(build):
     """Those that are a program for arm64; scripts test what is built on this machine."""
     listed = json.loads(sysroot.output("meson", "introspect", "--tests", build))
     return [Test(entry, build) for entry in listed
-            if any(suite.endswith("unit") for suite in entry["suite"]) and entry["cmd"][0].startswith(build + os.sep)]
+            if any(suite.endswith("unit") for suite in entry["suite"])
+            and entry["cmd"][0].startswith(build + os.sep)]
 
 
 def make(options):
     root = sysroot.make(options.sysroot)
     done = subprocess.run([os.path.join(TOP, "scripts/build"), options.build, "--cross-file",
-                           os.path.join(options.sysroot, "cross.ini")], cwd=TOP, stdin=subprocess.DEVNULL, check=False)
+                           os.path.join(options.sysroot, "cross.ini")], cwd=TOP,
+                          stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
         sys.exit("FAILED: the build for arm64")
     return root
@@ -78,9 +87,11 @@ def run_user(test, root):
     with tempfile.TemporaryDirectory(prefix="roost-arm64-") as scratch:
         env = dict(os.environ, TMPDIR=scratch, **test.env)
         try:
-            command = [*own_network(), "qemu-aarch64", "-L", root, *test.command, *FEWER.get(test.name, [])]
-            done = subprocess.run(command, env=env, cwd=scratch, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  text=True, errors="replace", timeout=LIMIT, check=False)
+            command = [*own_network(), "qemu-aarch64", "-L", root, *test.command,
+                       *FEWER.get(test.name, [])]
+            done = subprocess.run(command, env=env, cwd=scratch, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  errors="replace", timeout=LIMIT, check=False)
             status, text = done.returncode, done.stdout
         except subprocess.TimeoutExpired as late:
             status, text = "does not end", (late.stdout or b"").decode(errors="replace")
@@ -107,12 +118,16 @@ def all_user(tests, root, jobs):
 def parse(about, more=lambda parser: None):
     """The options of a script that builds for arm64; `more` adds its own to the parser."""
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--build", default=os.path.join(TOP, "build-arm64"), metavar="DIR", help="where it is built; default: build-arm64")
-    parser.add_argument("--sysroot", default=os.path.join(TOP, "build-arm64-root"), metavar="DIR", help="keeps the packages")
-    parser.add_argument("--only", default="", metavar="TEXT", help="tests whose name matches this regular expression")
+    parser.add_argument("--build", default=os.path.join(TOP, "build-arm64"), metavar="DIR",
+                        help="where it is built; default: build-arm64")
+    parser.add_argument("--sysroot", default=os.path.join(TOP, "build-arm64-root"), metavar="DIR",
+                        help="keeps the packages")
+    parser.add_argument("--only", default="", metavar="TEXT",
+                        help="tests whose name matches this regular expression")
     more(parser)
     options = parser.parse_args()
-    options.build, options.sysroot = os.path.abspath(options.build), os.path.abspath(options.sysroot)
+    options.build, options.sysroot = os.path.abspath(options.build), os.path.abspath(
+        options.sysroot)
     return options
 
 
@@ -123,13 +138,16 @@ def main():
     try:
         root = make(options)
         tests = [test for test in unit_tests(options.build) if re.search(options.only, test.name)]
-        print(f"built for arm64 after {time.monotonic() - begin:.0f} s; {len(tests)} unit tests", flush=True)
+        print(f"built for arm64 after {time.monotonic() - begin:.0f} s; {len(tests)} unit tests",
+              flush=True)
         failed, passed, left = all_user(tests, root, len(os.sched_getaffinity(0)))
     except Missing as e:
         skip(f"nothing was tried on arm64: {e}")
     for name in failed:
         print(f"FAILED: {name}")
-    print(f"{passed} passed, {len(failed)} failed, {left} left out in {time.monotonic() - begin:.0f} s")
+    print(
+        f"{passed} passed, {len(failed)} failed, {left} left out in {time.monotonic() - begin:.0f} "
+        f"s")
     sys.exit(1 if failed or not passed else 0)
 
 

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a build for arm64 needs beside Debian's cross compiler: the arm64 packages that Roost is linked with, unpacked in a folder.
+"""What a build for arm64 needs beside Debian's cross compiler: the arm64 packages that Roost is
+linked with, unpacked in a folder.
 
 usage: sysroot.py FOLDER
 
-FOLDER/root holds the packages, FOLDER/cross.ini is Meson's description of the machine: `scripts/build build-arm64 --cross-file
-FOLDER/cross.ini`. Nothing is installed: Debian's libisal2 cannot be there for two architectures at once, and this machine keeps its own. apt
-fetches the packages once, with a state of its own, from the archive that it is configured for.
+FOLDER/root holds the packages, FOLDER/cross.ini is Meson's description of the machine:
+`scripts/build build-arm64 --cross-file FOLDER/cross.ini`. Nothing is installed: Debian's libisal2
+cannot be there for two architectures at once, and this machine keeps its own. apt fetches the
+packages once, with a state of its own, from the archive that it is configured for.
 
-Exit status 0; 77, with the reason in the last line, when the packages or the tools cannot be had, and 1 for that too with
-ROOST_INTEROP=required in the environment.
+Exit status 0; 77, with the reason in the last line, when the packages or the tools cannot be had,
+and 1 for that too with ROOST_INTEROP=required in the environment.
 """
 import glob
 import os
@@ -24,8 +26,8 @@ from skip import skip  # noqa: E402
 
 ARCH, TRIPLET = "arm64", "aarch64-linux-gnu"
 # To build with: the packages of the group `build`.
-PACKAGES = ["libc6-dev", "linux-libc-dev", "libisal-dev", "libxxhash-dev", "libjansson-dev", "libevent-dev", "libcmocka-dev", "uthash-dev",
-            "libibverbs-dev", "librdmacm-dev"]
+PACKAGES = ["libc6-dev", "linux-libc-dev", "libisal-dev", "libxxhash-dev", "libjansson-dev",
+            "libevent-dev", "libcmocka-dev", "uthash-dev", "libibverbs-dev", "librdmacm-dev"]
 
 CROSS = """[binaries]
 c = [{compiler}]
@@ -69,8 +71,10 @@ def turn_links(root):
 
 
 def apt(folder, suite=None):
-    """apt for arm64, of this suite or of the release that this machine runs, with its state in FOLDER."""
-    return Apt(folder, archive(), suite or platform.freedesktop_os_release()["VERSION_CODENAME"], ARCH)
+    """apt for arm64, of this suite or of the release that this machine runs, with its state in
+    FOLDER."""
+    return Apt(folder, archive(), suite or platform.freedesktop_os_release()["VERSION_CODENAME"],
+               ARCH)
 
 
 def unpack(folder, packages):
@@ -89,7 +93,8 @@ def unpack(folder, packages):
     for deb in sorted(glob.glob(os.path.join(source.archives, "*.deb"))):
         output("dpkg-deb", "-x", deb, os.path.join(scratch, "root"))
     if not os.path.exists(os.path.join(scratch, "root", "lib")):
-        # Since Debian 13 packages have all in usr/lib, and a system has a link; programs name their dynamic linker by it.
+        # Since Debian 13 packages have all in usr/lib, and a system has a link; programs name their
+        # dynamic linker by it.
         os.symlink("usr/lib", os.path.join(scratch, "root", "lib"))
     turn_links(os.path.join(scratch, "root"))
     os.rename(os.path.join(scratch, "root"), root)
@@ -118,8 +123,9 @@ def make(folder):
     root = unpack(folder, PACKAGES)
     # Meson looks for ccache by itself only for the machine's own compiler.
     compiler = (["ccache"] if shutil.which("ccache") else []) + [f"{TRIPLET}-gcc"]
-    write_changed(os.path.join(folder, "cross.ini"), CROSS.format(triplet=TRIPLET, root=root, compiler=words(compiler),
-                                                                  wrapper=words(["qemu-aarch64", "-L", root])))
+    write_changed(os.path.join(folder, "cross.ini"),
+                  CROSS.format(triplet=TRIPLET, root=root, compiler=words(compiler),
+                               wrapper=words(["qemu-aarch64", "-L", root])))
     return root
 
 

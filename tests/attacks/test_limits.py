@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Limits of memory and descriptors, and a folder of sockets that is not ours: each works, or fails with one line; none hangs."""
+"""Limits of memory and descriptors, and a folder of sockets that is not ours: each works, or fails
+with one line; none hangs."""
 import os
 import resource
 import subprocess
@@ -8,7 +9,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'cli'))
-from cli import LIMIT, ROOST, check, finish, one_line_error, run  # pylint: disable=wrong-import-position
+# pylint: disable=wrong-import-position
+from cli import LIMIT, ROOST, check, finish, one_line_error, run
 import node  # pylint: disable=wrong-import-position
 
 
@@ -16,20 +18,23 @@ def limited(what, most, *args):
     """What `roost` says and returns when a resource is limited."""
     def limit():
         resource.setrlimit(what, (most, most))
-    return subprocess.run([ROOST, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT,
-                          preexec_fn=limit, check=False)
+    return subprocess.run([ROOST, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=LIMIT, preexec_fn=limit,
+                          check=False)
 
 
 def memory():
     """Less and less of it: at 20 MB, shm stood still for ever once."""
     worked = 0
     for kib in (8000, 12000, 14000, 15500, 16000, 18000, 20000, 24000, 64000):
-        r = limited(resource.RLIMIT_AS, kib * 1024, 'perf', 'write', '--check', '--port', 'shm', '--iters', '1')
+        r = limited(resource.RLIMIT_AS, kib * 1024, 'perf', 'write', '--check', '--port', 'shm',
+                    '--iters', '1')
         if r.returncode == 0:
             worked += 1
         else:
             lines = [line for line in r.stderr.splitlines() if not line.startswith('roost: ')]
-            check(f'{kib} KiB of addresses: one line', len(lines) == 1 and lines[0].startswith('roost perf: '), r)
+            check(f'{kib} KiB of addresses: one line',
+                  len(lines) == 1 and lines[0].startswith('roost perf: '), r)
     check('with enough of them it works', worked >= 2)
 
 
@@ -42,9 +47,11 @@ def folder():
         where = node.addresses('udp')
         n = node.Node(f'udp:{where[0]}', '--fill', '10', '--memory', '1M')
         r = run('call', '--port', f'udp:{where[1]}', where[0], 'get', '7')
-        check('a node without the folder serves calls', r.returncode == 0 and 'value of 7' in r.stdout, r)
+        check('a node without the folder serves calls',
+              r.returncode == 0 and 'value of 7' in r.stdout, r)
         status, said = n.end()
-        check('and says what does not work', status == 0 and 'no control socket' in said and 'private folder' in said)
+        check('and says what does not work',
+              status == 0 and 'no control socket' in said and 'private folder' in said)
 
 
 memory()

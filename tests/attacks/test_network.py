@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Two ends that talk, and an attacker who is neither, in three network namespaces at one bridge: over IPv4 and IPv6.
+"""Two ends that talk, and an attacker who is neither, in three network namespaces at one bridge:
+over IPv4 and IPv6.
 
 usage: test_network.py ROOST ATTACKER STEADY [--only TEXT] [--seed N] [--family 4|6] [--list]
 
-The attacker sends with any source address, as whoever has root on that network can; some attacks also see what the two send. While each runs, a
-connection made before has to go on, every byte of a checked transfer has to be right, and calls of a node's kernels, a connection
-each, have to be answered. An attack takes ROOST_ATTACK_SECONDS (2). Exit status 77 where there can be no namespaces (no root); with
-ROOST_INTEROP=required that is 1.
+The attacker sends with any source address, as whoever has root on that network can; some attacks
+also see what the two send. While each runs, a connection made before has to go on, every byte of a
+checked transfer has to be right, and calls of a node's kernels, a connection each, have to be
+answered. An attack takes ROOST_ATTACK_SECONDS (2). Exit status 77 where there can be no namespaces
+(no root); with ROOST_INTEROP=required that is 1.
 """
 import argparse
 import os
@@ -31,7 +33,8 @@ LEFT, RIGHT, ATTACKER = range(3)
 MEMORY_MIB = 64  # by how much a node may grow
 
 # Those that everybody has to stand; the special ones have functions below.
-ATTACKS = ['cm', 'requests', 'data', 'replay', 'icmp-guessed', 'icmp-mtu', 'icmp-seen', 'icmp-flood', 'garbage']
+ATTACKS = ['cm', 'requests', 'data', 'replay', 'icmp-guessed', 'icmp-mtu', 'icmp-seen',
+           'icmp-flood', 'garbage']
 
 
 def address(family, side, pair):
@@ -61,12 +64,14 @@ class Network:
             ip('-n', switch, 'link', 'add', 'br0', 'mtu', str(MTU), 'type', 'bridge')
             ip('-n', switch, 'link', 'set', 'br0', 'up')
             for side, name in enumerate(self.names[:3]):
-                ip('link', 'add', 'v0', 'netns', name, 'mtu', str(MTU), 'address', f'02:00:00:00:00:0{side + 1}', 'type', 'veth',
-                   'peer', 'name', f'p{side}', 'netns', switch, 'mtu', str(MTU))
+                ip('link', 'add', 'v0', 'netns', name, 'mtu', str(MTU), 'address',
+                   f'02:00:00:00:00:0{side + 1}', 'type', 'veth', 'peer', 'name', f'p{side}',
+                   'netns', switch, 'mtu', str(MTU))
                 ip('-n', switch, 'link', 'set', f'p{side}', 'master', 'br0', 'up')
                 for pair in range(4 if side != ATTACKER else 1):
                     ip('-n', name, 'addr', 'add', address(4, side, pair) + '/24', 'dev', 'v0')
-                    ip('-n', name, 'addr', 'add', address(6, side, pair) + '/64', 'dev', 'v0', 'nodad')
+                    ip('-n', name, 'addr', 'add', address(6, side, pair) + '/64', 'dev', 'v0',
+                       'nodad')
                 ip('-n', name, 'link', 'set', 'v0', 'up')
         except BaseException:
             self.remove()
@@ -74,7 +79,8 @@ class Network:
 
     def remove(self):
         for name in self.names:
-            subprocess.run(['ip', 'netns', 'del', name], env=dict(os.environ, PATH=PATH), stderr=subprocess.DEVNULL, check=False)
+            subprocess.run(['ip', 'netns', 'del', name], env=dict(os.environ, PATH=PATH),
+                           stderr=subprocess.DEVNULL, check=False)
 
 
 class Inside:
@@ -84,8 +90,10 @@ class Inside:
     def __init__(self, network, side, command, **env):
         self.command = ' '.join(command)
         self.output = tempfile.TemporaryFile(mode='w+')
-        self.process = subprocess.Popen(['ip', 'netns', 'exec', network.names[side], *command], stdin=subprocess.DEVNULL, stdout=self.output,
-                                        stderr=subprocess.STDOUT, env=dict(os.environ, PATH=PATH, **env))
+        self.process = subprocess.Popen(['ip', 'netns', 'exec', network.names[side], *command],
+                                        stdin=subprocess.DEVNULL, stdout=self.output,
+                                        stderr=subprocess.STDOUT,
+                                        env=dict(os.environ, PATH=PATH, **env))
         Inside.running.append(self)
 
     def text(self):
@@ -109,7 +117,8 @@ class Inside:
         try:
             return self.process.wait(LIMIT)
         except subprocess.TimeoutExpired:
-            raise Failed(f'{self.command} still runs after {LIMIT} s: {self.text()[-600:]}') from None
+            raise Failed(
+                f'{self.command} still runs after {LIMIT} s: {self.text()[-600:]}') from None
 
     def succeed(self):
         status = self.status()
@@ -146,7 +155,8 @@ class Ends:
         for path in self.shm:
             os.mkdir(path, 0o700)
         self.remember()
-        self.node = self.roost(LEFT, 'node', '--port', self.port(LEFT, NODE), '--fill', '1000', '-v').until('service 4792')
+        self.node = self.roost(LEFT, 'node', '--port', self.port(LEFT, NODE), '--fill', '1000',
+                               '-v').until('service 4792')
         self.server = self.steady_server(STEADY)
         self.client = self.steady_client(STEADY, 10**6).until('rounds')
 
@@ -157,29 +167,37 @@ class Ends:
         return f'udp:{self.address(side, pair)}{more}'
 
     def roost(self, side, *words):
-        return Inside(self.network, side, [self.options.roost, *words], ROOST_SHM_DIR=self.shm[side])
+        return Inside(self.network, side, [self.options.roost, *words],
+                      ROOST_SHM_DIR=self.shm[side])
 
     def steady(self, side, pair, more, *words):
-        return Inside(self.network, side, [self.options.steady, *words], ROOST_PORT=self.port(side, pair, more), ROOST_SHM_DIR=self.shm[side])
+        return Inside(self.network, side, [self.options.steady, *words],
+                      ROOST_PORT=self.port(side, pair, more), ROOST_SHM_DIR=self.shm[side])
 
     def steady_server(self, pair, more=''):
-        return self.steady(LEFT, pair, more, 'server', self.address(LEFT, pair), SERVICE).until('listens')
+        return self.steady(LEFT, pair, more, 'server', self.address(LEFT, pair),
+                           SERVICE).until('listens')
 
     def steady_client(self, pair, seconds, more=''):
-        return self.steady(RIGHT, pair, more, 'client', self.address(LEFT, pair), SERVICE, str(seconds))
+        return self.steady(RIGHT, pair, more, 'client', self.address(LEFT, pair), SERVICE,
+                           str(seconds))
 
     def transfer(self, more='', *sizes):
         """Every byte of it is checked."""
-        server = self.roost(LEFT, 'perf', '--server', '--port', self.port(LEFT, PERF, more), '--bind', self.address(LEFT, PERF)).until('waiting')
+        server = self.roost(LEFT, 'perf', '--server', '--port', self.port(LEFT, PERF, more),
+                            '--bind', self.address(LEFT, PERF)).until('waiting')
         kind = ['write', 'send', 'read', 'atomic'][len(self.captures) % 4]
-        return server, self.roost(RIGHT, 'perf', kind, '--check', '--iters', '1', '--connect', self.address(LEFT, PERF), '--port',
-                                  self.port(RIGHT, PERF, more), '--timeout-scale', '1', *sizes)
+        return server, self.roost(RIGHT, 'perf', kind, '--check', '--iters', '1', '--connect',
+                                  self.address(LEFT, PERF), '--port', self.port(RIGHT, PERF, more),
+                                  '--timeout-scale', '1', *sizes)
 
     def call(self, more=''):
-        return self.roost(RIGHT, 'call', '--timeout', '60', '--port', self.port(RIGHT, NODE, more), self.address(LEFT, NODE), 'get', '17')
+        return self.roost(RIGHT, 'call', '--timeout', '60', '--port', self.port(RIGHT, NODE, more),
+                          self.address(LEFT, NODE), 'get', '17')
 
     def call_is_answered(self, may_fail=False):
-        """Who sees the request for a connection can say in the network's name that nobody is there."""
+        """Who sees the request for a connection can say in the network's name that nobody is
+        there."""
         call = self.call()
         if not may_fail:
             call.succeed()
@@ -190,7 +208,8 @@ class Ends:
         return 1
 
     def remember(self):
-        """What the attacker repeats: connections that were, between the same addresses. In one capture."""
+        """What the attacker repeats: connections that were, between the same addresses. In one
+        capture."""
         name = os.path.join(self.folder, f'{self.family}-%d.pcap')
         def option(n):
             return f',pcap={name % n}'
@@ -201,8 +220,9 @@ class Ends:
         self.steady_client(STEADY, 0.3, option(1)).succeed()
         server.close()
         with open(name % 0, 'wb') as out:
-            for i, path in enumerate(sorted(os.path.join(self.folder, f) for f in os.listdir(self.folder)
-                                            if f.startswith(f'{self.family}-') and f.endswith('.pcap') and f != os.path.basename(name % 0))):
+            for i, path in enumerate(sorted(os.path.join(self.folder, f) for f in os.listdir(
+                    self.folder) if f.startswith(f'{self.family}-') and f.endswith('.pcap')
+                                            and f != os.path.basename(name % 0))):
                 with open(path, 'rb') as f:
                     out.write(f.read()[24 if i else 0:])
         self.capture = name % 0
@@ -210,9 +230,11 @@ class Ends:
     def attack(self, name, seconds, seed):
         sees = name in ('icmp-seen', 'request-misquoted', 'request-quoted', 'stale')
         lists = [','.join(self.address(side, pair) for pair in range(4)) for side in (LEFT, RIGHT)]
-        seen = [f'/run/netns/{self.network.names[LEFT if name == "stale" else RIGHT]}'] if sees else [self.capture] if name == 'replay' else []
-        return Inside(self.network, ATTACKER, [self.options.attacker, name, str(seed), str(seconds), address(self.family, ATTACKER, 0), *lists,
-                                               *seen]).until('ready')
+        seen = ([f'/run/netns/{self.network.names[LEFT if name == "stale" else RIGHT]}'] if sees
+                else [self.capture] if name == 'replay' else [])
+        return Inside(self.network, ATTACKER,
+                      [self.options.attacker, name, str(seed), str(seconds),
+                       address(self.family, ATTACKER, 0), *lists, *seen]).until('ready')
 
     def close(self):
         for side in (self.client, self.server, self.node):
@@ -261,7 +283,8 @@ def stand_stale(ends, seed):
 
 
 def stand_quoted(ends, seed, right):
-    """A request that is not answered yet: an error that misquotes it does not end it. One that quotes it ends it at once."""
+    """A request that is not answered yet: an error that misquotes it does not end it. One that
+    quotes it ends it at once."""
     server = ends.steady_server(OTHER)
     attacker = ends.attack('request-quoted' if right else 'request-misquoted', SECONDS, seed)
     server.process.send_signal(signal.SIGSTOP)
@@ -282,7 +305,8 @@ def stand_quoted(ends, seed, right):
 
 def chosen(options):
     found = [(name, lambda ends, seed, name=name: stand(ends, name, seed)) for name in ATTACKS]
-    found += [('stale', stand_stale), ('request-misquoted', lambda ends, seed: stand_quoted(ends, seed, False)),
+    found += [('stale', stand_stale),
+              ('request-misquoted', lambda ends, seed: stand_quoted(ends, seed, False)),
               ('request-quoted', lambda ends, seed: stand_quoted(ends, seed, True))]
     return [(name, run) for name, run in found if options.only in name]
 
@@ -305,7 +329,8 @@ def attack_all(network, options, folder, families):
                 said, problem = run(ends, seed), None
             except Failed as e:
                 said, problem = '', e
-            print(f"{'FAILED' if problem else 'ok    '} IPv{family} {name:18} seed {seed} {time.monotonic() - start:6.1f} s  {said}", flush=True)
+            print(f"{'FAILED' if problem else 'ok    '} IPv{family} {name:18} seed {seed} "
+                  f"{time.monotonic() - start:6.1f} s  {said}", flush=True)
             if problem:
                 failed += 1
                 print(f'  {problem}')
@@ -324,20 +349,23 @@ def main():
     parser.add_argument('--only', default='', metavar='TEXT', help='attacks whose name holds TEXT')
     parser.add_argument('--family', type=int, choices=(4, 6), help='not both')
     parser.add_argument('--seed', type=int, default=int(os.environ.get('ROOST_ATTACK_SEED', '1')))
-    parser.add_argument('--sanitized', action='store_true', help='a sanitizer keeps what was freed: memory is not looked at')
+    parser.add_argument('--sanitized', action='store_true',
+                        help='a sanitizer keeps what was freed: memory is not looked at')
     parser.add_argument('--list', action='store_true', help='name the attacks')
     options = parser.parse_args()
     if options.list:
         print('\n'.join(name for name, _ in chosen(options)))
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever stops us leaves no namespace behind
+    # whoever stops us leaves no namespace behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         network = Network()
     except Missing as e:
         skip(e)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            failed = attack_all(network, options, folder, [options.family] if options.family else [4, 6])
+            failed = attack_all(network, options, folder,
+                                [options.family] if options.family else [4, 6])
     finally:
         for side in list(Inside.running):
             side.close()

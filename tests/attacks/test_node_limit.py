@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""One peer makes connections until a node's limit on memory: it is refused with a reason, the operator has one line, and all is given back when it goes."""
+"""One peer makes connections until a node's limit on memory: it is refused with a reason, the
+operator has one line, and all is given back when it goes."""
 import ctypes
 import errno
 import json
@@ -9,14 +10,16 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'cli'))
-from cli import LIMIT, ROOST, check, finish, last_json, one_line_error, run  # pylint: disable=wrong-import-position
+# pylint: disable=wrong-import-position
+from cli import LIMIT, ROOST, check, finish, last_json, one_line_error, run
 
 MANY = 200
 LIBRARIES = os.path.join(os.path.dirname(os.path.abspath(ROOST)), 'lib')
 
 
 def greedy(address):
-    """Says how many connections it got, and why not more; then gives them back when a line comes."""
+    """Says how many connections it got, and why not more; then gives them back when a line
+    comes."""
     lib = ctypes.CDLL(os.path.join(LIBRARIES, 'librdmacm.so.1'))
     made, rc = [], 0
     while rc == 0 and len(made) < MANY:
@@ -41,25 +44,33 @@ def limit():
     here, there = node.addresses('shm')
     n = node.Node(f'shm:{here}', '--fill', '10', '--memory', '1M', '--limit', '1M')
     before = usage(n)
-    with subprocess.Popen([sys.executable, os.path.abspath(__file__), os.path.abspath(ROOST), 'greedy', here], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                          env=dict(os.environ, ROOST_PORT=f'shm:{there}', LD_LIBRARY_PATH=LIBRARIES)) as p:
+    with subprocess.Popen(
+            [sys.executable, os.path.abspath(__file__), os.path.abspath(ROOST), 'greedy', here],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=dict(os.environ, ROOST_PORT=f'shm:{there}', LD_LIBRARY_PATH=LIBRARIES)) as p:
         said = json.loads(p.stdout.readline() or '{}')
-        check(f'some connections, then none: {said}', 2 < said.get('made', 0) < MANY and said.get('rc') == errno.ENOMEM)
+        check(f'some connections, then none: {said}',
+              2 < said.get('made', 0) < MANY and said.get('rc') == errno.ENOMEM)
         u = usage(n)
-        check(f'what they take is below the limit: {u}', before.get('memory', 0) < u.get('memory', 0) <= u.get('memory_limit', 0) == 1 << 20
+        check(f'what they take is below the limit: {u}',
+              before.get('memory', 0) < u.get('memory', 0) <= u.get('memory_limit', 0) == 1 << 20
               and u.get('memory_refused', 0) > 0)
-        check('the table says so', ' of 1 MiB for connections' in run('stat', str(n.pid)).stdout, run('stat', str(n.pid)))
+        check('the table says so', ' of 1 MiB for connections' in run('stat', str(n.pid)).stdout,
+              run('stat', str(n.pid)))
         other = ('call', '--port', 'shm:10.0.0.3', here, 'get', '7')
-        one_line_error('another peer hears why', run(*other), 1, 'the node has no memory for another connection')
+        one_line_error('another peer hears why', run(*other), 1,
+                       'the node has no memory for another connection')
         p.stdin.write('\n')
         p.stdin.flush()
         p.wait(LIMIT)
     r = run(*other)
-    check('and is served when the first has gone', r.returncode == 0 and 'value of 7' in r.stdout, r)
+    check('and is served when the first has gone', r.returncode == 0 and 'value of 7' in r.stdout,
+          r)
     check(f'nothing of them is left: {usage(n)}', usage(n).get('memory') == before.get('memory'))
     status, text = n.end()
     lines = [line for line in text.splitlines() if 'refused' in line]
-    check(f'one line for the operator: {text}', status == 0 and len(lines) == 1 and '--limit' in lines[0])
+    check(f'one line for the operator: {text}',
+          status == 0 and len(lines) == 1 and '--limit' in lines[0])
 
 
 def default():
@@ -67,7 +78,8 @@ def default():
     here, _ = node.addresses('shm')
     n = node.Node(f'shm:{here}', '--memory', '1M')
     u = usage(n)
-    check(f'a part of the memory there is: {u}', 64 << 20 <= u.get('memory_limit', 0) <= max(64 << 20, os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 4))
+    check(f'a part of the memory there is: {u}', 64 << 20 <= u.get('memory_limit', 0)
+          <= max(64 << 20, os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 4))
     n.end()
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""What an enemy hands to `roost pcap`, `roost stat`, `roost devices` and `roost kernel`: they end, in bounded memory, with a line that says what is wrong, and
-nothing that controls a terminal comes out. Usage: test_reading.py ROOST
+"""What an enemy hands to `roost pcap`, `roost stat`, `roost devices` and `roost kernel`: they end,
+in bounded memory, with a line that says what is wrong, and nothing that controls a terminal comes
+out. Usage: test_reading.py ROOST
 """
 import json
 import os
@@ -15,7 +16,8 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'cli'))
-from cli import ROOST, check, finish, last_json, one_line_error, run  # pylint: disable=wrong-import-position
+# pylint: disable=wrong-import-position
+from cli import ROOST, check, finish, last_json, one_line_error, run
 
 ESCAPES = '\x1b]0;owned\x07\x1b[2J\r\x7f\x9b31m\u202eab'
 TIMEOUT = 60  # seconds: a command that ends in time ends long before
@@ -23,9 +25,11 @@ MEMORY = 400 << 20
 
 
 def harmless(result):
-    """No control character but the end of a line (terminals ignore DEL), and no change of the direction of writing."""
-    return all(c == '\n' or ord(c) >= 0x20 and not 0x80 <= ord(c) < 0xa0 and ord(c) not in range(0x2028, 0x202f) and ord(c) not in range(0x2066, 0x206a)
-               for c in result.stdout + result.stderr)
+    """No control character but the end of a line (terminals ignore DEL), and no change of the
+    direction of writing."""
+    return all(c == '\n' or ord(c) >= 0x20 and not 0x80 <= ord(c) < 0xa0
+               and ord(c) not in range(0x2028, 0x202f)
+               and ord(c) not in range(0x2066, 0x206a) for c in result.stdout + result.stderr)
 
 
 def timed(what, *args):
@@ -47,10 +51,12 @@ def record(frame, length=None, original=None):
 
 
 def bounded(args, data):
-    """`roost ARGS` in little memory, with a stream on stdin: `data` is an iterator of pieces. (status, stdout, stderr)"""
+    """`roost ARGS` in little memory, with a stream on stdin: `data` is an iterator of pieces.
+    (status, stdout, stderr)"""
     def limit():
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    process = subprocess.Popen([ROOST, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=limit)
+    process = subprocess.Popen([ROOST, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, preexec_fn=limit)
     def feed():
         try:
             for piece in data:
@@ -68,8 +74,10 @@ def bounded(args, data):
 def captures(folder):
     frame = b'\xff' * 12 + b'\x08\x06' + bytes(60000)
     many = record(frame) * 16
-    status, out, err = bounded(['pcap', '--json', '-'], (piece for i in range(801) for piece in [many if i else HEADER]))
-    check('a stream longer than memory is read to its end', status == 1 and json.loads(out).get('frames') == 800 * 16, None)
+    status, out, err = bounded(['pcap', '--json', '-'],
+                               (piece for i in range(801) for piece in [many if i else HEADER]))
+    check('a stream longer than memory is read to its end',
+          status == 1 and json.loads(out).get('frames') == 800 * 16, None)
     if status != 1:
         print(status, out[-300:], err[-300:])
     one_line_error('no end of zeros', timed('/dev/zero', 'pcap', '/dev/zero'), 1, 'is no pcap file')
@@ -84,9 +92,12 @@ def captures(folder):
         'cut': HEADER + record(b'x', 100),
         'longer': HEADER + record(bytes(14), original=0xffffffff),
         'tags': HEADER + record(b'\0' * 12 + b'\x81\x00\0\0' * 100),
-        'ip': HEADER + b''.join(record(b'\0' * 12 + b'\x08\x00' + bytes([0x40 | i, 0, i, 255]) + b'\xff' * i) for i in range(64)),
-        'ip6': HEADER + b''.join(record(b'\0' * 12 + b'\x86\xdd' + bytes([0x60, 0, 0, 0, 0xff, i, 17, 0]) + b'\xff' * i) for i in range(64)),
-        'times': HEADER + struct.pack('<IIII', 0xffffffff, 0xffffffff, 20, 20) + bytes(20) + struct.pack('<IIII', 0, 0, 20, 20) + bytes(20),
+        'ip': HEADER + b''.join(record(b'\0' * 12 + b'\x08\x00' + bytes([0x40 | i, 0, i, 255])
+                                       + b'\xff' * i) for i in range(64)),
+        'ip6': HEADER + b''.join(record(b'\0' * 12 + b'\x86\xdd' + bytes(
+            [0x60, 0, 0, 0, 0xff, i, 17, 0]) + b'\xff' * i) for i in range(64)),
+        'times': HEADER + struct.pack('<IIII', 0xffffffff, 0xffffffff, 20, 20) + bytes(20)
+        + struct.pack('<IIII', 0, 0, 20, 20) + bytes(20),
     }
     for name, data in files.items():
         path = os.path.join(folder, name)
@@ -94,7 +105,8 @@ def captures(folder):
             f.write(data)
         for more in ([], ['--json'], ['--quiet']):
             r = timed(name, 'pcap', *more, path)
-            check(f'{name}: it says what is wrong', r.returncode == 1 and len(r.stderr.splitlines()) == 1, r)
+            check(f'{name}: it says what is wrong',
+                  r.returncode == 1 and len(r.stderr.splitlines()) == 1, r)
     name = os.path.join(folder, ESCAPES.replace('/', ''))
     for content in (b'', HEADER + record(b'x', 100)):
         with open(name, 'wb') as f:
@@ -117,7 +129,8 @@ def answers():
     """What a stat socket may say; a list is said piece by piece, a tenth of a second apart."""
     good = {'pid': 1, 'program': ESCAPES, 'uptime_s': 1e308, 'pus': 1, 'usage': {'qps': -1},
             'ports': [{'kind': ESCAPES, 'address': ESCAPES, 'mtu': 1, 'stats': {'rx_packets': 1}}],
-            'counters': {'rcvd_pkts': -2 ** 63, ESCAPES: 5}, 'cm': {'connections': 1}, 'kernels': {'calls': 1}}
+            'counters': {'rcvd_pkts': -2 ** 63, ESCAPES: 5}, 'cm': {'connections': 1},
+            'kernels': {'calls': 1}}
     yield 'escapes', json.dumps(good).encode()
     yield 'escapes as they are', json.dumps(good, ensure_ascii=False).encode()
     yield 'nothing', b''
@@ -125,8 +138,12 @@ def answers():
     yield 'zeros', bytes(5000)
     yield 'deep', b'[' * 500000
     yield 'deep objects', b'{"a":' * 100000
-    yield 'wrong types', b'{"pid":"x","program":[],"ports":{"a":1},"counters":[1,2],"usage":3,"cm":null,"uptime_s":"y"}'
-    yield 'ports of wrong types', b'{"ports":[1,"x",null,[],{"stats":[]},{"stats":{"rx_packets":"1"}}]}'
+    yield (
+        'wrong types',
+        b'{"pid":"x","program":[],"ports":{"a":1},"counters":[1,2],"usage":3,"cm":null,'
+        b'"uptime_s":"y"}')
+    yield ('ports of wrong types',
+           b'{"ports":[1,"x",null,[],{"stats":[]},{"stats":{"rx_packets":"1"}}]}')
     yield 'many ports', b'{"ports":[' + b','.join([b'{"stats":{"rx_packets":1}}'] * 3000) + b']}'
     yield 'too long', b'{"program":"' + b'x' * (2 << 20) + b'"}'
     yield 'not UTF-8', b'{"program":"\xff\xfe\x80\xc2"}'
@@ -178,7 +195,8 @@ def sockets(top):
             liar.start()
         commands = [['stat', '4711']]
         if isinstance(answer, bytes):  # the others take as long as one waits: of a kernel 30 s
-            commands += [['kernel', 'list', '4711'], ['stat', '--all'], ['stat', '--json'], ['stat', '--prometheus'], ['stat', ESCAPES], ['kernel', 'stat', '4711']]
+            commands += [['kernel', 'list', '4711'], ['stat', '--all'], ['stat', '--json'],
+                         ['stat', '--prometheus'], ['stat', ESCAPES], ['kernel', 'stat', '4711']]
         for args in commands:
             r = timed(f'{what}: {args}', *args)
             if args == ['stat', '--json'] and r.returncode == 0:
@@ -197,21 +215,24 @@ def entries(top):
     os.mkfifo(os.path.join(folder, 'stat.2'))
     os.symlink('stat.3', os.path.join(folder, 'stat.3'))
     os.symlink('/dev/zero', os.path.join(folder, 'stat.4'))
-    for name in ('stat.5', 'stat.99999999999999', 'stat.-1', 'stat.6x', 'stat.' + '9' * 200, ESCAPES):
+    for name in ('stat.5', 'stat.99999999999999', 'stat.-1', 'stat.6x', 'stat.' + '9' * 200,
+                 ESCAPES):
         with open(os.path.join(folder, name), 'wb') as f:
             f.write(b'x' * 100)
     for args in (['stat'], ['stat', '--json'], ['stat', '5'], ['kernel', 'list']):
         timed(f'entries: {args}', *args)
     check('it opens', r.returncode == 0, r)
     # Locks and sockets of addresses: 10.0.0.1 and on are tried in turn.
-    plants = [lambda p: os.mkdir(p), lambda p: os.mkfifo(p), lambda p: os.symlink('/dev/zero', p), lambda p: os.symlink(p, p)]
+    plants = [lambda p: os.mkdir(p), lambda p: os.mkfifo(p), lambda p: os.symlink('/dev/zero', p),
+              lambda p: os.symlink(p, p)]
     for i, plant in enumerate(plants):
         for kind in ('.lock', ''):
             path = os.path.join(folder, f'10.0.0.{i + 1}.0{kind}')
             if os.path.lexists(path):
                 os.unlink(path)
             plant(path)
-    for args in (['devices', '--port', 'shm'], ['devices', '--port', 'shm:10.0.0.2'], ['doctor', '--port', 'shm']):
+    for args in (['devices', '--port', 'shm'], ['devices', '--port', 'shm:10.0.0.2'],
+                 ['doctor', '--port', 'shm']):
         r = timed(f'locks: {args}', *args)
         check(f'locks: {args}: one line at most', len(r.stderr.splitlines()) <= 1, r)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The environment of a set-user-ID program is its caller's: it chooses no port, and so no file that root writes. Usage: test_setuid.py PROGRAM"""
+"""The environment of a set-user-ID program is its caller's: it chooses no port, and so no file that
+root writes. Usage: test_setuid.py PROGRAM"""
 import os
 import shutil
 import subprocess
@@ -29,8 +30,9 @@ def main():
         with open(kept, 'wb') as f:
             f.write(KEPT)
         env = {'ROOST_PORT': f'udp:127.73.1.8,pcap={kept}', 'PATH': os.environ['PATH']}
-        ran = subprocess.run([program], env=env, user=NOBODY, group=NOBODY, extra_groups=[], stdin=subprocess.DEVNULL,
-                             capture_output=True, text=True, timeout=100, check=False)
+        ran = subprocess.run([program], env=env, user=NOBODY, group=NOBODY, extra_groups=[],
+                             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
+                             check=False)
         if 'secure=0' in ran.stdout:
             skip(f'{folder} is mounted without set-user-ID programs')
         with open(kept, 'rb') as f:

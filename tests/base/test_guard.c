@@ -111,7 +111,7 @@ static void one_that_wants_a_core_is_not(void **state)
 static void one_that_has_run_for_long_is_ended(void **state)
 {
 	const struct watchdog_limits p = {.looks = 2, .cpu_ns = 1000000, .at_most = UINT32_MAX};
-	pthread_t t = start(spins);
+	pthread_t t = start(spins_for_ever);
 
 	while (atomic_load(&in_step)) {
 		guard_look(&guard, &p);

@@ -161,7 +161,7 @@ static void whatever_the_network_does(void **state)
 }
 
 /* Two calls: the second appends to the partitions by the table in the region. */
-static void calls_go_on(void **state)
+static void calls_continue(void **state)
 {
 	struct roost_shuffle_params p = radix(64, 16);
 	uint8_t *payload = r->caller[0].mem + RIG_PAYLOAD;
@@ -374,7 +374,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(partitions_are_the_models),
 		cmocka_unit_test(whatever_the_network_does),
-		cmocka_unit_test(calls_go_on),
+		cmocka_unit_test(calls_continue),
 		cmocka_unit_test(overflow),
 		cmocka_unit_test(refused),
 		cmocka_unit_test(benches),

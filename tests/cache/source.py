@@ -25,13 +25,15 @@ from skip import skip
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 OURS = os.path.join(TOP, 'examples', 'memcached')
 SUITE = 'bookworm'  # the patch is for its version
-FILES = ['memcached', 'hash', 'jenkins_hash', 'murmur3_hash', 'slabs', 'items', 'assoc', 'thread', 'daemon', 'stats_prefix', 'util',
-         'cache', 'bipbuffer', 'base64', 'logger', 'crawler', 'itoa_ljust', 'slab_automove', 'authfile', 'restart', 'proto_text',
-         'proto_bin']
+FILES = ['memcached', 'hash', 'jenkins_hash', 'murmur3_hash', 'slabs', 'items', 'assoc', 'thread',
+         'daemon', 'stats_prefix', 'util', 'cache', 'bipbuffer', 'base64', 'logger', 'crawler',
+         'itoa_ljust', 'slab_automove', 'authfile', 'restart', 'proto_text', 'proto_bin']
 # What its configure finds on Linux, without the parts that are not used here.
-CONFIG = ['ENDIAN_LITTLE', 'HAVE_ACCEPT4', 'HAVE_CLOCK_GETTIME', 'HAVE_EVENTFD', 'HAVE_GCC_64ATOMICS', 'HAVE_GCC_ATOMICS',
-          'HAVE_GETOPT_LONG', 'HAVE_INTTYPES_H', 'HAVE_STDBOOL_H', 'HAVE_SYSCONF']
-OPTIONS = ['-std=gnu99', '-O1', '-w', '-D_GNU_SOURCE', '-DHAVE_CONFIG_H', '-DNDEBUG', '-pthread', '-I.', '-I', os.path.join(TOP, 'include')]
+CONFIG = ['ENDIAN_LITTLE', 'HAVE_ACCEPT4', 'HAVE_CLOCK_GETTIME', 'HAVE_EVENTFD',
+          'HAVE_GCC_64ATOMICS', 'HAVE_GCC_ATOMICS', 'HAVE_GETOPT_LONG', 'HAVE_INTTYPES_H',
+          'HAVE_STDBOOL_H', 'HAVE_SYSCONF']
+OPTIONS = ['-std=gnu99', '-O1', '-w', '-D_GNU_SOURCE', '-DHAVE_CONFIG_H', '-DNDEBUG', '-pthread',
+           '-I.', '-I', os.path.join(TOP, 'include')]
 
 
 def download(folder):
@@ -46,9 +48,13 @@ def download(folder):
     shutil.rmtree(scratch, ignore_errors=True)
     for path in ('state/lists/partial', 'cache/archives/partial'):
         os.makedirs(os.path.join(scratch, path))
-    files = {'status': '', 'suite.sources': f'Types: deb-src\nURIs: {archive()}\nSuites: {SUITE}\nComponents: main\nSigned-By: {keyring()}\n',
-             'apt.conf': f'Dir::State "{scratch}/state"; Dir::State::status "{scratch}/status"; Dir::Cache "{scratch}/cache";\n'
-                         f'Dir::Etc::sourcelist "{scratch}/suite.sources"; Dir::Etc::sourceparts "-"; APT::Sandbox::User "";\n'}
+    files = {'status': '', 'suite.sources':
+             f'Types: deb-src\nURIs: {archive()}\nSuites: {SUITE}\nComponents: main\nSigned-By: '
+             f'{keyring()}\n', 'apt.conf':
+             f'Dir::State "{scratch}/state"; Dir::State::status "{scratch}/status"; Dir::Cache '
+             f'"{scratch}/cache";\n'
+             f'Dir::Etc::sourcelist "{scratch}/suite.sources"; Dir::Etc::sourceparts "-"; '
+             f'APT::Sandbox::User "";\n'}
     for name, text in files.items():
         with open(os.path.join(scratch, name), 'w', encoding='ascii') as file:
             file.write(text)
@@ -56,7 +62,8 @@ def download(folder):
     output('apt-get', '-q', '--error-on=any', 'update', env=env, cwd=scratch)
     output('apt-get', '-q', 'source', '--download-only', 'memcached', env=env, cwd=scratch)
     # apt has checked what it downloaded
-    output('dpkg-source', '--no-check', '-x', glob.glob(os.path.join(scratch, '*.dsc'))[0], os.path.join(scratch, 'source'), cwd=scratch)
+    output('dpkg-source', '--no-check', '-x', glob.glob(os.path.join(scratch, '*.dsc'))[0],
+           os.path.join(scratch, 'source'), cwd=scratch)
     os.rename(os.path.join(scratch, 'source'), source)
     shutil.rmtree(scratch)
     return source
@@ -65,7 +72,8 @@ def download(folder):
 def compile_all(folder, files, lib):
     """Builds the program; what it may use of Roost is in `lib`."""
     with open(os.path.join(folder, 'config.h'), 'w', encoding='ascii') as file:
-        file.write(''.join(f'#define {name} 1\n' for name in CONFIG) + '#define PACKAGE "memcached"\n#define VERSION "1.6.18"\n')
+        file.write(''.join(f'#define {name} 1\n' for name in CONFIG)
+                   + '#define PACKAGE "memcached"\n#define VERSION "1.6.18"\n')
 
     def one(name):
         output('cc', *OPTIONS, '-c', name + '.c', cwd=folder)
@@ -73,13 +81,14 @@ def compile_all(folder, files, lib):
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(one, files))
     roost = [] if lib is None else ['-L' + lib, '-l:libibverbs.so.1', '-Wl,-rpath,' + lib]
-    output('cc', '-o', 'memcached', *[name + '.o' for name in files], '-pthread', *roost, '-levent', cwd=folder)
+    output('cc', '-o', 'memcached', *[name + '.o' for name in files], '-pthread', *roost, '-levent',
+           cwd=folder)
 
 
 def stamp():
     h = hashlib.sha256()
-    for path in sorted(glob.glob(os.path.join(OURS, '*.patch')) + glob.glob(os.path.join(OURS, 'roost.*'))
-                       + glob.glob(os.path.join(TOP, 'include/roost/*.h'))):
+    for path in sorted(glob.glob(os.path.join(OURS, '*.patch')) + glob.glob(
+            os.path.join(OURS, 'roost.*')) + glob.glob(os.path.join(TOP, 'include/roost/*.h'))):
         with open(path, 'rb') as file:
             h.update(file.read())
     return h.hexdigest()[:16]
@@ -100,7 +109,8 @@ def program(build, folder, patched=True):
             output('patch', '-s', '-p1', '-i', os.path.join(OURS, 'memcached.patch'), cwd=done)
             for one in ('roost.c', 'roost.h'):
                 shutil.copy(os.path.join(OURS, one), done)
-        compile_all(done, FILES + (['roost'] if patched else []), os.path.join(build, 'lib') if patched else None)
+        compile_all(done, FILES + (['roost'] if patched else []),
+                    os.path.join(build, 'lib') if patched else None)
     return os.path.join(done, 'memcached')
 
 
@@ -108,7 +118,8 @@ def get_or_skip(build, folder, patched=True):
     try:
         return program(os.path.abspath(build), os.path.abspath(folder), patched)
     except Missing as reason:
-        return skip(f"memcached: its source cannot be had from Debian's archive, or not be built: {reason}")
+        return (skip(f"memcached: its source cannot be had from Debian's archive, or not be built: "
+                     f"{reason}"))
 
 
 def main():

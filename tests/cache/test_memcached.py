@@ -85,8 +85,9 @@ class Gets:
     """Gets by chains, one after the other."""
 
     def __init__(self, program, address, port):
-        self.process = subprocess.Popen([program, address, '7477', '-'], env=dict(os.environ, ROOST_PORT=port), stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([program, address, '7477', '-'],
+                                        env=dict(os.environ, ROOST_PORT=port),
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def get(self, key):
         """Returns the value; None: a miss. Raises EOFError if a get failed."""
@@ -124,7 +125,8 @@ def commands(tcp, gets):
     tcp.set('big', 'z' * 100000)
     check('a value too long for chains replaces it', gets.get('big') is None)
     check('flush_all', tcp.ask('flush_all\r\n') == 'OK' and gets.get('t') is None)
-    check('flush_all with a delay is refused', tcp.ask('flush_all 10\r\n').startswith('CLIENT_ERROR'))
+    check('flush_all with a delay is refused',
+          tcp.ask('flush_all 10\r\n').startswith('CLIENT_ERROR'))
 
 
 def reconnect(where, before):
@@ -151,7 +153,9 @@ def kills(where, gets):
         tcp.ask('delete gone\r\n')
         pid, found = tcp.pid(), threading.Event()
         os.kill(pid, signal.SIGKILL)
-        thread = threading.Thread(target=lambda: (stopped.append(reconnect(where, pid)), found.set()))  # pylint: disable=cell-var-from-loop
+        # pylint: disable=cell-var-from-loop
+        thread = threading.Thread(
+            target=lambda: (stopped.append(reconnect(where, pid)), found.set()))
         thread.start()
         keys = list(newest)
         n = 0
@@ -206,7 +210,8 @@ def eviction(where, gets):
     while line != 'END':
         evicted = int(line.split()[2]) if line.startswith('STAT evictions ') else evicted
         line = tcp.line()
-    check(f'{hits} hits beside {WRITERS} writers, {evicted} evictions: each value is whole', not wrong and hits and evicted, wrong[:3])
+    check(f'{hits} hits beside {WRITERS} writers, {evicted} evictions: each value is whole',
+          not wrong and hits and evicted, wrong[:3])
 
 
 def main():
@@ -217,13 +222,16 @@ def main():
     memcached = get_or_skip(a.build, a.folder)
     net = f'127.{(os.getpid() >> 8) % 250 + 2}.{os.getpid() & 0xff}'
     where = (net + '.1', 11311)
-    hull = subprocess.Popen([os.path.join(a.build, 'examples', 'example-memcached-hull'), '-a', where[0], '-m', '24', '-b', '16', memcached, '-f', '2',
-                             '-l', where[0], '-p', str(where[1]), '-U', '0', '-u', 'root', '-t', '4'],
-                            env=dict(os.environ, ROOST_PORT=f'udp:{where[0]}'), stdin=subprocess.DEVNULL)
+    hull = subprocess.Popen([os.path.join(a.build, 'examples', 'example-memcached-hull'), '-a',
+                             where[0], '-m', '24', '-b', '16', memcached, '-f', '2', '-l', where[0],
+                             '-p', str(where[1]), '-U', '0', '-u', 'root', '-t', '4'],
+                            env=dict(os.environ, ROOST_PORT=f'udp:{where[0]}'),
+                            stdin=subprocess.DEVNULL)
     gets = None
     try:
         tcp = Tcp(where)
-        gets = Gets(os.path.join(a.build, 'examples', 'example-memcached-get'), where[0], f'udp:{net}.2')
+        gets = Gets(os.path.join(a.build, 'examples', 'example-memcached-get'), where[0],
+                    f'udp:{net}.2')
         commands(tcp, gets)
         kills(where, gets)
         eviction(where, gets)

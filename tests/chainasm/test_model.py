@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Random chains on the NIC and in the model, which is written after docs/chains.md and shares no source file with the NIC.
+"""Random chains on the NIC and in the model, which is written after docs/chains.md and shares no
+source file with the NIC.
 
 usage: test_model.py ROOST MODEL [SEED [PROGRAMS]]
 
-Both execute the same text; the words of its memory have to be the same at the end, and so has the failure of a queue. A program rewrites
-fields of its own later WQEs: operands, values of comparisons, addresses, op-codes. A quarter of the programs run on a queue pair that is
-connected to another one; there a WAIT stands behind each WQE, and SENDs fill words by receives.
+Both execute the same text; the words of its memory have to be the same at the end, and so has the
+failure of a queue. A program rewrites fields of its own later WQEs: operands, values of
+comparisons, addresses, op-codes. A quarter of the programs run on a queue pair that is connected to
+another one of the same NIC; there a WAIT stands behind each WQE, and SENDs fill words by receives.
+test_far.c has two NICs and a link that loses and repeats packets.
 """
 import os
 import random
@@ -26,7 +29,8 @@ SPECIAL = [0, 1, 2**63 - 1, 2**63, 2**64 - 1, 2**48 - 1]
 
 
 def number(rng):
-    return rng.choice(SPECIAL) if rng.random() < 0.3 else rng.getrandbits(rng.choice([4, 16, 48, 64]))
+    return rng.choice(SPECIAL) if rng.random() < 0.3 else rng.getrandbits(
+        rng.choice([4, 16, 48, 64]))
 
 
 def word(rng):
@@ -65,7 +69,8 @@ def rewrite(rng, label, target, wild):
 
 
 def conditional(rng):
-    """On a word that holds an operand: comparisons know 48 bits. One of data, seldom, has other bits, and may become any op-code."""
+    """On a word that holds an operand: comparisons know 48 bits. One of data, seldom, has other
+    bits, and may become any op-code."""
     compared = word(rng) if rng.random() < 0.03 else f'k{rng.randrange(KEYS)}'
     return f'if {compared} {rng.choice(["==", "<=", ">="])} {rng.randrange(12)}: {plain_write(rng)}'
 
@@ -92,26 +97,32 @@ def body(rng, wqes, wild):
 def program(rng):
     wild = 0.1 if rng.random() < 0.2 else 0
     lines = ['region data']
-    lines += [f'w{i}:\t' + (f'word {number(rng)}' if rng.random() < 0.5 else f'operand {rng.randrange(12)}') for i in range(WORDS)]
+    lines += [f'w{i}:\t' + (f'word {number(rng)}' if rng.random() < 0.5
+                            else f'operand {rng.randrange(12)}') for i in range(WORDS)]
     lines += [f'k{i}:\toperand {rng.randrange(12)}' for i in range(KEYS)]
     lines += ['count:\tword 0', '', 'region pointers']
     lines += [f'p{i}:\tword &w{rng.randrange(WORDS - 1)}' for i in range(WORDS)]
     lines += ['nowhere:\tword 64', '']
     if rng.random() < 0.5:
-        return '\n'.join(lines + ['queue main managed depth=256 start'] + body(rng, rng.randrange(1, 40), wild)) + '\n'
+        return '\n'.join(lines + ['queue main managed depth=256 start']
+                         + body(rng, rng.randrange(1, 40), wild)) + '\n'
     turns = rng.randrange(1, 9)
     loop = ['queue turns managed depth=256 start=256'] + body(rng, rng.randrange(1, 20), wild)
     return '\n'.join(lines + loop + ['\tadd count, operand(1)', f'\tuntil count >= {turns}']) + '\n'
 
 
 def remote_program(rng):
-    """A program whose queue is connected to another one. There a WQE is complete when its answer has come."""
+    """A program whose queue is connected to another one. There a WQE is complete when its answer
+    has come."""
     lines = ['region data']
-    lines += [f'w{i}:\t' + (f'word {number(rng)}' if rng.random() < 0.5 else f'operand {rng.randrange(12)}') for i in range(WORDS)]
+    lines += [f'w{i}:\t' + (f'word {number(rng)}' if rng.random() < 0.5
+                            else f'operand {rng.randrange(12)}') for i in range(WORDS)]
     lines += [f'k{i}:\toperand {rng.randrange(12)}' for i in range(KEYS)]
-    lines += ['', 'region pointers'] + [f'p{i}:\tword &w{rng.randrange(WORDS - 1)}' for i in range(WORDS)]
+    lines += ['', 'region pointers'] + [f'p{i}:\tword &w{rng.randrange(WORDS - 1)}'
+                                        for i in range(WORDS)]
     received = [word(rng) for _ in range(rng.randrange(1, 6))]
-    lines += ['', f'queue other receives={len(received)} peer=main'] + [f'\trecv {w}, 8' for w in received]
+    lines += (['', f'queue other receives={len(received)} peer=main']
+              + [f'\trecv {w}, 8' for w in received])
     lines += ['', 'queue main managed depth=256 start peer=other']
     for i in range(rng.randrange(1, 30)):
         target = plain(rng)
@@ -127,7 +138,8 @@ def remote_program(rng):
 
 
 def execute(command):
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False)
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=LIMIT, check=False)
 
 
 def main():
@@ -144,11 +156,14 @@ def main():
                 continue
             compared += 1
             failures_seen += model.returncode == 1
-            if (model.returncode, model.stdout) != (nic.returncode, nic.stdout) or model.returncode not in (0, 1):
+            if (model.returncode, model.stdout) != (nic.returncode,
+                                                    nic.stdout) or model.returncode not in (0, 1):
                 failed += 1
-                print(f'FAILED: seed {SEED}, program {i}\n{text}\n--- model {model.returncode}\n{model.stdout}{model.stderr}'
+                print(f'FAILED: seed {SEED}, program {i}\n{text}\n--- model {model.returncode}\n'
+                      f'{model.stdout}{model.stderr}'
                       f'--- NIC {nic.returncode}\n{nic.stdout}{nic.stderr}', flush=True)
-    print(f'{compared} of {PROGRAMS} programs compared, {failures_seen} with a queue that failed, {failed} differ (seed {SEED})')
+    print(f'{compared} of {PROGRAMS} programs compared, {failures_seen} with a queue that failed, '
+          f'{failed} differ (seed {SEED})')
     sys.exit(1 if failed or compared < PROGRAMS // 2 else 0)
 
 

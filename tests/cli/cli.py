@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Helpers of the command's tests: run it, and look at what came out. Arguments of each: ROOST BUILD-FOLDER."""
+"""Helpers of the command's tests: run it, and look at what came out. Arguments of each: ROOST
+BUILD-FOLDER."""
 import fcntl
 import json
 import os
@@ -24,8 +25,8 @@ def run(*args, env=None, limit=LIMIT):
     full.pop('ROOST_PORT', None)
     full.update(env or {})
     try:
-        return subprocess.run([ROOST, *args], env=full, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=limit, check=False)
+        return subprocess.run([ROOST, *args], env=full, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired as e:
         return subprocess.CompletedProcess(e.cmd, -1, '', f'still running after {limit} s')
 
@@ -38,7 +39,8 @@ def check(what, ok, result=None):
     failures += 1
     print(f'FAILED: {what}')
     if result is not None:
-        print(f'  {result.args} -> {result.returncode}\n  stdout: {result.stdout!r}\n  stderr: {result.stderr!r}')
+        print(f'  {result.args} -> {result.returncode}\n  stdout: {result.stdout!r}\n  stderr: '
+              f'{result.stderr!r}')
 
 
 def loopback_up():
@@ -50,7 +52,8 @@ def loopback_up():
 
 
 def own_network():
-    """Goes on in a network namespace of its own, where no program of another test is: the script starts again. Skips without rights."""
+    """Goes on in a network namespace of its own, where no program of another test is: the script
+    starts again. Skips without rights."""
     inside = 'ROOST_TEST_NETWORK'
     if os.environ.pop(inside, None):
         loopback_up()

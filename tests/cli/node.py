@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A running `roost node`, for tests of what talks to it. Import it before anything starts: the folder of sockets is the test's own."""
+"""A running `roost node`, for tests of what talks to it. Import it before anything starts: the
+folder of sockets is the test's own."""
 import json
 import os
 import signal
@@ -15,9 +16,10 @@ os.mkdir(os.environ['ROOST_SHM_DIR'], 0o700)
 
 
 def addresses(kind):
-    """Of a node, and of who calls it: loopback ones of this process's, and any on shm, whose folder is ours."""
+    """Of a node, and of who calls it: loopback ones of this process's, and any on shm, whose folder
+    is ours."""
     high, low = os.getpid() >> 8 & 0xff, os.getpid() & 0xff
-    net = f'127.{(high % 250) + 2}.{low}' if kind == 'udp' else '10.0.0'
+    net = f'127.{(high % 250) + 2}.{low}' if kind != 'shm' else '10.0.0'
     return f'{net}.1', f'{net}.2'
 
 
@@ -25,7 +27,8 @@ class Node:
     """Ready when made: .hello is what it said with --json."""
 
     def __init__(self, spec, *args):
-        self.process = subprocess.Popen([cli.ROOST, 'node', '--port', spec, '--json', *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([cli.ROOST, 'node', '--port', spec, '--json', *args],
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         self.hello = json.loads(line) if line.startswith('{') else {}

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The bench driver measures, keeps what it measured, and says of what it did not measure that it did not.
+"""The bench driver measures, keeps what it measured, and says of what it did not measure that it
+did not.
 
 Usage: test_bench.py ROOST BENCH-FOLDER
 """
@@ -13,11 +14,13 @@ import tempfile
 
 from cli import ROOST, check, finish
 
-RUN = [sys.executable, os.path.join(sys.argv[2], 'run'), '--roost', ROOST, '--rounds', '2', '--seconds', '0.1']
+RUN = [sys.executable, os.path.join(sys.argv[2], 'run'), '--roost', ROOST, '--rounds', '2',
+       '--seconds', '0.1']
 
 
 def bench(*args):
-    return subprocess.run([*RUN, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False,
+    return subprocess.run([*RUN, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=200, check=False,
                           env={**os.environ, 'PYTHONDONTWRITEBYTECODE': '1'})
 
 
@@ -32,25 +35,32 @@ def read(*path):
 with tempfile.TemporaryDirectory() as d:
     r = bench('--out', d, '--only', 'shm-write-64k', '--no-sweep')
     data = json.loads(read(d, 'results', 'shm-write-64k.json') or '{}')
-    check('two rounds of nine pairs, and their median', r.returncode == 0 and len(data.get('runs', [])) == 18
+    check('two rounds of nine pairs, and their median',
+          r.returncode == 0 and len(data.get('runs', [])) == 18
           and data['low'] <= data['median'] <= data['high'] and data['low'] > 0, r)
     table = read(d, 'RESULTS.md')
     # A figure has three or more significant digits, so a fast machine's has no decimals.
     median = data.get('median', 0)
-    check('figure and command are in the table', any(f'| {median:.{n}f} Gbit/s' in table for n in (0, 1, 2))
+    check('figure and command are in the table',
+          any(f'| {median:.{n}f} Gbit/s' in table for n in (0, 1, 2))
           and 'perf write --local --port shm --size 64K' in table)
-    check('what was not measured is not there', 'not measured' in table and 'iperf3, TCP loopback | not measured' in table)
+    check('what was not measured is not there',
+          'not measured' in table and 'iperf3, TCP loopback | not measured' in table)
     check('no plot without a sweep', not os.path.exists(os.path.join(d, 'perf-sweep.svg')))
 
     # A sweep as roost prints it, with figures that can be found again.
-    rows = [{'size': s, 'goodput_gbps': s / 100, 'msg_rate': 1e6, 'latency_us': {'kind': 'pingpong', 'p1': 1, 'p50': 2, 'p99': 3}}
+    rows = [{'size': s, 'goodput_gbps': s / 100, 'msg_rate': 1e6,
+             'latency_us': {'kind': 'pingpong', 'p1': 1, 'p50': 2, 'p99': 3}}
             for s in (64, 4096, 1 << 20)]
     with open(os.path.join(d, 'results', 'sweep-shm-write.json'), 'w', encoding='utf-8') as f:
-        json.dump({'name': 'sweep-shm-write', 'command': 'c', 'unit': '', 'runs': [], 'rows': rows}, f)
+        json.dump({'name': 'sweep-shm-write', 'command': 'c', 'unit': '', 'runs': [], 'rows': rows},
+                  f)
     r = bench('--out', d, '--report')
     svg = read(d, 'perf-sweep.svg')
-    check('a report without measuring', r.returncode == 0 and '| 4 KiB | 1.000 | 40.96 | 1.00 | 2.00 | 3.00 |' in read(d, 'RESULTS.md'), r)
-    check('a plot', svg.startswith('<svg') and 'shm WRITE' in svg and 'udp' not in svg and 'StRoM' in svg)
+    check('a report without measuring', r.returncode == 0
+          and '| 4 KiB | 1.000 | 40.96 | 1.00 | 2.00 | 3.00 |' in read(d, 'RESULTS.md'), r)
+    check('a plot',
+          svg.startswith('<svg') and 'shm WRITE' in svg and 'udp' not in svg and 'StRoM' in svg)
 
     # The report of the tree is not replaced by one with fewer figures.
     own = os.path.join(d, 'bench')
@@ -58,12 +68,14 @@ with tempfile.TemporaryDirectory() as d:
     os.symlink(os.path.join(os.path.dirname(sys.argv[2]), 'tests'), os.path.join(d, 'tests'))
     os.mkdir(os.path.join(own, 'results'))
     with open(os.path.join(own, 'results', 'sweep-shm-write.json'), 'w', encoding='utf-8') as f:
-        json.dump({'name': 'sweep-shm-write', 'command': 'c', 'unit': '', 'runs': [], 'rows': rows}, f)
+        json.dump({'name': 'sweep-shm-write', 'command': 'c', 'unit': '', 'runs': [], 'rows': rows},
+                  f)
     before = read(own, 'RESULTS.md')
-    r = subprocess.run([sys.executable, os.path.join(own, 'run'), '--report'], stdin=subprocess.DEVNULL, capture_output=True,
-                       text=True, timeout=200, check=False)
-    check('a report without the data of others is refused', r.returncode == 1 and 'make bench' in r.stderr
-          and read(own, 'RESULTS.md') == before, r)
+    r = subprocess.run([sys.executable, os.path.join(own, 'run'), '--report'],
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200,
+                       check=False)
+    check('a report without the data of others is refused',
+          r.returncode == 1 and 'make bench' in r.stderr and read(own, 'RESULTS.md') == before, r)
 
     r = bench('--out', d, '--only', 'no-such-figure')
     check('nothing of that name', r.returncode == 1 and 'no-such-figure' in r.stderr, r)

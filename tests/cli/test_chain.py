@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost chain`: examples are accepted and run, faulty programs are refused with line and reason, images keep programs."""
+"""`roost chain`: examples are accepted and run, faulty programs are refused with line and reason,
+images keep programs."""
 import glob
 import json
 import os
@@ -39,45 +40,55 @@ def example(name):
 def chain(*args, text=None):
     if text is None:
         return run('chain', *args)
-    return subprocess.run([ROOST, 'chain', *args], input=text, capture_output=True, text=True, timeout=LIMIT, check=False)
+    return subprocess.run([ROOST, 'chain', *args], input=text, capture_output=True, text=True,
+                          timeout=LIMIT, check=False)
 
 
 def faulty_programs():
     files = sorted(glob.glob(os.path.join(FAULTY, '*.chain')))
     for kind in CLASSES:
-        check(f'ten programs of the class {kind}', sum(os.path.basename(f).startswith(kind + '_') for f in files) >= 10)
+        check(f'ten programs of the class {kind}',
+              sum(os.path.basename(f).startswith(kind + '_') for f in files) >= 10)
     for file in files:
         with open(file, encoding='ascii') as text:
             wanted = next(n for n, line in enumerate(text, 1) if '#!' in line)
         r = chain('check', file)
         found = re.fullmatch(re.escape(file) + r':(\d+): (\w+): .+\n', r.stdout)
         check(os.path.basename(file), r.returncode == 1 and not r.stderr and found is not None
-              and (int(found.group(1)), found.group(2)) == (wanted, os.path.basename(file).split('_')[0]), r)
+              and (int(found.group(1)), found.group(2))
+              == (wanted, os.path.basename(file).split('_')[0]), r)
 
 
 def good_programs(folder):
-    names = {os.path.basename(f).removesuffix('.chain') for f in glob.glob(os.path.join(EXAMPLES, '*.chain'))}
+    names = {os.path.basename(f).removesuffix('.chain')
+             for f in glob.glob(os.path.join(EXAMPLES, '*.chain'))}
     check('each example has its results here', names == set(RESULTS) | {'forever'})
     r = chain('check', *map(example, sorted(names)))
     check('the examples are accepted', r.returncode == 0 and not r.stdout + r.stderr, r)
     for name in sorted(names):
-        image, text, again = (os.path.join(folder, name + end) for end in ('.image', '.text', '.again'))
-        steps = [chain('asm', example(name), '--output', image), chain('disasm', image, '--output', text),
-                 chain('asm', text, '--output', again)]
-        check(f'{name} becomes an image and a text', not any(r.returncode or r.stderr for r in steps), steps)
-        check(f'{name}: its text is that of its image', chain('disasm', again).stdout == open(text, encoding='ascii').read())
+        image, text, again = (os.path.join(folder, name + end)
+                              for end in ('.image', '.text', '.again'))
+        steps = [chain('asm', example(name), '--output', image),
+                 chain('disasm', image, '--output', text), chain('asm', text, '--output', again)]
+        check(f'{name} becomes an image and a text',
+              not any(r.returncode or r.stderr for r in steps), steps)
+        check(f'{name}: its text is that of its image',
+              chain('disasm', again).stdout == open(text, encoding='ascii').read())
         for file in (example(name), image) if name in RESULTS else ():
             r = chain('run', file)
-            check(f'{os.path.basename(file)} runs', r.returncode == 0 and not r.stderr and set(RESULTS[name]) <= set(r.stdout.split('\n')), r)
+            check(f'{os.path.basename(file)} runs', r.returncode == 0 and not r.stderr
+                  and set(RESULTS[name]) <= set(r.stdout.split('\n')), r)
 
 
 def trace_and_steps():
     r = chain('run', '--trace', example('if'))
     lines = r.stdout.split('\n')
-    check('a trace has the WQEs and their effects', r.returncode == 0 and len(lines) > 3 and 'write answer, yes, 8' in lines[2]
+    check('a trace has the WQEs and their effects',
+          r.returncode == 0 and len(lines) > 3 and 'write answer, yes, 8' in lines[2]
           and lines[2].endswith('answer: 0 -> 42') and 'then: 1 -> operand(7)' in lines[0], r)
     r = chain('run', '--step', example('if'), text='s\np then\nc\n')
-    check('steps and a word', r.returncode == 0 and 'then = 1\n' in r.stdout and 'answer = 42\n' in r.stdout, r)
+    check('steps and a word',
+          r.returncode == 0 and 'then = 1\n' in r.stdout and 'answer = 42\n' in r.stdout, r)
     r = chain('run', '--break', 'then', example('if'), text='p answer\nq\n')
     check('a break', 'answer = 42' in r.stdout, r)
     for steps in (1, 5, 9):
@@ -86,17 +97,41 @@ def trace_and_steps():
               r.returncode == 0 and r.stdout.endswith(f'ticks = {(steps + 3) // 4}\n'), r)
 
 
+REWRITTEN = ('region data\nto: word &x\nx: word 0\ny: operand 7\n'
+             'queue server receives=2 managed_recv peer=client\n\trecv y, 8\n\trecv y, 8\n'
+             'queue client\n\tsend y, 8\n\tsend y, 8\n')
 GOOD = {
     # a queue that waits for a time, in a loop without end and once
-    'time': ('region data\nticks: word 0\nqueue clock managed depth=4 start=4\n\twait_time 1000000\n\tadd ticks, 1\n\tforever\n'
-             'queue once managed start\n\twait_until 1\n\tadd ticks, 1\n'),
+    'time':
+    ('region data\nticks: word 0\nqueue clock managed depth=4 start=4\n\twait_time 1000000\n\tadd '
+     'ticks, 1\n\tforever\n'
+     'queue once managed start\n\twait_until 1\n\tadd ticks, 1\n'),
     # a receive that is rewritten behind the message that it took, and enabled again
-    'receive': ('region data\nto: word &x\nx: word 0\ny: operand 7\n'
-                'queue server managed depth=4 start=4 receives=1 managed_recv start_recv=1 peer=client\n'
-                '\trecv y, 8\n\tnop\n'
-                'queue loop managed depth=4 start=4\n\twait server.receives\n\twrite server.receives[0] + 16, to, 8\n'
-                '\trecv_enable server\n\tenable loop\n'
-                'queue client\n\tsend y, 8\n\tsend y, 8\n'),
+    'receive':
+    ('region data\nto: word &x\nx: word 0\ny: operand 7\n'
+     'queue server managed depth=4 start=4 receives=1 managed_recv start_recv=1 peer=client\n'
+     '\trecv y, 8\n\tnop\n'
+     'queue loop managed depth=4 start=4\n\twait server.receives\n\twrite server.receives[0] + 16, '
+     'to, 8\n'
+     '\trecv_enable server\n\tenable loop\n'
+     'queue client\n\tsend y, 8\n\tsend y, 8\n'),
+    # third queues enable a rewritten receive: behind a WAIT for the writer, enabled by it, and one
+    # that does not reach the receive
+    'third_waits':
+    (REWRITTEN + 'queue main managed start\n\twrite server.receives[1] + 16, to, 8 {signaled}\n'
+     'queue third managed start\n\twait main.sends\n\trecv_enable server, 2\n'),
+    'third_enabled':
+    (REWRITTEN + 'queue main managed start\n\twrite server.receives[1] + 16, to, 8\n'
+     '\tenable second\nqueue second managed\n\tenable third\n'
+     'queue third managed\n\trecv_enable server, 2\n'),
+    'third_below':
+    (REWRITTEN + 'queue main managed start\n\twrite server.receives[1] + 16, to, 8\n'
+     '\trecv_enable server\nqueue third managed start\n\trecv_enable server\n'),
+    # the first turn of a receive is enabled by a third queue, and the message has come
+    'third_first':
+    (REWRITTEN + 'queue main managed start\n\twait server.receives, 1\n'
+     '\twrite server.receives[0] + 16, to, 8\n\trecv_enable server\n'
+     'queue third managed start\n\trecv_enable server\n'),
 }
 
 
@@ -105,28 +140,32 @@ def good_texts():
         r = chain('check', '-', text=text)
         check(f'{name}: accepted', r.returncode == 0 and not r.stdout + r.stderr, r)
         image = chain('disasm', '-', text=text).stdout
-        check(f'{name}: the text of its image is accepted too', chain('check', '-', text=image).returncode == 0, r)
+        check(f'{name}: the text of its image is accepted too',
+              chain('check', '-', text=image).returncode == 0, r)
     r = chain('run', '--show', 'ticks', '-', text=GOOD['time'].replace('\tforever\n', ''))
     check('WAITs for a time end', r.returncode == 0 and 'ticks = 2' in r.stdout, r)
 
 
 def limits():
-    """1,000 WQEs a second: without the limit there would be millions. It holds for the NIC, not only for the checker."""
+    """1,000 WQEs a second: without the limit there would be millions. It holds for the NIC, not
+    only for the checker."""
     r = chain('run', '--time', '300ms', example('forever'))
     found = re.search(r'^ticks = (?:operand\()?(\d+)', r.stdout, re.M)
-    check('a loop without end ends by --time, and keeps its limit', r.returncode == 0 and found and 0 < int(found.group(1)) < 100000, r)
+    check('a loop without end ends by --time, and keeps its limit',
+          r.returncode == 0 and found and 0 < int(found.group(1)) < 100000, r)
 
 
 def top():
     """A running chain is shown, with its queue and its state."""
-    with subprocess.Popen([ROOST, 'chain', 'run', '--time', '100s', example('forever')], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL) as loop:
+    with subprocess.Popen([ROOST, 'chain', 'run', '--time', '100s', example('forever')],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as loop:
         try:
             until = time.monotonic() + LIMIT
             seen = []
             while not seen and loop.poll() is None and time.monotonic() < until:
                 r = chain('--count', '1', '--json', 'top')
-                seen = [line for line in r.stdout.splitlines() if f'"pid": {loop.pid}' in line or f'"pid":{loop.pid}' in line]
+                seen = [line for line in r.stdout.splitlines() if f'"pid": {loop.pid}' in line
+                        or f'"pid":{loop.pid}' in line]
             check('top shows the loop', bool(seen), r)
             for line in seen:
                 json.loads(line)
@@ -152,8 +191,10 @@ def refused(folder):
         one_line_error(f'an image of {n} bytes', chain('run', bad), 1, 'bad.chain')
     one_line_error('no file', chain('check', os.path.join(folder, 'none')), 1, 'none')
     one_line_error('no verb', chain('jump', bad), 2, 'jump')
-    one_line_error('a second label that is not there', chain('run', '--break', 'then', '--show', 'there', example('if')), 2, 'there')
-    one_line_error('a label that is not there', chain('run', '--break', 'there', example('if')), 2, 'there')
+    one_line_error('a second label that is not there',
+                   chain('run', '--break', 'then', '--show', 'there', example('if')), 2, 'there')
+    one_line_error('a label that is not there', chain('run', '--break', 'there', example('if')), 2,
+                   'there')
 
 
 with tempfile.TemporaryDirectory(prefix='roost-chain-') as scratch:

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The commands of docs/chains.md, executed from the first line to the last, and what it says that they print.
+"""The commands of docs/chains.md, executed from the first line to the last, and what it says that
+they print.
 
-A command is an indented line that begins with build/roost, or pipes into it. In the text behind it, "prints `X`" and an indented block
-name what it prints; three dots stand for any text. A command that the text calls faulty ends with 1, all others with 0.
+A command is an indented line that begins with build/roost, or pipes into it. In the text behind it,
+"prints `X`" and an indented block name what it prints; three dots stand for any text. A command
+that the text calls faulty ends with 1, all others with 0.
 """
 import os
 import re
@@ -19,14 +21,18 @@ KEYS = {'--break': 'l loop\np sum\nc\nq\n'}  # what the user types, by an option
 
 
 def parts(text):
-    """Pairs of a command and the text up to the next one. A command in the background belongs to the one behind it."""
-    at = [m for m in re.finditer(r'^    (\S.*)$', text, re.M) if re.search(r'\bbuild/roost\b', m.group(1))]
+    """Pairs of a command and the text up to the next one. A command in the background belongs to
+    the one behind it."""
+    at = [m for m in re.finditer(r'^    (\S.*)$', text, re.M)
+          if re.search(r'\bbuild/roost\b', m.group(1))]
     before = ''
     for m, following in zip(at, at[1:] + [None]):
         command = before + m.group(1)
         before = command + '\n' if '&' in m.group(1) else ''
         if not before:
-            yield command, re.split(r'^#', text[m.end():following.start() if following else len(text)], flags=re.M)[0]
+            yield command, re.split(r'^#',
+                                    text[m.end():following.start() if following else len(text)],
+                                    flags=re.M)[0]
 
 
 def squeezed(text):
@@ -43,7 +49,8 @@ def promises(rest):
 
 
 def is_printed(promise, out):
-    return re.search(r'.*'.join(re.escape(p.strip()) for p in promise.split('...')), squeezed(out)) is not None
+    return re.search(r'.*'.join(re.escape(p.strip()) for p in promise.split('...')),
+                     squeezed(out)) is not None
 
 
 def main():
@@ -58,12 +65,14 @@ def main():
         for command, rest in commands:
             typed = next((keys for option, keys in KEYS.items() if option in command), '')
             script = command + ('\nkill %1' if '&' in command else '')
-            r = subprocess.run(['/bin/bash', '-c', script], cwd=folder, input=typed, capture_output=True, text=True,
-                               timeout=LIMIT, check=False)
+            r = subprocess.run(['/bin/bash', '-c', script], cwd=folder, input=typed,
+                               capture_output=True, text=True, timeout=LIMIT, check=False)
             faulty = squeezed(rest).startswith('prints a line for each of')
-            check(f'{command}: its exit status', r.returncode == (1 if faulty else 0) and not r.stderr, r)
+            check(f'{command}: its exit status',
+                  r.returncode == (1 if faulty else 0) and not r.stderr, r)
             quiet = squeezed(rest).startswith('finds nothing and prints nothing')
-            check(f'{command}: prints something, unless the text says nothing', quiet or '--output' in command or r.stdout, r)
+            check(f'{command}: prints something, unless the text says nothing',
+                  quiet or '--output' in command or r.stdout, r)
             check(f'{command}: prints nothing', not quiet or not r.stdout, r)
             for promise in promises(rest):
                 printed += 1

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""examples/ci/ci.sh, as docs/guide-ci.md has it: it passes with the faults that the guide's workflows name, keeps what it promises to keep, and fails
-when a program fails, and when the capture is of damaged packets.
+"""examples/ci/ci.sh, as docs/guide-ci.md has it: it passes with the faults that the guide's
+workflows name, keeps what it promises to keep, and fails when a program fails, and when the capture
+is of damaged packets.
 
-Arguments: ROOST SCRIPT. Exit status 77 when rping is not installed; 1 for that too with ROOST_INTEROP=required in the environment.
+Arguments: ROOST SCRIPT. Exit status 77 when rping is not installed; 1 for that too with
+ROOST_INTEROP=required in the environment.
 """
 import glob
 import os
@@ -22,15 +24,20 @@ KEPT = {f'{end}.{kind}' for end in ('server', 'client') for kind in ('log', 'pca
 
 
 def ci(folder, **variables):
-    env = dict(os.environ, ROOST=ROOST, ARTIFACTS=folder, ADDRESS=SERVER, CLIENT_ADDRESS=CLIENT, **variables)
-    return subprocess.run([SCRIPT], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False)
+    env = dict(os.environ, ROOST=ROOST, ARTIFACTS=folder, ADDRESS=SERVER, CLIENT_ADDRESS=CLIENT,
+               **variables)
+    return subprocess.run([SCRIPT], env=env, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=LIMIT, check=False)
 
 
 def links():
     """What the workflows beside the script name, and the script's own."""
-    texts = [open(path, encoding='utf-8').read() for path in glob.glob(os.path.join(os.path.dirname(SCRIPT), '*.yml')) + [SCRIPT]]
-    lists = [found for text in texts for found in re.findall(r"(?:link|LINK): \[(.*)\]|link=\$\{LINK:-(.*)\}", text)]
-    return sorted({link for found in lists for link in re.split(r"', '", ''.join(found).strip("'"))})
+    texts = [open(path, encoding='utf-8').read()
+             for path in glob.glob(os.path.join(os.path.dirname(SCRIPT), '*.yml')) + [SCRIPT]]
+    lists = [found for text in texts
+             for found in re.findall(r"(?:link|LINK): \[(.*)\]|link=\$\{LINK:-(.*)\}", text)]
+    return sorted(
+        {link for found in lists for link in re.split(r"', '", ''.join(found).strip("'"))})
 
 
 if not shutil.which('rping'):
@@ -40,13 +47,17 @@ check('the links of the workflows', len(links()) >= 3)
 for link in links():
     with tempfile.TemporaryDirectory() as d:
         r = ci(os.path.join(d, 'new', 'folder'), LINK=link)
-        check(f'passes with {link}', r.returncode == 0 and f'passed with {link}' in r.stdout and not r.stderr, r)
-        check(f'what is kept with {link}', set(os.listdir(os.path.join(d, 'new', 'folder'))) == KEPT)
+        check(f'passes with {link}',
+              r.returncode == 0 and f'passed with {link}' in r.stdout and not r.stderr, r)
+        check(f'what is kept with {link}',
+              set(os.listdir(os.path.join(d, 'new', 'folder'))) == KEPT)
 with tempfile.TemporaryDirectory() as d:
     r = ci(d, CLIENT='false')
-    check('a client that fails', r.returncode == 1 and 'the client failed' in r.stderr and d in r.stderr, r)
+    check('a client that fails',
+          r.returncode == 1 and 'the client failed' in r.stderr and d in r.stderr, r)
     r = ci(d, SERVER='false', CLIENT='false')
-    check('a server that fails', r.returncode == 1 and 'the server ended before the client' in r.stderr, r)
+    check('a server that fails',
+          r.returncode == 1 and 'the server ended before the client' in r.stderr, r)
     r = ci(d, LINK='corrupt=0.05,seed=3')
     check('damaged packets', r.returncode == 1 and 'rule of the protocol' in r.stderr, r)
 finish()

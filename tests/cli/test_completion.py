@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the shells offer for roost, asked of the shells themselves: the commands, each option that a command's --help names, the values of
-options that have a list of them, operands, files, programs.
+"""What the shells offer for roost, asked of the shells themselves: the commands, each option that a
+command's --help names, the values of options that have a list of them, operands, files, programs.
 
-Arguments: ROOST SHELL. Exit status 77 when the shell is not installed; 1 for that too with ROOST_INTEROP=required in the environment.
+Arguments: ROOST SHELL. Exit status 77 when the shell is not installed; 1 for that too with
+ROOST_INTEROP=required in the environment.
 """
 import os
 import re
@@ -17,7 +18,8 @@ from cli import ROOST, check, finish, one_line_error, run, skip
 SHELL = sys.argv[2]
 MARK = '-- end --'
 
-# Each asks for what completes the lines of a file, one after the other, and prints the candidates and a mark.
+# Each asks for what completes the lines of a file, one after the other, and prints the candidates
+# and a mark.
 BASH = r'''
 source /dev/stdin <<<"$("$1" completion bash)"
 compopt() { :; } # outside of a real completion it only complains
@@ -45,8 +47,9 @@ while read -l line
 end <$argv[2]
 '''
 
-# zsh completes only in its line editor, so it gets a terminal; what would be offered is written to a file.
-ZSH = r'''
+# zsh completes only in its line editor, so it gets a terminal; what would be offered is written to
+# a file.
+ZSH = (r'''
 zmodload zsh/zpty
 zpty shell zsh -f -i
 {
@@ -64,7 +67,12 @@ compadd() {
 	(( $#hits )) && print -rl -- $hits >>$OUT
 	builtin compadd "$@" # its status decides what else is tried
 }
-answer() { unset 'compstate[vared]'; _main_complete; compstate[insert]= compstate[list]=; print -r -- $END >>$OUT; }
+answer() {
+	unset 'compstate[vared]'
+	_main_complete
+	compstate[insert]= compstate[list]=
+	print -r -- $END >>$OUT
+}
 zle -C answer complete-word answer
 bindkey '^I' answer
 bindkey '^U' kill-whole-line
@@ -82,7 +90,7 @@ while IFS= read -r line; do
 	zpty -n -w shell $'\x15'
 done <$2
 zpty -d shell
-'''
+''')
 
 
 def ask(lines):
@@ -104,29 +112,37 @@ def ask(lines):
         os.chmod(program, 0o755)
         roost = os.path.join(here, 'bin', 'roost')
         os.symlink(os.path.abspath(ROOST), roost)
-        r = subprocess.run([SHELL, *{'bash': ['--norc'], 'zsh': ['-f'], 'fish': ['--no-config']}[SHELL], script, roost, asked, MARK, answers],
-                           cwd=here, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False,
-                           env={'PATH': f'{here}/bin:/usr/bin:/bin', 'HOME': d, 'TERM': 'dumb', 'LC_ALL': 'C.UTF-8'})
+        r = subprocess.run(
+            [SHELL, *{'bash': ['--norc'], 'zsh': ['-f'], 'fish': ['--no-config']}[SHELL], script,
+             roost, asked, MARK, answers], cwd=here, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=200, check=False,
+            env={'PATH': f'{here}/bin:/usr/bin:/bin', 'HOME': d, 'TERM': 'dumb',
+                 'LC_ALL': 'C.UTF-8'})
         with open(answers, encoding='utf-8') as f:
             text = f.read() if SHELL == 'zsh' else r.stdout
     got = [part.split('\n') for part in text.split(MARK + '\n')][:-1]
     check('the shell answers each question', len(got) == len(lines) and not r.stderr, r)
-    # fish repeats the option in front of a value; a blank, = or / at the end says how the line goes on.
-    return {line: sorted({re.sub('^--[a-z-]+=', '', w).rstrip(' =/') for w in words if w}) for line, words in zip(lines, got)}
+    # fish repeats the option in front of a value; a blank, = or / at the end says how the line goes
+    # on.
+    return {line: sorted({re.sub('^--[a-z-]+=', '', w).rstrip(' =/') for w in words if w})
+            for line, words in zip(lines, got)}
 
 
 def help_of(*words):
     return run(*words, '--help').stdout
 
 
-for what, words in (('no shell', []), ('a shell that is not known', ['csh']), ('two', ['bash', 'zsh'])):
+for what, words in (('no shell', []), ('a shell that is not known', ['csh']),
+                    ('two', ['bash', 'zsh'])):
     one_line_error(what, run('completion', *words), 2, 'bash')
 if not shutil.which(SHELL):
     skip(f'no {SHELL}: scripts/setup check installs it')
 
-commands = re.findall(r'^  ([a-z]+)  ', help_of().split('commands:')[1].split('addresses:')[0], re.M)
+commands = re.findall(r'^  ([a-z]+)  ', help_of().split('commands:')[1].split('addresses:')[0],
+                      re.M)
 check('commands in the help', len(commands) >= 11 and 'completion' in commands)
-options = {c: sorted(re.findall(r'^  (?:-\w,|   ) (--[a-z-]+)', help_of(c), re.M)) for c in commands}
+options = {c: sorted(re.findall(r'^  (?:-\w,|   ) (--[a-z-]+)', help_of(c), re.M))
+           for c in commands}
 
 EXPECTED = {
     'roost perf ': ['atomic', 'read', 'rpc', 'send', 'write'],

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost doctor`: its table, its JSON and its exit status. tests/containers makes each condition bad; what takes no rights is here."""
+"""`roost doctor`: its table, its JSON and its exit status. tests/containers makes each condition
+bad; what takes no rights is here."""
 import os
 import pty
 import re
@@ -25,12 +26,14 @@ def agrees(what, result):
           and all(bool(r['remedy']) == (r['state'] != 'ok') for r in rows), result)
     check(f'{what}: status', result.returncode == (1 if fails else 0) and not result.stderr, result)
     check(f'{what}: counts', last_json(result).get('failed') == fails
-          and last_json(result).get('warnings') == sum(r['state'] == 'warning' for r in rows), result)
+          and last_json(result).get('warnings') == sum(r['state'] == 'warning' for r in rows),
+          result)
 
 
 def at_a_terminal(env):
     master, slave = pty.openpty()
-    with subprocess.Popen([ROOST, 'doctor'], env=dict(os.environ, **env), stdin=subprocess.DEVNULL, stdout=slave) as p:
+    with subprocess.Popen([ROOST, 'doctor'], env=dict(os.environ, **env), stdin=subprocess.DEVNULL,
+                          stdout=slave) as p:
         os.close(slave)
         text = b''
         while True:
@@ -49,8 +52,9 @@ def at_a_terminal(env):
 def columns_line_up(what, text):
     lines = [line for line in text.splitlines() if line][:-1]
     starts = [lines[0].index(word) for word in ('condition', 'found', 'remedy')]
-    check(f'{what}: columns line up', len(lines) > 10 and all(line[at - 2:at] == '  ' and line[at] != ' '
-                                                             for line in lines for at in starts), None)
+    check(f'{what}: columns line up', len(lines) > 10
+          and all(line[at - 2:at] == '  ' and line[at] != ' ' for line in lines for at in starts),
+          None)
     check(f'{what}: no blanks at the end', all(line == line.rstrip() for line in lines))
 
 
@@ -72,11 +76,13 @@ columns_line_up('a terminal', re.sub('\033\\[[0-9]*m', '', text))
 
 r = run('doctor', '--json', '--port', 'shm', env={**mine, 'ROOST_LIBDIR': folder.name})
 agrees('no libraries', r)
-check('no libraries: the row', row(r, 'libibverbs').get('state') == 'fails' and 'ROOST_LIBDIR' in row(r, 'libibverbs')['remedy'], r)
+check('no libraries: the row', row(r, 'libibverbs').get('state') == 'fails'
+      and 'ROOST_LIBDIR' in row(r, 'libibverbs')['remedy'], r)
 
 r = run('doctor', '--json', '--port', 'shm', env={'ROOST_SHM_DIR': '/nonexistent/folder'})
 agrees('no folder', r)
-check('no folder: the rows', row(r, 'folder').get('state') == 'fails' and row(r, 'NIC').get('state') == 'fails', r)
+check('no folder: the rows',
+      row(r, 'folder').get('state') == 'fails' and row(r, 'NIC').get('state') == 'fails', r)
 
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
     address = f'127.{os.getpid() >> 16 & 0x7f}.{os.getpid() >> 8 & 0xff}.{os.getpid() & 0xff or 1}'

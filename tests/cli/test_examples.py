@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The examples of kernels, each against a running node, over both kinds of port: they say what they should.
+"""The examples of kernels, each against a running node, over both kinds of port: they say what they
+should.
 
 Arguments: ROOST BUILD-FOLDER.
 """
@@ -15,13 +16,15 @@ EXPECTED = {
     'get': '1 is value of 1\n17 is value of 17\n1000 is value of 1000\n1001 is not there\n',
     'traversal': '100: element 1 of 32\n131: element 32 of 32\n132: not in the list\n',
     'consistency': 'written: 1000 bytes: the first state\nhalf written: torn, each of 8 times\n'
-                   'written again: 1000 bytes: the second state\n',
+    'written again: 1000 bytes: the second state\n',
     'kv': '1000 of 1000 values are right\n',
     'aggregate': None,
     'hll': None,
     'shuffle': None,
     'shuffle_out': None,
-    'prism': 'the value is: none yet\none: stands\ntwo: somebody was quicker\nthe value is: one\nthree: stands\nthe value is: three\n',
+    'prism':
+    'the value is: none yet\none: stands\ntwo: somebody was quicker\nthe value is: one\nthree: '
+    'stands\nthe value is: three\n',
 }
 
 
@@ -30,7 +33,8 @@ def amounts():
     rows = [(i % 4, i * 31 % 1009) for i in range(100000)]
     hits = [row for row in rows if row[1] > 900]
     keys = list(dict.fromkeys(country for country, _ in hits))
-    lines = [f'country {key}: {sum(c == key for c, _ in hits)} records, sum {sum(a for c, a in hits if c == key)}' for key in keys]
+    lines = [f'country {key}: {sum(c == key for c, _ in hits)} records, sum '
+             f'{sum(a for c, a in hits if c == key)}' for key in keys]
     return '\n'.join(lines + [f'{len(hits)} of {len(rows)} records match']) + '\n'
 
 
@@ -47,7 +51,8 @@ def partitions(writes=None):
 def within(text):
     """The estimate of hll is within four times its standard error."""
     words = text.replace(',', '').split()
-    return len(words) == 9 and words[0] == '200000' and words[6] == '50000' and abs(int(words[2]) - 50000) < 50000 * 4 * 1.04 / 128
+    return len(words) == 9 and words[0] == '200000' and words[6] == '50000' and abs(
+        int(words[2]) - 50000) < 50000 * 4 * 1.04 / 128
 
 
 def written():
@@ -65,9 +70,12 @@ for kind in ('udp', 'shm'):
         for name, expected in EXPECTED.items():
             program = os.path.join(sys.argv[2], 'examples', 'example-' + name)
             for _ in range(2):  # the node is as good as new for the next one
-                r = subprocess.run([program, where[0]], env=dict(os.environ, ROOST_PORT=f'{kind}:{where[1]}'), stdin=subprocess.DEVNULL,
-                                   capture_output=True, text=True, timeout=LIMIT, check=False)
-                good = within(r.stdout) if name == 'hll' else r.stdout == (expected or COMPUTED[name]())
+                r = subprocess.run([program, where[0]],
+                                   env=dict(os.environ, ROOST_PORT=f'{kind}:{where[1]}'),
+                                   stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                   timeout=LIMIT, check=False)
+                good = (within(r.stdout) if name == 'hll'
+                        else r.stdout == (expected or COMPUTED[name]()))
                 check(f'{name} over {kind}', r.returncode == 0 and good, r)
     finally:
         status, said = node.end()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The example of a hull: its program is killed again and again while a client reads, over both kinds of port.
+"""The example of a hull: its program is killed again and again while a client reads, over both
+kinds of port.
 
 Arguments: ROOST BUILD-FOLDER.
 """
@@ -18,8 +19,9 @@ PROGRAM = os.path.join(sys.argv[2], 'examples', 'example-hull')
 
 
 def start(port, *args):
-    return subprocess.Popen([PROGRAM, *args], env=dict(os.environ, ROOST_PORT=port), stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([PROGRAM, *args], env=dict(os.environ, ROOST_PORT=port),
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
 
 
 def alive(pid):
@@ -32,7 +34,8 @@ def alive(pid):
 
 
 def kill_programs(server):
-    """Kills each life of the program but the last, whose process id is returned; None if the server ended."""
+    """Kills each life of the program but the last, whose process id is returned; None if the server
+    ended."""
     pid = None
     for life in range(LIVES):
         line = server.stdout.readline()
@@ -70,6 +73,6 @@ def try_port(kind):
                 process.wait(LIMIT)
 
 
-for port_kind in ('udp', 'shm'):
+for port_kind in ('host', 'udp', 'shm'):
     try_port(port_kind)
 finish()

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""A kernel outside of the tree, as docs/kernels.md walks through it: Roost is installed in a folder, the example is built against that with what
-pkg-config says and nothing else, loaded into a running node, called, replaced by its version 2, and unloaded.
+"""A kernel outside of the tree, as docs/kernels.md walks through it: Roost is installed in a
+folder, the example is built against that with what pkg-config says and nothing else, loaded into a
+running node, called, replaced by its version 2, and unloaded.
 
 Arguments: ROOST BUILD-FOLDER SOURCE-FOLDER.
 """
@@ -22,12 +23,13 @@ root, work = os.path.join(scratch.name, 'root'), os.path.join(scratch.name, 'wor
 
 
 def tool(*words, env=None):
-    return subprocess.run(words, env=dict(os.environ, **(env or {})), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=LIMIT, check=False)
+    return subprocess.run(words, env=dict(os.environ, **(env or {})), stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
 def path_in(*patterns):
-    found = [p for pattern in patterns for p in glob.glob(os.path.join(root, pattern), recursive=True)]
+    found = [p for pattern in patterns
+             for p in glob.glob(os.path.join(root, pattern), recursive=True)]
     check(f'one {patterns} is installed', len(found) == 1)
     return found[0]
 
@@ -55,7 +57,8 @@ where = addresses('shm')
 
 
 def client():
-    r = tool(f'{work}/client', where[0], env={'ROOST_PORT': f'shm:{where[1]}', 'LD_LIBRARY_PATH': libraries})
+    r = tool(f'{work}/client', where[0],
+             env={'ROOST_PORT': f'shm:{where[1]}', 'LD_LIBRARY_PATH': libraries})
     return r.returncode, r.stdout
 
 
@@ -66,11 +69,15 @@ try:
     r = run('kernel', 'load', 'here', f'{work}/sum.so')
     check('loaded', r.returncode == 0 and not r.stderr, r)
     check('called', client() == (0, 'the sum is 500500, the largest 0\n'))
-    one_line_error('its op-code is taken', run('kernel', 'load', 'here', f'{work}/sum2.so'), 1, 'sum2.so', 'replace')
+    one_line_error('its op-code is taken', run('kernel', 'load', 'here', f'{work}/sum2.so'), 1,
+                   'sum2.so', 'replace')
     one_line_error('no such file', run('kernel', 'load', 'here', f'{work}/none.so'), 1, 'none.so')
-    one_line_error('no shared object', run('kernel', 'load', 'here', f'{work}/Makefile'), 1, 'Makefile')
-    one_line_error('a shared object without a kernel', run('kernel', 'replace', os.path.join(libraries, 'librdmacm.so.1')), 1)
-    one_line_error('another ABI', run('kernel', 'replace', f'{work}/old.so'), 1, 'old.so', 'version 3')
+    one_line_error('no shared object', run('kernel', 'load', 'here', f'{work}/Makefile'), 1,
+                   'Makefile')
+    one_line_error('a shared object without a kernel',
+                   run('kernel', 'replace', os.path.join(libraries, 'librdmacm.so.1')), 1)
+    one_line_error('another ABI', run('kernel', 'replace', f'{work}/old.so'), 1, 'old.so',
+                   'version 3')
     check('nothing of it changed anything', client() == (0, 'the sum is 500500, the largest 0\n'))
     # The same path, written anew: the node has a copy of what it loaded.
     shutil.copy(f'{work}/sum2.so', f'{work}/sum.so')
@@ -78,18 +85,24 @@ try:
     check('replaced', r.returncode == 0, r)
     check('called in version 2', client() == (0, 'the sum is 500500, the largest 1000\n'))
     kernels = {k['name']: k for k in last_json(run('kernel', 'list', '--json')).get('kernels', [])}
-    check('listed', kernels.get('sum', {}).get('version') == 2 and kernels['sum']['loaded'] is True and kernels['sum']['op'] == 0x1000
-          and kernels['sum']['calls'] == 3 and kernels['get']['loaded'] is False)
+    check('listed', kernels.get('sum', {}).get('version') == 2 and kernels['sum']['loaded'] is True
+          and kernels['sum']['op'] == 0x1000 and kernels['sum']['calls'] == 3
+          and kernels['get']['loaded'] is False)
     r = run('kernel', 'list', 'here')
-    check('listed in a table', ['sum', '0x1000', '2', 'loaded'] in [line.split() for line in r.stdout.splitlines()], r)
+    check('listed in a table',
+          ['sum', '0x1000', '2', 'loaded'] in [line.split() for line in r.stdout.splitlines()], r)
     r = run('kernel', 'stat')
-    check('its calls are counted', ['sum', '3', '3'] in [line.split()[:3] for line in r.stdout.splitlines()], r)
+    check('its calls are counted',
+          ['sum', '3', '3'] in [line.split()[:3] for line in r.stdout.splitlines()], r)
     r = run('kernel', 'unload', 'sum')
     check('unloaded', r.returncode == 0, r)
     check('gone', client() == NOBODY)
-    one_line_error('nothing to unload', run('kernel', 'unload', 'here', 'sum'), 1, 'roost kernel list')
-    one_line_error('nor by its op-code', run('kernel', 'unload', 'here', '0x1000'), 1, 'roost kernel list')
-    one_line_error('nothing to replace', run('kernel', 'replace', 'here', f'{work}/sum.so'), 1, 'load')
+    one_line_error('nothing to unload', run('kernel', 'unload', 'here', 'sum'), 1,
+                   'roost kernel list')
+    one_line_error('nor by its op-code', run('kernel', 'unload', 'here', '0x1000'), 1,
+                   'roost kernel list')
+    one_line_error('nothing to replace', run('kernel', 'replace', 'here', f'{work}/sum.so'), 1,
+                   'load')
     check('loaded again', run('kernel', 'load', f'{work}/sum.so').returncode == 0)
     check('and unloaded by its op-code', run('kernel', 'unload', '0x1000').returncode == 0)
 finally:

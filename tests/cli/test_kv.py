@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""A store in a node, used by another process: by a program that checks every value, and by `roost kv`."""
+"""A store in a node, used by another process: by a program that checks every value, and by `roost
+kv`."""
 import json
 import os
 import signal
@@ -15,29 +16,37 @@ COUNTS = os.path.join(sys.argv[2], 'tests', 'kvclient', 'kv-counts')
 
 
 def program(spec, where, rounds):
-    r = subprocess.run([CLIENT, where, str(rounds)], env=dict(os.environ, ROOST_PORT=spec), stdin=subprocess.DEVNULL, capture_output=True,
-                       text=True, timeout=LIMIT, check=False)
+    r = subprocess.run([CLIENT, where, str(rounds)], env=dict(os.environ, ROOST_PORT=spec),
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
+                       check=False)
     check(f'a program over {spec}', r.returncode == 0 and r.stdout == 'ok\n', r)
 
 
 def counts(spec, where, n):
-    r = subprocess.run([COUNTS, where, 'count', str(n)], env=dict(os.environ, ROOST_PORT=spec), stdin=subprocess.DEVNULL, capture_output=True,
-                       text=True, timeout=LIMIT, check=False)
-    check(f'each increment over {spec} is applied once', r.returncode == 0 and r.stdout == 'ok\n', r)
+    r = subprocess.run([COUNTS, where, 'count', str(n)], env=dict(os.environ, ROOST_PORT=spec),
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
+                       check=False)
+    check(f'each increment over {spec} is applied once', r.returncode == 0 and r.stdout == 'ok\n',
+          r)
 
 
 def stopped(kind, where):
-    """A client that takes no replies: its ring and its send queue fill up, and another client does not notice."""
+    """A client that takes no replies: its ring and its send queue fill up, and another client does
+    not notice."""
     beside = where[1][:-1] + '3'
-    with subprocess.Popen([COUNTS, where[0], 'stop'], env=dict(os.environ, ROOST_PORT=f'{kind}:{where[1]}'), stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, text=True) as p:
+    with subprocess.Popen([COUNTS, where[0], 'stop'],
+                          env=dict(os.environ, ROOST_PORT=f'{kind}:{where[1]}'),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as p:
         check(f'{kind}: a client that stops', p.stdout.readline() == 'stops\n')
         os.waitpid(p.pid, os.WUNTRACED)
-        for args in (['put', where[0], 'other', 'value'], ['bench', where[0], '--keys', '200', '--duration', '0.1'], ['get', where[0], 'other']):
+        for args in (['put', where[0], 'other', 'value'],
+                     ['bench', where[0], '--keys', '200', '--duration', '0.1'],
+                     ['get', where[0], 'other']):
             r = run('kv', '--port', f'{kind}:{beside}', *args)
             check(f'{kind}: beside a client that takes no replies: {args[0]}', r.returncode == 0, r)
         p.send_signal(signal.SIGCONT)
-        check(f'{kind}: it goes on, and gets all replies', p.stdout.read() == 'ok\n' and p.wait(LIMIT) == 0)
+        check(f'{kind}: it goes on, and gets all replies',
+              p.stdout.read() == 'ok\n' and p.wait(LIMIT) == 0)
 
 
 def command(kind, where):
@@ -54,41 +63,57 @@ def command(kind, where):
     says('incr', '42\n', 'incr', where[0], 'count', '41')
     one_line_error('incr of a text', kv('incr', where[0], 'colour'), 1, 'decimal')
     r = kv('scan', where[0])
-    check('scan', r.returncode == 0 and {'colour\tgreen', 'count\t42'} <= set(r.stdout.split('\n')), r)
+    check('scan', r.returncode == 0 and {'colour\tgreen', 'count\t42'} <= set(r.stdout.split('\n')),
+          r)
     r = kv('scan', where[0], '--keys-only')
     check('scan of keys', r.returncode == 0 and {'colour', 'count'} <= set(r.stdout.split('\n')), r)
     says('put of a vector', '', 'put', where[0], 'vector', '1,2,300', '--type', 'u32')
-    says('update', '1,2,300\n', 'update', where[0], 'vector', 'add', '10', '--type', 'u32', '--fetch')
-    says('update with a vector', '', 'update', where[0], 'vector', 'max', '0,100,7', '--type', 'u32')
+    says('update', '1,2,300\n', 'update', where[0], 'vector', 'add', '10', '--type', 'u32',
+         '--fetch')
+    says('update with a vector', '', 'update', where[0], 'vector', 'max', '0,100,7', '--type',
+         'u32')
     says('get of a vector', '11,100,310\n', 'get', where[0], 'vector', '--type', 'u32')
     says('reduce', '421\n', 'reduce', where[0], 'vector', 'add', '0', '--type', 'u32')
     says('filter', '100,310\n', 'filter', where[0], 'vector', 'gt', '11', '--type', 'u32')
-    one_line_error('a vector of another length', kv('update', where[0], 'vector', 'add', '1,2', '--type', 'u32'), 1, 'not as long')
-    one_line_error('a type that does not fit', kv('reduce', where[0], 'vector', 'add', '0'), 1, 'not a vector of this type')
-    one_line_error('bits of floats', kv('update', where[0], 'vector', 'xor', '1', '--type', 'float'), 1, 'no such function')
-    one_line_error('a number out of range', kv('update', where[0], 'vector', 'add', '4294967296', '--type', 'u32'), 2, 'no list of numbers')
+    one_line_error('a vector of another length',
+                   kv('update', where[0], 'vector', 'add', '1,2', '--type', 'u32'), 1,
+                   'not as long')
+    one_line_error('a type that does not fit', kv('reduce', where[0], 'vector', 'add', '0'), 1,
+                   'not a vector of this type')
+    one_line_error('bits of floats',
+                   kv('update', where[0], 'vector', 'xor', '1', '--type', 'float'), 1,
+                   'no such function')
+    one_line_error('a number out of range',
+                   kv('update', where[0], 'vector', 'add', '4294967296', '--type', 'u32'), 2,
+                   'no list of numbers')
     one_line_error('no function', kv('update', where[0], 'vector', 'plus', '1'), 2, "'plus'")
     says('del', '', 'del', where[0], 'colour')
     one_line_error('get of no key', kv('get', where[0], 'colour'), 1, 'no such key')
     one_line_error('del of no key', kv('del', where[0], 'colour'), 1, 'no such key')
     r = kv('bench', where[0], '--keys', '1000', '--duration', '0.2', '--json', '--zipf', '0.9')
     j = last_json(r)
-    check('bench', r.returncode == 0 and j.get('per_second', 0) > 0 and 0 < j['p50_us'] <= j['p99_us'], r)
+    check('bench',
+          r.returncode == 0 and j.get('per_second', 0) > 0 and 0 < j['p50_us'] <= j['p99_us'], r)
     r = kv('stat', where[0], '--json')
-    check('stat', r.returncode == 0 and last_json(r).get('pairs', 0) > 1000 and json.loads(r.stdout)['batches'] > 10, r)
+    check('stat', r.returncode == 0 and last_json(r).get('pairs', 0) > 1000
+          and json.loads(r.stdout)['batches'] > 10, r)
 
 
 def killed(kind, where):
-    """A client that is killed in the middle of its batches: the store is whole, and serves others."""
+    """A client that is killed in the middle of its batches: the store is whole, and serves
+    others."""
     beside = where[1][:-1] + '3'
     for _ in range(3):
-        with subprocess.Popen([ROOST, 'kv', '--port', f'{kind}:{where[1]}', 'bench', where[0], '--keys', '500', '--put', '100', '--value', '3000',
-                               '--duration', '60'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as p:
-            while p.poll() is None and last_json(run('kv', '--port', f'{kind}:{beside}', 'stat', where[0], '--json')).get('pairs', 0) < 500:
+        with subprocess.Popen([ROOST, 'kv', '--port', f'{kind}:{where[1]}', 'bench', where[0],
+                               '--keys', '500', '--put', '100', '--value', '3000', '--duration',
+                               '60'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as p:
+            while p.poll() is None and last_json(run('kv', '--port', f'{kind}:{beside}', 'stat',
+                                                     where[0], '--json')).get('pairs', 0) < 500:
                 pass
             check(f'{kind}: a client to kill', p.poll() is None)
             p.kill()
-    r = run('kv', '--port', f'{kind}:{where[1]}', 'bench', where[0], '--keys', '500', '--put', '0', '--value', '3000', '--duration', '0.1')
+    r = run('kv', '--port', f'{kind}:{where[1]}', 'bench', where[0], '--keys', '500', '--put', '0',
+            '--value', '3000', '--duration', '0.1')
     check(f'{kind}: after clients were killed, each value is that of its key', r.returncode == 0, r)
 
 
@@ -96,16 +121,20 @@ def far():
     """A store whose memory is a file: a small part of it is in near memory."""
     where = addresses('shm')
     one_line_error('a far tier of nothing', run('node', '--kv-far', '.'), 2, '--kv SIZE')
-    one_line_error('near memory of nothing', run('node', '--kv', '16M', '--kv-near', '1M'), 2, '--kv-far FOLDER')
-    one_line_error('no folder', run('node', '--port', f'shm:{where[0]}', '--kv', '16M', '--kv-far', '/no/folder'), 1, '/no/folder')
+    one_line_error('near memory of nothing', run('node', '--kv', '16M', '--kv-near', '1M'), 2,
+                   '--kv-far FOLDER')
+    one_line_error('no folder', run('node', '--port', f'shm:{where[0]}', '--kv', '16M', '--kv-far',
+                                    '/no/folder'), 1, '/no/folder')
     node = Node(f'shm:{where[0]}', '--kv', '16M', '--kv-far', '.', '--kv-near', '1M')
     try:
         # The benchmark checks that each value is that of its key.
-        r = run('kv', '--port', f'shm:{where[1]}', 'bench', where[0], '--keys', '2000', '--put', '50', '--value', '1500', '--duration', '0.3')
+        r = run('kv', '--port', f'shm:{where[1]}', 'bench', where[0], '--keys', '2000', '--put',
+                '50', '--value', '1500', '--duration', '0.3')
         check('far: bench', r.returncode == 0, r)
         r = run('kv', '--port', f'shm:{where[1]}', 'stat', where[0], '--json')
         s = last_json(r)
-        check('far: stat', s['far_reads'] > 0 and s['far_writes'] > 0 and s['accesses'] > s['far_reads'], r)
+        check('far: stat',
+              s['far_reads'] > 0 and s['far_writes'] > 0 and s['accesses'] > s['far_reads'], r)
     finally:
         check('far: it ends well', node.end()[0] == 0)
 
@@ -120,7 +149,8 @@ def without_a_store():
         check('it ends well', node.end()[0] == 0)
     one_line_error('a verb that is none', run('kv', 'fetch', where[0]), 2, "'fetch'")
     one_line_error('eviction of nothing', run('node', '--kv-evict'), 2, '--kv SIZE')
-    one_line_error('a kernel without its size', run('node', '--port', f'shm:{where[0]}', '--kernels', 'kv'), 1, '--kv SIZE')
+    one_line_error('a kernel without its size',
+                   run('node', '--port', f'shm:{where[0]}', '--kernels', 'kv'), 1, '--kv SIZE')
 
 
 for kind, options, rounds in ('shm', '', 400), ('udp', '', 150), ('udp', ',loss=0.05', 40):

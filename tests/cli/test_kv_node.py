@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The store of a node: functions of a shared object, snapshots, kills during snapshots, and `roost kv top`."""
+"""The store of a node: functions of a shared object, snapshots, kills during snapshots, and `roost
+kv top`."""
 import json
 import os
 import random
@@ -49,30 +50,42 @@ def until(what, ready):
 def functions():
     n = node('--function', FUNCTIONS)
     try:
-        check('the node names its functions', 'squares' in n.hello.get('kv', {}).get('functions', []))
+        check('the node names its functions',
+              'squares' in n.hello.get('kv', {}).get('functions', []))
         says('put', '', 'put', where[0], 'ints', '1,2,3', '--type', 'i32')
-        says('a reduce with the type of the function', '15\n', 'reduce', where[0], 'ints', 'squares', '1')
+        says('a reduce with the type of the function', '15\n', 'reduce', where[0], 'ints',
+             'squares', '1')
         says('put', '', 'put', where[0], 'doubles', '1,2.5', '--type', 'double')
-        says('an update that returns the value of before', '1,2.5\n', 'update', where[0], 'doubles', 'scale', '2', '--param', '0.5', '--fetch')
+        says('an update that returns the value of before', '1,2.5\n', 'update', where[0], 'doubles',
+             'scale', '2', '--param', '0.5', '--fetch')
         says('its result', '2.5,5.5\n', 'get', where[0], 'doubles', '--type', 'double')
         says('put', '', 'put', where[0], 'shorts', '3,4,6,7', '--type', 'u16')
         says('a filter', '3,6\n', 'filter', where[0], 'shorts', 'multiples', '3')
-        one_line_error('a function of another kind', kv('reduce', where[0], 'shorts', 'multiples', '3'), 2, 'multiples')
-        one_line_error('a function of another type', kv('filter', where[0], 'shorts', 'multiples', '3', '--type', 'u8'), 2, 'u16')
-        one_line_error('no function', kv('update', where[0], 'shorts', 'nothing', '3'), 2, 'nothing')
+        one_line_error('a function of another kind',
+                       kv('reduce', where[0], 'shorts', 'multiples', '3'), 2, 'multiples')
+        one_line_error('a function of another type',
+                       kv('filter', where[0], 'shorts', 'multiples', '3', '--type', 'u8'), 2, 'u16')
+        one_line_error('no function', kv('update', where[0], 'shorts', 'nothing', '3'), 2,
+                       'nothing')
         says('put', '', 'put', where[0], 'bytes', '1,2', '--type', 'u8')
         for _ in range(2):
-            one_line_error('a function that crashes', kv('update', where[0], 'bytes', 'crash', '1'), 1, 'crashed')
-            one_line_error('a function that does not return', kv('update', where[0], 'bytes', 'spin', '1'), 1, 'not return')
-            one_line_error('a filter that finds too many', kv('filter', where[0], 'bytes', 'too many', '1'), 1, 'crashed')
+            one_line_error('a function that crashes', kv('update', where[0], 'bytes', 'crash', '1'),
+                           1, 'crashed')
+            one_line_error('a function that does not return',
+                           kv('update', where[0], 'bytes', 'spin', '1'), 1, 'not return')
+            one_line_error('a filter that finds too many',
+                           kv('filter', where[0], 'bytes', 'too many', '1'), 1, 'crashed')
         says('the value is unchanged', '1,2\n', 'get', where[0], 'bytes', '--type', 'u8')
         says('others go on', '15\n', 'reduce', where[0], 'ints', 'squares', '1')
         r = kv('bench', where[0], '--keys', '1000', '--duration', '0.1')
         check('the store goes on', r.returncode == 0, r)
     finally:
         check('it ends well', n.end()[0] == 0)
-    one_line_error('an object of another version', run('node', '--port', f'shm:{where[0]}', '--kv', '1M', '--function', WRONG_ABI), 1, 'version')
-    one_line_error('functions twice', run('node', '--port', f'shm:{where[0]}', '--kv', '1M', '--function', f'{FUNCTIONS},{FUNCTIONS}'), 1, 'name')
+    one_line_error('an object of another version',
+                   run('node', '--port', f'shm:{where[0]}', '--kv', '1M', '--function', WRONG_ABI),
+                   1, 'version')
+    one_line_error('functions twice', run('node', '--port', f'shm:{where[0]}', '--kv', '1M',
+                                          '--function', f'{FUNCTIONS},{FUNCTIONS}'), 1, 'name')
     one_line_error('functions without a store', run('node', '--function', FUNCTIONS), 2, '--kv')
 
 
@@ -104,7 +117,9 @@ def snapshots(folder):
     with open(path, 'r+b') as f:
         f.seek(30)
         f.write(b'?')
-    one_line_error('a damaged file', run('node', '--port', f'shm:{where[0]}', '--kv', '1M', '--snapshot', path), 1, 'damaged')
+    one_line_error('a damaged file',
+                   run('node', '--port', f'shm:{where[0]}', '--kv', '1M', '--snapshot', path), 1,
+                   'damaged')
     n = node('--snapshot', os.path.join(folder, 'none', 'store'))
     one_line_error('a folder that is not there', kv('snapshot', str(n.pid)), 1, 'No such file')
     says('the store goes on', '', 'put', where[0], 'colour', 'black')
@@ -113,7 +128,8 @@ def snapshots(folder):
     one_line_error('no file', kv('snapshot', str(n.pid)), 1, '--snapshot')
     n.end()
     one_line_error('no store', run('node', '--snapshot', path), 2, '--kv')
-    one_line_error('an interval without a file', run('node', '--kv', '1M', '--snapshot-every', '1'), 2, '--snapshot')
+    one_line_error('an interval without a file', run('node', '--kv', '1M', '--snapshot-every', '1'),
+                   2, '--snapshot')
 
 
 def kills(folder):
@@ -122,7 +138,8 @@ def kills(folder):
     draw = random.Random(SEED)
     least, new_files = 0, 0
     n = node('--snapshot', path)
-    r = kv('bench', where[0], '--keys', '20000', '--value', '1000', '--put', '100', '--duration', '0.01')
+    r = kv('bench', where[0], '--keys', '20000', '--value', '1000', '--put', '100', '--duration',
+           '0.01')
     check('values', r.returncode == 0, r)
     says('generation', '', 'put', where[0], 'generation', '0')
     says('a whole snapshot', '', 'snapshot', str(n.pid))
@@ -133,9 +150,11 @@ def kills(folder):
         n.end(signal.SIGKILL)
         new_files += os.path.exists(path + '.new')
         n = node('--snapshot', path)
-        check(f'seed {SEED}: kill {i}: all pairs are loaded', n.hello.get('kv', {}).get('snapshot', {}).get('loaded') == 20001)
+        check(f'seed {SEED}: kill {i}: all pairs are loaded',
+              n.hello.get('kv', {}).get('snapshot', {}).get('loaded') == 20001)
         r = kv('get', where[0], 'generation')
-        check(f'seed {SEED}: kill {i}: the old snapshot or the new one', r.returncode == 0 and least <= int(r.stdout) <= i, r)
+        check(f'seed {SEED}: kill {i}: the old snapshot or the new one',
+              r.returncode == 0 and least <= int(r.stdout) <= i, r)
         least = int(r.stdout or 0)
     print(f'{new_files} of 8 kills left a file that was not complete')
     check('it ends well', n.end()[0] == 0 and not os.path.exists(path + '.new'))
@@ -146,9 +165,11 @@ def top():
     r = kv('bench', where[0], '--keys', '1000', '--duration', '0.1')
     r = kv('top', where[0], '--count', '2', '--every', '0.05', '--json')
     rows = [json.loads(line) for line in r.stdout.splitlines()]
-    check('top', r.returncode == 0 and len(rows) == 2 and rows[1]['pairs'] == 1000 and rows[1]['operations'] > 1000, r)
+    check('top', r.returncode == 0 and len(rows) == 2 and rows[1]['pairs'] == 1000
+          and rows[1]['operations'] > 1000, r)
     r = kv('top', where[0], '--count', '1')
-    check('top as a table', r.returncode == 0 and '1,000' in r.stdout and 'operations/s' in r.stdout, r)
+    check('top as a table',
+          r.returncode == 0 and '1,000' in r.stdout and 'operations/s' in r.stdout, r)
     n.end()
 
 

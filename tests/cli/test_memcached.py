@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The store of a node for memcached's clients: a small client of our own, libmemcached's memccapable, and pymemcache.
+"""The store of a node for memcached's clients: a small client of our own, libmemcached's
+memccapable, and pymemcache.
 
 The last two are stock programs, used where they are installed."""
 import os
@@ -60,29 +61,52 @@ def says(what, request, reply, **how):
 
 def text():
     for how in {}, {'path': unix}, {'pieces': 1}:
-        says('text', b'flush_all\r\nset a 5 0 3\r\nabc\r\nget a b\r\nadd a 0 0 1\r\nx\r\nadd b 0 0 1 noreply\r\nx\r\nappend a 0 0 2\r\nde\r\n'
-             b'prepend a 9 9 1\r\n-\r\nget b a\r\nreplace c 0 0 1\r\nx\r\nreplace b 1 0 0\r\n\r\nget b\r\ndelete b\r\ndelete b\r\n',
-             b'OK\r\nSTORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\nNOT_STORED\r\nSTORED\r\nSTORED\r\nVALUE b 0 1\r\nx\r\nVALUE a 5 6\r\n-abcde\r\nEND\r\n'
-             b'NOT_STORED\r\nSTORED\r\nVALUE b 1 0\r\n\r\nEND\r\nDELETED\r\nNOT_FOUND\r\n', **how)
-    says('numbers', b'set n 0 0 1\r\n8\r\nincr n 5\r\ndecr n 20\r\ndecr m 1\r\nincr a 1\r\nincr n x\r\nset n 0 0 20\r\n18446744073709551615\r\nincr n 2\r\n',
-         b'STORED\r\n13\r\n0\r\nNOT_FOUND\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\n'
-         b'CLIENT_ERROR invalid numeric delta argument\r\nSTORED\r\n1\r\n')
-    says('time', b'set t 0 -1 1\r\nx\r\nget t\r\nset t 0 1000 1\r\nx\r\ntouch t 2000\r\ngat -1 t\r\nget t\r\ntouch t 1\r\n',
+        says(
+            'text',
+            b'flush_all\r\nset a 5 0 3\r\nabc\r\nget a b\r\nadd a 0 0 1\r\nx\r\nadd b 0 0 1 '
+            b'noreply\r\nx\r\nappend a 0 0 2\r\nde\r\n'
+            b'prepend a 9 9 1\r\n-\r\nget b a\r\nreplace c 0 0 1\r\nx\r\nreplace b 1 0 0\r\n\r\n'
+            b'get b\r\ndelete b\r\ndelete b\r\n',
+            b'OK\r\nSTORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\nNOT_STORED\r\nSTORED\r\nSTORED\r\nVALUE '
+            b'b 0 1\r\nx\r\nVALUE a 5 6\r\n-abcde\r\nEND\r\n'
+            b'NOT_STORED\r\nSTORED\r\nVALUE b 1 0\r\n\r\nEND\r\nDELETED\r\nNOT_FOUND\r\n', **how)
+    says(
+        'numbers',
+        b'set n 0 0 1\r\n8\r\nincr n 5\r\ndecr n 20\r\ndecr m 1\r\nincr a 1\r\nincr n x\r\nset n 0 '
+        b'0 20\r\n18446744073709551615\r\nincr n 2\r\n',
+        b'STORED\r\n13\r\n0\r\nNOT_FOUND\r\nCLIENT_ERROR cannot increment or decrement non-numeric '
+        b'value\r\n'
+        b'CLIENT_ERROR invalid numeric delta argument\r\nSTORED\r\n1\r\n')
+    says('time',
+         b'set t 0 -1 1\r\nx\r\nget t\r\nset t 0 1000 1\r\nx\r\ntouch t 2000\r\ngat -1 t\r\nget '
+         b't\r\ntouch t 1\r\n',
          b'STORED\r\nEND\r\nSTORED\r\nTOUCHED\r\nEND\r\nEND\r\nNOT_FOUND\r\n')
     cas = talk(b'set c 0 0 1\r\nx\r\ngets c\r\nquit\r\n').split(b'\r\n')[1].split()[4]
-    says('cas', b'cas c 0 0 1 1\r\ny\r\ncas c 0 0 1 %s\r\ny\r\ncas c 0 0 1 %s\r\nz\r\nget c\r\ncas none 0 0 1 1\r\ny\r\n' % (cas, cas),
+    says('cas',
+         b'cas c 0 0 1 1\r\ny\r\ncas c 0 0 1 %s\r\ny\r\ncas c 0 0 1 %s\r\nz\r\nget c\r\ncas none 0 '
+         b'0 1 1\r\ny\r\n' % (cas, cas),
          b'EXISTS\r\nSTORED\r\nEXISTS\r\nVALUE c 0 1\r\ny\r\nEND\r\nNOT_FOUND\r\n')
     stats = talk(b'stats\r\nquit\r\n').decode().split('\r\n')
     check(f'stats: {stats}', 'STAT curr_items 3' in stats and stats[-2] == 'END')
 
 
 def meta():
-    says('meta', b'flush_all\r\nmg a v\r\nms a 3 F7 T0\r\nabc\r\nmg a v f t s k O42\r\nms a 2 MA q\r\nde\r\nmg a v\r\nms a 1 ME\r\nx\r\nmd a C1\r\n'
-         b'md a q\r\nmd a\r\nmg a q\r\nma a N0 J5 v\r\nma a D3 v\r\nma a MD D100 v\r\nms bm9kZQ== 2 b k\r\nhi\r\nget node\r\nmn\r\nme none\r\nmg a Y\r\n',
-         b'OK\r\nEN\r\nHD\r\nVA 3 f7 t-1 s3 ka O42\r\nabc\r\nVA 5\r\nabcde\r\nNS\r\nEX\r\nNF\r\nVA 1\r\n5\r\nVA 1\r\n8\r\nVA 1\r\n0\r\n'
-         b'HD kbm9kZQ== b\r\nVALUE node 0 2\r\nhi\r\nEND\r\nMN\r\nEN\r\nCLIENT_ERROR invalid flag\r\n')
-    says('one client stores anew', b'mg w v N1000\r\nmg w v N1000\r\nms w 1\r\nx\r\nmg w v N1000\r\nmd w I T1000\r\nmg w v\r\nmg w v\r\nms w 1\r\ny\r\nmg w v\r\n',
-         b'VA 0 W\r\n\r\nVA 0 Z\r\n\r\nHD\r\nVA 1\r\nx\r\nHD\r\nVA 1 W X\r\nx\r\nVA 1 X Z\r\nx\r\nHD\r\nVA 1\r\ny\r\n')
+    says(
+        'meta',
+        b'flush_all\r\nmg a v\r\nms a 3 F7 T0\r\nabc\r\nmg a v f t s k O42\r\nms a 2 MA q\r\nde\r\n'
+        b'mg a v\r\nms a 1 ME\r\nx\r\nmd a C1\r\n'
+        b'md a q\r\nmd a\r\nmg a q\r\nma a N0 J5 v\r\nma a D3 v\r\nma a MD D100 v\r\nms bm9kZQ== 2 '
+        b'b k\r\nhi\r\nget node\r\nmn\r\nme none\r\nmg a Y\r\n',
+        b'OK\r\nEN\r\nHD\r\nVA 3 f7 t-1 s3 ka O42\r\nabc\r\nVA 5\r\nabcde\r\nNS\r\nEX\r\nNF\r\nVA '
+        b'1\r\n5\r\nVA 1\r\n8\r\nVA 1\r\n0\r\n'
+        b'HD kbm9kZQ== b\r\nVALUE node 0 2\r\nhi\r\nEND\r\nMN\r\nEN\r\nCLIENT_ERROR invalid '
+        b'flag\r\n')
+    says(
+        'one client stores anew',
+        b'mg w v N1000\r\nmg w v N1000\r\nms w 1\r\nx\r\nmg w v N1000\r\nmd w I T1000\r\nmg w v\r\n'
+        b'mg w v\r\nms w 1\r\ny\r\nmg w v\r\n',
+        b'VA 0 W\r\n\r\nVA 0 Z\r\n\r\nHD\r\nVA 1\r\nx\r\nHD\r\nVA 1 W X\r\nx\r\nVA 1 X Z\r\nx\r\n'
+        b'HD\r\nVA 1\r\ny\r\n')
 
 
 def long_values():
@@ -90,24 +114,30 @@ def long_values():
     big = (big * 260)[:(1 << 20) - 20]
     says('the longest value', b'set big 0 0 %d\r\n%s\r\nget big\r\n' % (len(big), big),
          b'STORED\r\nVALUE big 0 %d\r\n%s\r\nEND\r\n' % (len(big), big))
-    says('a longer value', b'set big 0 0 %d\r\n%s\r\nget big2\r\n' % (len(big) + 1, big + b'x'), b'SERVER_ERROR object too large for cache\r\nEND\r\n')
+    says('a longer value', b'set big 0 0 %d\r\n%s\r\nget big2\r\n' % (len(big) + 1, big + b'x'),
+         b'SERVER_ERROR object too large for cache\r\nEND\r\n')
     # Ten replies of a mebibyte for a client that reads late.
-    says('a slow reader', b'get big\r\n' * 20, b'VALUE big 0 %d\r\n%s\r\nEND\r\n' % (len(big), big) * 20)
+    says('a slow reader', b'get big\r\n' * 20,
+         b'VALUE big 0 %d\r\n%s\r\nEND\r\n' % (len(big), big) * 20)
     says('many keys', b'get ' + b' '.join(b'k%d' % i for i in range(1000)) + b'\r\n', b'END\r\n')
 
 
 def nonsense():
-    for line in (b'', b'nothing', b'get', b'set a 0 0', b'incr a', b'mg', b'verbosity', b'stats nothing'):
+    for line in (b'', b'nothing', b'get', b'set a 0 0', b'incr a', b'mg', b'verbosity',
+                 b'stats nothing'):
         says(f'{line}', line + b'\r\n', b'ERROR\r\n')
-    says('a key that is too long', b'get ' + b'k' * 251 + b'\r\n', b'CLIENT_ERROR bad command line format\r\n')
-    says('data without an end', b'set a 0 0 3\r\nabcde\r\nmn\r\n', b'CLIENT_ERROR bad data chunk\r\nMN\r\n')
+    says('a key that is too long', b'get ' + b'k' * 251 + b'\r\n',
+         b'CLIENT_ERROR bad command line format\r\n')
+    says('data without an end', b'set a 0 0 3\r\nabcde\r\nmn\r\n',
+         b'CLIENT_ERROR bad data chunk\r\nMN\r\n')
     try:  # the server closes before it has read everything, so its reply may be lost
         reply = talk(b'get ' + b'x' * 40000)
     except OSError:
         reply = b''
     check('a line without an end', reply in (b'', b'CLIENT_ERROR line too long\r\n'))
     binary = talk(b'\x80\x0b' + bytes(22))
-    check(f'the binary protocol is refused with a line: {binary!r}', binary.startswith(b'SERVER_ERROR') and binary.count(b'\r\n') == 1)
+    check(f'the binary protocol is refused with a line: {binary!r}',
+          binary.startswith(b'SERVER_ERROR') and binary.count(b'\r\n') == 1)
     half = connect()
     half.sendall(b'set a 0 0 10\r\nabc')
     half.close()
@@ -115,9 +145,11 @@ def nonsense():
 
 
 def no_descriptors():
-    """More connections than the node may have descriptors: those that it has go on, and others come when there is room."""
+    """More connections than the node may have descriptors: those that it has go on, and others come
+    when there is room."""
     soft, hard = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (len(os.listdir(f'/proc/{node.pid}/fd')) + 4, hard))
+    resource.prlimit(node.pid, resource.RLIMIT_NOFILE,
+                     (len(os.listdir(f'/proc/{node.pid}/fd')) + 4, hard))
     crowd = [connect() for _ in range(12)]
     crowd[0].sendall(b'mn\r\n')
     check('a connection that was accepted', crowd[0].recv(100) == b'MN\r\n')
@@ -131,7 +163,8 @@ def no_descriptors():
 def several_clients():
     """Increments of many clients at once: none is lost."""
     talk(b'set sum 0 0 1\r\n0\r\nquit\r\n')
-    clients = [threading.Thread(target=talk, args=(b'incr sum 1\r\n' * 100 + b'quit\r\n',)) for _ in range(8)]
+    clients = [threading.Thread(target=talk, args=(b'incr sum 1\r\n' * 100 + b'quit\r\n',))
+               for _ in range(8)]
     for c in clients:
         c.start()
     for c in clients:
@@ -145,17 +178,21 @@ def several_clients():
 
 def stock():
     if shutil.which('memccapable'):
-        r = subprocess.run(['memccapable', '-a', '-h', '127.0.0.1', '-p', str(PORT)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                           timeout=LIMIT, check=False)
+        r = subprocess.run(['memccapable', '-a', '-h', '127.0.0.1', '-p', str(PORT)],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
+                           check=False)
         check('memccapable -a', r.returncode == 0 and 'All tests passed' in r.stdout, r)
     if pymemcache:
         c = pymemcache.Client(('127.0.0.1', PORT))
         c.set_many({f'key{i}': b'value %d' % i for i in range(100)}, noreply=False)
-        check('pymemcache', c.get_many([f'key{i}' for i in range(101)]) == {f'key{i}': b'value %d' % i for i in range(100)})
+        check('pymemcache', c.get_many([f'key{i}' for i in range(101)])
+              == {f'key{i}': b'value %d' % i for i in range(100)})
         value, cas = c.gets('key1')
-        check('pymemcache: cas', value == b'value 1' and c.cas('key1', b'2', cas) and not c.cas('key1', b'3', cas) and c.incr('key1', 5) == 7)
-        check('pymemcache: others', c.delete('key2', noreply=False) and c.get('key2') is None and c.touch('key3', 100, noreply=False)
-              and b'version' in c.stats() and c.version().startswith(b'1.6'))
+        check('pymemcache: cas', value == b'value 1' and c.cas('key1', b'2', cas)
+              and not c.cas('key1', b'3', cas) and c.incr('key1', 5) == 7)
+        check('pymemcache: others', c.delete('key2', noreply=False) and c.get('key2') is None
+              and c.touch('key3', 100, noreply=False) and b'version' in c.stats()
+              and c.version().startswith(b'1.6'))
         c.close()
 
 
@@ -163,7 +200,8 @@ node = Node(f'shm:{where[0]}', '--kv', '64M', '--memcached', f'127.0.0.1:{PORT},
 try:
     for part in text, meta, long_values, nonsense, no_descriptors, several_clients, stock:
         part()
-    busy = run('node', '--port', f'shm:{where[1]}', '--kv', '1M', '--memcached', f'127.0.0.1:{PORT}')
+    busy = run('node', '--port', f'shm:{where[1]}', '--kv', '1M', '--memcached',
+               f'127.0.0.1:{PORT}')
     one_line_error('a port that is taken', busy, 1, f'127.0.0.1:{PORT}')
 finally:
     idle = connect()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost node`, `roost call`, `roost kernel`: what is served, shown and changed, and what is refused; a control socket that hears nonsense."""
+"""`roost node`, `roost call`, `roost kernel`: what is served, shown and changed, and what is
+refused; a control socket that hears nonsense."""
 import json
 import os
 import random
@@ -26,32 +27,40 @@ def serves(kind):
     where = addresses(kind)
     node = Node(f'{kind}:{where[0]}', '--fill', '1000', '--memory', '1M', '-v')
     try:
-        check(f'{kind}: says what it serves', node.hello.get('address') == where[0] and node.hello.get('service') == 4792
-              and node.hello.get('keys') == 1000 and BUILT_IN <= {k['name'] for k in node.hello.get('kernels', [])})
+        check(f'{kind}: says what it serves', node.hello.get('address') == where[0]
+              and node.hello.get('service') == 4792 and node.hello.get('keys') == 1000
+              and BUILT_IN <= {k['name'] for k in node.hello.get('kernels', [])})
         r = call(kind, where, 'get', '17')
-        check(f'{kind}: get', r.returncode == 0 and 'value of 17' in r.stdout and 'us' in r.stdout, r)
+        check(f'{kind}: get', r.returncode == 0 and 'value of 17' in r.stdout and 'us' in r.stdout,
+              r)
         r = call(kind, where, 'get', '1000', '--json')
         j = last_json(r)
-        check(f'{kind}: get, as JSON', r.returncode == 0 and j.get('text') == 'value of 1000' and j.get('len') == 13
+        check(f'{kind}: get, as JSON',
+              r.returncode == 0 and j.get('text') == 'value of 1000' and j.get('len') == 13
               and bytes.fromhex(j['hex']) == b'value of 1000' and j['us'] > 0, r)
         r = call(kind, where, 'get', '1001')
         check(f'{kind}: a key that is not there', r.returncode == 1 and 'not found' in r.stdout, r)
         r = call(kind, where, '0x7777', '--json')
-        check(f'{kind}: an op-code that nobody has', r.returncode == 1 and last_json(r).get('status') == 1, r)
+        check(f'{kind}: an op-code that nobody has',
+              r.returncode == 1 and last_json(r).get('status') == 1, r)
         r = call(kind, where, 'traversal', '--params', '00')
-        check(f'{kind}: parameters that are none', r.returncode == 1 and 'bad parameters' in r.stdout, r)
+        check(f'{kind}: parameters that are none',
+              r.returncode == 1 and 'bad parameters' in r.stdout, r)
         r = call(kind, where, 'get', '1', '--service', '999')
         one_line_error(f'{kind}: nobody listens there', r, 1, 'no node listens')
         counters = [n for n in last_json(run('stat', '--json', str(node.pid))).get('nics', [])]
         kernels = counters[0].get('kernels', {}) if counters else {}
-        check(f'{kind}: counted', kernels.get('calls') == 5 and kernels.get('no_kernel') == 1 and kernels.get('bad_params') == 1
-              and kernels.get('ended_ok') == 2)
+        check(f'{kind}: counted', kernels.get('calls') == 5 and kernels.get('no_kernel') == 1
+              and kernels.get('bad_params') == 1 and kernels.get('ended_ok') == 2)
         text = run('stat', '--prometheus', str(node.pid)).stdout
-        check(f'{kind}: counted for Prometheus', f'roost_kernels_calls_total{{pid="{node.pid}",program="roost"}} 5\n' in text)
-        check(f'{kind}: counted in the table', 'kernels ended_ok' in run('stat', str(node.pid)).stdout)
+        check(f'{kind}: counted for Prometheus',
+              f'roost_kernels_calls_total{{pid="{node.pid}",program="roost"}} 5\n' in text)
+        check(f'{kind}: counted in the table',
+              'kernels ended_ok' in run('stat', str(node.pid)).stdout)
     finally:
         status, said = node.end()
-    check(f'{kind}: ends when it is told to, and says who came', status == 0 and f'connection 1 of {where[1]} accepted' in said
+    check(f'{kind}: ends when it is told to, and says who came',
+          status == 0 and f'connection 1 of {where[1]} accepted' in said
           and 'connection 1 of' in said and 'has ended' in said)
     check(f'{kind}: leaves no socket', not os.path.exists(node.path()))
 
@@ -64,7 +73,8 @@ def tables():
         f.flush()
         node = Node(f'shm:{where[0]}', '--table', f.name, '--kernels', 'get,hll')
         try:
-            check('kernels that were asked for', {k['name'] for k in node.hello.get('kernels', [])} == {'get', 'hll'})
+            check('kernels that were asked for',
+                  {k['name'] for k in node.hello.get('kernels', [])} == {'get', 'hll'})
             for key, value in (('http', '80/tcp web'), ('ssh', '22/tcp'), ('0xc', 'twelve')):
                 r = call('shm', where, 'get', key, '--json')
                 check(f'the value of {key}', last_json(r).get('text') == value, r)
@@ -99,15 +109,19 @@ def chosen():
     """Which node is meant."""
     where = addresses('shm')
     one_line_error('no node at all', run('kernel', 'list'), 1, 'start one')
-    nodes = [Node(f'shm:{where[0]}', '--name', 'left'), Node(f'shm:{where[1]}', '--name', 'right', '--kernels', 'get')]
+    nodes = [Node(f'shm:{where[0]}', '--name', 'left'),
+             Node(f'shm:{where[1]}', '--name', 'right', '--kernels', 'get')]
     try:
         for word in ('right', str(nodes[1].pid), where[1]):
             r = run('kernel', 'list', word)
-            check(f'by {word}', r.returncode == 0 and [line.split()[:3] for line in r.stdout.splitlines()] ==
-                  [['kernel', 'op-code', 'version'], ['get', '0x1', '1']], r)
-        check('as JSON', last_json(run('kernel', 'stat', 'left', '--json')).get('pid') == nodes[0].pid)
+            check(f'by {word}',
+                  r.returncode == 0 and [line.split()[:3] for line in r.stdout.splitlines()]
+                  == [['kernel', 'op-code', 'version'], ['get', '0x1', '1']], r)
+        check('as JSON',
+              last_json(run('kernel', 'stat', 'left', '--json')).get('pid') == nodes[0].pid)
         r = run('kernel', 'stat', 'right')
-        check('counted', r.returncode == 0 and r.stdout.splitlines()[1].split()[:2] == ['get', '0'], r)
+        check('counted', r.returncode == 0 and r.stdout.splitlines()[1].split()[:2] == ['get', '0'],
+              r)
         one_line_error('which of two', run('kernel', 'list'), 1, '2 nodes')
         one_line_error('no such node', run('kernel', 'list', 'middle'), 1, "'middle'", 'roost node')
         os.kill(nodes[0].pid, signal.SIGKILL)
@@ -118,7 +132,8 @@ def chosen():
     finally:
         for node in nodes:
             node.process.poll() is None and node.end()
-    for words in ([], ['nonsense'], ['load'], ['unload'], ['list', 'a', 'b'], ['load', 'a', 'b', 'c']):
+    for words in ([], ['nonsense'], ['load'], ['unload'], ['list', 'a', 'b'],
+                  ['load', 'a', 'b', 'c']):
         one_line_error(f'kernel {words}', run('kernel', *words), 2)
 
 
@@ -126,8 +141,9 @@ def watched():
     """Rates of calls while somebody calls; and what --watch is not for."""
     where = addresses('shm')
     node = Node(f'shm:{where[0]}', '--fill', '10', '--kernels', 'get,hll')
-    caller = subprocess.Popen(['sh', '-c', 'while :; do "$@"; done >/dev/null 2>&1', 'sh', ROOST, 'call', '--port', f'shm:{where[1]}', where[0],
-                               'get', '7'], start_new_session=True)
+    caller = subprocess.Popen(['sh', '-c', 'while :; do "$@"; done >/dev/null 2>&1', 'sh', ROOST,
+                               'call', '--port', f'shm:{where[1]}', where[0], 'get', '7'],
+                              start_new_session=True)
     end = time.monotonic() + LIMIT
     try:
         while True:
@@ -137,28 +153,36 @@ def watched():
             moved = len(rows) == 3 and len(rows[2]) == 10 and rows[2][2] != '0'
             if moved or time.monotonic() > end:
                 break
-        check('watch: three looks, under one head', r.returncode == 0 and len(tables) == 3 and len({tuple(t[0].split()) for t in tables}) == 1
-              and 'calls/s' in tables[0][0] and 'failures/s' in tables[0][0], r)
-        check('watch: rates, but for the first look', moved and rows[0][0] == 'get' and len(rows[0]) in (4, 6), r)
-        check('watch: nobody calls hll, and nothing fails', tables[-1][2].split() == ['hll'] + 7 * ['0'] and rows[-1][3:5] == ['0', '0'], r)
+        check('watch: three looks, under one head', r.returncode == 0 and len(tables) == 3
+              and len({tuple(t[0].split()) for t in tables}) == 1 and 'calls/s' in tables[0][0]
+              and 'failures/s' in tables[0][0], r)
+        check('watch: rates, but for the first look',
+              moved and rows[0][0] == 'get' and len(rows[0]) in (4, 6), r)
+        check('watch: nobody calls hll, and nothing fails',
+              tables[-1][2].split() == ['hll'] + 7 * ['0'] and rows[-1][3:5] == ['0', '0'], r)
         check('watch: what calls take', tables[0][0].split()[-4:] == ['p50', 'us', 'p99', 'us']
               and 0 < float(rows[-1][8]) <= float(rows[-1][9]), r)
         check('watch: lines up', len({len(line) for line in tables[-1]}) == 1, r)
         r = run('kernel', 'stat', '--watch', '0.05', '--count', '2', '--json')
         looks = [json.loads(line) for line in r.stdout.splitlines()]
-        check('watch: as JSON, an object a look', r.returncode == 0 and [x['pid'] for x in looks] == [node.pid] * 2, r)
+        check('watch: as JSON, an object a look',
+              r.returncode == 0 and [x['pid'] for x in looks] == [node.pid] * 2, r)
         kernels = {k['name']: k for k in looks[-1]['kernels']}
         took = kernels['get'].get('latency_us', {})
-        check('watch: what calls take, as JSON', 0 < took.get('p50', 0) <= took.get('p99', 0) <= took.get('max', 0)
-              and 0 < took.get('count', 0) <= kernels['get']['calls'] and 'latency_us' not in kernels['hll'], r)
+        check('watch: what calls take, as JSON',
+              0 < took.get('p50', 0) <= took.get('p99', 0) <= took.get('max', 0)
+              and 0 < took.get('count', 0) <= kernels['get']['calls']
+              and 'latency_us' not in kernels['hll'], r)
     finally:
         os.killpg(caller.pid, signal.SIGKILL)
         caller.wait()
-    with subprocess.Popen([ROOST, 'kernel', 'stat', '--watch', '0.05'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+    with subprocess.Popen([ROOST, 'kernel', 'stat', '--watch', '0.05'], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as p:
         p.stdout.readline()
         node.end()
         err = p.communicate(timeout=LIMIT)[1]
-    check(f'watch: ends with the node ({err})', p.returncode == 1 and 'node' in err and err.count('\n') == 1)
+    check(f'watch: ends with the node ({err})',
+          p.returncode == 1 and 'node' in err and err.count('\n') == 1)
     one_line_error('watch of another verb', run('kernel', 'list', '--watch', '1'), 2, '--watch')
     one_line_error('count alone', run('kernel', 'stat', '--count', '3'), 2, '--watch')
 
@@ -166,23 +190,26 @@ def watched():
 def objects(pid):
     """How many kernels out of files a process has mapped."""
     with open(f'/proc/{pid}/maps') as f:
-        return len({line.split()[4] for line in f if 'memfd:linger-' in line})
+        return len({line.split()[4] for line in f if 'memfd:waiter-' in line})
 
 
 def leaving():
-    """A version that was replaced under a call goes when the call has ended, without another word."""
+    """A version that was replaced under a call goes when the call has ended, without another
+    word."""
     where = addresses('shm')
     with tempfile.TemporaryDirectory() as d:
         mark = os.path.join(d, 'mark')
-        os.environ['LINGER_UNTIL'] = mark
+        os.environ['WAIT_UNTIL'] = mark
         node = Node(f'shm:{where[0]}', '--kernels', 'none')
         try:
-            r = run('kernel', 'load', f'{sys.argv[2]}/tests/kernels/linger-1.so')
+            r = run('kernel', 'load', f'{sys.argv[2]}/tests/kernels/waiter-1.so')
             check('loaded', r.returncode == 0 and objects(node.pid) == 1, r)
-            with subprocess.Popen([ROOST, 'call', '--port', f'shm:{where[1]}', where[0], '0x2000', '--json'], stdout=subprocess.PIPE) as p:
-                while p.poll() is None and not last_json(run('kernel', 'stat', '--json'))['kernels'][0]['in_flight']:
+            with subprocess.Popen([ROOST, 'call', '--port', f'shm:{where[1]}', where[0], '0x2000',
+                                   '--json'], stdout=subprocess.PIPE) as p:
+                while p.poll() is None and not last_json(
+                        run('kernel', 'stat', '--json'))['kernels'][0]['in_flight']:
                     pass
-                r = run('kernel', 'replace', f'{sys.argv[2]}/tests/kernels/linger-2.so')
+                r = run('kernel', 'replace', f'{sys.argv[2]}/tests/kernels/waiter-2.so')
                 check('replaced', r.returncode == 0, r)
                 open(mark, 'w').close()
                 p.wait(LIMIT)
@@ -193,10 +220,11 @@ def leaving():
             r = run('call', '--port', f'shm:{where[1]}', where[0], '0x2000', '--json')
             check('the new one serves', last_json(r).get('hex') == '02000000', r)
             r = run('kernel', 'stat')
-            check('what it counts', r.stdout.split('\n')[0].split('  ')[0] == 'kernel' and all(w in r.stdout for w in ('crashed', 'stuck', 'disabled')), r)
+            check('what it counts', r.stdout.split('\n')[0].split('  ')[0] == 'kernel'
+                  and all(w in r.stdout for w in ('crashed', 'stuck', 'disabled')), r)
         finally:
             node.end()
-    del os.environ['LINGER_UNTIL']
+    del os.environ['WAIT_UNTIL']
 
 
 def looks(p):
@@ -211,21 +239,24 @@ def looks(p):
 
 
 def replaced_under_watch():
-    """Versions that come, leave and go while a watch looks, and nobody calls: no rate but 0, whichever row the counts are in."""
+    """Versions that come, leave and go while a watch looks, and nobody calls: no rate but 0,
+    whichever row the counts are in."""
     where = addresses('shm')
     seen = []
     with tempfile.TemporaryDirectory() as d:
         mark = os.path.join(d, 'mark')
         open(mark, 'w').close()
-        os.environ['LINGER_UNTIL'] = mark
+        os.environ['WAIT_UNTIL'] = mark
         node = Node(f'shm:{where[0]}', '--kernels', 'none')
         calling = [ROOST, 'call', '--port', f'shm:{where[1]}', where[0], '0x2000']
-        versions = [f'{sys.argv[2]}/tests/kernels/linger-{v}.so' for v in (1, 2)]
+        versions = [f'{sys.argv[2]}/tests/kernels/waiter-{v}.so' for v in (1, 2)]
         try:
-            check('loaded, to be watched', run('kernel', 'load', versions[0]).returncode == 0 and run(*calling[1:]).returncode == 0)
+            check('loaded, to be watched', run('kernel', 'load', versions[0]).returncode == 0
+                  and run(*calling[1:]).returncode == 0)
             os.unlink(mark)
-            with subprocess.Popen(calling, stdout=subprocess.DEVNULL) as caller, \
-                 subprocess.Popen([ROOST, 'kernel', 'stat', '--watch', '0.1'], stdout=subprocess.PIPE, text=True) as p:
+            with subprocess.Popen(calling, stdout=subprocess.DEVNULL) as caller, subprocess.Popen(
+                    [ROOST, 'kernel', 'stat', '--watch', '0.1'], stdout=subprocess.PIPE,
+                    text=True) as p:
                 try:
                     page = looks(p)
 
@@ -236,27 +267,34 @@ def replaced_under_watch():
                             if what(seen[-1]):
                                 return True
                         return False
-                    check('watch: two calls, one under way', until(lambda rows: rows[0][0:2] == ['linger', '2'] and len(rows[0]) == 10))
+                    check(
+                        'watch: two calls, one under way',
+                        until(lambda rows: rows[0][0:2] == ['waiter', '2'] and len(rows[0]) == 10))
                     del seen[:]
                     check('watch: replaced', run('kernel', 'replace', versions[1]).returncode == 0)
                     check('watch: two versions', until(lambda rows: len(rows) == 2))
                     open(mark, 'w').close()
-                    check('watch: the old one has gone', until(lambda rows: len(rows) == 1 and rows[0][1] == '2'))
-                    check('watch: replaced again', run('kernel', 'replace', versions[0]).returncode == 0)
-                    check('watch: goes on', all(until(lambda rows: len(rows) == 1) for _ in range(3)))
+                    check('watch: the old one has gone',
+                          until(lambda rows: len(rows) == 1 and rows[0][1] == '2'))
+                    check('watch: replaced again',
+                          run('kernel', 'replace', versions[0]).returncode == 0)
+                    check('watch: goes on',
+                          all(until(lambda rows: len(rows) == 1) for _ in range(3)))
                 finally:
                     open(mark, 'w').close()
                     p.kill()
                     caller.wait(LIMIT)
         finally:
             node.end()
-    del os.environ['LINGER_UNTIL']
-    check(f'watch: no call, no rate ({seen})', all(len(rows[0]) >= 8 and rows[0][2] == rows[0][4] == '0' for rows in seen)
+    del os.environ['WAIT_UNTIL']
+    check(f'watch: no call, no rate ({seen})',
+          all(len(rows[0]) >= 8 and rows[0][2] == rows[0][4] == '0' for rows in seen)
           and all(len(row) in (4, 6) for rows in seen for row in rows[1:]))
 
 
 def nonsense():
-    """Whatever is said at the control socket, and by however many who say nothing: it answers or hangs up, and goes on."""
+    """Whatever is said at the control socket, and by however many who say nothing: it answers or
+    hangs up, and goes on."""
     where = addresses('shm')
     node = Node(f'shm:{where[0]}', '--kernels', 'get')
     rng = random.Random(7)
@@ -274,9 +312,12 @@ def nonsense():
                 return b''
 
     try:
-        for data in (b'\n', b'{}\n', b'[1]\n', b'{"do": 7}\n', b'{"do": "load"}\n', b'{"do": "load", "file": "relative.so"}\n',
-                     b'{"do": "unload"}\n', b'{"do": "unload", "kernel": ""}\n', b'{"do": "stat", "do": "stat"}\n', b'x' * 8192,
-                     b'{"do": "load", "file": "/' + b'x' * 5000 + b'"}\n', b'{"do": "unload", "op": 99}\n', b'{"do": "stat"}\0\n',
+        for data in (b'\n', b'{}\n', b'[1]\n', b'{"do": 7}\n', b'{"do": "load"}\n',
+                     b'{"do": "load", "file": "relative.so"}\n',
+                     b'{"do": "unload"}\n', b'{"do": "unload", "kernel": ""}\n',
+                     b'{"do": "stat", "do": "stat"}\n', b'x' * 8192,
+                     b'{"do": "load", "file": "/' + b'x' * 5000 + b'"}\n',
+                     b'{"do": "unload", "op": 99}\n', b'{"do": "stat"}\0\n',
                      b'[' * 8000 + b'\n'):
             answer = say(data, end=False)
             check(f'an error for {data[:40]}', 'error' in json.loads(answer or b'{}'))
@@ -301,7 +342,7 @@ def nonsense():
         check('and ends well', node.end()[0] == 0)
 
 
-for k in ('udp', 'shm'):
+for k in ('host', 'udp', 'shm'):
     serves(k)
 tables()
 chosen()

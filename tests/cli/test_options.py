@@ -7,7 +7,8 @@ import tempfile
 
 from cli import ROOST, check, finish, one_line_error, run
 
-COMMANDS = ['demo', 'run', 'node', 'call', 'kernel', 'perf', 'limits', 'doctor', 'devices', 'stat', 'pcap', 'completion']
+COMMANDS = ['demo', 'run', 'node', 'call', 'kernel', 'perf', 'limits', 'doctor', 'devices', 'stat',
+            'pcap', 'completion']
 
 USAGE = [
     ([], 'demo'),
@@ -74,8 +75,8 @@ os.mkdir(os.environ['ROOST_SHM_DIR'], 0o700)
 
 for args in (['--help'], ['-h'], ['help']):
     r = run(*args)
-    check('roost --help lists the commands', r.returncode == 0 and all(c in r.stdout for c in COMMANDS)
-          and 'examples:' in r.stdout and not r.stderr, r)
+    check('roost --help lists the commands', r.returncode == 0
+          and all(c in r.stdout for c in COMMANDS) and 'examples:' in r.stdout and not r.stderr, r)
 for c in COMMANDS:
     r = run(c, '--help')
     check(f'{c} --help has an example', r.returncode == 0 and f'usage: roost {c}' in r.stdout
@@ -86,11 +87,14 @@ for c in COMMANDS:
 one_line_error('help of nothing', run('help', 'nope'), 2, 'nope')
 
 # What can't be written did not happen: a full disk, a closed stdout.
-for args in (['--help'], ['--version'], ['perf', '--help'], ['devices', '--port', 'shm'], ['stat', '--json'], ['stat', '--watch', '0.05'],
-             ['perf', 'write', '--port', 'shm', '--iters', '10'], ['perf', 'write', '--port', 'shm', '--iters', '10', '--json']):
+for args in (['--help'], ['--version'], ['perf', '--help'], ['devices', '--port', 'shm'],
+             ['stat', '--json'], ['stat', '--watch', '0.05'],
+             ['perf', 'write', '--port', 'shm', '--iters', '10'],
+             ['perf', 'write', '--port', 'shm', '--iters', '10', '--json']):
     for shell in ('>/dev/full', '>&-'):
-        r = subprocess.run(['sh', '-c', f'exec "$@" {shell}', 'sh', ROOST, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                           timeout=100, check=False)
+        r = subprocess.run(['sh', '-c', f'exec "$@" {shell}', 'sh', ROOST, *args],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
+                           check=False)
         one_line_error(f'{args} {shell}', r, 1, "can't write")
 
 r = run('--version')

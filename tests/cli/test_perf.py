@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost perf`: every kind of measurement runs and reports what roost-perf(1) says. No figure is judged."""
+"""`roost perf`: every kind of measurement runs and reports what roost-perf(1) says. No figure is
+judged."""
 import socket
 import subprocess
 import time
@@ -25,7 +26,8 @@ BANDWIDTH = [
     ['rpc', '--port', 'shm', '--kernel', 'get', '--qps', '4', '--depth', '8', '--iters', '1000'],
     ['rpc', '--port', 'udp,loss=0.01', '--kernel', 'get', '--size', '5000', '--iters', '500'],
     ['rpc', '--port', 'shm', '--kernel', 'get', '--size', '0', '--iters', '500'],
-    ['rpc', '--port', 'udp', '--kernel', 'traversal', '--hops', '13', '--size', '100', '--iters', '500'],
+    ['rpc', '--port', 'udp', '--kernel', 'traversal', '--hops', '13', '--size', '100', '--iters',
+     '500'],
     ['rpc', '--port', 'shm', '--kernel', 'echo', '--size', '4072', '--passive', '--iters', '500'],
     ['rpc', '--port', 'udp', '--kernel', 'hll', '--size', '64K', '--iters', '200'],
     ['rpc', '--port', 'shm', '--kernel', 'hll', '--qps', '2', '--size', '8', '--seconds', '200ms'],
@@ -59,76 +61,104 @@ def requested(args):
 for args in BANDWIDTH:
     r = run('perf', *args, '--json')
     j = last_json(r)
-    ok = (r.returncode == 0 and not r.stderr and j.get('tool') == 'perf' and j.get('test') == args[0]
-          and j.get('port') == args[args.index('--port') + 1].split(',')[0] and j['messages'] >= requested(args)
-          and j['seconds'] > 0 and j['msg_rate'] > 0 and 'machine' in j and j['counters'].get('sent_pkts', 0) > 0)
+    ok = (r.returncode == 0 and not r.stderr and j.get('tool') == 'perf'
+          and j.get('test') == args[0]
+          and j.get('port') == args[args.index('--port') + 1].split(',')[0]
+          and j['messages'] >= requested(args) and j['seconds'] > 0 and j['msg_rate'] > 0
+          and 'machine' in j and j['counters'].get('sent_pkts', 0) > 0)
     if ok:
-        ok = abs(j['goodput_gbps'] - j['msg_rate'] * j['size'] * 8 / 1e9) <= 0.01 * j['goodput_gbps']
+        ok = abs(
+            j['goodput_gbps'] - j['msg_rate'] * j['size'] * 8 / 1e9) <= 0.01 * j['goodput_gbps']
     check(f'perf {args}', ok, r)
 
 for args in LATENCY:
     r = run('perf', *args, '--iters', '300', '--json')
     j = last_json(r)
     lat = j.get('latency_us', {})
-    check(f'perf {args}', r.returncode == 0 and lat.get('kind') == args[2] and lat.get('count') == 300
+    check(f'perf {args}',
+          r.returncode == 0 and lat.get('kind') == args[2] and lat.get('count') == 300
           and 0 <= lat['min'] <= lat['p50'] <= lat['p99'] <= lat['p999'] <= lat['max'], r)
 
 # Datagrams: what arrived counts; over a link that loses, some did not.
 for port, least in (('shm', 0), ('udp', 0), ('udp,loss=0.2,seed=4', 1)):
-    r = run('perf', 'send', '--transport', 'ud', '--port', port, '--qps', '2', '--iters', '2000', '--json')
+    r = run('perf', 'send', '--transport', 'ud', '--port', port, '--qps', '2', '--iters', '2000',
+            '--json')
     j = last_json(r)
-    check(f'datagrams over {port}', r.returncode == 0 and j.get('transport') == 'ud' and j['size'] == 64 and j['sent'] >= 2000
+    check(f'datagrams over {port}',
+          r.returncode == 0 and j.get('transport') == 'ud' and j['size'] == 64 and j['sent'] >= 2000
           and 0 < j['received'] <= j['sent'] - least and j['msg_rate'] > 0, r)
-for args in (['write', '--transport', 'ud'], ['send', '--transport', 'ud', '--bidir'], ['send', '--transport', 'ud', '--lat', 'pingpong'],
-             ['send', '--transport', 'ud', '--size', '4097'], ['send', '--transport', 'ud', '--sweep'],
+for args in (['write', '--transport', 'ud'], ['send', '--transport', 'ud', '--bidir'],
+             ['send', '--transport', 'ud', '--lat', 'pingpong'],
+             ['send', '--transport', 'ud', '--size', '4097'],
+             ['send', '--transport', 'ud', '--sweep'],
              ['send', '--transport', 'ud', '--size', '2K', '--mtu', '1024']):
     r = run('perf', *args, '--port', 'shm', '--iters', '10')
-    check(f'{args} is refused', r.returncode == 2 and ('datagram' in r.stderr or '--transport' in r.stderr), r)
+    check(f'{args} is refused',
+          r.returncode == 2 and ('datagram' in r.stderr or '--transport' in r.stderr), r)
 
-r = run('perf', 'write', '--sweep', '--port', 'shm', '--sizes', '64,4K,100000', '--iters', '200', '--json')
+r = run('perf', 'write', '--sweep', '--port', 'shm', '--sizes', '64,4K,100000', '--iters', '200',
+        '--json')
 j = last_json(r)
-check('a sweep has rows', r.returncode == 0 and [x['size'] for x in j.get('rows', [])] == [64, 4096, 100000]
-      and all(x['msg_rate'] > 0 and x['latency_us']['p1'] <= x['latency_us']['p99'] for x in j['rows']), r)
+check('a sweep has rows',
+      r.returncode == 0 and [x['size'] for x in j.get('rows', [])] == [64, 4096, 100000]
+      and all(x['msg_rate'] > 0
+              and x['latency_us']['p1'] <= x['latency_us']['p99'] for x in j['rows']), r)
 
 # Calls: what was called is said; the target counts what ran there.
-r = run('perf', 'rpc', '--kernel', 'traversal', '--hops', '3', '--port', 'shm', '--iters', '300', '--json')
+r = run('perf', 'rpc', '--kernel', 'traversal', '--hops', '3', '--port', 'shm', '--iters', '300',
+        '--json')
 j = last_json(r)
-check('rpc says what it calls', r.returncode == 0 and j.get('kernel') == 'traversal' and j['hops'] == 3 and j['size'] == 64
-      and j['target_counters'].get('rpc_replies', 0) >= 300, r)
-r = run('perf', 'rpc', '--kernel', 'hll', '--sweep', '--port', 'shm', '--sizes', '64,4K', '--iters', '100', '--json')
+check('rpc says what it calls', r.returncode == 0 and j.get('kernel') == 'traversal'
+      and j['hops'] == 3 and j['size'] == 64 and j['target_counters'].get('rpc_replies', 0) >= 300,
+      r)
+r = run('perf', 'rpc', '--kernel', 'hll', '--sweep', '--port', 'shm', '--sizes', '64,4K', '--iters',
+        '100', '--json')
 j = last_json(r)
-check('a sweep of payloads', r.returncode == 0 and [x['size'] for x in j.get('rows', [])] == [64, 4096]
-      and all(x['goodput_gbps'] > 0 and x['latency_us']['kind'] == 'completion' for x in j['rows']), r)
-for args, word in ((['rpc', '--kernel', 'nope'], 'traversal'), (['write', '--kernel', 'get'], 'rpc'), (['rpc', '--hops', '2'], '--kernel traversal'),
-                   (['rpc', '--bidir'], '--bidir'), (['rpc', '--events'], '--events'), (['rpc', '--post-list', '4'], '--post-list'),
-                   (['rpc', '--depth', '65'], '64'), (['rpc', '--kernel', 'hll', '--size', '9'], 'multiple'),
-                   (['rpc', '--kernel', 'echo', '--size', '4073'], '4072'), (['rpc', '--lat', 'pingpong'], '--lat completion'),
+check('a sweep of payloads',
+      r.returncode == 0 and [x['size'] for x in j.get('rows', [])] == [64, 4096]
+      and all(x['goodput_gbps'] > 0 and x['latency_us']['kind'] == 'completion' for x in j['rows']),
+      r)
+for args, word in ((['rpc', '--kernel', 'nope'], 'traversal'),
+                   (['write', '--kernel', 'get'], 'rpc'),
+                   (['rpc', '--hops', '2'], '--kernel traversal'),
+                   (['rpc', '--bidir'], '--bidir'), (['rpc', '--events'], '--events'),
+                   (['rpc', '--post-list', '4'], '--post-list'),
+                   (['rpc', '--depth', '65'], '64'),
+                   (['rpc', '--kernel', 'hll', '--size', '9'], 'multiple'),
+                   (['rpc', '--kernel', 'echo', '--size', '4073'], '4072'),
+                   (['rpc', '--lat', 'pingpong'], '--lat completion'),
                    (['rpc', '--check'], '--check'), (['rpc', '--transport', 'ud'], 'ud')):
-    one_line_error(f'{args} is refused', run('perf', *args, '--port', 'shm', '--iters', '10'), 2, word)
-one_line_error('an echo larger than the path MTU', run('perf', 'rpc', '--kernel', 'echo', '--size', '1K', '--mtu', '1024', '--port', 'shm'), 1, '1000')
+    one_line_error(f'{args} is refused', run('perf', *args, '--port', 'shm', '--iters', '10'), 2,
+                   word)
+one_line_error('an echo larger than the path MTU', run('perf', 'rpc', '--kernel', 'echo', '--size',
+                                                       '1K', '--mtu', '1024', '--port', 'shm'), 1,
+               '1000')
 
 r = run('perf', 'write', '--port', 'shm', '--iters', '100')
 check('text for people', r.returncode == 0 and 'Gbit/s' in r.stdout and '64 KiB' in r.stdout, r)
 
 # ROOST_PORT says what --port does not.
-check('ROOST_PORT', last_json(run('perf', 'read', '--iters', '50', '--json', env={'ROOST_PORT': 'shm'})).get('port') == 'shm')
+check('ROOST_PORT', last_json(
+    run('perf', 'read', '--iters', '50', '--json', env={'ROOST_PORT': 'shm'})).get('port') == 'shm')
 
 # Server and client, over TCP.
 with socket.socket() as s:
     s.bind(('127.0.0.1', 0))
     tcp = s.getsockname()[1]
-with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-port', str(tcp), '--port', 'shm'],
-                      stderr=subprocess.PIPE, text=True) as server:
+with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-port', str(tcp),
+                       '--port', 'shm'], stderr=subprocess.PIPE, text=True) as server:
     check('the server says that it listens', str(tcp) in server.stderr.readline())
-    r = run('perf', 'write', '--connect', f'127.0.0.1:{tcp}', '--port', 'shm', '--iters', '300', '--json')
+    r = run('perf', 'write', '--connect', f'127.0.0.1:{tcp}', '--port', 'shm', '--iters', '300',
+            '--json')
     check('client', r.returncode == 0 and last_json(r).get('messages', 0) >= 300, r)
     check('server ends well', server.wait(60) == 0)
 
 # What is no peer gets a word of error, and the server ends with one line.
-for junk in (b'GET / HTTP/1.0\r\n\r\n', b'{"type":"job","version":99}\n', b'{"type":"job"}\n', b'[1]\n',
-             b'{"type":"job","version":3,"op":0,"mode":0,"lat":0,"size":99999999999}\n', b'\n', b'x' * 2000000 + b'\n'):
-    with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-port', str(tcp), '--port', 'shm'],
-                          stderr=subprocess.PIPE, text=True) as server:
+for junk in (b'GET / HTTP/1.0\r\n\r\n', b'{"type":"job","version":99}\n', b'{"type":"job"}\n',
+             b'[1]\n', b'{"type":"job","version":3,"op":0,"mode":0,"lat":0,"size":99999999999}\n',
+             b'\n', b'x' * 2000000 + b'\n'):
+    with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-port', str(tcp),
+                           '--port', 'shm'], stderr=subprocess.PIPE, text=True) as server:
         server.stderr.readline()
         for _ in range(50):
             try:
@@ -146,10 +176,12 @@ for junk in (b'GET / HTTP/1.0\r\n\r\n', b'{"type":"job","version":99}\n', b'{"ty
             pass  # it may hang up at once
         s.close()
         err = server.communicate(timeout=60)[1]
-        check(f'junk {junk[:30]!r}: {server.returncode} {err!r}', server.returncode == 1 and len(err.splitlines()) == 1)
+        check(f'junk {junk[:30]!r}: {server.returncode} {err!r}',
+              server.returncode == 1 and len(err.splitlines()) == 1)
 
 # A check says how much it looked at.
 r = run('perf', 'write', '--check', '--port', 'shm', '--sizes', '0,1,100', '--iters', '3', '--json')
 j = last_json(r)
-check('check counts', r.returncode == 0 and j.get('bytes_checked') == 303 and j.get('messages') == 9, r)
+check('check counts',
+      r.returncode == 0 and j.get('bytes_checked') == 303 and j.get('messages') == 9, r)
 finish()

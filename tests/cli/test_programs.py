@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost devices` and `roost stat` list the programs of an address: with other folders, several slots, stopped, and killed."""
+"""`roost devices` and `roost stat` list the programs of an address: with other folders, several
+slots, stopped, and killed."""
 import json
 import os
 import shutil
@@ -21,8 +22,10 @@ programs = []
 
 
 def start(*args, **env):
-    """A node, which says that it is ready. Its folder may be another one, as of a program that cron started."""
-    p = subprocess.Popen([ROOST, 'node', '--port', PORT, '--json', '--service', '0', *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    """A node, which says that it is ready. Its folder may be another one, as of a program that cron
+    started."""
+    p = subprocess.Popen([ROOST, 'node', '--port', PORT, '--json', '--service', '0', *args],
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.DEVNULL, text=True, env=dict(os.environ, **env))
     programs.append(p)
     check('a node is ready', json.loads(p.stdout.readline() or '{}').get('pid') == p.pid)
@@ -43,7 +46,8 @@ def lines_up(what, text, columns):
     for word in columns:
         at = lines[0].index(word)
         left = all(line[at - 1:at].strip() == '' and line[at] != ' ' for line in lines)
-        right = all(line[at + len(word) - 1] != ' ' and line[at + len(word):at + len(word) + 1].strip() == '' for line in lines)
+        right = all(line[at + len(word) - 1] != ' '
+                    and line[at + len(word):at + len(word) + 1].strip() == '' for line in lines)
         check(f'{what}: {word}', left or right)
 
 
@@ -52,24 +56,32 @@ def lists_all():
     two = start(ROOST_PUS='2')
     for command in ('devices', 'stat'):
         rows = rows_of(command)
-        check(f'{command}: both', set(rows) == {other.pid, two.pid} and all(len(r) == 1 for r in rows.values()))
+        check(f'{command}: both',
+              set(rows) == {other.pid, two.pid} and all(len(r) == 1 for r in rows.values()))
         row = rows[two.pid][0]
-        check(f'{command}: the row', row['address'] == '127.0.0.1' and row['kind'] == 'udp' and row['program'] == 'roost' and row['state'] == 'running')
-        check(f'{command}: one slot for each processing unit', len(row['slots']) == 2 and len(rows[other.pid][0]['slots']) == 1
+        check(f'{command}: the row', row['address'] == '127.0.0.1' and row['kind'] == 'udp'
+              and row['program'] == 'roost' and row['state'] == 'running')
+        check(f'{command}: one slot for each processing unit',
+              len(row['slots']) == 2 and len(rows[other.pid][0]['slots']) == 1
               and not set(row['slots']) & set(rows[other.pid][0]['slots']))
         check(f'{command}: rates', row['rx_bits_s'] >= 0 and row['tx_bits_s'] >= 0)
     r = run('stat', '--brief')
-    lines_up('columns', r.stdout, ('address', 'port', 'slots', 'program', 'pid', 'QPs', 'connections', 'rx Mbit/s', 'tx Mbit/s', 'state'))
-    check('counters of all', set(n['pid'] for n in last_json(run('stat', '--json'))['nics']) == {other.pid, two.pid})
+    lines_up('columns', r.stdout, ('address', 'port', 'slots', 'program', 'pid', 'QPs',
+                                   'connections', 'rx Mbit/s', 'tx Mbit/s', 'state'))
+    check('counters of all',
+          set(n['pid'] for n in last_json(run('stat', '--json'))['nics']) == {other.pid, two.pid})
     r = run('stat', '--prometheus')
-    check('Prometheus covers both', all(f'roost_up{{pid="{p.pid}",program="roost"}} 1\n' in r.stdout for p in (other, two)), r)
+    check('Prometheus covers both',
+          all(f'roost_up{{pid="{p.pid}",program="roost"}} 1\n' in r.stdout for p in (other, two)),
+          r)
     r = run('stat', '--watch', '0.05', '--count', '2', '--brief')
     check('--watch covers both', all(r.stdout.count(f' {p.pid} ') == 2 for p in (other, two)), r)
     return other, two
 
 
 def selects_one(one):
-    for args in (['devices', '--program', str(one.pid)], ['stat', '--program', str(one.pid)], ['stat', str(one.pid)]):
+    for args in (['devices', '--program', str(one.pid)], ['stat', '--program', str(one.pid)],
+                 ['stat', str(one.pid)]):
         check(f'{args[0]} of one', set(rows_of(*args)) == {one.pid})
     one_line_error('no such program', run('stat', '--program', 'no-such'), 1, 'no-such')
     r = run('devices', '--program', 'no-such', '--json')
@@ -77,31 +89,40 @@ def selects_one(one):
 
 
 def counts_connections(one):
-    """A caller that is connected is a connection of the node and its own, and its bytes are in the rates."""
-    with subprocess.Popen([ROOST, 'perf', 'write', '--port', PORT, '--seconds', '600', '--no-pin'], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as p:
+    """A caller that is connected is a connection of the node and its own, and its bytes are in the
+    rates."""
+    with subprocess.Popen([ROOST, 'perf', 'write', '--port', PORT, '--seconds', '600', '--no-pin'],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as p:
         deadline = time.monotonic() + 60
         moving = []
         while time.monotonic() < deadline and len(moving) < 2:
-            moving = [r[0] for r in rows_of('stat').values() if r[0].get('connections') == 1 and r[0]['qps'] >= 1
-                      and r[0].get('rx_bits_s', 0) > 0 and r[0].get('tx_bits_s', 0) > 0]
+            moving = [r[0] for r in rows_of('stat').values() if r[0].get('connections') == 1
+                      and r[0]['qps'] >= 1 and r[0].get('rx_bits_s', 0) > 0
+                      and r[0].get('tx_bits_s', 0) > 0]
         p.kill()
-    check('two programs with a connection and rates', len(moving) == 2 and one.pid not in [r['pid'] for r in moving])
+    check('two programs with a connection and rates',
+          len(moving) == 2 and one.pid not in [r['pid'] for r in moving])
 
 
 def shows_stopped(stopped, other):
-    """It holds its slots: the list has it, and others are not delayed by more than its time to answer."""
+    """It holds its slots: the list has it, and others are not delayed by more than its time to
+    answer."""
     os.kill(stopped.pid, signal.SIGSTOP)
     rows = rows_of('devices')
-    check('a stopped program is listed', rows.get(stopped.pid, [{}])[0].get('state') == 'stopped' and len(rows[stopped.pid][0]['slots']) == 2
-          and rows[stopped.pid][0]['address'] == '127.0.0.1' and rows.get(other.pid, [{}])[0].get('state') == 'running')
+    check('a stopped program is listed', rows.get(stopped.pid, [{}])[0].get('state') == 'stopped'
+          and len(rows[stopped.pid][0]['slots']) == 2
+          and rows[stopped.pid][0]['address'] == '127.0.0.1'
+          and rows.get(other.pid, [{}])[0].get('state') == 'running')
     check('and has a name', rows.get(stopped.pid, [{}])[0].get('program') == 'roost')
     r = run('stat', '--prometheus')
-    check('Prometheus says that it does not answer', f'roost_up{{pid="{stopped.pid}",program="roost"}} 0\n' in r.stdout, r)
+    check('Prometheus says that it does not answer',
+          f'roost_up{{pid="{stopped.pid}",program="roost"}} 0\n' in r.stdout, r)
     one_line = run('stat', str(stopped.pid)).stderr.strip().splitlines()
     check('stat says so', len(one_line) == 1 and f'kill -CONT {stopped.pid}' in one_line[0])
     os.kill(stopped.pid, signal.SIGCONT)
-    check('it goes on', rows_of('stat', str(stopped.pid)).get(stopped.pid, [{}])[0].get('state') == 'running')
+    check('it goes on',
+          rows_of('stat', str(stopped.pid)).get(stopped.pid, [{}])[0].get('state') == 'running')
 
 
 def forgets_killed(killed, other):
@@ -116,41 +137,59 @@ def forgets_killed(killed, other):
 def lists_when_full():
     """The list is there although no program more can open a NIC, and says which to stop."""
     r = run('devices', '--port', 'udp:192.0.2.77')
-    check('devices without a device', r.returncode == 1 and len(r.stderr.strip().splitlines()) == 1 and 'program' in r.stdout, r)
+    check('devices without a device', r.returncode == 1 and len(r.stderr.strip().splitlines()) == 1
+          and 'program' in r.stdout, r)
 
 
 def like_a_container(words):
-    """The words of a command that sees no file of others and none of their processes: the network alone is shared."""
-    return ['unshare', '-m', '-p', '-f', '--mount-proc', 'sh', '-c', 'mount -t tmpfs none /tmp && mount -t tmpfs none /run && mount -t tmpfs none /dev/shm && '
-            f'unset ROOST_SHM_DIR XDG_RUNTIME_DIR && exec "$@"', 'sh', *words]
+    """The words of a command that sees no file of others and none of their processes: the network
+    alone is shared."""
+    return [
+        'unshare', '-m', '-p', '-f', '--mount-proc', 'sh', '-c',
+        'mount -t tmpfs none /tmp && mount -t tmpfs none /run && mount -t tmpfs none /dev/shm && '
+        f'unset ROOST_SHM_DIR XDG_RUNTIME_DIR && exec "$@"', 'sh', *words]
 
 
 def shares_with_container(other):
-    """The names of the pool belong to the network namespace: no folder has to be shared. Takes root."""
+    """The names of the pool belong to the network namespace: no folder has to be shared. Takes
+    root."""
     if os.geteuid() != 0:
         return
-    words = like_a_container([os.path.abspath(ROOST), 'node', '--port', PORT, '--service', '0', '--json'])
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True) as p:
-        check('a node in the container is ready', json.loads(p.stdout.readline() or '{}').get('address') == '127.0.0.1')
+    words = like_a_container(
+        [os.path.abspath(ROOST), 'node', '--port', PORT, '--service', '0', '--json'])
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                          start_new_session=True) as p:
+        check('a node in the container is ready',
+              json.loads(p.stdout.readline() or '{}').get('address') == '127.0.0.1')
         rows = rows_of('devices')
-        check('both have the address', len(rows) == 2 and other.pid in rows and all(r[0]['state'] == 'running' for r in rows.values()))
-        inside = subprocess.run(like_a_container([os.path.abspath(ROOST), 'devices', '--port', PORT, '--json']), capture_output=True, text=True, check=False)
-        check('so it is seen from a container', [r['address'] for r in last_json(inside).get('programs', [])] == ['127.0.0.1'] * 2, inside)
+        check('both have the address', len(rows) == 2 and other.pid in rows
+              and all(r[0]['state'] == 'running' for r in rows.values()))
+        inside = subprocess.run(
+            like_a_container([os.path.abspath(ROOST), 'devices', '--port', PORT, '--json']),
+            capture_output=True, text=True, check=False)
+        check('so it is seen from a container',
+              [r['address'] for r in last_json(inside).get('programs', [])] == ['127.0.0.1'] * 2,
+              inside)
         os.killpg(p.pid, signal.SIGKILL)
 
 
 def refuses_others():
-    """A program of another user is refused with one line; without an address it takes one of its own, and says so. Takes root, and `ip`."""
+    """A program of another user is refused with one line; without an address it takes one of its
+    own, and says so. Takes root, and `ip`."""
     if os.geteuid() != 0 or not shutil.which('ip', path=PATH):
         print('not tried: a program of another user, which takes root and the program ip')
         return
     ip('addr', 'add', PRIMARY, 'dev', 'lo')
     mine = start('--port', f'udp:{PRIMARY}')
-    for port, status, words in ((f'udp:{PRIMARY}', 1, ('belongs to user 0', 'choose another address')), ('udp', 0, (f"can't use {PRIMARY}", 'user 0', 'of its own'))):
-        r = subprocess.run([*AS_OTHER, os.path.abspath(ROOST), 'devices', '--port', port], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    for port, status, words in (
+            (f'udp:{PRIMARY}', 1, ('belongs to user 0', 'choose another address')),
+            ('udp', 0, (f"can't use {PRIMARY}", 'user 0', 'of its own'))):
+        r = subprocess.run([*AS_OTHER, os.path.abspath(ROOST), 'devices', '--port', port],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True,
                            env={**os.environ, 'ROOST_SHM_DIR': ''}, check=False)
-        check(f'another user, {port}', r.returncode == status and len(r.stderr.strip().splitlines()) == 1 and all(w in r.stderr for w in words)
-              and str(mine.pid) not in r.stdout, r)
+        check(f'another user, {port}',
+              r.returncode == status and len(r.stderr.strip().splitlines()) == 1
+              and all(w in r.stderr for w in words) and str(mine.pid) not in r.stdout, r)
     mine.kill()
     mine.wait()
 
@@ -158,31 +197,39 @@ def refuses_others():
 STRANGER = 65534
 PRIMARY = '10.77.0.1'
 AS_OTHER = ['setpriv', f'--reuid={STRANGER}', '--clear-groups', f'--regid={STRANGER}']
-BIND = ("import os, signal, socket, sys\nos.setresuid({0}, {0}, {0})\nheld = []\n"
-        "for slot in range(64):\n    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
-        "    try:\n        s.bind(f'\\0roost-pool-{2}-claim-{{slot}}')\n    except OSError:\n        continue  # a program has this slot\n"
-        "    held.append(s)\n    if len(held) == {1}:\n        break\n"
-        "print('ready', flush=True)\nsignal.pause()\n")
+BIND = (
+    "import os, signal, socket, sys\nos.setresuid({0}, {0}, {0})\nheld = []\n"
+    "for slot in range(64):\n    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+    "    try:\n        s.bind(f'\\0roost-pool-{2}-claim-{{slot}}')\n    except OSError:\n        "
+    "continue  # a program has this slot\n"
+    "    held.append(s)\n    if len(held) == {1}:\n        break\n"
+    "print('ready', flush=True)\nsignal.pause()\n")
 
 
 def pool_row(*args):
-    return next((r for r in last_json(run('doctor', '--json', *args)).get('rows', []) if r['condition'] == 'pool'), {})
+    return next((r for r in last_json(run('doctor', '--json', *args)).get('rows', [])
+                 if r['condition'] == 'pool'), {})
 
 
 def others_hold_names():
     """Another user that takes the names of this user's pool is named. Takes root."""
     row = pool_row('--port', PORT)
-    check('doctor: programs and slots', row.get('state') == 'ok' and '1 program of yours, 63 of 64 slots free' in row['found'])
-    for count, state, words in ((3, 'warning', '3 names of your pool'), (64, 'fails', 'stop one')) if os.geteuid() == 0 else ():
+    check('doctor: programs and slots',
+          row.get('state') == 'ok' and '1 program of yours, 63 of 64 slots free' in row['found'])
+    for count, state, words in ((3, 'warning', '3 names of your pool'),
+                                (64, 'fails', 'stop one')) if os.geteuid() == 0 else ():
         for p in programs if count == 64 else []:
             p.kill()
             p.wait()
-        with subprocess.Popen([sys.executable, '-c', BIND.format(STRANGER, count, os.geteuid())], stdout=subprocess.PIPE, text=True) as thief:
+        with subprocess.Popen([sys.executable, '-c', BIND.format(STRANGER, count, os.geteuid())],
+                              stdout=subprocess.PIPE, text=True) as thief:
             check('the other user has the names', thief.stdout.readline() == 'ready\n')
             row = pool_row('--port', PORT)
-            check(f'doctor: {count} names', row.get('state') == state and words in row['remedy'] and 'names of another user: yes' in row['found'])
+            check(f'doctor: {count} names', row.get('state') == state and words in row['remedy']
+                  and 'names of another user: yes' in row['found'])
             if count == 64:
-                one_line_error('no program opens a port', run('devices', '--port', PORT), 1, f'user {STRANGER} holds 64 names')
+                one_line_error('no program opens a port', run('devices', '--port', PORT), 1,
+                               f'user {STRANGER} holds 64 names')
             thief.kill()
 
 

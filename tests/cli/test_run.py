@@ -11,11 +11,14 @@ from cli import ROOST, check, finish, one_line_error, run
 
 BUILD = sys.argv[2]
 LIB = os.path.join(os.path.realpath(BUILD), 'lib')
-SANITIZED = 'ASAN_OPTIONS' in os.environ or 'TSAN_OPTIONS' in os.environ or 'UBSAN_OPTIONS' in os.environ
+SANITIZED = ('ASAN_OPTIONS' in os.environ or 'TSAN_OPTIONS' in os.environ
+             or 'UBSAN_OPTIONS' in os.environ)
 
-one_line_error('no such program', run('run', '--', 'no-such-program-anywhere'), 127, 'no-such-program-anywhere')
+one_line_error('no such program', run('run', '--', 'no-such-program-anywhere'), 127,
+               'no-such-program-anywhere')
 one_line_error('not executable', run('run', '/etc/passwd'), 126, '/etc/passwd')
-one_line_error('no library there', run('run', 'true', env={'ROOST_LIBDIR': '/etc'}), 1, 'ROOST_LIBDIR')
+one_line_error('no library there', run('run', 'true', env={'ROOST_LIBDIR': '/etc'}), 1,
+               'ROOST_LIBDIR')
 with tempfile.TemporaryDirectory() as d:
     # A command away from its libraries says where it looked.
     alone = os.path.join(d, 'roost')
@@ -30,14 +33,17 @@ if SANITIZED:
 check('status of the program', run('run', 'sh', '-c', 'exit 7').returncode == 7)
 r = run('run', '--', 'sh', '-c', 'test -e /proc/self/fd/1 || exit 9')
 check('a program has its stdout', r.returncode == 0, r)
-r = subprocess.run(['sh', '-c', 'exec "$@" >&-', 'sh', ROOST, 'run', '--', 'sh', '-c', 'test -e /proc/$$/fd/1 || exit 9'], capture_output=True,
-                   text=True, timeout=100, check=False)
+r = subprocess.run(['sh', '-c', 'exec "$@" >&-', 'sh', ROOST, 'run', '--', 'sh', '-c',
+                    'test -e /proc/$$/fd/1 || exit 9'], capture_output=True, text=True, timeout=100,
+                   check=False)
 check('a program finds closed what was closed', r.returncode == 9, r)
 r = run('run', '--port', 'udp:127.0.0.9,mtu=1024', '--timeout-scale', '3', '--', 'sh', '-c',
-        'echo "$ROOST_PORT $ROOST_TIMEOUT_SCALE"; echo "$LD_LIBRARY_PATH"; echo "$@"', 'sh', '--port', 'x')
+        'echo "$ROOST_PORT $ROOST_TIMEOUT_SCALE"; echo "$LD_LIBRARY_PATH"; echo "$@"', 'sh',
+        '--port', 'x')
 out = r.stdout.splitlines()
-check('environment, and arguments untouched', r.returncode == 0 and out[0] == 'udp:127.0.0.9,mtu=1024 3'
-      and out[1].split(':')[0] == LIB and out[2] == '--port x', r)
+check('environment, and arguments untouched',
+      r.returncode == 0 and out[0] == 'udp:127.0.0.9,mtu=1024 3' and out[1].split(':')[0] == LIB
+      and out[2] == '--port x', r)
 r = run('run', 'sh', '-c', 'echo "$LD_LIBRARY_PATH"', env={'LD_LIBRARY_PATH': '/somewhere'})
 check('what was in LD_LIBRARY_PATH stays', r.stdout.strip() == LIB + ':/somewhere', r)
 check('without --port, ROOST_PORT stays', run('run', 'sh', '-c', 'echo "$ROOST_PORT"',
@@ -67,17 +73,24 @@ assert open('/proc/self/comm').read()
 r = run('run', sys.executable, '-c', PROBE)
 check('the view', r.returncode == 0, r)
 
-# Each attribute, in the kernel's format (drivers/infiniband/core/sysfs.c, device.c, uverbs_main.c), without a NIC open: that of 127.0.0.9.
+# Each attribute, in the kernel's format (drivers/infiniband/core/sysfs.c, device.c, uverbs_main.c),
+# without a NIC open: that of 127.0.0.9.
 ATTRIBUTES = {
-    'node_type': '1: CA', 'node_guid': '0252:6f73:7f00:0009', 'sys_image_guid': '0252:6f73:7f00:0009', 'fw_ver': '0.1.0',
+    'node_type': '1: CA', 'node_guid': '0252:6f73:7f00:0009',
+    'sys_image_guid': '0252:6f73:7f00:0009', 'fw_ver': '0.1.0',
     'node_desc': 'Roost, a RoCE v2 NIC in software',
-    'ports/1/state': '4: ACTIVE', 'ports/1/phys_state': '5: LinkUp', 'ports/1/link_layer': 'Ethernet',
-    'ports/1/rate': '40 Gb/sec (4X FDR10)', 'ports/1/cap_mask': '0x04000000', 'ports/1/lid': '0x0', 'ports/1/lid_mask_count': '0',
+    'ports/1/state': '4: ACTIVE', 'ports/1/phys_state': '5: LinkUp',
+    'ports/1/link_layer': 'Ethernet',
+    'ports/1/rate': '40 Gb/sec (4X FDR10)', 'ports/1/cap_mask': '0x04000000', 'ports/1/lid': '0x0',
+    'ports/1/lid_mask_count': '0',
     'ports/1/sm_lid': '0x0', 'ports/1/sm_sl': '0', 'ports/1/pkeys/0': '0xffff',
-    'ports/1/gids/0': '0000:0000:0000:0000:0000:ffff:7f00:0009', 'ports/1/gids/15': ':'.join(['0000'] * 8),
+    'ports/1/gids/0': '0000:0000:0000:0000:0000:ffff:7f00:0009',
+    'ports/1/gids/15': ':'.join(['0000'] * 8),
     'ports/1/gid_attrs/types/0': 'RoCE v2', 'ports/1/gid_attrs/ndevs/0': 'lo',
-    '../../infiniband_verbs/abi_version': '6', '../../infiniband_verbs/uverbs_roost0/ibdev': 'roost0',
-    '../../infiniband_verbs/uverbs_roost0/abi_version': '1', '../../infiniband_verbs/uverbs_roost0/dev': '1:3',
+    '../../infiniband_verbs/abi_version': '6',
+    '../../infiniband_verbs/uverbs_roost0/ibdev': 'roost0',
+    '../../infiniband_verbs/uverbs_roost0/abi_version': '1',
+    '../../infiniband_verbs/uverbs_roost0/dev': '1:3',
 }
 READ = r'''
 import os, sys
@@ -90,14 +103,20 @@ r = run('run', '--port', 'udp:127.0.0.9', sys.executable, '-c', READ, *ATTRIBUTE
 for (name, wanted), have in zip(ATTRIBUTES.items(), r.stdout.splitlines()):
     check(f'attribute {name}', have == wanted, r)
 check('all attributes', r.returncode == 0 and len(r.stdout.splitlines()) == len(ATTRIBUTES), r)
-r = run('run', '--port', 'udp:127.0.0.9', 'sh', '-c', 'cd /sys/class/infiniband && echo *; ls /sys/class/infiniband/roost0/device/net; '
+r = run('run', '--port', 'udp:127.0.0.9', 'sh', '-c',
+        'cd /sys/class/infiniband && echo *; ls /sys/class/infiniband/roost0/device/net; '
         'cat /sys/class/infiniband/roost0/device/net/lo/type')
-check('names of devices and interfaces', r.returncode == 0 and r.stdout.split() == ['roost0', 'lo', '772'], r)
-r = run('run', '--port', 'udp:127.0.0.9', 'sh', '-c', 'cat /sys/class/infiniband/roost0/ports/1/gid_attrs/types/1')
-check('a GID that is not there has no type', r.returncode == 1 and 'Invalid argument' in r.stderr, r)
-r = run('run', '--port', 'udp:127.0.0.9', 'sh', '-c', 'echo 1 >/sys/class/infiniband/roost0/node_guid')
+check('names of devices and interfaces',
+      r.returncode == 0 and r.stdout.split() == ['roost0', 'lo', '772'], r)
+r = run('run', '--port', 'udp:127.0.0.9', 'sh', '-c',
+        'cat /sys/class/infiniband/roost0/ports/1/gid_attrs/types/1')
+check('a GID that is not there has no type', r.returncode == 1 and 'Invalid argument' in r.stderr,
+      r)
+r = run('run', '--port', 'udp:127.0.0.9', 'sh', '-c',
+        'echo 1 >/sys/class/infiniband/roost0/node_guid')
 check('attributes are read-only', r.returncode != 0 and 'denied' in r.stderr, r)
-r = run('run', sys.executable, '-c', 'import os; os.environ.pop("ROOST_VIEW"); print(os.path.exists("/dev/null"))')
+r = run('run', sys.executable, '-c',
+        'import os; os.environ.pop("ROOST_VIEW"); print(os.path.exists("/dev/null"))')
 check('without ROOST_VIEW nothing changes', r.stdout == 'True\n', r)
 
 # The library that a program gets is ours, and it works.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost stat` while `roost perf` runs: the table, rates, JSON, and the text format of Prometheus."""
+"""`roost stat` while `roost perf` runs: the table, rates, JSON, and the text format of
+Prometheus."""
 import os
 import re
 import socket
@@ -11,7 +12,8 @@ import time
 
 from cli import ROOST, check, finish, last_json, one_line_error, own_network, run
 
-SAMPLE = re.compile(r'roost_(\w+?)(_total)?\{(\w+="(?:[^"\\\n]|\\.)*"(?:,\w+="(?:[^"\\\n]|\\.)*")*)\} (\d+)')
+SAMPLE = re.compile(
+    r'roost_(\w+?)(_total)?\{(\w+="(?:[^"\\\n]|\\.)*"(?:,\w+="(?:[^"\\\n]|\\.)*")*)\} (\d+)')
 
 NAME = r'[a-zA-Z_:][a-zA-Z0-9_:]*'
 LINE = re.compile(rf'({NAME})\{{(.*)\}} (-?[0-9.]+(?:[eE][+-]?\d+)?)')
@@ -19,7 +21,8 @@ LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)'
 
 
 def parse_prometheus(text):
-    """The text exposition format, version 0.0.4: {name: (type, {labels: value})}; ValueError where it is not kept."""
+    """The text exposition format, version 0.0.4: {name: (type, {labels: value})}; ValueError where
+    it is not kept."""
     metrics, name = {}, None
     if not text.endswith('\n'):
         raise ValueError('the last line does not end')
@@ -31,7 +34,8 @@ def parse_prometheus(text):
             metrics[name] = [None, {}]
         elif line.startswith('# TYPE '):
             _, _, typed, kind = line.split(' ')
-            if typed != name or metrics[name][0] or metrics[name][1] or kind not in ('counter', 'gauge'):
+            if (typed != name or metrics[name][0] or metrics[name][1]
+                    or kind not in ('counter', 'gauge')):
                 raise ValueError(f'TYPE in the wrong place: {line}')
             metrics[name][0] = kind
         else:
@@ -57,7 +61,8 @@ check('nobody', r.returncode == 0 and r.stdout == 'no NIC of yours is running\n'
 
 
 def ends_while_asked():
-    """A process that ends before it has answered is no NIC any more; one that lives and says nothing is named."""
+    """A process that ends before it has answered is no NIC any more; one that lives and says
+    nothing is named."""
     path = os.path.join(os.environ['ROOST_SHM_DIR'], 'stat.4711')
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
@@ -73,7 +78,8 @@ def ends_while_asked():
     thread.start()
     r = run('stat')
     thread.join()
-    check('a process that ends while it is asked', r.returncode == 0 and r.stdout == 'no NIC of yours is running\n' and not r.stderr, r)
+    check('a process that ends while it is asked',
+          r.returncode == 0 and r.stdout == 'no NIC of yours is running\n' and not r.stderr, r)
 
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
@@ -85,12 +91,14 @@ def ends_while_asked():
 ends_while_asked()
 
 perf = subprocess.Popen([ROOST, 'perf', 'write', '--port', 'shm', '--seconds', '600', '--no-pin'],
-                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL)
 try:
     deadline = time.monotonic() + 60
     nics = []
     while time.monotonic() < deadline:
-        nics = [n for n in last_json(run('stat', '--json')).get('nics', []) if n['counters']['rcvd_pkts'] > 1000]
+        nics = [n for n in last_json(run('stat', '--json')).get('nics', [])
+                if n['counters']['rcvd_pkts'] > 1000]
         if len(nics) == 2:
             break
         time.sleep(0.1)
@@ -98,9 +106,11 @@ try:
     pid = str(nics[0]['pid']) if nics else '0'
 
     r = run('stat', pid)
-    check('table', r.returncode == 0 and f'process {pid},' in r.stdout and 'rcvd_pkts' in r.stdout and 'a second' not in r.stdout, r)
+    check('table', r.returncode == 0 and f'process {pid},' in r.stdout and 'rcvd_pkts' in r.stdout
+          and 'a second' not in r.stdout, r)
 
-    # A processing unit that nobody lets go of for 20 ms shows what it did last time: then there is no rate, and the next look has it.
+    # A processing unit that nobody lets go of for 20 ms shows what it did last time: then there is
+    # no rate, and the next look has it.
     while True:
         r = run('stat', pid, '--watch', '0.3', '--count', '3')
         heads = [line for line in r.stdout.splitlines() if line.startswith('counter')]
@@ -108,7 +118,8 @@ try:
         moved = len(rates) == 3 and rates[2][2][0].isdigit() and rates[2][2] != '0'
         if moved or time.monotonic() > deadline:
             break
-    check('watch', r.returncode == 0 and len(heads) == 3 and 'a second' not in heads[0] and 'a second' in heads[2], r)
+    check('watch', r.returncode == 0 and len(heads) == 3 and 'a second' not in heads[0]
+          and 'a second' in heads[2], r)
     check('a rate', moved, r)
 
     r = run('stat', '--prometheus')
@@ -116,7 +127,8 @@ try:
     samples = [SAMPLE.fullmatch(line) for line in lines if not line.startswith('#')]
     check('Prometheus: samples', r.returncode == 0 and samples and all(samples), r)
     typed = {line.split()[2] for line in lines if line.startswith('# TYPE')}
-    check('Prometheus: types', typed == {line.split('{')[0] for line in lines if not line.startswith('#')}, r)
+    check('Prometheus: types',
+          typed == {line.split('{')[0] for line in lines if not line.startswith('#')}, r)
     before = {n['pid']: n['counters'] for n in last_json(run('stat', '--json')).get('nics', [])}
     r = run('stat', '--prometheus')
     try:
@@ -127,9 +139,10 @@ try:
     for counter in before.get(int(pid), {}):
         kind, values = metrics.get(f'roost_{counter}_total', [None, {}])
         mine = [v for labels, v in values.items() if ('pid', pid) in labels]
-        check(f'Prometheus: {counter} is there, and has not gone back', kind == 'counter' and len(values) == 2
-              and len(mine) == 1 and mine[0] >= before[int(pid)][counter], r)
-    check('Prometheus: gauges', all(metrics.get(f'roost_{g}', [None])[0] == 'gauge' for g in ('qps', 'cqs', 'mrs', 'groups')), r)
+        check(f'Prometheus: {counter} is there, and has not gone back', kind == 'counter'
+              and len(values) == 2 and len(mine) == 1 and mine[0] >= before[int(pid)][counter], r)
+    check('Prometheus: gauges', all(metrics.get(f'roost_{g}', [None])[0] == 'gauge'
+                                    for g in ('qps', 'cqs', 'mrs', 'groups')), r)
     got = [int(m[4]) for m in samples if m and m[1] == 'rcvd_pkts' and f'pid="{pid}"' in m[3]]
     check('Prometheus: value', len(got) == 1 and got[0] > 1000, r)
 finally:

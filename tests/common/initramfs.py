@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The parts of a guest's image: a kernel package, unpacked but not installed, and an initial file system."""
+"""The parts of a guest's image: a kernel package, unpacked but not installed, and an initial file
+system."""
 import hashlib
 import os
 import re
@@ -23,16 +24,18 @@ def tool(name):
 
 
 def output(*command, env=ENV, **more):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, check=False, **more)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=env, check=False, **more)
     if done.returncode:
         raise Missing(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
     return done.stdout
 
 
 def kernel_package(package, env):
-    """Returns the package with the release in its name that `package` depends on; None: unknown to apt."""
-    text = subprocess.run(['apt-cache', 'depends', package], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env,
-                          check=False).stdout
+    """Returns the package with the release in its name that `package` depends on; None: unknown to
+    apt."""
+    text = subprocess.run(['apt-cache', 'depends', package], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True, env=env, check=False).stdout
     found = re.search(r'Depends: (linux-image-[0-9]\S+)', text)
     return found.group(1) if found else None
 
@@ -60,7 +63,8 @@ def kernel(folder, package, update, env=ENV):
     deb = next(f for f in os.listdir(scratch) if f.endswith('.deb'))
     output('dpkg-deb', '-x', deb, '.', cwd=scratch)
     os.unlink(os.path.join(scratch, deb))
-    if not os.path.exists(os.path.join(scratch, 'lib')):  # Debian 13: the modules are in usr/lib, for depmod in lib
+    # Debian 13: the modules are in usr/lib, for depmod in lib
+    if not os.path.exists(os.path.join(scratch, 'lib')):
         os.symlink('usr/lib', os.path.join(scratch, 'lib'))
     output(tool('depmod'), '-b', scratch, release)
     os.rename(scratch, os.path.join(folder, name))
@@ -73,9 +77,11 @@ def modules(tree, release, names):
     Modules built into the kernel have no file.
     """
     base = os.path.join(tree, 'lib/modules', release)
-    found = {os.path.join(base, index) for index in ('modules.order', 'modules.builtin', 'modules.builtin.modinfo')}
+    found = {os.path.join(base, index)
+             for index in ('modules.order', 'modules.builtin', 'modules.builtin.modinfo')}
     for module in names:
-        for line in output(tool('modprobe'), '-d', tree, '-S', release, '--show-depends', module).splitlines():
+        for line in output(tool('modprobe'), '-d', tree, '-S', release, '--show-depends',
+                           module).splitlines():
             if line.startswith('insmod '):
                 found.add(line.split()[1])
     return {f'lib/modules/{release}/{os.path.relpath(file, base)}': file for file in found}
@@ -92,7 +98,8 @@ def pack(folder, release, files, shell):
         stat = os.stat(file)
         made_of.update(f'{inside} {file} {stat.st_size} {stat.st_mtime_ns}\n'.encode())
     image, stamp = os.path.join(folder, 'initramfs'), os.path.join(folder, 'initramfs.of')
-    if os.path.exists(image) and os.path.exists(stamp) and open(stamp, encoding='ascii').read() == made_of.hexdigest():
+    if os.path.exists(image) and os.path.exists(stamp) and open(
+            stamp, encoding='ascii').read() == made_of.hexdigest():
         return image
     root = os.path.join(folder, 'root')
     shutil.rmtree(root, ignore_errors=True)
@@ -105,9 +112,11 @@ def pack(folder, release, files, shell):
         shutil.copy(file, target)
     os.chmod(os.path.join(root, 'init'), 0o755)
     output(tool('depmod'), '-b', root, release)
-    names = '\n'.join(os.path.relpath(os.path.join(d, f), root) for d, ds, fs in os.walk(root) for f in ds + fs)
+    names = '\n'.join(os.path.relpath(os.path.join(d, f), root) for d, ds, fs in os.walk(root)
+                      for f in ds + fs)
     with open(image, 'wb') as f:
-        subprocess.run([tool('cpio'), '-o', '-H', 'newc', '-R', '0:0', '--quiet'], cwd=root, input=names.encode(), stdout=f, check=True)
+        subprocess.run([tool('cpio'), '-o', '-H', 'newc', '-R', '0:0', '--quiet'], cwd=root,
+                       input=names.encode(), stdout=f, check=True)
     shutil.rmtree(root)
     with open(stamp, 'w', encoding='ascii') as f:
         f.write(made_of.hexdigest())

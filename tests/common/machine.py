@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""An emulated machine and the link to it: a tap device with addresses, and a guest that runs one shell line at a time (init)."""
+"""An emulated machine and the link to it: a tap device with addresses, and a guest that runs one
+shell line at a time (init)."""
 import fcntl
 import os
 import random
@@ -14,7 +15,8 @@ TUNSETIFF, TUNSETPERSIST, IFF_TAP, IFF_NO_PI = 0x400454ca, 0x400454cb, 0x0002, 0
 
 
 class Tap:
-    """A new tap device with its own network: `ours` and `theirs` are the addresses, for IPv4 and IPv6."""
+    """A new tap device with its own network: `ours` and `theirs` are the addresses, for IPv4 and
+    IPv6."""
 
     def __init__(self, mtu):
         if os.geteuid() != 0:
@@ -23,15 +25,19 @@ class Tap:
         try:
             tun = os.open('/dev/net/tun', os.O_RDWR)
             try:
-                fcntl.ioctl(tun, TUNSETIFF, struct.pack('16sH22x', self.name.encode(), IFF_TAP | IFF_NO_PI))
+                fcntl.ioctl(tun, TUNSETIFF,
+                            struct.pack('16sH22x', self.name.encode(), IFF_TAP | IFF_NO_PI))
                 fcntl.ioctl(tun, TUNSETPERSIST, 1)
             finally:
                 os.close(tun)
         except OSError as e:
             raise Missing(f'no tap device: /dev/net/tun: {e.strerror}') from e
-        # 198.18.0.0/15 is for network tests (RFC 2544), fd00::/8 for private use. Two runs use different addresses.
+        # 198.18.0.0/15 is for network tests (RFC 2544), fd00::/8 for private use. Two runs use
+        # different addresses.
         four = f'198.{random.choice((18, 19))}.{random.randrange(256)}.'
-        six = f'fd{random.randrange(256):02x}:{random.randrange(65536):x}:{random.randrange(65536):x}::'
+        six = (
+            f'fd{random.randrange(256):02x}:{random.randrange(65536):x}:'
+            f'{random.randrange(65536):x}::')
         self.ours, self.theirs = {4: four + '1', 6: six + '1'}, {4: four + '2', 6: six + '2'}
         self.ip('addr', 'add', self.ours[4] + '/24', 'dev', self.name)
         self.set_mtu(mtu)
@@ -53,14 +59,18 @@ def no_segmentation(qemu):
 
     Then there would be no packets between the two ends.
     """
-    known = subprocess.run([qemu, '-device', 'virtio-net-pci,help'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
-    return ''.join(f',{name}=off' for name in ('guest_uso4', 'guest_uso6', 'host_uso') if f'{name}=' in known)
+    known = subprocess.run([qemu, '-device', 'virtio-net-pci,help'], stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    return ''.join(f',{name}=off' for name in ('guest_uso4', 'guest_uso6', 'host_uso')
+                   if f'{name}=' in known)
 
 
 class Machine:
-    """A qemu on a tap device. `options` are qemu's options, `words` are added to the kernel's command line.
+    """A qemu on a tap device. `options` are qemu's options, `words` are added to the kernel's
+    command line.
 
-    `control` is the qemu device of the character device named control. The guest's init listens there.
+    `control` is the qemu device of the character device named control. The guest's init listens
+    there.
     """
 
     def __init__(self, qemu, folder, image, tap, mtu, options, words, control):
@@ -68,18 +78,23 @@ class Machine:
         theirs, self.control = socket.socketpair()
         self.pending = b''
         kernel, initramfs = image
-        words = f'quiet panic=-1 {words} roost.ip={tap.theirs[4]}/24 roost.ip6={tap.theirs[6]}/64 roost.mtu={mtu}'
-        command = [qemu, *options, '-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot',
-                   '-kernel', kernel, '-initrd', initramfs, '-append', words,
-                   '-netdev', f'tap,id=n0,ifname={tap.name},script=no,downscript=no',
-                   '-device', 'virtio-net-pci,netdev=n0,mac=52:54:00:77:00:02,romfile=' + no_segmentation(qemu),
-                   '-serial', f'file:{self.console}',
-                   '-chardev', f'socket,id=control,fd={theirs.fileno()}', *control]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        words = (f'quiet panic=-1 {words} roost.ip={tap.theirs[4]}/24 roost.ip6={tap.theirs[6]}/64 '
+                 f'roost.mtu={mtu}')
+        command = [
+            qemu, *options, '-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot',
+            '-kernel', kernel, '-initrd', initramfs, '-append', words,
+            '-netdev', f'tap,id=n0,ifname={tap.name},script=no,downscript=no',
+            '-device',
+            'virtio-net-pci,netdev=n0,mac=52:54:00:77:00:02,romfile=' + no_segmentation(qemu),
+            '-serial', f'file:{self.console}',
+            '-chardev', f'socket,id=control,fd={theirs.fileno()}', *control]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
+                                        pass_fds=[theirs.fileno()])
         theirs.close()
 
     def wait_answer(self, limit):
-        """Waits until init reads lines. Earlier lines may be lost, so it repeats one until init answers."""
+        """Waits until init reads lines. Earlier lines may be lost, so it repeats one until init
+        answers."""
         until = time.monotonic() + limit
         tries = 0
         while True:
@@ -99,7 +114,8 @@ class Machine:
         while mark not in self.pending:
             left = until - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f'the guest is silent after {limit} s; its last words: {self.pending[-300:]!r}')
+                raise TimeoutError(
+                    f'the guest is silent after {limit} s; its last words: {self.pending[-300:]!r}')
             self.control.settimeout(left)
             try:
                 data = self.control.recv(65536)
@@ -121,7 +137,9 @@ class Machine:
     def start(self, command):
         """Runs one shell line in the background, one at a time. See status() and text()."""
         self.run('rm -f /tmp/status')
-        self.run(f'(({command}); echo $? >/tmp/status.new; mv /tmp/status.new /tmp/status) >/tmp/out 2>&1 &')
+        self.run(
+            f'(({command}); echo $? >/tmp/status.new; mv /tmp/status.new /tmp/status) >/tmp/out '
+            f'2>&1 &')
 
     def status(self):
         """Returns the exit status of the started line; None: it runs."""

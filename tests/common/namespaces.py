@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""For tests that make network namespaces: the `ip` command, and an exception if there can be none."""
+"""For tests that make network namespaces: the `ip` command, and an exception if there can be
+none."""
 import os
 import subprocess
 
@@ -11,6 +12,7 @@ class Missing(Exception):
 
 
 def ip(*words):
-    done = subprocess.run(['ip', *words], env=dict(os.environ, PATH=PATH), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(['ip', *words], env=dict(os.environ, PATH=PATH), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise Missing(f"ip {' '.join(words)}: {done.stdout.strip()}")

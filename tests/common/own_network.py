@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A network namespace for one command. Programs of other tests, which may run at the same time, are not in it."""
+"""A network namespace for one command. Programs of other tests, which may run at the same time, are
+not in it."""
 import functools
 import subprocess
 
@@ -8,6 +9,8 @@ COMMAND = ['unshare', '--net', 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh
 
 @functools.cache
 def own_network():
-    """Returns the words before a command that give it a network namespace with loopback only; [] where this is not permitted."""
-    done = subprocess.run([*COMMAND, 'true'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    """Returns the words before a command that give it a network namespace with loopback only; []
+    where this is not permitted."""
+    done = subprocess.run([*COMMAND, 'true'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL, check=False)
     return [] if done.returncode else COMMAND

@@ -5,7 +5,8 @@ import sys
 
 
 def required():
-    """Returns whether a test that cannot run is a failure. It is one in CI, which must run all it can."""
+    """Returns whether a test that cannot run is a failure. It is one in CI, which must run all it
+    can."""
     return os.environ.get("ROOST_INTEROP") == "required"
 
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs in a container: one of the jobs below. What it prints last is one JSON object: for each program its status and words.
+"""Runs in a container: one of the jobs below. What it prints last is one JSON object: for each
+program its status and words.
 
-    inside.py demo | perf PORT | bw PORT | node | idle SECONDS | busy SECONDS | held ADDRESS ARGUMENTS (roost doctor, while somebody has the port)
+    inside.py demo | perf PORT | bw PORT | node | idle SECONDS | busy SECONDS | held ADDRESS
+    ARGUMENTS (roost doctor, while somebody has the port)
 """
 import json
 import os
@@ -16,13 +18,16 @@ LIMIT = 90
 
 
 def roost(*words, env=None):
-    done = subprocess.run([ROOST, *words], env=dict(os.environ, **(env or {})), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=LIMIT, check=False)
-    return {'name': ' '.join(words), 'status': done.returncode, 'out': done.stdout, 'err': done.stderr}
+    done = subprocess.run([ROOST, *words], env=dict(os.environ, **(env or {})),
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
+                          check=False)
+    return {'name': ' '.join(words), 'status': done.returncode, 'out': done.stdout,
+            'err': done.stderr}
 
 
 def start(*words):
-    return subprocess.Popen([ROOST, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([ROOST, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
 
 
 def end(p, words):
@@ -94,7 +99,8 @@ def idle(seconds, call_every=0.0):
     used = cpu_seconds(p.pid) - before
     p.terminate()
     done = end(p, ['node'])
-    return [done, *calls, {'name': 'cpu', 'status': 0, 'used': used, 'calls': sent, 'out': '', 'err': ''}]
+    return [done, *calls,
+            {'name': 'cpu', 'status': 0, 'used': used, 'calls': sent, 'out': '', 'err': ''}]
 
 
 def held(address, *words):

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Starts a program under the limits of a container, each by itself or all together, without a container engine.
+"""Starts a program under the limits of a container, each by itself or all together, without a
+container engine.
 
-It needs root: namespaces, mounts and control groups take it. The program has none of it: another user, no capabilities. As a program:
+It needs root: namespaces, mounts and control groups take it. The program has none of it: another
+user, no capabilities. As a program:
 
-    launcher.py --build build [--limits seccomp,user,...] [--cpus 0.5] [--value NAME=VALUE] -- COMMAND
+    launcher.py --build build [--limits seccomp,user,...] [--cpus 0.5] [--value NAME=VALUE] --
+    COMMAND
 
 The build folder is /opt/roost inside, this folder /opt/tests.
 """
@@ -22,9 +25,12 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 libc = ctypes.CDLL(None, use_errno=True)
 
-CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x4000000, 0x8000000, 0x20000000, 0x40000000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
-KEPT_FLAGS = {'nosuid': 2, 'nodev': 4, 'noexec': 8, 'noatime': 1024, 'nodiratime': 2048, 'relatime': 1 << 21}
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
+    0x20000, 0x4000000, 0x8000000, 0x20000000, 0x40000000)
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = (
+    1, 2, 4, 32, 4096, 16384, 1 << 18)
+KEPT_FLAGS = {'nosuid': 2, 'nodev': 4, 'noexec': 8, 'noatime': 1024, 'nodiratime': 2048,
+              'relatime': 1 << 21}
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, SIGKILL = 24, 38, 1, 9
 ACT_ALLOW, ACT_ERRNO = 0x7fff0000, 0x00050000
 CMP_EQ, CMP_MASKED_EQ = 4, 7
@@ -37,14 +43,16 @@ PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
 # What a default container has, one limit each. The value is what --value can change.
 LIMITS = {
-    'seccomp': 'docker',      # Docker's list; other words, apart by +, are calls that it lacks besides
-    'user': 0,                # a user without an entry in passwd, no capabilities; 0: one by random
-    'shm': 64 << 20,          # bytes of /dev/shm
-    'memlock': 64 << 10,      # bytes of RLIMIT_MEMLOCK
-    'readonly': 1,            # no file system can be written but /dev/shm
-    'noipv6': 'off',          # 'off': no IPv6 address; 'none': no such socket family
-    'cpus': 1.0,              # quota of the control group
-    'network': 'eth0',        # its own: lo, and eth0 with an address; 'lo': lo alone; 'down': lo is down; a number: eth0's MTU
+    'seccomp': 'docker',  # Docker's list; other words, apart by +, are calls that it lacks besides
+    'user': 0,  # a user without an entry in passwd, no capabilities; 0: one by random
+    'shm': 64 << 20,  # bytes of /dev/shm
+    'memlock': 64 << 10,  # bytes of RLIMIT_MEMLOCK
+    'readonly': 1,  # no file system can be written but /dev/shm
+    'noipv6': 'off',  # 'off': no IPv6 address; 'none': no such socket family
+    'cpus': 1.0,  # quota of the control group
+    # its own: lo, and eth0 with an address; 'lo': lo alone; 'down': lo is down; a number: the MTU
+    # of eth0
+    'network': 'eth0',
 }
 CONTAINER = list(LIMITS)
 # What a test of one condition needs besides.
@@ -66,20 +74,23 @@ def must(done, what):
 
 def mount(source, target, kind, flags=0, data=None):
     enc = [s.encode() if s is not None else None for s in (source, target, kind)]
-    must(libc.mount(enc[0], enc[1], enc[2], ctypes.c_ulong(flags), data.encode() if data else None), f'mount {target}')
+    must(libc.mount(enc[0], enc[1], enc[2], ctypes.c_ulong(flags), data.encode() if data else None),
+         f'mount {target}')
 
 
 # ---- control groups ----
 
 class CpuGroup:
-    """A control group with a quota of CPU time, of version 1 or 2, whichever is there with the cpu controller."""
+    """A control group with a quota of CPU time, of version 1 or 2, whichever is there with the cpu
+    controller."""
 
     def __init__(self, cpus, name):
         self.path = None
         self.version, top = self.find()
         path = os.path.join(top, f'roost-test-{os.getpid()}-{name}')
         try:
-            if self.version == 2 and 'cpu' not in open(os.path.join(top, 'cgroup.subtree_control'), encoding='ascii').read().split():
+            if self.version == 2 and 'cpu' not in open(os.path.join(top, 'cgroup.subtree_control'),
+                                                       encoding='ascii').read().split():
                 self.write(top, 'cgroup.subtree_control', '+cpu')
             os.mkdir(path)
             self.path = path
@@ -90,7 +101,9 @@ class CpuGroup:
                 self.write(path, 'cpu.cfs_quota_us', str(int(cpus * 100000)))
         except OSError as e:
             self.remove()
-            raise Missing(f'no control group with a quota of CPU time can be made in {top}: {e.strerror}') from e
+            raise Missing(
+                f'no control group with a quota of CPU time can be made in {top}: '
+                f'{e.strerror}') from e
 
     @staticmethod
     def find():
@@ -101,7 +114,8 @@ class CpuGroup:
             place = left.split()[4]
             if kind == 'cgroup' and 'cpu' in options.split(','):
                 return 1, place
-            if kind == 'cgroup2' and 'cpu' in open(os.path.join(place, 'cgroup.controllers'), encoding='ascii').read().split():
+            if kind == 'cgroup2' and 'cpu' in open(os.path.join(place, 'cgroup.controllers'),
+                                                   encoding='ascii').read().split():
                 return 2, place
         raise Missing('no control group has the cpu controller here')
 
@@ -132,7 +146,8 @@ class CpuGroup:
 # ---- seccomp ----
 
 class Comparison(ctypes.Structure):
-    _fields_ = [('arg', ctypes.c_uint), ('op', ctypes.c_int), ('a', ctypes.c_uint64), ('b', ctypes.c_uint64)]
+    _fields_ = [('arg', ctypes.c_uint), ('op', ctypes.c_int), ('a', ctypes.c_uint64),
+                ('b', ctypes.c_uint64)]
 
 
 class Filter:
@@ -144,7 +159,8 @@ class Filter:
             raise Missing('no libseccomp.so.2: install libseccomp2')
         self.lib = ctypes.CDLL(name)
         self.lib.seccomp_init.restype = ctypes.c_void_p
-        self.lib.seccomp_rule_add_array.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p]
+        self.lib.seccomp_rule_add_array.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int,
+                                                    ctypes.c_uint, ctypes.c_void_p]
         self.lib.seccomp_load.argtypes = [ctypes.c_void_p]
         self.ctx = self.lib.seccomp_init(ctypes.c_uint32(ACT_ERRNO | errno.EPERM))
 
@@ -164,7 +180,8 @@ class Filter:
 
 
 def docker_filter(denied=()):
-    """Docker's default profile as it is for a process without capabilities; `denied` are calls that it lacks besides."""
+    """Docker's default profile as it is for a process without capabilities; `denied` are calls that
+    it lacks besides."""
     f = Filter()
     with open(os.path.join(HERE, 'docker-seccomp.txt'), encoding='ascii') as names:
         for line in names:
@@ -188,7 +205,8 @@ def kernel_without(families=(), options=()):
     for family in families:
         f.add('socket', (0, CMP_EQ, family, 0), action=ACT_ERRNO | errno.EAFNOSUPPORT)
     for level, option in options:
-        f.add('setsockopt', (1, CMP_EQ, level, 0), (2, CMP_EQ, option, 0), action=ACT_ERRNO | errno.ENOPROTOOPT)
+        f.add('setsockopt', (1, CMP_EQ, level, 0), (2, CMP_EQ, option, 0),
+              action=ACT_ERRNO | errno.ENOPROTOOPT)
     return f
 
 
@@ -198,9 +216,11 @@ def make_filters(limits):
     options += [(SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF)] if 'nosteering' in limits else []
     filters = []
     if 'seccomp' in limits:
-        filters.append(docker_filter([] if limits['seccomp'] == 'docker' else limits['seccomp'].split('+')))
+        filters.append(
+            docker_filter([] if limits['seccomp'] == 'docker' else limits['seccomp'].split('+')))
     if families or options:
-        filters.append(kernel_without(families, options))  # the stricter answer of two filters counts
+        # the stricter answer of two filters counts
+        filters.append(kernel_without(families, options))
     return filters
 
 
@@ -224,7 +244,8 @@ def set_mounts(build, limits):
 
 
 def set_fake(path, text):
-    """A file of the kernel's says something else. What is not there gets a file system of its own, at the first folder that is there."""
+    """A file of the kernel's says something else. What is not there gets a file system of its own,
+    at the first folder that is there."""
     if not os.path.exists(path):
         top = os.path.dirname(path)
         while not os.path.isdir(top):
@@ -257,14 +278,16 @@ def remount_readonly():
 
 def set_network(limits):
     def ip(*words):
-        done = subprocess.run(['ip', *words], env={'PATH': PATH}, capture_output=True, text=True, check=False)
+        done = subprocess.run(['ip', *words], env={'PATH': PATH}, capture_output=True, text=True,
+                              check=False)
         if done.returncode:
             raise Missing(f"ip {' '.join(words)}: {done.stderr.strip()}")
 
     if limits.get('noipv6') == 'off':
         for which in ('all', 'default'):
             try:
-                with open(f'/proc/sys/net/ipv6/conf/{which}/disable_ipv6', 'w', encoding='ascii') as f:
+                with open(f'/proc/sys/net/ipv6/conf/{which}/disable_ipv6', 'w',
+                          encoding='ascii') as f:
                     f.write('1')
             except FileNotFoundError:
                 pass  # a kernel without IPv6
@@ -309,13 +332,15 @@ def enter(build, limits):
 def child(build, limits, command, env, report):
     try:
         # The network's own namespace comes with no rights to lose: all at once.
-        flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | (CLONE_NEWNET if 'network' in limits else 0)
+        flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | (
+            CLONE_NEWNET if 'network' in limits else 0)
         must(libc.unshare(flags), 'unshare')
         pid = os.fork()
         if pid:
             os.close(report)
             status = os.waitpid(pid, 0)[1]
-            os._exit(os.waitstatus_to_exitcode(status) & 0xff if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
+            os._exit(os.waitstatus_to_exitcode(status) & 0xff if os.WIFEXITED(status)
+                     else 128 + os.WTERMSIG(status))
         enter(build, limits)
         os.chdir('/')
         os.execvpe(command[0], command, env)
@@ -369,7 +394,8 @@ class Container:
             raise RuntimeError('launcher: ' + trouble[1:])
 
     def communicate(self, limit):
-        """(status, stdout, stderr); what still runs after `limit` seconds is killed: status None."""
+        """(status, stdout, stderr); what still runs after `limit` seconds is killed: status
+        None."""
         words, until, status = {self.out_r: b'', self.err_r: b''}, time.monotonic() + limit, None
         with selectors.DefaultSelector() as s:
             for fd in words:
@@ -386,7 +412,8 @@ class Container:
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         for fd in words:
             os.close(fd)
-        return None if late else status, words[self.out_r].decode(errors='replace'), words[self.err_r].decode(errors='replace')
+        return None if late else status, words[self.out_r].decode(
+            errors='replace'), words[self.err_r].decode(errors='replace')
 
     def close(self):
         if self.group:
@@ -413,7 +440,8 @@ def main():
     values = {}
     for name, _, value in (v.partition('=') for v in a.value):
         values[name] = type(LIMITS[name])(value)
-    c = Container(a.build, limits_of([n for n in a.limits.split(',') if n], **values), a.command, stdout=1)
+    c = Container(a.build, limits_of([n for n in a.limits.split(',') if n], **values), a.command,
+                  stdout=1)
     try:
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(c.pid, 0)[1]))
     finally:

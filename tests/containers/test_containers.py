@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Programs under the limits of a container, each limit by itself and all together: they work, or fail with one line that names the limit.
+"""Programs under the limits of a container, each limit by itself and all together: they work, or
+fail with one line that names the limit.
 
 usage: test_containers.py BUILD [TEXT]      (TEXT: only the rows whose name has it)
 """
@@ -16,13 +17,14 @@ from skip import required  # noqa: E402
 BUILD = sys.argv[1]
 ONLY = sys.argv[2] if len(sys.argv) > 2 else ''
 ROOST = '/opt/roost/roost'
-GUIDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'docs', 'guide-containers.md')
+GUIDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'docs',
+                     'guide-containers.md')
 PYTHON = '/usr/bin/python3' if os.path.exists('/usr/bin/python3') else sys.executable
 IDLE_SECONDS = 2
 AT_ONCE = 4  # rows: they wait more than they work
 
-JOBS = {'demo': 'all three are equal', 'perf udp': 'Gbit/s', 'perf shm': 'Gbit/s', 'bw udp': 'MsgRate', 'bw shm': 'MsgRate',
-        'node': 'value of 17'}
+JOBS = {'demo': 'all three are equal', 'perf udp': 'Gbit/s', 'perf shm': 'Gbit/s',
+        'bw udp': 'MsgRate', 'bw shm': 'MsgRate', 'node': 'value of 17'}
 
 failures = 0
 
@@ -53,11 +55,13 @@ def works(name, limits):
 def fails(name, limits, command, words, env):
     """One line on stderr, with these words."""
     status, out, err, _ = run(BUILD, limits_of(*limits[:1], **limits[1]), command, env)
-    check(name, status == 1 and len(err.splitlines()) == 1 and all(w in err for w in words), f'{status} {out!r} {err!r}')
+    check(name, status == 1 and len(err.splitlines()) == 1 and all(w in err for w in words),
+          f'{status} {out!r} {err!r}')
 
 
 def spends(name, job, most, throttled):
-    """CPU time that a node took in IDLE_SECONDS, and how often its group had to stop. A thread that spins takes all it is given: 1 s."""
+    """CPU time that a node took in IDLE_SECONDS, and how often its group had to stop. A thread that
+    spins takes all it is given: 1 s."""
     done, stat = inside(limits_of(CONTAINER, cpus=0.5), job, str(IDLE_SECONDS))
     cpu = next((d for d in done if d['name'] == 'cpu'), None)
     check(f'{name}: programs', cpu and all(d['status'] == 0 for d in done), done)
@@ -69,15 +73,23 @@ def spends(name, job, most, throttled):
 
 
 FAILING = [
-    ('no room', (['user', 'shm'], {}), [ROOST, 'demo'], ['no room', '/dev/shm', '--size', 'TMPDIR'], {'TMPDIR': '/dev/shm'}),
-    ('no room in the folder', (['user', 'shm', 'readonly'], {'shm': 4096}), ['sh', '-c', f'head -c 4096 /dev/zero >/dev/shm/full; {ROOST} demo --port shm'],
+    ('no room', (['user', 'shm'], {}), [ROOST, 'demo'], ['no room', '/dev/shm', '--size', 'TMPDIR'],
+     {'TMPDIR': '/dev/shm'}),
+    ('no room in the folder', (['user', 'shm', 'readonly'], {'shm': 4096}),
+     ['sh', '-c', f'head -c 4096 /dev/zero >/dev/shm/full; {ROOST} demo --port shm'],
      ['No space left', 'ROOST_SHM_DIR', 'roost doctor'], None),
-    ('no folder', (['user', 'network'], {}), [ROOST, 'demo', '--port', 'shm'], ['/nonexistent/x', 'ROOST_SHM_DIR', 'roost doctor'], {'ROOST_SHM_DIR': '/nonexistent/x'}),
-    ('no IPv6 address', (['user', 'network', 'noipv6'], {}), [ROOST, 'node', '--port', 'udp:::1'], ['::1', 'address'], None),
-    ('no IPv6', (['user', 'network', 'noipv6'], {'noipv6': 'none'}), [ROOST, 'node', '--port', 'udp:::1'], ['no IPv6', 'roost doctor'], None),
-    ('no interface', (['user', 'network'], {'network': 'down'}), [ROOST, 'demo'], ['unreachable', 'roost doctor'], None),
-    ('no memory files', (['user', 'seccomp', 'readonly'], {'seccomp': 'memfd_create'}), [ROOST, 'demo'], ['memory', 'roost doctor'], None),
-    ('few files', (['user'], {}), ['prlimit', '--nofile=8', ROOST, 'node'], ['open files', 'roost doctor'], None),
+    ('no folder', (['user', 'network'], {}), [ROOST, 'demo', '--port', 'shm'],
+     ['/nonexistent/x', 'ROOST_SHM_DIR', 'roost doctor'], {'ROOST_SHM_DIR': '/nonexistent/x'}),
+    ('no IPv6 address', (['user', 'network', 'noipv6'], {}), [ROOST, 'node', '--port', 'udp:::1'],
+     ['::1', 'address'], None),
+    ('no IPv6', (['user', 'network', 'noipv6'], {'noipv6': 'none'}),
+     [ROOST, 'node', '--port', 'udp:::1'], ['no IPv6', 'roost doctor'], None),
+    ('no interface', (['user', 'network'], {'network': 'down'}), [ROOST, 'demo', '--port', 'udp'],
+     ['unreachable', 'roost doctor'], None),
+    ('no memory files', (['user', 'seccomp', 'readonly'], {'seccomp': 'memfd_create'}),
+     [ROOST, 'demo'], ['memory', 'roost doctor'], None),
+    ('few files', (['user'], {}), ['prlimit', '--nofile=8', ROOST, 'node'],
+     ['open files', 'roost doctor'], None),
 ]
 
 
@@ -114,7 +126,8 @@ def guide_is_backed():
         cells = [line.split('|')[-2] for line in f if line.startswith('| `')]
     named = [name for cell in cells for name in re.findall('`([^`]+)`', cell)]
     names = {r[0] for r in planned()}
-    check('docs/guide-containers.md', len(named) > 10 and set(named) <= names, f'no such rows: {set(named) - names}')
+    check('docs/guide-containers.md', len(named) > 10 and set(named) <= names,
+          f'no such rows: {set(named) - names}')
 
 
 def main():
@@ -135,7 +148,8 @@ def main():
         else:
             pid, status = os.wait()
             ended.append((running.pop(pid), os.waitstatus_to_exitcode(status)))
-    missing, passed = [name for name, code in ended if code == 77], [name for name, code in ended if code == 0]
+    missing, passed = [name for name, code in ended
+                       if code == 77], [name for name, code in ended if code == 0]
     print(f'{len(rows)} rows, {len(rows) - len(passed) - len(missing)} failures')
     if failures or len(passed) + len(missing) < len(rows):
         return 1

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost doctor`: for each row a machine on which its condition is bad, and one on which it is not. usage: test_doctor.py BUILD"""
+"""`roost doctor`: for each row a machine on which its condition is bad, and one on which it is not.
+usage: test_doctor.py BUILD"""
 import json
 import os
 import sys
@@ -15,15 +16,18 @@ CLOCK = '/sys/devices/system/clocksource/clocksource0/current_clocksource'
 HUGE = '/sys/kernel/mm/transparent_hugepage/enabled'
 RXE = {'/sys/class/infiniband/rxe0/parent': 'eth0'}
 PYTHON = '/usr/bin/python3' if os.path.exists('/usr/bin/python3') else sys.executable
-GOOD = {CLOCK: 'tsc', HUGE: 'always [madvise] never', '/proc/sys/net/core/rmem_max': '4194304', '/proc/sys/net/core/wmem_max': '4194304'}
+GOOD = {CLOCK: 'tsc', HUGE: 'always [madvise] never', '/proc/sys/net/core/rmem_max': '4194304',
+        '/proc/sys/net/core/wmem_max': '4194304'}
 
 failures = 0
 seen = set()
 
 
-def bad(condition, state, words, limits=(), command=(), args=(), env=None, job=None, fakes=None, **values):
-    return {'condition': condition, 'state': state, 'words': words, 'limits': ['user', 'network', *limits], 'command': list(command),
-            'args': list(args), 'env': env, 'job': job, 'fakes': {**GOOD, **(fakes or {})}, 'values': values}
+def bad(condition, state, words, limits=(), command=(), args=(), env=None, job=None, fakes=None,
+        **values):
+    return {'condition': condition, 'state': state, 'words': words,
+            'limits': ['user', 'network', *limits], 'command': list(command), 'args': list(args),
+            'env': env, 'job': job, 'fakes': {**GOOD, **(fakes or {})}, 'values': values}
 
 
 ROWS = [
@@ -38,28 +42,36 @@ ROWS = [
     bad('locked memory', 'warning', ['64 KiB', 'memlock=-1'], ['memlock']),
     bad('huge pages', 'warning', ['[never]', 'madvise'], fakes={HUGE: 'always madvise [never]'}),
     bad('/dev/shm', 'warning', ['1 MiB', '--shm-size'], ['shm'], shm=1 << 20),
-    bad('folder', 'fails', ['/nonexistent', 'ROOST_SHM_DIR'], env={'ROOST_SHM_DIR': '/nonexistent/folder'}),
+    bad('folder', 'fails', ['/nonexistent', 'ROOST_SHM_DIR'],
+        env={'ROOST_SHM_DIR': '/nonexistent/folder'}),
     bad('folder', 'fails', ['No space left', 'ROOST_SHM_DIR'], ['shm', 'readonly'], shm=4096,
         command=['sh', '-c', 'head -c 4096 /dev/zero >/dev/shm/full; exec "$@"', 'sh']),
-    bad('libibverbs', 'fails', ['/nonexistent', 'ROOST_LIBDIR'], env={'ROOST_LIBDIR': '/nonexistent'}),
+    bad('libibverbs', 'fails', ['/nonexistent', 'ROOST_LIBDIR'],
+        env={'ROOST_LIBDIR': '/nonexistent'}),
     bad('interfaces', 'fails', ['none is up', 'ip link set lo up'], network='down'),
     bad('interfaces', 'warning', ['lo', 'of this machine alone'], network='lo'),
     bad('interfaces', 'warning', ['eth0: path MTU 256', 'mtu 1500'], network='400'),
     bad('IPv6', 'warning', ['no address', 'disable_ipv6=0'], ['noipv6']),
     bad('IPv6', 'warning', ['this kernel has none', 'ipv6.disable=1'], ['noipv6'], noipv6='none'),
     bad('IPv6', 'fails', ['no address'], ['noipv6'], args=['--port', 'udp:::1']),
-    bad('socket buffers', 'warning', ['208 KiB', 'rmem_max=4194304'], fakes={'/proc/sys/net/core/rmem_max': '212992'}),
-    bad('socket buffers', 'warning', ['208 KiB', 'wmem_max=4194304'], fakes={'/proc/sys/net/core/wmem_max': '212992'}),
+    bad('socket buffers', 'warning', ['208 KiB', 'rmem_max=4194304'],
+        fakes={'/proc/sys/net/core/rmem_max': '212992'}),
+    bad('socket buffers', 'warning', ['208 KiB', 'wmem_max=4194304'],
+        fakes={'/proc/sys/net/core/wmem_max': '212992'}),
     bad('UDP offload', 'warning', ['UDP_SEGMENT no, UDP_GRO no'], ['nooffload']),
     bad('port 4791', 'warning', ['(python3', '172.17.0.2', 'stop it'], job=['held', '172.17.0.2']),
     bad('port 4791', 'fails', ['(python3', '172.17.0.2', 'stop it'], job=['held', '0.0.0.0']),
-    bad('port 4791', 'fails', ['(python3', '127.0.0.9', 'stop it'], job=['held', '0.0.0.0'], args=['--port', 'udp:127.0.0.9']),
+    bad('port 4791', 'fails', ['(python3', '127.0.0.9', 'stop it'], job=['held', '0.0.0.0'],
+        args=['--port', 'udp:127.0.0.9']),
     bad('port 4791', 'fails', ['192.0.2.77', 'ip address'], args=['--port', 'udp:192.0.2.77']),
     bad('rdma_rxe', 'warning', ['rxe0 on eth0', 'rdma link delete'], fakes=RXE),
-    bad('rdma_rxe', 'fails', ['holds the port'], fakes=RXE, job=['held', '0.0.0.0'], args=['--port', 'udp:127.0.0.9']),
+    bad('rdma_rxe', 'fails', ['holds the port'], fakes=RXE, job=['held', '0.0.0.0'],
+        args=['--port', 'udp:127.0.0.9']),
     bad('pool', 'warning', ['SO_ATTACH_REUSEPORT_CBPF no', 'seccomp'], ['nosteering']),
-    bad('pool', 'warning', ['100 open files', 'ulimit -Hn'], command=['prlimit', '--nofile=100:100']),
-    bad('NIC', 'fails', ['does not open', '127.0.0.9', 'in use'], job=['held', '0.0.0.0'], args=['--port', 'udp:127.0.0.9']),
+    bad('pool', 'warning', ['100 open files', 'ulimit -Hn'],
+        command=['prlimit', '--nofile=100:100']),
+    bad('NIC', 'fails', ['does not open', '127.0.0.9', 'in use'], job=['held', '0.0.0.0'],
+        args=['--port', 'udp:127.0.0.9']),
     bad('NIC', 'fails', ['does not open'], command=['prlimit', '--nofile=8']),
 ]
 
@@ -73,8 +85,8 @@ def check(what, ok, detail=''):
 
 def doctor(row):
     """(status, {condition: row}, what was said)."""
-    command = [*row['command'], *([PYTHON, '/opt/tests/inside.py', *row['job'], *row['args']] if row['job'] else
-                                  [ROOST, 'doctor', '--json', *row['args']])]
+    command = [*row['command'], *([PYTHON, '/opt/tests/inside.py', *row['job'], *row['args']]
+                                  if row['job'] else [ROOST, 'doctor', '--json', *row['args']])]
     limits = limits_of([*row['limits'], 'fakes'], fakes=row['fakes'], **row['values'])
     status, out, err, _ = run(BUILD, limits, command, row['env'])
     if row['job'] and status == 0:
@@ -87,13 +99,16 @@ def doctor(row):
 
 
 def check_bad(row):
-    what = f"{row['condition']} {row['state']}, {row['values'] or row['args'] or row['command'] or row['env']}"
+    what = (f"{row['condition']} {row['state']}, "
+            f"{row['values'] or row['args'] or row['command'] or row['env']}")
     status, rows, words = doctor(row)
     found = rows.get(row['condition'], {})
     text = f"{found.get('found')} {found.get('remedy')}"
     fails = [r['condition'] for r in rows.values() if r['state'] == 'fails']
-    check(what, found.get('state') == row['state'] and found['remedy'] and all(w in text for w in row['words']), f'{found} {words}')
-    check(what + ': the exit status', status == (1 if fails else 0), f'{status}, fails: {fails} {words}')
+    check(what, found.get('state') == row['state'] and found['remedy']
+          and all(w in text for w in row['words']), f'{found} {words}')
+    check(what + ': the exit status', status == (1 if fails else 0),
+          f'{status}, fails: {fails} {words}')
     check(what + ': others that fail', row['state'] == 'fails' or not fails, f'{fails}')
     seen.add(row['condition'])
 

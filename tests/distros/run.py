@@ -4,12 +4,14 @@
 
 usage: run.py --folder DIR [--whole] [SUITE...]
 
-Of each suite: `make demo`, the unit tests, and programs of other releases on the libraries that were built there; with --whole, `make demo` and
-`make check`. Without SUITE: trixie; with --whole, bookworm and trixie. DIR keeps the systems, what apt downloaded, and what the commands said.
-A system in which a command failed stays as DIR/SUITE.failed, until the next one fails; the last lines say how to run commands in it.
+Of each suite: `make demo`, the unit tests, and programs of other releases on the libraries that
+were built there; with --whole, `make demo` and `make check`. Without SUITE: trixie; with --whole,
+bookworm and trixie. DIR keeps the systems, what apt downloaded, and what the commands said. A
+system in which a command failed stays as DIR/SUITE.failed, until the next one fails; the last lines
+say how to run commands in it.
 
-Exit status 0 only when all passed; 77, with the reason in the last line, where no system can be made, and 1 for that too with
-ROOST_INTEROP=required in the environment.
+Exit status 0 only when all passed; 77, with the reason in the last line, where no system can be
+made, and 1 for that too with ROOST_INTEROP=required in the environment.
 """
 import argparse
 import os
@@ -30,8 +32,10 @@ LINES = 100  # of a step that failed
 UNIT = "the unit tests"  # have a network of their own, because other tests run beside this one
 SHORT = [
     ("make demo", ["make", "demo"]),
-    (UNIT, ["meson", "test", "-C", "build", "--no-rebuild", "--suite", "unit", "--print-errorlogs", "--quiet"]),
-    ("programs of other releases", ["tests/stock/releases.py", "--lib", "build/lib", "--folder", "build/releases", "bookworm", "trixie"]),
+    (UNIT, ["meson", "test", "-C", "build", "--no-rebuild", "--suite", "unit", "--print-errorlogs",
+            "--quiet"]),
+    ("programs of other releases", ["tests/stock/releases.py", "--lib", "build/lib", "--folder",
+                                    "build/releases", "bookworm", "trixie"]),
 ]
 WHOLE = [("make demo", ["make", "demo"]), ("make check", ["make", "check"])]
 
@@ -42,12 +46,13 @@ def said(path):
 
 
 def leave(folder, suite, scratch):
-    """Keeps the system in which something failed, with the source in it, and says how to get there."""
+    """Keeps the system in which something failed, with the source in it, and says how to get
+    there."""
     kept = os.path.join(folder, suite + ".failed")
     shutil.rmtree(kept, ignore_errors=True)
     os.rename(scratch, kept)
-    print(f"the system stays: tests/distros/system.py {suite} {folder} --keep {kept}/root --bind {kept}/source:{INSIDE} --dir {INSIDE} -- COMMAND...",
-          flush=True)
+    print(f"the system stays: tests/distros/system.py {suite} {folder} --keep {kept}/root --bind "
+          f"{kept}/source:{INSIDE} --dir {INSIDE} -- COMMAND...", flush=True)
 
 
 def run_suite(folder, suite, steps):
@@ -61,13 +66,18 @@ def run_suite(folder, suite, steps):
         for name, command in steps:
             start, log = time.monotonic(), os.path.join(folder, f"{suite} {name}.log")
             with open(log, "w", encoding="utf-8") as file:
-                code = system.run(folder, suite, command, keep=os.path.join(scratch, "root"), binds=[(os.path.join(scratch, "source"), INSIDE)],
-                                  start=INSIDE, alone=name == UNIT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT).returncode
+                code = system.run(folder, suite, command, keep=os.path.join(scratch, "root"),
+                                  binds=[(os.path.join(scratch, "source"), INSIDE)], start=INSIDE,
+                                  alone=name == UNIT, stdin=subprocess.DEVNULL, stdout=file,
+                                  stderr=subprocess.STDOUT).returncode
             lines = said(log)
-            print(f"{'FAILED' if code else 'ok    '} {suite:10} {name:30} {time.monotonic() - start:6.0f} s"
-                  + (f"   {lines[-1]}" if lines and re.match(r"\d+ ", lines[-1]) else ""), flush=True)
+            print(f"{'FAILED' if code else 'ok    '} {suite:10} {name:30} "
+                  f"{time.monotonic() - start:6.0f} s"
+                  + (f"   {lines[-1]}" if lines and re.match(r"\d+ ", lines[-1]) else ""),
+                  flush=True)
             if code:
-                print(*lines[-LINES:], f"(exit status {code}; all of it: {log})", sep="\n", flush=True)
+                print(*lines[-LINES:], f"(exit status {code}; all of it: {log})", sep="\n",
+                      flush=True)
                 leave(folder, suite, scratch)
                 return 1
             for line in lines:

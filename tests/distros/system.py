@@ -4,12 +4,14 @@
 
 usage: system.py SUITE FOLDER [--keep ROOT] [--bind PATH:INSIDE]... [--dir INSIDE] [-- COMMAND...]
 
-The system of a suite (bookworm, trixie, forky, ...) is made once, by mmdebstrap, in FOLDER/SUITE: the essential packages, apt and make, from
-the archive that this machine's apt is configured for, with its proxy. Without COMMAND that is all, and its path is printed.
+The system of a suite (bookworm, trixie, forky, ...) is made once, by mmdebstrap, in FOLDER/SUITE:
+the essential packages, apt and make, from the archive that this machine's apt is configured for,
+with its proxy. Without COMMAND that is all, and its path is printed.
 
-A COMMAND runs as root in a copy of it, with mounts, processes and a /dev of its own; the network is the caller's. The copy is removed
-afterwards, with --keep it is ROOT, made where it is not there, and stays as COMMAND leaves it. --bind shows a folder of this machine inside.
-What apt downloads inside is kept in FOLDER/SUITE.debs for the next one. The exit status is that of COMMAND.
+A COMMAND runs as root in a copy of it, with mounts, processes and a /dev of its own; the network is
+the caller's. The copy is removed afterwards, with --keep it is ROOT, made where it is not there,
+and stays as COMMAND leaves it. --bind shows a folder of this machine inside. What apt downloads
+inside is kept in FOLDER/SUITE.debs for the next one. The exit status is that of COMMAND.
 
 Needs root. Exit status 77, with the reason in the last line, when a system cannot be made here.
 """
@@ -33,11 +35,13 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What a command inside keeps of the caller's environment.
 PASSED = re.compile(r"(?i)(https?|ftp|no)_proxy$|TERM$|ROOST_INTEROP$|CCACHE_DIR$")
 
-# What is not the source, in its first folder: what builds make, and the history. As .dockerignore says it.
+# What is not the source, in its first folder: what builds make, and the history. As .dockerignore
+# says it.
 NOT_SOURCE = ("build", "build-*", ".git", "prefix", "obj-*")
 
-# Runs as process 1 of the new namespaces, with the root, a file with the bind mounts, the folder to start in, and the command.
-# pivot_root() and not chroot(): a program in a chroot may not make user namespaces.
+# Runs as process 1 of the new namespaces, with the root, a file with the bind mounts, the folder to
+# start in, and the command. pivot_root() and not chroot(): a program in a chroot may not make user
+# namespaces.
 INIT = r"""
 set -e
 root=$1 binds=$2 dir=$3
@@ -78,7 +82,8 @@ def copy_source(source, to):
     """Copies a checkout without what was built in it."""
     def ignore(folder, names):
         patterns = NOT_SOURCE if os.path.samefile(folder, source) else ()
-        return {name for name in names if name == "__pycache__" or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)}
+        return {name for name in names if name == "__pycache__"
+                or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)}
 
     shutil.copytree(source, to, symlinks=True, ignore=ignore, dirs_exist_ok=True)
 
@@ -86,7 +91,8 @@ def copy_source(source, to):
 def apt_options():
     """This machine's settings for apt that decide whether the archive can be reached at all."""
     wanted = re.compile(r'Acquire::(https?::(Proxy|Verify)|Check-|Retries|ForceIPv)')
-    return [line for line in output("apt-config", "dump").splitlines() if wanted.match(line) and not line.endswith(' "";')]
+    return [line for line in output("apt-config", "dump").splitlines() if wanted.match(line)
+            and not line.endswith(' "";')]
 
 
 def check_rights():
@@ -112,8 +118,8 @@ def base(folder, suite):
     uri = archive()
     try:
         # Nobody needs this system after a crash: no fsync() after every file.
-        output("mmdebstrap", "--mode=root", "--variant=minbase", "--include=make", "--dpkgopt=force-unsafe-io",
-               f"--keyring={keyring()}", *options, suite, scratch, uri)
+        output("mmdebstrap", "--mode=root", "--variant=minbase", "--include=make",
+               "--dpkgopt=force-unsafe-io", f"--keyring={keyring()}", *options, suite, scratch, uri)
     except Missing as e:
         shutil.rmtree(scratch, ignore_errors=True)
         problem = re.search(r"E: (.*?)(?= E: |$)", str(e))
@@ -126,8 +132,8 @@ def base(folder, suite):
 
 
 def run(folder, suite, command, keep=None, binds=(), start="/", alone=False, **more):
-    """Runs a command in a copy of the suite's system: subprocess.run()'s answer. binds: [(folder here, folder inside)]; alone: it has a network of
-    its own."""
+    """Runs a command in a copy of the suite's system: subprocess.run()'s answer. binds: [(folder
+    here, folder inside)]; alone: it has a network of its own."""
     made = base(folder, suite)
     root = os.path.abspath(keep) if keep else tempfile.mkdtemp(prefix=suite + ".copy-", dir=folder)
     try:
@@ -138,15 +144,17 @@ def run(folder, suite, command, keep=None, binds=(), start="/", alone=False, **m
             shutil.copy(os.path.join("/etc", name), os.path.join(root, "etc", name))
         debs = os.path.join(os.path.abspath(folder), suite + ".debs")
         os.makedirs(debs, exist_ok=True)
-        binds = [(debs, "/var/cache/apt/archives")] + [(os.path.abspath(path), inside) for path, inside in binds]
+        binds = [(debs, "/var/cache/apt/archives")] + [(os.path.abspath(path), inside)
+                                                       for path, inside in binds]
         env = [f"{name}={value}" for name, value in os.environ.items() if PASSED.match(name)]
         with tempfile.NamedTemporaryFile("w") as list_of_binds:
             list_of_binds.write("".join(f"{path}\n{inside}\n" for path, inside in binds))
             list_of_binds.flush()
             outer = own_network() if alone else []
-            return subprocess.run([*outer, "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--ipc", "sh",
-                                   "-c", INIT, "sh", root, list_of_binds.name, start, f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8",
-                                   *env, *command], check=False, **more)
+            return subprocess.run(
+                [*outer, "unshare", "--mount", "--propagation", "private", "--pid", "--fork",
+                 "--kill-child", "--ipc", "sh", "-c", INIT, "sh", root, list_of_binds.name, start,
+                 f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8", *env, *command], check=False, **more)
     finally:
         if not keep:
             shutil.rmtree(root)
@@ -157,7 +165,8 @@ def main():
     parser.add_argument("suite", metavar="SUITE")
     parser.add_argument("folder", metavar="FOLDER")
     parser.add_argument("--keep", metavar="ROOT", help="run in ROOT, and leave it as it is then")
-    parser.add_argument("--bind", metavar="PATH:INSIDE", action="append", default=[], help="show a folder of this machine inside")
+    parser.add_argument("--bind", metavar="PATH:INSIDE", action="append", default=[],
+                        help="show a folder of this machine inside")
     parser.add_argument("--dir", metavar="INSIDE", default="/", help="where COMMAND starts")
     words = sys.argv[1:]
     split = words.index("--") if "--" in words else len(words)
@@ -167,7 +176,8 @@ def main():
     try:
         if command:
             binds = [bind.split(":", 1) for bind in options.bind]
-            sys.exit(run(options.folder, options.suite, command, options.keep, binds, options.dir).returncode)
+            sys.exit(run(options.folder, options.suite, command, options.keep, binds,
+                         options.dir).returncode)
         print(base(options.folder, options.suite))
     except Missing as e:
         print(f"SKIPPED: no system {options.suite}: {e}")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""What cannot be built on is refused in one line that says what to do: scripts/setup with faked programs on PATH, and Meson with an old compiler.
+"""What cannot be built on is refused in one line that says what to do: scripts/setup with faked
+programs on PATH, and Meson with an old compiler.
 
 usage: test_setup.py TOP
 """
@@ -14,7 +15,8 @@ TOOLS = ["sh", "awk", "cat", "dirname", "env", "head", "mktemp", "printf", "rm",
 # What a system has: PATH holds these and TOOLS alone. apt-get notes what it is asked for.
 SYSTEM = {
     "dpkg-query": 'echo "installed gcc"',
-    "apt-cache": 'shift; for p in "$@"; do [ "$p" = "$ABSENT" ] || echo " $p | 1.0 | http://archive main"; done',
+    "apt-cache":
+    'shift; for p in "$@"; do [ "$p" = "$ABSENT" ] || echo " $p | 1.0 | http://archive main"; done',
     "apt-get": 'echo "$@" >>"$ASKED"',
     "id": "echo 0",
     "uname": "echo 6.1.0-12-amd64",
@@ -23,7 +25,8 @@ SYSTEM = {
 
 class Case:
     def __init__(self, folder, setup):
-        self.bin, self.setup, self.asked = os.path.join(folder, "bin"), setup, os.path.join(folder, "asked")
+        self.bin, self.setup, self.asked = (os.path.join(folder, "bin"), setup,
+                                            os.path.join(folder, "asked"))
 
     def run(self, *groups, without=(), absent="", **programs):
         """(exit status, lines, what apt-get was asked for)"""
@@ -31,14 +34,17 @@ class Case:
         os.mkdir(self.bin)
         for tool in TOOLS:
             os.symlink(shutil.which(tool), os.path.join(self.bin, tool))
-        for name, text in {**SYSTEM, **{name.replace("_", "-"): text for name, text in programs.items()}}.items():
+        for name, text in {**SYSTEM, **{name.replace("_", "-"): text
+                                        for name, text in programs.items()}}.items():
             if name not in without:
                 with open(os.path.join(self.bin, name), "w", encoding="ascii") as file:
                     file.write(f"#!/bin/sh\n{text}\n")
                 os.chmod(file.name, 0o755)
         open(self.asked, "w", encoding="ascii").close()
-        done = subprocess.run([self.setup, *groups], env={"PATH": self.bin, "ABSENT": absent, "ASKED": self.asked}, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+        done = subprocess.run([self.setup, *groups],
+                              env={"PATH": self.bin, "ABSENT": absent, "ASKED": self.asked},
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
         with open(self.asked, encoding="ascii") as file:
             return done.returncode, done.stdout.splitlines(), file.read()
 
@@ -48,54 +54,72 @@ def expect(label, got, status, *words, asked=None, not_asked=None):
     code, lines, apt = got
     last = lines[-1] if lines else ""
     problem = f"exit status {code}" if code != status else None
-    problem = problem or next((f"the last line lacks '{word}'" for word in words if word not in last), None)
+    problem = problem or next(
+        (f"the last line lacks '{word}'" for word in words if word not in last), None)
     problem = problem or (f"{len(lines)} lines" if status and len(lines) != 1 else None)
-    problem = problem or (f"apt-get was not asked for {asked}" if asked and asked not in apt else None)
-    problem = problem or (f"apt-get was asked for {not_asked}" if not_asked and not_asked in apt else None)
-    print(f"{'FAILED' if problem else 'ok    '} {label}" + (f": {problem}\n{chr(10).join(lines)}\n{apt}" if problem else ""), flush=True)
+    problem = problem or (f"apt-get was not asked for {asked}" if asked
+                          and asked not in apt else None)
+    problem = problem or (f"apt-get was asked for {not_asked}" if not_asked
+                          and not_asked in apt else None)
+    print(f"{'FAILED' if problem else 'ok    '} {label}"
+          + (f": {problem}\n{chr(10).join(lines)}\n{apt}" if problem else ""), flush=True)
     return bool(problem)
 
 
 def setup_cases(case):
     yield expect("a fresh Debian", case.run("build"), 0, "installing", "meson", asked=" meson ")
-    yield expect("no Debian, nothing installed", case.run("build", "demo", without=["dpkg-query"]), 1, "no Debian: install by hand", "libibverbs-dev",
-                 "perftest", "docs/platforms.md")
+    yield expect("no Debian, nothing installed", case.run("build", "demo", without=["dpkg-query"]),
+                 1, "no Debian: install by hand", "libibverbs-dev", "perftest", "docs/platforms.md")
     yield expect("no Debian, but Meson", case.run("build", without=["dpkg-query"], meson=":"), 0)
     for release in ("5.4.0-216-generic", "4.19.0", "5.9.16-1"):
-        yield expect(f"Linux {release}", case.run("build", "check", uname=f"echo {release}"), 1, f"Linux {release} is too old", "5.10")
+        yield expect(f"Linux {release}", case.run("build", "check", uname=f"echo {release}"), 1,
+                     f"Linux {release} is too old", "5.10")
     yield expect("Linux 5.4 builds", case.run("build", uname="echo 5.4.0"), 0, "installing")
     for release in ("5.10.0", "5.10", "6.12.3+deb13-amd64", "10.0.1"):
-        yield expect(f"Linux {release}", case.run("build", "demo", uname=f"echo {release}"), 0, "installing")
+        yield expect(f"Linux {release}", case.run("build", "demo", uname=f"echo {release}"), 0,
+                     "installing")
     # The line before it says what was to be installed.
     code, lines, apt = case.run("build", absent="libisal-dev")
-    yield expect("a package of the build is not to be had", (code, lines[1:], apt), 1, "no package libisal-dev", "sources.list", not_asked="install")
-    yield expect("a package of the tests is not to be had", case.run("build", "check", absent="librpma-dev"), 0, "has no librpma-dev", "skipped",
-                 asked=" librdmacm-dev ", not_asked="librpma-dev")
-    have = "\n".join(f'echo "installed {line.split()[0]}"' for line in open(os.path.join(os.path.dirname(case.setup), "packages.list"), encoding="ascii")
-                     if line.strip() and not line.startswith(("#", "librpma-dev")))
-    yield expect("it is known that it is not: nothing is asked for, by nobody", case.run("build", "check", absent="librpma-dev", dpkg_query=have,
-                                                                                        id="echo 1000"), 0, "has no librpma-dev", not_asked="update")
-    yield expect("neither root nor sudo", case.run("build", id="echo 1000"), 1, "apt-get install --no-install-recommends")
+    yield expect("a package of the build is not to be had", (code, lines[1:], apt), 1,
+                 "no package libisal-dev", "sources.list", not_asked="install")
+    yield expect("a package of the tests is not to be had",
+                 case.run("build", "check", absent="librpma-dev"), 0, "has no librpma-dev",
+                 "skipped", asked=" librdmacm-dev ", not_asked="librpma-dev")
+    have = "\n".join(f'echo "installed {line.split()[0]}"'
+                     for line in open(os.path.join(os.path.dirname(case.setup), "packages.list"),
+                                      encoding="ascii") if line.strip()
+                     and not line.startswith(("#", "librpma-dev")))
+    yield expect("it is known that it is not: nothing is asked for, by nobody",
+                 case.run("build", "check", absent="librpma-dev", dpkg_query=have, id="echo 1000"),
+                 0, "has no librpma-dev", not_asked="update")
+    yield expect("neither root nor sudo", case.run("build", id="echo 1000"), 1,
+                 "apt-get install --no-install-recommends")
     yield expect("no group", case.run(), 1, "usage: scripts/setup GROUP")
 
 
 def compiler_cases(folder, top):
     """The real compiler, which says that it is older: Meson asks the preprocessor."""
     fake = os.path.join(folder, "cc")
-    for name, options, wanted in (("gcc", "-U__GNUC__ -D__GNUC__=9", "gcc 9"), ("clang", "-U__clang_major__ -D__clang_major__=10", "clang 10")):
+    for name, options, wanted in (("gcc", "-U__GNUC__ -D__GNUC__=9", "gcc 9"),
+                                  ("clang", "-U__clang_major__ -D__clang_major__=10", "clang 10")):
         real = shutil.which(name)
         if not real:
             print(f"{name} is not installed: not tried")
             continue
         # clang tells its version in words.
-        words = f'case "$1" in --version) {real} --version | sed "s/clang version [0-9]*/clang version 10/"; exit ;; esac\n' if name == "clang" else ""
+        words = (
+            f'case "$1" in --version) {real} --version | sed "s/clang version [0-9]*/clang version '
+            f'10/"; exit ;; esac\n' if name == "clang" else "")
         with open(fake, "w", encoding="ascii") as file:
             file.write(f'#!/bin/sh\n{words}exec {real} {options} "$@"\n')
         os.chmod(fake, 0o755)
-        done = subprocess.run([shutil.which("meson"), "setup", os.path.join(folder, "build"), top], env=dict(os.environ, CC=fake), stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run([shutil.which("meson"), "setup", os.path.join(folder, "build"), top],
+                              env=dict(os.environ, CC=fake), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
         lines = [line for line in done.stdout.splitlines() if "ERROR" in line]
-        yield expect(f"an old {name}", (done.returncode, lines, ""), 1, wanted, "too old", "install")
+        yield expect(f"an old {name}", (done.returncode, lines, ""), 1, wanted, "too old",
+                     "install")
 
 
 def main():

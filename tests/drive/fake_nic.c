@@ -16,7 +16,7 @@
 
 char fake_spec[16][600];
 atomic_uint fake_opened, fake_closed;
-atomic_bool fake_busy, fake_gathers;
+atomic_bool fake_busy, fake_batches;
 atomic_uint fake_ctl_fd;
 
 const struct nic_counter_info nic_counter_info[NIC_COUNTER_COUNT] = {
@@ -369,9 +369,9 @@ bool nic_qp_busy(struct nic_qp *qp)
 	return atomic_load(&fake_busy);
 }
 
-bool nic_qp_gathers(const struct nic_qp *qp)
+bool nic_qp_batches(const struct nic_qp *qp)
 {
-	return atomic_load(&fake_gathers);
+	return atomic_load(&fake_batches);
 }
 
 void fake_post(struct drive *d, unsigned qp, unsigned n)

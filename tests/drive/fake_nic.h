@@ -63,7 +63,7 @@ void fake_datagram(struct drive *d, uint8_t fill);
 extern char fake_spec[16][600]; /* arguments of port_open; 127.0.0.66 is in use */
 extern atomic_uint fake_opened, fake_closed;
 extern atomic_bool fake_busy;	 /* result of nic_qp_busy */
-extern atomic_bool fake_gathers; /* result of nic_qp_gathers */
+extern atomic_bool fake_batches; /* result of nic_qp_batches */
 extern atomic_uint fake_ctl_fd;	 /* 1: ports opened from now on have a ctl_fd */
 
 /* Waits until *what is at least n. Returns false after a long time, which means a hang. */

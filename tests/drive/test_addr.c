@@ -47,7 +47,7 @@ static void opened_with_the_address(void **state)
 	unsetenv("ROOST_PORT");
 	atomic_store(&fake_opened, 0);
 	d = open_at("127.0.0.3", &where);
-	assert_string_equal(fake_spec[0], "udp:127.0.0.3|0/1");
+	assert_string_equal(fake_spec[0], "host:127.0.0.3|0/1");
 	assert_int_equal(atomic_load(&fake_opened), 1);
 	assert_int_equal(where.port, 0);
 	assert_int_equal(where.port_num, 1);

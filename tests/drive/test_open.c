@@ -69,7 +69,7 @@ static void lanes_and_ports(void **state)
 	unsetenv("ROOST_PORT");
 	atomic_store(&fake_opened, 0);
 	d = harness_open();
-	assert_string_equal(fake_spec[0], "udp|0/1");
+	assert_string_equal(fake_spec[0], "host|0/1");
 	drive_put(d);
 	setenv("ROOST_PORT", "fake", 1);
 }

@@ -164,12 +164,12 @@ static void calls_beside_a_poller(void **state)
 	struct drive *d = *state;
 	unsigned before;
 
-	atomic_store(&fake_gathers, true);
+	atomic_store(&fake_batches, true);
 	before = atomic_load(&pu_of(d, 0)->executed);
 	fake_post(d, 0, 1); /* no poller yet: the post runs a turn, or the service thread does */
 	assert_true(fake_reached(&pu_of(d, 0)->executed, before + 1));
 	post_from_threads(d, false, true, before + 1);
-	atomic_store(&fake_gathers, false);
+	atomic_store(&fake_batches, false);
 }
 
 /* An inline turn starts a timer while the service thread sleeps without one. */

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Builds the guest's image: Debian's kernel, its rdma_rxe module, and this machine's own RDMA programs.
+"""Builds the guest's image: Debian's kernel, its rdma_rxe module, and this machine's own RDMA
+programs.
 
-The kernel package is downloaded and unpacked, never installed. Programs and libraries are those installed here: both ends
-of a row run the same perftest. All that is made stays in one folder and is made again only when what it is made of changed.
+The kernel package is downloaded and unpacked, never installed. Programs and libraries are those
+installed here: both ends of a row run the same perftest. All that is made stays in one folder and
+is made again only when what it is made of changed.
 """
 import os
 import platform
@@ -13,18 +15,22 @@ import initramfs
 from initramfs import ENV, Missing, output, tool
 
 KERNEL = 'linux-image-amd64'  # the package that depends on the current kernel of the release
-TOOLS = ['dash', 'ip', 'rdma', 'tc']  # dash is the shell: busybox's own would take its applets for ip and tc
-MODULES = ['virtio_pci', 'virtio_net', 'crc32_pclmul', 'crc32_generic', 'ipv6', 'ib_uverbs', 'rdma_ucm', 'rdma_rxe', 'sch_netem']
+# dash is the shell: busybox's own would take its applets for ip and tc
+TOOLS = ['dash', 'ip', 'rdma', 'tc']
+MODULES = ['virtio_pci', 'virtio_net', 'crc32_pclmul', 'crc32_generic', 'ipv6', 'ib_uverbs',
+           'rdma_ucm', 'rdma_rxe', 'sch_netem']
 
 
 def libraries(file):
     """What the dynamic linker would load for it, the linker itself too."""
-    text = subprocess.run(['ldd', file], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV, check=False).stdout
+    text = subprocess.run(['ldd', file], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          text=True, env=ENV, check=False).stdout
     return set(re.findall(r'(/\S+) \(0x', text))
 
 
 def needed_by_threads():
-    """The C library opens it when a thread ends by pthread_exit(), as rping's do; no program names it."""
+    """The C library opens it when a thread ends by pthread_exit(), as rping's do; no program names
+    it."""
     for line in output('ldconfig', '-p').splitlines():
         if re.match(r'\s*libgcc_s\.so\.1 .*x86-64', line):
             return line.split(' => ')[1]
@@ -33,14 +39,16 @@ def needed_by_threads():
 
 def contents(tree, release, programs):
     """{path in the guest: file here}"""
-    # Names as they are linked, contents as they are: libfoo.so.1 is a link, the loader opens what it is called.
+    # Names as they are linked, contents as they are: libfoo.so.1 is a link, the loader opens what
+    # it is called.
     files = {'bin/busybox': tool('busybox')}
     drivers = '/etc/libibverbs.d/rxe.driver'
     provider = None
     for line in output('ldconfig', '-p').splitlines():
         if re.match(r'\s*libibverbs\.so\.1 .*x86-64', line):
             folder = os.path.join(os.path.dirname(line.split(' => ')[1]), 'libibverbs')
-            provider = next((os.path.join(folder, f) for f in os.listdir(folder) if f.startswith('librxe-')), None)
+            provider = next((os.path.join(folder, f) for f in os.listdir(folder)
+                             if f.startswith('librxe-')), None)
     if not provider or not os.path.exists(drivers):
         raise Missing('no rxe provider of libibverbs (package ibverbs-providers)')
     files[drivers[1:]] = drivers
@@ -58,10 +66,12 @@ def contents(tree, release, programs):
 
 
 def build(folder, programs):
-    """Builds what is not there yet, with these programs in it. (kernel, initial file system), two files."""
+    """Builds what is not there yet, with these programs in it. (kernel, initial file system), two
+    files."""
     if platform.machine() != 'x86_64':
         raise Missing(f'the guest is made for x86_64 only, this is {platform.machine()}')
     os.makedirs(folder, exist_ok=True)
-    release, tree = initramfs.kernel(folder, KERNEL, lambda: output('apt-get', '-q', '-o', 'DPkg::Lock::Timeout=300', 'update'))
+    release, tree = initramfs.kernel(
+        folder, KERNEL, lambda: output('apt-get', '-q', '-o', 'DPkg::Lock::Timeout=300', 'update'))
     image = initramfs.pack(folder, release, contents(tree, release, programs), 'dash')
     return os.path.join(tree, 'boot', 'vmlinuz-' + release), image

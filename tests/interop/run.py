@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Roost over UDP on this machine against the Linux kernel's own RoCE v2 (rdma_rxe) in a virtual machine.
+"""Roost over UDP on this machine against the Linux kernel's own RoCE v2 (rdma_rxe) in a virtual
+machine.
 
 usage: run.py [--build DIR] [--only TEXT] [--list]
 
-The same programs run at both ends of a tap device, in both directions: perftest's on either stack, and our own pair, which
-checks every byte. What Roost captured passes `roost pcap` with its oracles, what crossed the link its check of every ICRC.
-A row that fails through the clock of a program, or a known fault of the kernel's, runs again (repeat.py), and its line says so.
-One line for each row; what failed is shown, and its captures stay in DIR/interop/failed beside the guest's console.log.
+The same programs run at both ends of a tap device, in both directions: perftest's on either stack,
+and our own pair, which checks every byte. What Roost captured passes `roost pcap` with its oracles,
+what crossed the link its check of every ICRC. A row that fails through the clock of a program, or a
+known fault of the kernel's, runs again (repeat.py), and its line says so. One line for each row;
+what failed is shown, and its captures stay in DIR/interop/failed beside the guest's console.log.
 
-Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no packages), and 1 for
-that too with ROOST_INTEROP=required in the environment.
+Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no
+packages), and 1 for that too with ROOST_INTEROP=required in the environment.
 """
 import argparse
 import json
@@ -40,8 +42,10 @@ DAMAGE_TRIES = 10  # a run of such a row sends some 25 packets, a tenth of them 
 OURS, THEIRS = 'roost0', 'rxe0'
 GROUP = '239.77.1.2'
 
-# Lines that a good run never prints, whatever its exit status says; and perftest's warnings about its own flags.
-COMPLAINTS = re.compile(r"fail|error|couldn't|unable|not supported|invalid|completion with|mismatch|segmentation|roost:", re.I)
+# Lines that a good run never prints, whatever its exit status says; and perftest's warnings about
+# its own flags.
+COMPLAINTS = re.compile(r"fail|error|couldn't|unable|not supported|invalid|completion "
+                        r"with|mismatch|segmentation|roost:", re.I)
 HARMLESS = re.compile(r'^\s*warning|Data ex\. method|#bytes', re.I)
 RESULT = re.compile(r'^\s*\d+\s+\d+\s+[0-9.]+\s+[0-9.]+', re.M)
 
@@ -50,12 +54,15 @@ class HostSide:
     """A program on Roost here, with its output in a file."""
 
     def __init__(self, rig, row, command, capture):
-        spec = ','.join(x for x in (f'udp:{rig.tap.ours[row.family]}', row.port, f'pcap={capture}') if x)
+        spec = ','.join(x for x in (f'udp:{rig.tap.ours[row.family]}', row.port, f'pcap={capture}')
+                        if x)
         self.row, self.roost = row, rig.roost
         self.command = f"{rig.roost} run --port {spec} -- {' '.join(command)}"
-        self.output = open(os.path.join(rig.scratch, 'host.txt'), 'w+', encoding='utf-8', errors='replace')
-        self.process = subprocess.Popen([rig.roost, 'run', '--port', spec, '--', *command], stdin=subprocess.DEVNULL,
-                                        stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True)
+        self.output = open(os.path.join(rig.scratch, 'host.txt'), 'w+', encoding='utf-8',
+                           errors='replace')
+        self.process = subprocess.Popen([rig.roost, 'run', '--port', spec, '--', *command],
+                                        stdin=subprocess.DEVNULL, stdout=self.output,
+                                        stderr=subprocess.STDOUT, start_new_session=True)
 
     def status(self):
         return self.process.poll()
@@ -72,7 +79,8 @@ class HostSide:
         return ports.listens(port)
 
     def listens_by_cm(self):
-        said = subprocess.run([self.roost, 'stat', '--json'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+        said = subprocess.run([self.roost, 'stat', '--json'], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True, check=False)
         try:
             nics = json.loads(said.stdout)['nics']
         except (ValueError, KeyError):
@@ -92,13 +100,15 @@ class GuestSide:
     """A program on the kernel's stack in the guest."""
 
     def __init__(self, rig, row, command):
-        self.guest, self.row, self.name, self.command = rig.guest, row, command[0], ' '.join(command)
+        self.guest, self.row, self.name, self.command = (rig.guest, row, command[0],
+                                                         ' '.join(command))
         self.guest.start(self.command)
         self.status, self.text = self.guest.status, self.guest.text
 
     def listens(self, port):
         if self.row.program == 'mckey':  # listens to a group, of which the kernel tells the network
-            return self.guest.run(f'grep -qi {socket.inet_aton(GROUP)[::-1].hex()} /proc/net/igmp')[0] == 0
+            return self.guest.run(
+                f'grep -qi {socket.inet_aton(GROUP)[::-1].hex()} /proc/net/igmp')[0] == 0
         if self.row.cm:
             return self.guest.run("rdma resource show cm_id | grep -q LISTEN")[0] == 0
         return self.guest.listens(port)
@@ -112,9 +122,10 @@ class Wire:
 
     def __init__(self, tap, file):
         self.file = file
-        self.process = subprocess.Popen([tool('tcpdump'), '-q', '--immediate-mode', '-U', '-B', '16384', '-s', '0', '-Z', 'root',
-                                         '-i', tap.name, '-w', file, 'udp port 4791'],
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [tool('tcpdump'), '-q', '--immediate-mode', '-U', '-B', '16384', '-s', '0', '-Z',
+             'root', '-i', tap.name, '-w', file, 'udp port 4791'], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.process.stderr.readline()  # "listening on": from here on nothing is missed
 
     def stop(self):
@@ -140,7 +151,8 @@ class Rig:
             made = image.build(folder, sorted({self.here(row.program) for row in ROWS}))
             self.guest = guest.Guest(folder, made, self.tap, self.link_mtu)
             self.release = self.guest.wait_ready()
-            # Datagrams that go out before a neighbour's answer are dropped beyond a few: it is asked now.
+            # Datagrams that go out before a neighbour's answer are dropped beyond a few: it is
+            # asked now.
             for address in self.tap.ours.values():
                 status, text = self.guest.run(f'ping -c 1 -W 20 {address}')
                 if status:
@@ -151,8 +163,10 @@ class Rig:
             raise
 
     def here(self, program):
-        """A row's program on this machine: ours is in the build folder, others where the PATH finds them."""
-        return os.path.join(os.path.dirname(self.roost), 'tests', 'interop', 'pair') if program == 'pair' else program
+        """A row's program on this machine: ours is in the build folder, others where the PATH finds
+        them."""
+        return os.path.join(os.path.dirname(self.roost), 'tests', 'interop',
+                            'pair') if program == 'pair' else program
 
     def close(self):
         if self.guest:
@@ -161,7 +175,8 @@ class Rig:
 
     def gid(self, address):
         """The index of the guest's GID for an address."""
-        raw = socket.inet_pton(socket.AF_INET6, address if ':' in address else '::ffff:' + address).hex()
+        raw = socket.inet_pton(socket.AF_INET6,
+                               address if ':' in address else '::ffff:' + address).hex()
         wanted = ':'.join(raw[i:i + 4] for i in range(0, 32, 4))
         text = self.guest.run('grep -l ' + wanted + ' /sys/class/infiniband/rxe0/ports/1/gids/*')[1]
         return int(os.path.basename(text.split()[0]))
@@ -203,18 +218,21 @@ class Rig:
         return port, commands
 
     def run(self, row):
-        """What went wrong: [] when nothing did; what was said; why to run it again, or None. Until there was damage in a row about it: netem takes no seed."""
+        """What went wrong: [] when nothing did; what was said; why to run it again, or None. Until
+        there was damage in a row about it: netem takes no seed."""
         for _ in range(DAMAGE_TRIES):
             trouble, text, damaged = self.run_once(row)
             if trouble or damaged or not row.damages:
-                return trouble, text, repeat.why(trouble, text, self.packets, self.tap.theirs[row.family])
+                return trouble, text, repeat.why(trouble, text, self.packets,
+                                                 self.tap.theirs[row.family])
         return ['our capture: nothing was damaged'], text, None
 
     def run_once(self, row):
         self.prepare(row)
         ours, wire_file = os.path.join(self.scratch, 'ours.pcap'), self.wire_file()
         port, commands = self.commands(row)
-        start = {HOST: lambda: HostSide(self, row, commands[HOST], ours), GUEST: lambda: GuestSide(self, row, commands[GUEST])}
+        start = {HOST: lambda: HostSide(self, row, commands[HOST], ours),
+                 GUEST: lambda: GuestSide(self, row, commands[GUEST])}
         client_end = GUEST if row.server == HOST else HOST
         wire = Wire(self.tap, wire_file)
         server = client = None
@@ -229,8 +247,10 @@ class Rig:
             else:
                 trouble = self.verdict(row, server, client, until)
             said = self.guest.run('dmesg')[1]
-            trouble += [f'guest: {line}' for line in said.splitlines() if 'ICRC' in line or 'BUG' in line or 'Call Trace' in line]
-            text = ''.join(f'--- {what}: {side.command}\n{side.text()}' for what, side in (('server', server), ('client', client)))
+            trouble += [f'guest: {line}' for line in said.splitlines() if 'ICRC' in line
+                        or 'BUG' in line or 'Call Trace' in line]
+            text = ''.join(f'--- {what}: {side.command}\n{side.text()}'
+                           for what, side in (('server', server), ('client', client)))
             text += f'--- dmesg of the guest\n{said}'
         finally:
             for side in (client, server):
@@ -289,11 +309,14 @@ class Rig:
         late = self.wait(client, until)
         if late:
             return [f'client {late}']
-        # A kernel takes leave for a program that is killed: then one that met it by rdma_cm hears of its end, and may be content.
+        # A kernel takes leave for a program that is killed: then one that met it by rdma_cm hears
+        # of its end, and may be content.
         if row.cm and 'DISCONNECT' in client.text():
             return []
-        if not client.status() or not re.search(row.wanted or 'completion with error|failed status', client.text(), re.I):
-            return [f'client: exit status {client.status()}, and no word of an error: its peer was killed']
+        if not client.status() or not re.search(row.wanted or 'completion with error|failed status',
+                                                client.text(), re.I):
+            return [f'client: exit status {client.status()}, and no word of an error: its peer was '
+                    f'killed']
         return []
 
     def judge(self, row, ours, wire):
@@ -303,15 +326,21 @@ class Rig:
         oracles = found.get('oracles', {})
         counts = oracles.get('counts', {})
         if not found.get('packets') or oracles.get('violations') != 0:
-            trouble.append(f"our capture: {found.get('packets')} packets; {oracles.get('findings') or found}")
-        elif not found['ok'] and not row.damages and not (row.killed and row.server == HOST and found['right'] == found['packets']):
+            trouble.append(
+                f"our capture: {found.get('packets')} packets; {oracles.get('findings') or found}")
+        elif not found['ok'] and not row.damages and not (row.killed and row.server == HOST
+                                                          and found['right'] == found['packets']):
             # A program that is killed may be writing its capture, which then ends within a packet.
-            trouble.append(f"our capture: {found['bad_icrc']} packets with a bad ICRC, {found['refused']} refused")
-        trouble += [f'our capture: {counts.get(key)} {key}, not {least} or more' for key, least in row.counts.items()
-                    if counts.get(key, 0) < least]
-        # A lost ACK does not show when a later one covers it; a lost request or answer does. A few pings may lose nothing.
+            trouble.append(
+                f"our capture: {found['bad_icrc']} packets with a bad ICRC, {found['refused']} "
+                f"refused")
+        trouble += [f'our capture: {counts.get(key)} {key}, not {least} or more'
+                    for key, least in row.counts.items() if counts.get(key, 0) < least]
+        # A lost ACK does not show when a later one covers it; a lost request or answer does. A few
+        # pings may lose nothing.
         shows = row.server == GUEST or 'read' in row.program or 'atomic' in row.program
-        if 'loss' in row.port and shows and not row.cm and not any(counts.get(key) for key in ('retransmitted', 'gaps', 'duplicates', 'reads_again')):
+        if 'loss' in row.port and shows and not row.cm and not any(
+                counts.get(key) for key in ('retransmitted', 'gaps', 'duplicates', 'reads_again')):
             trouble.append('our capture: nothing was lost')
         # Where the guest damages what it sends, nobody can say what was right.
         link = {'ok': True} if row.damages else self.pcap('--no-oracles', wire)
@@ -321,8 +350,8 @@ class Rig:
 
     def pcap(self, *words):
         """What roost pcap says of a file."""
-        done = subprocess.run([self.roost, 'pcap', '--json', *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              check=False)
+        done = subprocess.run([self.roost, 'pcap', '--json', *words], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
         try:
             return json.loads(done.stdout.splitlines()[-1])
         except (ValueError, IndexError):
@@ -333,7 +362,8 @@ class Rig:
 
     def packets(self):
         """What crossed the link in the last row: a line for each packet."""
-        done = subprocess.run([self.roost, 'pcap', '--no-oracles', self.wire_file()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        done = subprocess.run([self.roost, 'pcap', '--no-oracles', self.wire_file()],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               check=False)
         return done.stdout.splitlines()
 
@@ -342,9 +372,13 @@ class Rig:
 
 
 def main():
-    parser = argparse.ArgumentParser(description='Roost against the Linux kernel\'s RoCE v2 in a virtual machine.')
-    parser.add_argument('--build', default=os.path.join(TOP, 'build'), metavar='DIR', help='where Roost is built; default: build')
-    parser.add_argument('--only', default='', metavar='TEXT', help='rows whose name and direction hold TEXT, or one of several between bars')
+    parser = argparse.ArgumentParser(
+        description='Roost against the Linux kernel\'s RoCE v2 in a virtual machine.')
+    parser.add_argument('--build', default=os.path.join(TOP, 'build'), metavar='DIR',
+                        help='where Roost is built; default: build')
+    parser.add_argument(
+        '--only', default='', metavar='TEXT',
+        help='rows whose name and direction hold TEXT, or one of several between bars')
     parser.add_argument('--list', action='store_true', help='name the rows')
     options = parser.parse_args()
     rows = [row for row in ROWS if any(text in str(row) for text in options.only.split('|'))]
@@ -353,7 +387,8 @@ def main():
         return
     if not rows:
         sys.exit(f'no row holds "{options.only}": see --list')
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever stops us leaves no machine and no tap behind
+    # whoever stops us leaves no machine and no tap behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     begin = time.monotonic()
     try:
         rig = Rig(os.path.abspath(options.build))
@@ -367,7 +402,8 @@ def main():
             trouble, text, again = repeat.run_again(lambda: rig.run(row))
             repeated += bool(again)
             note = ''.join(f'  (run again: {reason})' for reason in again)
-            print(f"{row.name:32} {row.direction}  {'FAILED' if trouble else 'ok    '} {time.monotonic() - start:6.1f} s{note}", flush=True)
+            print(f"{row.name:32} {row.direction}  {'FAILED' if trouble else 'ok    '} "
+                  f"{time.monotonic() - start:6.1f} s{note}", flush=True)
             if trouble:
                 bad.append(row)
                 print(''.join(f'  {t}\n' for t in trouble) + text, flush=True)
@@ -378,7 +414,8 @@ def main():
         print(f'FAILED: {row}')
     if bad:
         print(f'captures: {rig.failed}; console of the guest: {rig.guest.console}')
-    print(f'{len(rows) - len(bad)} of {len(rows)} rows passed in {time.monotonic() - begin:.0f} s, {repeated} run again')
+    print(f'{len(rows) - len(bad)} of {len(rows)} rows passed in {time.monotonic() - begin:.0f} s, '
+          f'{repeated} run again')
     sys.exit(1 if bad else 0)
 
 

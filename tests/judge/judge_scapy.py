@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Scapy as a judge of our packets: its RoCE layer recomputes each ICRC, its IP and UDP layers the checksums.
+"""Scapy as a judge of our packets: its RoCE layer recomputes each ICRC, its IP and UDP layers the
+checksums.
 
 usage: judge_scapy.py BUILD_PACKETS GOLDEN
 
-Scapy computes the ICRC for IPv4 only; for IPv6 it is computed here with zlib over the bytes that Scapy's layers hold,
-by a function that has to agree with the golden captures first. Exit status 0 when all agree; 77 (skipped) without
-Scapy.
+Scapy computes the ICRC for IPv4 only; for IPv6 it is computed here with zlib over the bytes that
+Scapy's layers hold, by a function that has to agree with the golden captures first. Exit status 0
+when all agree; 77 (skipped) without Scapy.
 """
 import glob
 import json
@@ -63,7 +64,8 @@ def ip_of(packet):
 def judge_ours(build):
     with tempfile.TemporaryDirectory() as folder:
         name = os.path.join(folder, "built.pcap")
-        lines = subprocess.run([build, name], check=True, capture_output=True, text=True).stdout.splitlines()
+        lines = subprocess.run([build, name], check=True, capture_output=True,
+                               text=True).stdout.splitlines()
         facts = [json.loads(line) for line in lines]
         packets = rdpcap(name)
     if len(packets) != len(facts) or not facts:
@@ -75,8 +77,10 @@ def judge_ours(build):
             problem(f"{what}: Scapy sees no BTH")
             continue
         bth = ip[BTH]
-        theirs = (bth.opcode, bth.solicited, bth.migreq, bth.padcount, bth.version, bth.pkey, bth.dqpn, bth.ackreq)
-        ours = (fact["opcode"], fact["se"], fact["m"], fact["padcnt"], 0, 0xFFFF, fact["destqp"], fact["a"])
+        theirs = (bth.opcode, bth.solicited, bth.migreq, bth.padcount, bth.version, bth.pkey,
+                  bth.dqpn, bth.ackreq)
+        ours = (fact["opcode"], fact["se"], fact["m"], fact["padcnt"], 0, 0xFFFF, fact["destqp"],
+                fact["a"])
         if theirs != ours or bth.psn != fact["psn"]:
             problem(f"{what}: Scapy reads {theirs}, built was {ours}")
         want = icrc_four(ip) if ip.version == 4 else icrc_six(ip)
@@ -87,7 +91,8 @@ def judge_ours(build):
             del fresh.chksum
             if type(ip)(raw(fresh)).chksum != ip.chksum:
                 problem(f"{what}: IP checksum {ip.chksum:04x}")
-            if ip.flags != "DF" or ip.ttl != 64 or ip.tos != fact["tos"] or ip.id != fact["id"] or ip[UDP].chksum:
+            if (ip.flags != "DF" or ip.ttl != 64 or ip.tos != fact["tos"] or ip.id != fact["id"]
+                or ip[UDP].chksum):
                 problem(f"{what}: IP header {ip.summary()}")
         else:
             del fresh[UDP].chksum
@@ -108,7 +113,8 @@ def judge_ours(build):
 def judge_golden(folder):
     """icrc_six against packets of the Linux kernel."""
     count = 0
-    for name in sorted(glob.glob(os.path.join(folder, "*ipv6*.pcap")) + glob.glob(os.path.join(folder, "*_v6.pcap"))):
+    for name in sorted(glob.glob(os.path.join(folder, "*ipv6*.pcap"))
+                       + glob.glob(os.path.join(folder, "*_v6.pcap"))):
         for packet in rdpcap(name):
             if BTH in packet and IPv6 in packet:
                 count += 1

@@ -66,7 +66,8 @@ def problem(text):
 
 
 def number(text, base):
-    """tshark prints booleans as words or digits, headers as hexadecimal, with or without colons or 0x."""
+    """tshark prints booleans as words or digits, headers as hexadecimal, with or without colons or
+    0x."""
     if text in ("True", "False"):
         return int(text == "True")
     return int(text.replace(":", ""), base)
@@ -98,8 +99,10 @@ def judge(n, fact, seen):
             problem(f"{what}: {field} is '{text}', we have {fact.get(ours)}")
         elif text and number(text, base) != fact[ours]:
             problem(f"{what}: {field} is {text}, we have {fact[ours]}")
-    if number(seen["infiniband.bth.tver"], 0) != 0 or number(seen["infiniband.bth.p_key"], 0) != 0xFFFF:
-        problem(f"{what}: version {seen['infiniband.bth.tver']}, P_Key {seen['infiniband.bth.p_key']}")
+    if number(seen["infiniband.bth.tver"], 0) != 0 or number(seen["infiniband.bth.p_key"],
+                                                             0) != 0xFFFF:
+        problem(
+            f"{what}: version {seen['infiniband.bth.tver']}, P_Key {seen['infiniband.bth.p_key']}")
     crc = seen["infiniband.invariant.crc"]
     want = "0x" + fact["icrc"].to_bytes(4, "little").hex()
     if known and not empty and fact["name"] != "CNP" and crc != want:
@@ -107,7 +110,8 @@ def judge(n, fact, seen):
     if seen["_ws.malformed"] and not empty:
         problem(f"{what}: malformed")
     if fact["v4"]:
-        want = {"ip.id": fact["id"], "ip.dsfield": fact["tos"], "ip.flags.df": 1, "ip.ttl": 64, "udp.checksum": 0}
+        want = {"ip.id": fact["id"], "ip.dsfield": fact["tos"], "ip.flags.df": 1, "ip.ttl": 64,
+                "udp.checksum": 0}
         if seen["ip.checksum.status"] != GOOD:
             problem(f"{what}: IP checksum status {seen['ip.checksum.status']}")
     else:
@@ -127,7 +131,8 @@ if not shutil.which("tshark"):
     sys.exit(77)
 with tempfile.TemporaryDirectory() as folder:
     name = os.path.join(folder, "built.pcap")
-    lines = subprocess.run([sys.argv[1], name], check=True, capture_output=True, text=True).stdout.splitlines()
+    lines = subprocess.run([sys.argv[1], name], check=True, capture_output=True,
+                           text=True).stdout.splitlines()
     facts = [json.loads(line) for line in lines]
     rows = dissect(name)
 if len(rows) != len(facts) or not facts:

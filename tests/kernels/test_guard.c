@@ -93,7 +93,7 @@ static enum roost_next better(struct roost_call *c)
 	return roost_reply(c, ROOST_RPC_OK, "better", 6);
 }
 
-enum { BAD = 0x1000, GOOD, LENDER };
+enum { BAD = 0x1000, GOOD, BORROWER };
 
 #define KERNEL(n, o, s, ...)                                                                       \
 	{                                                                                          \
@@ -255,8 +255,8 @@ static void beginnings_and_ends(void **state)
 
 /* ---- calls that end without their kernel ---- */
 
-/* lender: borrows from `self` while a call runs. */
-static enum roost_next lend(struct roost_call *c)
+/* borrower: borrows from `self` while a call runs. */
+static enum roost_next borrow(struct roost_call *c)
 {
 	const uint64_t *p = c->params;
 	struct state *s = c->state;
@@ -270,7 +270,7 @@ static enum roost_next lend(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-static enum roost_next lend_payload(struct roost_call *c)
+static enum roost_next borrow_payload(struct roost_call *c)
 {
 	ROOST_STEPS(c);
 	ROOST_READ(c, *(const uint64_t *)c->params, c->state, 8);
@@ -281,19 +281,19 @@ static enum roost_next lend_payload(struct roost_call *c)
 
 static void give_back(struct roost_call *c)
 {
-	assert_int_equal(c->op, LENDER);
+	assert_int_equal(c->op, BORROWER);
 	cuts++;
 	--*(int *)c->self;
 }
 
-static const struct roost_kernel lender =
-	KERNEL("lender", LENDER, sizeof(struct state), .params = lend, .payload = lend_payload,
-	       .cut = give_back);
+static const struct roost_kernel borrower =
+	KERNEL("borrower", BORROWER, sizeof(struct state), .params = borrow,
+	       .payload = borrow_payload, .cut = give_back);
 
 static void what_was_taken_is_given_back(void **state)
 {
 	struct nic_qp_attr err = {.state = NIC_QPS_ERR};
-	int lent = 0;
+	int borrowed = 0;
 	uint64_t p[3];
 
 	cuts = 0;
@@ -302,46 +302,46 @@ static void what_was_taken_is_given_back(void **state)
 				     .mtu = 256,
 				     .turn_ns = 500,
 				     .cfg = {.max_steps = 5000}});
-	assert_int_equal(runtime_deploy(r->f, &lender, &lent), 0);
+	assert_int_equal(runtime_deploy(r->f, &borrower, &borrowed), 0);
 	assert_int_equal(runtime_deploy(r->f, &good_kernel, NULL), 0);
 	/* A call that ends by itself. */
 	p[0] = rig_va(r, 0);
 	p[1] = 10;
-	assert_int_equal(rig_call(r, LENDER, p, 16, 8).status, ROOST_RPC_OK);
+	assert_int_equal(rig_call(r, BORROWER, p, 16, 8).status, ROOST_RPC_OK);
 	assert_int_equal(cuts, 0);
-	assert_int_equal(lent, 0);
+	assert_int_equal(borrowed, 0);
 	/* An access that is refused, and too many of them. */
 	p[0] -= 8;
-	assert_int_equal(rig_call(r, LENDER, p, 16, 8).status, ROOST_RPC_ACCESS);
+	assert_int_equal(rig_call(r, BORROWER, p, 16, 8).status, ROOST_RPC_ACCESS);
 	assert_int_equal(cuts, 1);
 	p[0] = rig_va(r, 0);
 	p[1] = 100000;
-	assert_int_equal(rig_call(r, LENDER, p, 16, 8).status, ROOST_RPC_BOUND);
+	assert_int_equal(rig_call(r, BORROWER, p, 16, 8).status, ROOST_RPC_BOUND);
 	assert_int_equal(cuts, 2);
-	assert_int_equal(lent, 0);
+	assert_int_equal(borrowed, 0);
 	/* With payload; and payload whose accesses are refused. */
 	p[1] = 0;
-	rig_post(r, 0, 1, LENDER, p, 24, 8, ROOST_RPC_STREAM);
-	rig_post_payload(r, 0, LENDER, 1000);
+	rig_post(r, 0, 1, BORROWER, p, 24, 8, ROOST_RPC_STREAM);
+	rig_post_payload(r, 0, BORROWER, 1000);
 	assert_int_equal(rig_wait(r, 0, 1, 8).status, ROOST_RPC_OK);
 	assert_int_equal(cuts, 2);
 	p[0] = 8;
-	rig_post(r, 0, 1, LENDER, p, 24, 8, ROOST_RPC_STREAM);
-	rig_post_payload(r, 0, LENDER, 1000);
+	rig_post(r, 0, 1, BORROWER, p, 24, 8, ROOST_RPC_STREAM);
+	rig_post_payload(r, 0, BORROWER, 1000);
 	assert_int_equal(rig_wait(r, 0, 1, 8).status, ROOST_RPC_ACCESS);
 	assert_int_equal(cuts, 3);
-	assert_int_equal(lent, 0);
+	assert_int_equal(borrowed, 0);
 	/* The QP ends with calls in all states. */
 	p[0] = rig_va(r, 0);
 	p[1] = 4000;
 	for (unsigned i = 0; i < 10; i++)
-		rig_post(r, 0, i, LENDER, p, 16, 8, 0);
+		rig_post(r, 0, i, BORROWER, p, 16, 8, 0);
 	p[1] = 0;
-	rig_post(r, 0, 10, LENDER, p, 24, 8, ROOST_RPC_STREAM);
-	while (lent < 11)
+	rig_post(r, 0, 10, BORROWER, p, 24, 8, ROOST_RPC_STREAM);
+	while (borrowed < 11)
 		rig_step(r);
 	assert_int_equal(ep_modify(&r->node[0], &err, NIC_QPA_STATE), 0);
-	assert_int_equal(lent, 0);
+	assert_int_equal(borrowed, 0);
 	assert_int_equal(cuts, 14);
 	is_well(1, 0);
 	rig_close(r);
@@ -357,14 +357,14 @@ static void cut_crashes(struct roost_call *c)
 static void a_cut_that_crashes(void **state)
 {
 	static const struct roost_kernel k =
-		KERNEL("bad cut", BAD, sizeof(struct state), .params = lend, .cut = cut_crashes);
+		KERNEL("bad cut", BAD, sizeof(struct state), .params = borrow, .cut = cut_crashes);
 	struct nic_qp_attr err = {.state = NIC_QPS_ERR};
 	uint64_t p[2] = {8, 1};
-	int lent = 0;
+	int borrowed = 0;
 
 	for (unsigned way = 0; way < 2; way++) {
 		open_rig(50 + way);
-		assert_int_equal(runtime_deploy(r->f, &k, &lent), 0);
+		assert_int_equal(runtime_deploy(r->f, &k, &borrowed), 0);
 		if (way) {
 			p[0] = rig_va(r, 0);
 			p[1] = 1u << 30;

@@ -221,7 +221,7 @@ static void reap_attacker(void)
 	}
 }
 
-static void go_on_attacking(const struct attack *a)
+static void keep_attacking(const struct attack *a)
 {
 	unsigned slots = a->payload ? 8 : MAX_CALLS;
 	struct rig_reply reply;
@@ -267,7 +267,7 @@ static uint64_t read_on(const struct attack *a, uint64_t until, struct hist *h)
 		ep_post(e, &wr);
 		while (!ep_poll_send(e, &c)) {
 			if (a)
-				go_on_attacking(a);
+				keep_attacking(a);
 			a_turn(a ? a : &writes);
 		}
 		assert_int_equal(c.status, NIC_WC_SUCCESS);

@@ -2,7 +2,7 @@
 /*
  * A far tier in virtual time, for tests. A request ends some time after its start, so requests end
  * in another order than they started. Waiting moves the time on to the next end, and polling
- * by 1. Only lines that were written are read.
+ * by 1. Only lines that were written are read. While it is held no request ends, and a wait aborts.
  */
 #ifndef ROOST_TESTS_KV_FAR_MODEL_H
 #define ROOST_TESTS_KV_FAR_MODEL_H
@@ -22,6 +22,7 @@ struct far_model {
 	uint64_t stuck_by;
 	uint64_t fail_at; /* the request that fails; 0: none */
 	uint64_t started;
+	bool held;
 	struct rng rng;
 	uint8_t **lines;
 	uint64_t num_lines, size;
@@ -84,6 +85,10 @@ static inline struct kv_far_request *far_model_poll(struct kv_far *far, bool wai
 	struct kv_far_request *list = NULL;
 	uint64_t next = UINT64_MAX;
 
+	if (m->held && wait)
+		abort();
+	if (m->held)
+		return NULL;
 	for (unsigned i = 0; i < m->num_busy; i++)
 		if (m->busy[i].at < next)
 			next = m->busy[i].at;

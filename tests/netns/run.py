@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stock programs, and nodes, between two network namespaces with a cable between them, as between two containers or machines.
+"""Stock programs, and nodes, between two network namespaces with a cable between them, as between
+two containers or machines.
 
 usage: run.py --roost PROGRAM [--only TEXT] [--list]
 
-Nothing names an address for the NIC: each side finds the one of its namespace, or binds the one it is told. The programs run
-without any capability. One line for each row; what failed is shown. Exit status 0 only when all passed; 77 when there can be no
-namespaces here (no root), and 1 for that too with ROOST_INTEROP=required in the environment.
+Nothing names an address for the NIC: each side finds the one of its namespace, or binds the one it
+is told. The programs run without any capability. One line for each row; what failed is shown. Exit
+status 0 only when all passed; 77 when there can be no namespaces here (no root), and 1 for that too
+with ROOST_INTEROP=required in the environment.
 """
 import argparse
 import json
@@ -21,28 +23,33 @@ import time
 
 for room in ('common', 'stock'):
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', room))
-from namespaces import PATH, Missing, ip  # noqa: E402
-from programs import RUN_LIMIT, Side, free_tcp_port, listens, outcome, program_of, skip  # noqa: E402
+from namespaces import PATH, Missing  # noqa: E402
+from networks import ADDRESSES, NO_RIGHTS, Networks  # noqa: E402
+from programs import (RUN_LIMIT, Side, free_tcp_port, listens, outcome, program_of,  # noqa: E402
+                      skip)
 from run import result_missing  # noqa: E402
 from versions import ucx_perftest  # noqa: E402
 
-NO_RIGHTS = ['setpriv', '--bounding-set=-all', '--inh-caps=-all', '--no-new-privs']
-ADDRESSES = {4: ('10.99.0.1', '10.99.0.2'), 6: ('fd99::1', 'fd99::2')}
-
 
 def row(name, server, client, meet='cm', family=4, wanted='', killed=False):
-    """{S} is the server's address, {P} a port. They meet by rdma_cm, or by TCP. `killed`: the server is, and the client must end."""
-    return {'name': name, 'server': server, 'client': client, 'meet': meet, 'family': family, 'wanted': wanted, 'killed': killed}
+    """{S} is the server's address, {P} a port. They meet by rdma_cm, or by TCP. `killed`: the
+    server is, and the client must end."""
+    return {'name': name, 'server': server, 'client': client, 'meet': meet, 'family': family,
+            'wanted': wanted, 'killed': killed}
 
 
 def rows():
     done = 'data transfers complete'
     found = [
         row('rping', 'rping -s -p {P} -C 10', 'rping -c -a {S} -p {P} -C 10'),
-        row('rping 20 KB', 'rping -s -p {P} -C 10 -V -S 20000', 'rping -c -a {S} -p {P} -C 10 -V -S 20000'),
-        row('rping IPv6', 'rping -s -a {S} -p {P} -C 10 -V', 'rping -c -a {S} -p {P} -C 10 -V', family=6),
-        row('rping IPv6, to all', 'rping -s -a :: -p {P} -C 10', 'rping -c -a {S} -p {P} -C 10', family=6),
-        row('rping killed', 'rping -s -p {P}', 'rping -c -a {S} -p {P}', killed=True, wanted='failed status|DISCONNECT'),
+        row('rping 20 KB', 'rping -s -p {P} -C 10 -V -S 20000',
+            'rping -c -a {S} -p {P} -C 10 -V -S 20000'),
+        row('rping IPv6', 'rping -s -a {S} -p {P} -C 10 -V', 'rping -c -a {S} -p {P} -C 10 -V',
+            family=6),
+        row('rping IPv6, to all', 'rping -s -a :: -p {P} -C 10', 'rping -c -a {S} -p {P} -C 10',
+            family=6),
+        row('rping killed', 'rping -s -p {P}', 'rping -c -a {S} -p {P}', killed=True,
+            wanted='failed status|DISCONNECT'),
         row('ucmatose', 'ucmatose -p {P} -c 10', 'ucmatose -p {P} -c 10 -s {S}', wanted=done),
         row('udaddy', 'udaddy', 'udaddy -s {S}', wanted=done),
     ]
@@ -50,39 +57,68 @@ def rows():
         words = f'{program} -F -p {{P}} -n 200 {more}'
         found.append(row(f'{program}', words, words + ' {S}', meet='tcp'))
         found.append(row(f'{program} -R', words + ' -R', words + ' -R {S}'))
-    for name, words in (('msg', '-p verbs -e msg'), ('dgram', '-p verbs -e dgram'), ('ofi_rxm', '-p verbs;ofi_rxm -e rdm'),
+    for name, words in (('msg', '-p verbs -e msg'), ('dgram', '-p verbs -e dgram'),
+                        ('ofi_rxm', '-p verbs;ofi_rxm -e rdm'),
                         ('ofi_rxd', '-p verbs;ofi_rxd -e rdm -S 65536')):
         words = f'fi_pingpong {words} -c -I 20'
-        found.append(row(f'fi_pingpong {name}', words + ' -B {P}', words + ' -P {P} {S}', meet='tcp', wanted=r'(?m)^(1k|64k)\s'))
+        found.append(row(f'fi_pingpong {name}', words + ' -B {P}', words + ' -P {P} {S}',
+                         meet='tcp', wanted=r'(?m)^(1k|64k)\s'))
     words = f'env UCX_TLS=rc UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n {ucx_perftest()}'
-    found.append(row('ucx_perftest', words + ' -p {P}', words + ' {S} -p {P} -t tag_bw -s 65536 -n 500', meet='tcp', wanted=r'(?m)^Final:\s+500'))
+    found.append(
+        row('ucx_perftest', words + ' -p {P}', words + ' {S} -p {P} -t tag_bw -s 65536 -n 500',
+            meet='tcp', wanted=r'(?m)^Final:\s+500'))
     return found
 
 
 def refused_rows():
-    """Nobody has a NIC at the other end: the ICMP error that comes back ends the request, as the kernel's rdma_cm would (reason 8)."""
-    return [{'name': f'rping, no NIC, IPv{family}', 'family': family, 'refused': 'rping -c -a {S} -p 4711 -C 1'} for family in (4, 6)]
+    """Nobody has a NIC at the other end: the ICMP error that comes back ends the request, as the
+    kernel's rdma_cm would (reason 8)."""
+    return [{'name': f'rping, no NIC, IPv{family}', 'family': family,
+             'refused': 'rping -c -a {S} -p 4711 -C 1'} for family in (4, 6)]
 
 
 def node_rows():
-    """A node in one namespace; what is typed in the other, and what has to come out. {K} is a kernel that was built for this."""
+    """A node in one namespace; what is typed in the other, and what has to come out. {K} is a
+    kernel that was built for this."""
     look = [('roost call {S} get 17', 'status +ok\nvalue +value of 17\n'),
             ('roost call {S} get 1001', 'not found')]
-    change = [('roost call {S} 0x1000 --params {Z}', 'no such kernel'), ('roost kernel load {S} {K}', '^$'),
-              ('roost call {S} 0x1000 --params {Z}', 'status +ok'), ('roost kernel list {S}', '\nsum +0x1000 +1 +loaded'),
+    change = [('roost call {S} 0x1000 --params {Z}', 'no such kernel'),
+              ('roost kernel load {S} {K}', '^$'),
+              ('roost call {S} 0x1000 --params {Z}', 'status +ok'),
+              ('roost kernel list {S}', '\nsum +0x1000 +1 +loaded'),
               ('roost kernel replace {S} {K}', '^$'), ('roost kernel unload {S} sum', '^$'),
               ('roost call {S} 0x1000 --params {Z}', 'no such kernel')]
-    return [{'name': 'roost node', 'family': 4, 'steps': look}, {'name': 'roost node IPv6', 'family': 6, 'options': '--port udp:{S}', 'steps': look},
-            {'name': 'roost kernel', 'family': 4, 'steps': change}]
+    # The default port: shared memory to the programs of the node's own namespace alone, unless they
+    # say udp.
+    ways = [{'name': f'the way to a node: {name}', 'family': family, 'side': side,
+             'steps': [(f'roost call {{S}} get 17{more}', 'value of 17')], 'by_shm': by_shm,
+             'options': '--port host:{S}' if family == 6 else ''}
+            for name, family, side, more, by_shm
+            in (('its namespace', 4, 0, '', True),
+                ('its namespace, IPv6', 6, 0, ' --port host:{S}', True),
+                ('its namespace, udp', 4, 0, ' --port udp', False),
+                ('another namespace', 4, 1, '', False))]
+    return ways + [{'name': 'roost node', 'family': 4, 'steps': look},
+                   {'name': 'roost node IPv6', 'family': 6, 'options': '--port udp:{S}',
+                    'steps': look}, {'name': 'roost kernel', 'family': 4, 'steps': change}]
 
 
 def shared_rows():
-    """Several programs behind one address. Each step starts NAME in namespace 0 or 1, and waits until it listens (start),
-    is connected (begin), or has ended in success (end) or failure (fail); or waits for the end of one that was begun, or kills one."""
+    """Several programs behind one address. Each step starts NAME in namespace 0 or 1, and waits
+    until it listens (start), is connected (begin), or has ended in success (end) or failure (fail);
+    or waits for the end of one that was begun, kills one, or looks at the way that its packets
+    take."""
     served = r'ping data: rdma-ping-9'
+    # README.md's two commands, which name no port.
+    terminals = [{'name': f'two terminals, {where}', 'family': 4, 'shared': [
+        ('start', 'server', 0, 'ib_write_bw -F -p {P} -D 300', 'tcp'),
+        ('begin', 'client', space, f'ib_write_bw -F -p {{P}} -D 300 {address}', 'rcvd_pkts'),
+        ('way', 'server', by_shm), ('way', 'client', by_shm),
+    ]} for where, space, address, by_shm
+                 in (('one machine', 0, '127.0.0.1', True), ('two machines', 1, '{S}', False))]
     # The first program, which disconnects the peer, has the IPv4 address only.
     told = r'\A(?![\s\S]*cq completion failed)[\s\S]*DISCONNECT'
-    return [{'name': f'one address, IPv{family}', 'family': family, 'shared': [
+    return (terminals + [{'name': f'one address, IPv{family}', 'family': family, 'shared': [
         # A program that is busy with others, and a server beside it.
         ('start', 'first', 0, 'ib_write_bw -F -p {P} -n 200', 'tcp'),
         ('start', 'second', 0, 'rping -s -a {S} -P -p {P1}', 'cm'),
@@ -92,42 +128,15 @@ def shared_rows():
         # Its port is taken; a request for another port is refused.
         ('fail', 'late', 0, 'rping -s -a {S} -p {P1}', 'rdma_listen: Address already in use'),
         ('fail', 'astray', 1, 'rping -c -a {S} -p 9 -C 1', 'RDMA_CM_EVENT_REJECTED, error 8'),
-        # A killed server leaves slot and service to its successor, and its peer is told that it is gone.
+        # A killed server leaves slot and service to its successor, and its peer is told that it is
+        # gone.
         ('begin', 'connected', 1, 'rping -c -a {S} -p {P1}', 'rcvd_pkts'),
         ('kill', 'second'),
         ('wait', 'connected', told if family == 4 else 'DISCONNECT'),
         ('start', 'successor', 0, 'rping -s -a {S} -P -p {P1}', 'cm'),
         ('end', 'outside again', 1, 'rping -c -a {S} -p {P1} -C 10 -v', served),
         ('end', 'outside last', 1, 'ib_write_bw -F -p {P} -n 200 {S4}', r'(?m)^ 65536 +200 '),
-    ]} for family in (4, 6)]
-
-
-class Networks:
-    """Two namespaces, and a pair of veth between them."""
-
-    def __init__(self):
-        if os.geteuid() != 0:
-            raise Missing('not root: network namespaces take CAP_SYS_ADMIN')
-        for tool in ('ip', 'setpriv'):
-            if not shutil.which(tool, path=PATH):
-                raise Missing(f'no program {tool}')
-        self.names = [f'roost{side}{os.getpid()}' for side in 'ab']
-        try:
-            for name in self.names:
-                ip('netns', 'add', name)
-            ip('link', 'add', 'v0', 'netns', self.names[0], 'type', 'veth', 'peer', 'name', 'v0', 'netns', self.names[1])
-            for i, name in enumerate(self.names):
-                ip('-n', name, 'addr', 'add', ADDRESSES[4][i] + '/24', 'dev', 'v0')
-                ip('-n', name, 'addr', 'add', ADDRESSES[6][i] + '/64', 'dev', 'v0', 'nodad')
-                for link in ('lo', 'v0'):
-                    ip('-n', name, 'link', 'set', link, 'up')
-        except BaseException:
-            self.remove()
-            raise
-
-    def remove(self):
-        for name in self.names:
-            subprocess.run(['ip', 'netns', 'del', name], env=dict(os.environ, PATH=PATH), stderr=subprocess.DEVNULL, check=False)
+    ]} for family in (4, 6)])
 
 
 class Inside(Side):
@@ -135,7 +144,8 @@ class Inside(Side):
 
     def __init__(self, roost, name, command):
         words = command.split()
-        full = ['ip', 'netns', 'exec', name, *NO_RIGHTS, roost, *(words[1:] if words[0] == 'roost' else ['run', '--', *words])]
+        full = ['ip', 'netns', 'exec', name, *NO_RIGHTS, roost,
+                *(words[1:] if words[0] == 'roost' else ['run', '--', *words])]
         env = dict(os.environ, PATH=PATH)
         env.pop('ROOST_PORT', None)
         self.start(full, env)
@@ -146,7 +156,8 @@ class Inside(Side):
 
     def nic(self, roost):
         """What `roost stat` says of it."""
-        said = subprocess.run([roost, 'stat', '--json'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+        said = subprocess.run([roost, 'stat', '--json'], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True, check=False).stdout
         try:
             return next(nic for nic in json.loads(said)['nics'] if nic['pid'] == self.process.pid)
         except (ValueError, KeyError, StopIteration):
@@ -163,13 +174,16 @@ def until_true(what, until):
 
 def killed(roost, server, client, wanted, until):
     """The transfer is under way, the server dies, and the client says so and ends."""
-    if not until_true(lambda: client.ended() or client.nic(roost).get('counters', {}).get('rcvd_pkts', 0) > 1000, until) or client.ended():
+    if not until_true(lambda: client.ended()
+                      or client.nic(roost).get('counters', {}).get('rcvd_pkts', 0) > 1000,
+                      until) or client.ended():
         return 'client: no transfer to interrupt'
     os.kill(server.process.pid, signal.SIGKILL)
     problem = client.wait(until)
     if problem:
         return f'client {problem}'
-    return None if re.search(wanted, client.text()) else f'client: exit status {client.process.returncode}, and no word of an error'
+    return (None if re.search(wanted, client.text())
+            else f'client: exit status {client.process.returncode}, and no word of an error')
 
 
 def build_kernel(folder):
@@ -181,18 +195,31 @@ def build_kernel(folder):
     return path
 
 
+def wrong_way(nic, by_shm):
+    """What is wrong with the way that the packets of queue pairs took, by the counters of `roost
+    stat`, or None."""
+    stats = [port['stats'] for port in nic.get('ports', [])]
+    shm = sum(s['rx_shm_packets'] for s in stats), sum(s['tx_shm_packets'] for s in stats)
+    if by_shm:
+        return None if all(shm) else f'no packets by shared memory: {stats}'
+    return f'packets by shared memory: {stats}' if any(shm) or not stats else None
+
+
 def serve(roost, names, spec):
     """A node, and one command after the other. (problem or None, report)"""
-    kernel = build_kernel(os.environ['ROOST_SHM_DIR']) if any('{K}' in command for command, _ in spec['steps']) else ''
+    kernel = build_kernel(os.environ['ROOST_SHM_DIR']) if any(
+        '{K}' in command for command, _ in spec['steps']) else ''
     fill = {'S': ADDRESSES[spec['family']][0], 'K': kernel, 'Z': '00' * 16}
     until = time.monotonic() + RUN_LIMIT
-    server = Inside(roost, names[0], 'roost node --fill 1000 -v ' + spec.get('options', '').format(**fill))
+    server = Inside(roost, names[0],
+                    'roost node --fill 1000 -v ' + spec.get('options', '').format(**fill))
     sides, problem = [server], None
     try:
-        if not until_true(lambda: server.ended() or 'service 4792' in server.text(), until) or server.ended():
+        if not until_true(lambda: server.ended() or 'service 4792' in server.text(),
+                          until) or server.ended():
             problem = 'no node'
         for command, wanted in spec['steps'] if not problem else []:
-            client = Inside(roost, names[1], command.format(**fill))
+            client = Inside(roost, names[spec.get('side', 1)], command.format(**fill))
             sides.append(client)
             problem = client.wait(until)
             client.kill()
@@ -201,6 +228,8 @@ def serve(roost, names, spec):
             if problem:
                 problem = f'{command}: {problem}'
                 break
+        if not problem and 'by_shm' in spec:
+            problem = wrong_way(server.nic(roost), spec['by_shm'])
     finally:
         server.kill()
     return problem, ''.join(f'--- {side.command}\n{side.text()}' for side in sides)
@@ -221,7 +250,8 @@ def refuse(roost, names, spec):
 
 def share(roost, names, spec):
     """The steps of shared_rows(). (problem or None, report)"""
-    fill = {'S': ADDRESSES[spec['family']][0], 'S4': ADDRESSES[4][0], 'P': free_tcp_port(), 'P1': free_tcp_port()}
+    fill = {'S': ADDRESSES[spec['family']][0], 'S4': ADDRESSES[4][0], 'P': free_tcp_port(),
+            'P1': free_tcp_port()}
     until = time.monotonic() + RUN_LIMIT
     sides, problem = {}, None
     try:
@@ -229,10 +259,16 @@ def share(roost, names, spec):
             if what == 'kill':
                 os.kill(sides[name].process.pid, signal.SIGKILL)
                 continue
+            if what == 'way':
+                problem = wrong_way(sides[name].nic(roost), rest[0])
+                if problem:
+                    break
+                continue
             if what == 'wait':
                 problem = sides[name].wait(until)
                 if sides[name].ended():
-                    problem = None if re.search(rest[0], sides[name].text()) else f'it does not say {rest[0]!r}'
+                    problem = None if re.search(
+                        rest[0], sides[name].text()) else f'it does not say {rest[0]!r}'
                 if problem:
                     problem = f'{name}: {problem}'
                     break
@@ -240,11 +276,13 @@ def share(roost, names, spec):
             space, command, wanted = rest
             side = sides[name] = Inside(roost, names[space], command.format(**fill))
             if what == 'start':
-                until_true(lambda: side.ended() or (side.listens_by_tcp(fill['P']) if wanted == 'tcp'
-                                                    else side.nic(roost).get('cm', {}).get('listeners')), until)
+                until_true(lambda: side.ended()
+                           or (side.listens_by_tcp(fill['P']) if wanted == 'tcp'
+                               else side.nic(roost).get('cm', {}).get('listeners')), until)
                 problem = 'it does not listen' if side.ended() else None
             elif what == 'begin':
-                until_true(lambda: side.ended() or side.nic(roost).get('counters', {}).get(wanted, 0) > 1000, until)
+                until_true(lambda: side.ended()
+                           or side.nic(roost).get('counters', {}).get(wanted, 0) > 1000, until)
                 problem = 'it has ended' if side.ended() else None
             else:
                 problem = side.wait(until)
@@ -258,7 +296,8 @@ def share(roost, names, spec):
     finally:
         for side in sides.values():
             side.kill()
-    return problem, ''.join(f'--- {name}: {side.command}\n{side.text()}' for name, side in sides.items())
+    return problem, ''.join(f'--- {name}: {side.command}\n{side.text()}'
+                            for name, side in sides.items())
 
 
 def run(roost, names, spec):
@@ -275,8 +314,9 @@ def run(roost, names, spec):
     server = Inside(roost, names[0], spec['server'].format(**fill))
     client = None
     try:
-        until_true(lambda: server.ended() or (server.listens_by_tcp(port) if spec['meet'] == 'tcp'
-                                              else server.nic(roost).get('cm', {}).get('listeners')), until)
+        until_true(lambda: server.ended()
+                   or (server.listens_by_tcp(port) if spec['meet'] == 'tcp'
+                       else server.nic(roost).get('cm', {}).get('listeners')), until)
         client = Inside(roost, names[1], spec['client'].format(**fill))
         if spec['killed']:
             problem = killed(roost, server, client, spec['wanted'], until)
@@ -290,7 +330,8 @@ def run(roost, names, spec):
         server.kill()
         if client:
             client.kill()
-    report = ''.join(f'--- {what}: {side.command}\n{side.text()}' for what, side in (('server', server), ('client', client)) if side)
+    report = ''.join(f'--- {what}: {side.command}\n{side.text()}'
+                     for what, side in (('server', server), ('client', client)) if side)
     return problem, report
 
 
@@ -300,7 +341,8 @@ def main():
     parser.add_argument('--only', default='', metavar='TEXT', help='rows whose name holds TEXT')
     parser.add_argument('--list', action='store_true', help='name the rows')
     options = parser.parse_args()
-    chosen = [spec for spec in rows() + refused_rows() + node_rows() + shared_rows() if options.only in spec['name']]
+    chosen = [spec for spec in rows() + refused_rows() + node_rows() + shared_rows()
+              if options.only in spec['name']]
     if options.list:
         print('\n'.join(spec['name'] for spec in chosen))
         return
@@ -308,7 +350,8 @@ def main():
     missing = sorted(program for program in programs if not shutil.which(program))
     if missing:
         sys.exit(f"not installed: {', '.join(missing)} (scripts/setup check installs them)")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever stops us leaves no namespace behind
+    # whoever stops us leaves no namespace behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         networks = Networks()
     except Missing as e:
@@ -320,7 +363,8 @@ def main():
             for spec in chosen:
                 start = time.monotonic()
                 problem, report = run(os.path.abspath(options.roost), networks.names, spec)
-                print(f"{'FAILED' if problem else 'ok    '} {spec['name']:24} {time.monotonic() - start:6.1f} s", flush=True)
+                print(f"{'FAILED' if problem else 'ok    '} {spec['name']:24} "
+                      f"{time.monotonic() - start:6.1f} s", flush=True)
                 if problem:
                     failed += 1
                     print(f'  {problem}\n{report}', flush=True)

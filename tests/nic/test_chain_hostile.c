@@ -44,7 +44,7 @@ static void start(unsigned pus)
 	loop_queue(c, (struct ep_params){.chain = true}, NULL);
 }
 
-static void others_go_on(void)
+static void others_continue(void)
 {
 	struct wr wr = wr_rdma(ROOST_OP_FETCH_ADD, c, 8, 8, c, 0);
 	uint64_t before = *word(c, 0);
@@ -82,7 +82,7 @@ static void fails(struct wr wr, enum nic_wc_status status)
 	assert_int_equal(ROOST_CTRL_OP(f.wqe.ctrl), wr.op);
 	assert_int_equal(f.wqe.raddr, wr.raddr);
 	assert_true(a->events & 1u << NIC_EVENT_QP_FATAL);
-	others_go_on();
+	others_continue();
 	a->events = 0;
 	ep_modify(a, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE);
 	ep_connect_self(a);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Carries out the Containerfile without a container engine: each stage is a fresh system, each RUN a command in it."""
+"""Carries out the Containerfile without a container engine: each stage is a fresh system, each RUN
+a command in it."""
 import glob
 import json
 import os
@@ -15,8 +16,10 @@ USER = 54321  # as Kubernetes gives: no entry in passwd
 
 def instructions(text):
     """[(word, the rest)], with continued lines joined and comments left out."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
-    return [tuple(re.split(r'\s+', line.strip(), maxsplit=1)) for line in '\n'.join(lines).replace('\\\n', ' ').splitlines()]
+    lines = [line for line in text.splitlines() if line.strip()
+             and not line.lstrip().startswith('#')]
+    return [tuple(re.split(r'\s+', line.strip(), maxsplit=1))
+            for line in '\n'.join(lines).replace('\\\n', ' ').splitlines()]
 
 
 class Stage:
@@ -37,7 +40,8 @@ class Stage:
                 if os.path.isdir(one):
                     copy_source(one, inside)
                 else:
-                    os.makedirs(inside if target.endswith('/') else os.path.dirname(inside), exist_ok=True)
+                    os.makedirs(inside if target.endswith('/') else os.path.dirname(inside),
+                                exist_ok=True)
                     shutil.copy(one, inside)
 
     def obey(self, word, rest, source, stages):
@@ -58,8 +62,10 @@ class Stage:
             raise Failed(f'Containerfile: this test does not know {word}')
 
     def start_with(self, words=None):
-        """What the container prints, as a user of no name and without rights, with a network of its own."""
-        return self.place.run(*self.start, *(self.command if words is None else words), start=self.folder, env=self.env, alone=True, user=USER)
+        """What the container prints, as a user of no name and without rights, with a network of its
+        own."""
+        return self.place.run(*self.start, *(self.command if words is None else words),
+                              start=self.folder, env=self.env, alone=True, user=USER)
 
 
 def carry_out(source, folder):

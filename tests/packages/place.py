@@ -22,7 +22,8 @@ def say(text):
 
 
 class Place:
-    """One system, by `with`: a copy of the suite's own at FOLDER/SUITE.NAME, which is removed in the end."""
+    """One system, by `with`: a copy of the suite's own at FOLDER/SUITE.NAME, which is removed in
+    the end."""
 
     def __init__(self, folder, suite, name):
         self.folder, self.suite, self.root = folder, suite, os.path.join(folder, f'{suite}.{name}')
@@ -39,21 +40,28 @@ class Place:
         return os.path.join(self.root, inside.lstrip('/'))
 
     def run(self, *command, start='/', env=None, alone=False, user=None):
-        """What a command prints that runs here as root, or as a user number without a name; with a network of its own if `alone`. Failed: it did."""
-        words = ['env', 'DEBIAN_FRONTEND=noninteractive', *(f'{name}={value}' for name, value in (env or {}).items())]
+        """What a command prints that runs here as root, or as a user number without a name; with a
+        network of its own if `alone`. Failed: it did."""
+        words = ['env', 'DEBIAN_FRONTEND=noninteractive',
+                 *(f'{name}={value}' for name, value in (env or {}).items())]
         if user is not None:
-            words += ['setpriv', f'--reuid={user}', f'--regid={user}', '--clear-groups', '--no-new-privs']
+            words += ['setpriv', f'--reuid={user}', f'--regid={user}', '--clear-groups',
+                      '--no-new-privs']
         words += command
         # The systems' network is that of who starts them.
         outer = own_network() if alone else []
-        done = subprocess.run([*outer, sys.executable, system.__file__, self.suite, self.folder, '--keep', self.root, '--dir', start, '--', *words],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace',
-                              check=False)
-        if done.returncode == 77 and done.stdout.strip().splitlines()[-1:] and 'SKIPPED: no system' in done.stdout:
+        done = subprocess.run([*outer, sys.executable, system.__file__, self.suite, self.folder,
+                               '--keep', self.root, '--dir', start, '--', *words],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors='replace', check=False)
+        if (done.returncode == 77 and done.stdout.strip().splitlines()[-1:]
+            and 'SKIPPED: no system' in done.stdout):
             raise system.Missing(done.stdout.strip().splitlines()[-1])
         if done.returncode:
-            raise Failed(f'{self.suite}: {" ".join(command)}: exit status {done.returncode}', done.stdout)
+            raise Failed(f'{self.suite}: {" ".join(command)}: exit status {done.returncode}',
+                         done.stdout)
         return done.stdout
 
     def install(self, *packages):
-        self.run('apt-get', 'install', '-q', '-y', '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=300', *packages)
+        self.run('apt-get', 'install', '-q', '-y', '--no-install-recommends', '-o',
+                 'DPkg::Lock::Timeout=300', *packages)

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The Debian packages: they are built, lintian looks at them, they are installed in a fresh system, the tests of debian/tests pass there, and nothing
-is left when they are removed.
+"""The Debian packages: they are built, lintian looks at them, they are installed in a fresh system,
+the tests of debian/tests pass there, and nothing is left when they are removed.
 
 usage: run.py --source DIR --folder DIR [--here | SUITE...]
 
-With --here they are built on this machine, without the tests that a build runs, and installed in a fresh system of this release. Else all of it
-happens in fresh systems of each suite (bookworm and trixie without any), the packages for arm64 are built there by a cross compiler, and
-the Containerfile is carried out.
+With --here they are built on this machine, without the tests that a build runs, and installed in a
+fresh system of this release. Else all of it happens in fresh systems of each suite (bookworm and
+trixie without any), the packages for arm64 are built there by a cross compiler, and the
+Containerfile is carried out.
 
-Systems are those of tests/distros/system.py, in the folder. Exit status 0 only when all passed; 77, with the reason in the last line, when no
-system can be made here, and 1 for that too with ROOST_INTEROP=required in the environment.
+Systems are those of tests/distros/system.py, in the folder. Exit status 0 only when all passed; 77,
+with the reason in the last line, when no system can be made here, and 1 for that too with
+ROOST_INTEROP=required in the environment.
 """
 import argparse
 import glob
@@ -39,15 +41,18 @@ LIMIT = 1800  # seconds, for any one command
 
 
 def here(*command, cwd, env=None):
-    done = subprocess.run(command, cwd=cwd, env=dict(os.environ, **(env or {})), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, errors='replace', timeout=LIMIT, check=False)
+    done = subprocess.run(command, cwd=cwd, env=dict(os.environ, **(env or {})),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors='replace', timeout=LIMIT,
+                          check=False)
     if done.returncode:
         raise Failed(f'{" ".join(command)}: exit status {done.returncode}', done.stdout)
     return done.stdout
 
 
 def lintian_words(folder):
-    """The changes file, as lintian is to be asked about it: an error is a failure, whatever it is about."""
+    """The changes file, as lintian is to be asked about it: an error is a failure, whatever it is
+    about."""
     changes = glob.glob(os.path.join(folder, '*.changes'))
     if len(changes) != 1:
         raise Failed(f'{len(changes)} files of changes in {folder}')
@@ -55,8 +60,8 @@ def lintian_words(folder):
 
 
 def debs(folder, architecture):
-    found = [sorted(glob.glob(os.path.join(folder, f'{name}_*_{kind}.deb')))
-             for name, kind in ((name, 'all' if name == 'roost-doc' else architecture) for name in PACKAGES)]
+    found = [sorted(glob.glob(os.path.join(folder, f'{name}_*_{kind}.deb'))) for name, kind
+             in ((name, 'all' if name == 'roost-doc' else architecture) for name in PACKAGES)]
     if any(len(paths) != 1 for paths in found):
         raise Failed(f'not one package of each name in {folder}: {sum(found, [])}')
     return [paths[0] for paths in found]
@@ -72,13 +77,15 @@ def build_here(source, folder):
     for program in ('dpkg-buildpackage', 'dh', 'lintian'):
         if not shutil.which(program):
             raise Missing(f'no program {program}: scripts/setup check installs it')
-    here('dpkg-buildpackage', '-us', '-uc', '-b', '-Pnocheck', cwd=os.path.join(out, 'roost'), env={'DEB_BUILD_OPTIONS': 'nocheck'})
+    here('dpkg-buildpackage', '-us', '-uc', '-b', '-Pnocheck', cwd=os.path.join(out, 'roost'),
+         env={'DEB_BUILD_OPTIONS': 'nocheck'})
     here(*lintian_words(out), cwd=out)
     return out
 
 
 def build_in(place, source, architecture, native):
-    """In a fresh system, with what Build-Depends names and no more: the folder with the packages."""
+    """In a fresh system, with what Build-Depends names and no more: the folder with the
+    packages."""
     copy_source(source, place.path('src/roost'))
     profiles = [] if native else ['-Pcross,nocheck']
     if not native:
@@ -86,23 +93,29 @@ def build_in(place, source, architecture, native):
         place.run('apt-get', 'update', '-q')
         place.install(f'crossbuild-essential-{architecture}', 'qemu-user')
     place.install('dpkg-dev', 'fakeroot', 'lintian')
-    place.run('apt-get', 'build-dep', '-q', '-y', '--no-install-recommends', f'-a{architecture}', *profiles, './', start='/src/roost')
+    place.run('apt-get', 'build-dep', '-q', '-y', '--no-install-recommends', f'-a{architecture}',
+              *profiles, './', start='/src/roost')
     # A native build makes the source package, too, which lintian looks at.
-    place.run('dpkg-buildpackage', '-us', '-uc', f'-a{architecture}', *(profiles + ['-b'] if not native else []), start='/src/roost',
+    place.run('dpkg-buildpackage', '-us', '-uc', f'-a{architecture}',
+              *(profiles + ['-b'] if not native else []), start='/src/roost',
               env={} if native else {'DEB_BUILD_OPTIONS': 'nocheck'})
     place.run(*lintian_words(place.path('src')), start='/src')
     return place.path('src')
 
 
 def check_foreign(place, folder, architecture):
-    """What can be seen of packages that do not run here: what they are for, that they can be installed, and that the emulator starts the command."""
+    """What can be seen of packages that do not run here: what they are for, that they can be
+    installed, and that the emulator starts the command."""
     for path in debs(folder, architecture)[:2]:
         if here('dpkg-deb', '-f', path, 'Architecture', cwd='/').strip() != architecture:
             raise Failed(f'{path} is not for {architecture}')
-    place.run('apt-get', 'install', '-q', '-y', '--dry-run', *(f'/src/{os.path.basename(path)}' for path in debs(folder, architecture)))
-    place.run('dpkg-deb', '-x', f'/src/{os.path.basename(debs(folder, architecture)[0])}', '/unpacked')
+    place.run('apt-get', 'install', '-q', '-y', '--dry-run',
+              *(f'/src/{os.path.basename(path)}' for path in debs(folder, architecture)))
+    place.run('dpkg-deb', '-x', f'/src/{os.path.basename(debs(folder, architecture)[0])}',
+              '/unpacked')
     machines = set()
-    for path in glob.glob(place.path('unpacked/usr/lib/*/roost/*.so*')) + [place.path('unpacked/usr/bin/roost')]:
+    for path in glob.glob(place.path('unpacked/usr/lib/*/roost/*.so*')) + [
+            place.path('unpacked/usr/bin/roost')]:
         if not os.path.islink(path):
             with open(path, 'rb') as f:
                 machines.add(struct.unpack_from('<18xH', f.read(20))[0])
@@ -116,11 +129,13 @@ def check_foreign(place, folder, architecture):
 
 def files(root):
     """Every path of a system that lasts: not what a package manager logs and caches."""
-    passing = ('proc', 'sys', 'dev', 'tmp', 'run', 'var/log', 'var/cache', 'var/tmp', 'var/lib/apt', 'var/lib/dpkg', 'packages', 'src')
+    passing = ('proc', 'sys', 'dev', 'tmp', 'run', 'var/log', 'var/cache', 'var/tmp', 'var/lib/apt',
+               'var/lib/dpkg', 'packages', 'src')
     found = set()
     for where, folders, names in os.walk(root):
         here_is = os.path.relpath(where, root)
-        folders[:] = [name for name in folders if os.path.normpath(os.path.join(here_is, name)) not in passing]
+        folders[:] = [name for name in folders
+                      if os.path.normpath(os.path.join(here_is, name)) not in passing]
         found.update(os.path.normpath(os.path.join(here_is, name)) for name in folders + names)
     return found
 
@@ -133,10 +148,11 @@ def use(place, source, packages):
     copy_source(source, place.path('src/roost'))
     names = ['/packages/' + os.path.basename(path) for path in packages]
     place.run('apt-get', 'update', '-q')
-    # All that the packages depend on comes first: what is compared is what they themselves bring and leave.
+    # All that the packages depend on comes first: what is compared is what they themselves bring
+    # and leave.
     depends = ' '.join(here('dpkg-deb', '-f', path, 'Depends', cwd='/') for path in packages)
-    wanted = sorted({word for word in (part.split()[0] for part in depends.replace('\n', ',').split(',') if part.strip())
-                     if word not in PACKAGES})
+    wanted = sorted({word for word in (part.split()[0] for part in depends.replace(
+        '\n', ',').split(',') if part.strip()) if word not in PACKAGES})
     place.install(*FOR_TESTS, *wanted)
     before = files(place.root)
     place.run('apt-get', 'install', '-q', '-y', '--no-install-recommends', *names)
@@ -166,19 +182,23 @@ def check_here(source, folder):
     built = step('built on this machine, lintian has no error', lambda: build_here(source, folder))
     architecture = here('dpkg', '--print-architecture', cwd='/').strip()
     with Place(folder, suite, 'use') as place:
-        step(f'{suite}: installed, run, removed', lambda: use(place, source, debs(built, architecture)))
+        step(f'{suite}: installed, run, removed',
+             lambda: use(place, source, debs(built, architecture)))
 
 
 def check_suite(source, folder, suite):
     with Place(folder, suite, 'build') as builder:
         builder.run('apt-get', 'update', '-q')
         architecture = builder.run('dpkg', '--print-architecture').strip()
-        built = step(f'{suite}: built, lintian has no error', lambda: build_in(builder, source, architecture, True))
+        built = step(f'{suite}: built, lintian has no error',
+                     lambda: build_in(builder, source, architecture, True))
         with Place(folder, suite, 'use') as place:
-            step(f'{suite}: installed, run, removed', lambda: use(place, source, debs(built, architecture)))
+            step(f'{suite}: installed, run, removed',
+                 lambda: use(place, source, debs(built, architecture)))
     if architecture == 'amd64':
         with Place(folder, suite, 'cross') as builder:
-            built = step(f'{suite}: built for arm64, lintian has no error', lambda: build_in(builder, source, 'arm64', False))
+            built = step(f'{suite}: built for arm64, lintian has no error',
+                         lambda: build_in(builder, source, 'arm64', False))
             step(f'{suite}: the packages for arm64', lambda: check_foreign(builder, built, 'arm64'))
 
 
@@ -186,7 +206,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--source', required=True, metavar='DIR')
     parser.add_argument('--folder', required=True, metavar='DIR', help='where systems are made')
-    parser.add_argument('--here', action='store_true', help='build on this machine, and the short form of the rest')
+    parser.add_argument('--here', action='store_true',
+                        help='build on this machine, and the short form of the rest')
     parser.add_argument('suites', nargs='*', metavar='SUITE')
     args = parser.parse_args()
     source, folder = os.path.abspath(args.source), os.path.abspath(args.folder)

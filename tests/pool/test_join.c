@@ -86,7 +86,7 @@ static struct result join(void)
 {
 	struct result r = {0};
 	struct pkt_addr addr;
-	struct pool_addr *home = NULL;
+	struct pool_addr *opened = NULL;
 	struct pool *p;
 
 	joining = true;
@@ -95,14 +95,14 @@ static struct result join(void)
 	if (p)
 		r.rc = pool_slot(p, 0);
 	if (p && r.rc >= 0)
-		home = pool_addr_get(p, &addr, 0, &r.silent);
-	if (!p || (r.rc >= 0 && !home))
+		opened = pool_addr_get(p, &addr, 0, &r.silent);
+	if (!p || (r.rc >= 0 && !opened))
 		r.rc = -errno;
-	if (home) {
+	if (opened) {
 		unsigned slot = (unsigned)r.rc;
 
-		r.rc = pool_addr_use(home, slot);
-		pool_addr_tell(home, slot, &(struct pool_home){.sport = 4791});
+		r.rc = pool_addr_use(opened, slot);
+		pool_addr_tell(opened, slot, &(struct pool_socket){.sport = 4791});
 	}
 	joining = false;
 	r.rc = r.rc < 0 ? r.rc : 0;

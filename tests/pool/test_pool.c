@@ -79,7 +79,7 @@ static uint64_t now_ms(void)
 /* ---- in the child ---- */
 
 static struct pool *pool;
-static struct pool_addr *home;
+static struct pool_addr *opened;
 static int sock;
 
 static _Atomic unsigned executed;      /* wills of others, in all */
@@ -104,17 +104,17 @@ static void do_join(struct reply *r, uint8_t host)
 	r->slot = (unsigned)pool_slot(pool, 0);
 	if (host)
 		own.b[15] = host;
-	home = pool_addr_get(pool, &own, 0, &silent);
+	opened = pool_addr_get(pool, &own, 0, &silent);
 	r->num = silent;
-	if (!home) {
+	if (!opened) {
 		r->rc = -errno;
 		pool_put(pool);
 		pool = NULL;
 		return;
 	}
-	sock = pool_addr_use(home, r->slot);
+	sock = pool_addr_use(opened, r->slot);
 	r->rc = sock < 0 ? sock : 0;
-	pool_addr_tell(home, r->slot, &(struct pool_home){.sport = 4791});
+	pool_addr_tell(opened, r->slot, &(struct pool_socket){.sport = 4791});
 	pool_execute(pool, execute, NULL);
 }
 
@@ -145,7 +145,7 @@ static void do_take(struct reply *r)
 static void do_fork(void)
 {
 	if (fork() == 0) {
-		pool_addr_put(home);
+		pool_addr_put(opened);
 		pool_put(pool);
 		prctl(PR_SET_PDEATHSIG, 0);
 		sleep(2);
@@ -189,8 +189,8 @@ static void serve(int fd)
 			r.mark[0] = executed_bits;
 			break;
 		case OP_LEAVE:
-			pool_addr_unuse(home, (unsigned)pool_slot(pool, 0));
-			pool_addr_put(home);
+			pool_addr_unuse(opened, (unsigned)pool_slot(pool, 0));
+			pool_addr_put(opened);
 			pool_put(pool);
 			break;
 		}

@@ -73,13 +73,13 @@ static int join(unsigned units)
 	if (!p)
 		return -errno;
 	for (unsigned i = 0; i < units; i++) {
-		struct pool_home home = {.sport = (uint16_t)(20000 + i), .mtu = 1024};
+		struct pool_socket sock = {.sport = (uint16_t)(20000 + i), .mtu = 1024};
 		int slot = pool_slot(p, i);
 
 		a = slot < 0 ? NULL : pool_addr_get(p, &addr, 0, &silent);
 		if (!a || pool_addr_use(a, (unsigned)slot) < 0)
 			return slot < 0 ? slot : -errno;
-		pool_addr_tell(a, (unsigned)slot, &home);
+		pool_addr_tell(a, (unsigned)slot, &sock);
 	}
 	return pool_slot(p, 0);
 }
@@ -136,11 +136,13 @@ static void sees_stopped_programs(void **state)
 {
 	struct pool_seen seen[POOL_SLOTS];
 	struct child a = start(join_and_receive);
+	int fd, status;
 	pid_t pid;
-	int fd;
 
 	assert_true(a.rc >= 0);
 	kill(a.pid, SIGSTOP);
+	assert_int_equal(waitpid(a.pid, &status, WUNTRACED), a.pid); /* all of its threads stop */
+	assert_true(WIFSTOPPED(status));
 	assert_int_equal(pool_look(seen), 1);
 	assert_true(seen[a.rc].taken);
 	assert_int_equal(seen[a.rc].pid, a.pid);

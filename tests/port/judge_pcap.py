@@ -4,8 +4,9 @@
 
 usage: judge_pcap.py TEST_PCAP_PORT
 
-The program writes one conversation as each of two ports saw it. tshark must dissect every packet as RoCE v2, in order
-and without complaint, the same in both files; Scapy recomputes every ICRC. Exit status 77 (skipped) without them.
+The program writes one conversation as each of two ports saw it. tshark must dissect every packet as
+RoCE v2, in order and without complaint, the same in both files; Scapy recomputes every ICRC. Exit
+status 77 (skipped) without them.
 """
 import os
 import shutil
@@ -24,12 +25,14 @@ if not shutil.which("tshark"):
     print("no tshark")
     sys.exit(77)
 
-FIELDS = ["ip.src", "ip.dst", "ip.dsfield", "udp.dstport", "infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn"]
+FIELDS = ["ip.src", "ip.dst", "ip.dsfield", "udp.dstport", "infiniband.bth.opcode",
+          "infiniband.bth.destqp", "infiniband.bth.psn"]
 
 
 def dissect(name):
     args = [a for f in FIELDS + ["_ws.malformed", "_ws.expert.severity"] for a in ("-e", f)]
-    run = subprocess.run(["tshark", "-n", "-r", name, "-T", "fields"] + args, check=True, capture_output=True, text=True)
+    run = subprocess.run(["tshark", "-n", "-r", name, "-T", "fields"] + args, check=True,
+                         capture_output=True, text=True)
     return [line.split("\t") for line in run.stdout.splitlines()]
 
 
@@ -40,12 +43,14 @@ def icrcs_right(name):
         again[BTH].icrc = None
         end = 20 + ip[UDP].len
         if raw(again)[-4:] != raw(ip)[end - 4 : end]:
-            sys.exit(f"{name}: packet {n}: ICRC {raw(ip)[end - 4 : end].hex()}, Scapy says {raw(again)[-4:].hex()}")
+            sys.exit(f"{name}: packet {n}: ICRC {raw(ip)[end - 4 : end].hex()}, Scapy says "
+                     f"{raw(again)[-4:].hex()}")
 
 
 with tempfile.TemporaryDirectory() as folder:
     names = [os.path.join(folder, side) for side in ("a.pcap", "b.pcap")]
-    count = int(subprocess.run([sys.argv[1]] + names, check=True, capture_output=True, text=True).stdout)
+    count = int(
+        subprocess.run([sys.argv[1]] + names, check=True, capture_output=True, text=True).stdout)
     seen = [dissect(name) for name in names]
     for name in names:
         icrcs_right(name)

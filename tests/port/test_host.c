@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -93,6 +94,33 @@ static void test_ways(void **state)
 	exchange(a, b);
 	exchange(a, u);
 	assert_true(port_stats_of(a).rx_packets == 400 && port_stats_of(a).tx_packets == 400);
+	assert_int_equal(port_stats_of(a).rx_shm_packets, 200);
+	assert_int_equal(port_stats_of(a).tx_shm_packets, 200);
+}
+
+/* Packets are delivered although their sender ended before its ring was accepted. */
+static void test_last_words(void **state)
+{
+	struct port *a = rig_open("host:" A), *b = rig_open("host:127.0.0.2");
+	struct pkt_addr from = b->addr;
+	struct port_path *path = path_to(b, a);
+	struct port_pkt pkts[8];
+	int got = 0;
+
+	assert_true(is(path, "shm"));
+	for (uint32_t n = 0; n < ARRAY_SIZE(pkts); n++)
+		send_one(b, path, rig_qpn(a), n);
+	rig_close(b);
+	for (int i = 0; i < RIG_WAIT_MS && !got; i++) {
+		a->ops->control(a);
+		got = a->ops->rx_burst(a, pkts, ARRAY_SIZE(pkts));
+		usleep(got ? 0 : 1000);
+	}
+	assert_int_equal(got, ARRAY_SIZE(pkts));
+	for (uint32_t n = 0; n < ARRAY_SIZE(pkts); n++) {
+		rig_check(a, &pkts[n], rig_qpn(a), n);
+		assert_true(pkt_addr_eq(pkts[n].src, &from));
+	}
 }
 
 /* QP 1 and groups have no slot, and a slot without a program is not in the pool. */
@@ -193,10 +221,10 @@ struct program {
 /*
  * Receives until the parent closes the socket. Sends the number of each packet to it.
  */
-static void serve(int fd)
+static void serve(int fd, const char *spec)
 {
 	char err[256];
-	struct port *p = port_open("host:" A, 0, 1, err, sizeof(err));
+	struct port *p = port_open(spec, 0, 1, err, sizeof(err));
 	struct program self = {.qpn = p ? rig_qpn(p) : 0};
 	struct port_pkt pkts[PORT_BURST];
 
@@ -224,7 +252,8 @@ static void serve(int fd)
 	}
 }
 
-static struct program start(void)
+/* `user`: of the program; 0: this one. */
+static struct program start_as(uid_t user, const char *spec)
 {
 	struct program p = {.fd = -1}, told;
 	int fd[2];
@@ -238,7 +267,9 @@ static struct program start(void)
 	if (p.pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(fd[0]);
-		serve(fd[1]);
+		if (user && setresuid(user, user, user))
+			_exit(1);
+		serve(fd[1], spec);
 	}
 	close(fd[1]);
 	p.fd = fd[0];
@@ -246,6 +277,11 @@ static struct program start(void)
 	p.qpn = told.qpn;
 	p.addr = told.addr;
 	return p;
+}
+
+static struct program start(void)
+{
+	return start_as(0, "host:" A);
 }
 
 static void end(struct program *p, int sig)
@@ -354,14 +390,67 @@ static void test_no_shm(void **state)
 	close(fd);
 }
 
+/* The same where the limit of file sizes leaves no room for a ring, which would be a signal. */
+static void test_no_ring(void **state)
+{
+	struct port *a = rig_open("host:" A), *b;
+	struct rlimit was, less;
+
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	less = was;
+	less.rlim_cur = 32 << 10;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+	b = rig_open("host:127.0.0.2"); /* one line says why */
+	assert_true(is(path_to(a, b), "udp"));
+	assert_true(is(path_to(b, a), "udp"));
+	exchange(a, b);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_true(is(path_to(a, b), "udp")); /* b has said that it takes none */
+	assert_int_equal(port_stats_of(a).tx_shm_packets, 0);
+}
+
+#define STRANGER 65534
+
+/* False without the right, and in a user namespace that has root alone. */
+static bool can_be_stranger(void)
+{
+	int status = 1;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(setresuid(STRANGER, STRANGER, STRANGER) ? 1 : 0);
+	return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+/* Another user's program is reached by udp. */
+static void test_other_user(void **state)
+{
+	struct port *a = rig_open("host:" A);
+	struct program p;
+	struct port_path *path;
+
+	if (!can_be_stranger()) {
+		printf("SKIPPED: no program of another user can be started here\n");
+		skip();
+	}
+	p = start_as(STRANGER, "host:127.0.0.9");
+	path = a->ops->path_get(a, &p.addr, p.qpn);
+	assert_true(path && is(path, "udp"));
+	send_one(a, path, p.qpn, 3);
+	assert_int_equal(received(&p), 3);
+	assert_int_equal(port_stats_of(a).tx_shm_packets, 0);
+	a->ops->path_put(a, path);
+	end(&p, 0);
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, rig_close_all)
 
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		TEST(test_ways),      TEST(test_by_udp),  TEST(test_sleep),
-		TEST(test_cold),      TEST(test_wrapped), TEST(test_options),
-		TEST(test_successor), TEST(test_fork),	  TEST(test_no_shm),
+		TEST(test_ways), TEST(test_last_words), TEST(test_by_udp),  TEST(test_sleep),
+		TEST(test_cold), TEST(test_wrapped),	TEST(test_options), TEST(test_successor),
+		TEST(test_fork), TEST(test_no_shm),	TEST(test_no_ring), TEST(test_other_user),
 	};
 
 	if (!network_own()) {

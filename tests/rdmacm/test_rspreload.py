@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Ordinary TCP under the distribution's librspreload.so and our librdmacm.so.1: it falls back to TCP, and select(), poll() and epoll work.
+"""Ordinary TCP under the distribution's librspreload.so and our librdmacm.so.1: it falls back to
+TCP, and select(), poll() and epoll work.
 
 usage: test_rspreload.py LIB_FOLDER
 """
@@ -36,16 +37,20 @@ print(*{line.split()[-1] for line in open("/proc/self/maps") if "librdmacm.so" i
 
 def main():
     lib = os.path.abspath(sys.argv[1])
-    found = glob.glob("/usr/lib/*/rsocket/librspreload.so") + glob.glob("/usr/lib*/rsocket/librspreload.so")
+    found = (glob.glob("/usr/lib/*/rsocket/librspreload.so")
+             + glob.glob("/usr/lib*/rsocket/librspreload.so"))
     if not found:
         print("SKIPPED: no librspreload.so here (package librdmacm1)")
         sys.exit(77)
-    run = subprocess.run([sys.executable, "-c", ECHO], env=dict(os.environ, LD_PRELOAD=found[0], LD_LIBRARY_PATH=lib), stdout=subprocess.PIPE,
-                         stderr=subprocess.STDOUT, text=True, timeout=100, check=False)
+    run = subprocess.run([sys.executable, "-c", ECHO],
+                         env=dict(os.environ, LD_PRELOAD=found[0], LD_LIBRARY_PATH=lib),
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100,
+                         check=False)
     print(run.stdout)
     ours = os.path.realpath(os.path.join(lib, "librdmacm.so.1"))
     good = run.returncode == 0 and run.stdout.split() == [ours]
-    print("TCP works under librspreload" if good else f"FAILED: exit status {run.returncode}, or another librdmacm.so.1 than {ours}")
+    print("TCP works under librspreload" if good
+          else f"FAILED: exit status {run.returncode}, or another librdmacm.so.1 than {ours}")
     sys.exit(0 if good else 1)
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""librdmacm.so.1's symbols: those of the table, those of the distribution's library, and no engine of its own.
+"""librdmacm.so.1's symbols: those of the table, those of the distribution's library, and no engine
+of its own.
 
 usage: test_symbols.py LIB_FOLDER TABLE
 """
@@ -12,16 +13,18 @@ SYSTEM = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64
 
 
 def symbols(path, defined):
-    text = subprocess.run(["nm", "-D", "--defined-only" if defined else "--undefined-only", path], check=True,
-                          capture_output=True, text=True).stdout
-    return {line.split()[-1].replace("@@", "@") for line in text.splitlines() if "@" in line and " A " not in line}
+    text = subprocess.run(["nm", "-D", "--defined-only" if defined else "--undefined-only", path],
+                          check=True, capture_output=True, text=True).stdout
+    return {line.split()[-1].replace("@@", "@") for line in text.splitlines() if "@" in line
+            and " A " not in line}
 
 
 def main():
     lib, table = sys.argv[1:]
     path = os.path.join(lib, "librdmacm.so.1")
     with open(table, encoding="ascii") as lines:
-        wanted = {f"{words[1]}@{words[0]}" for words in (line.split("#")[0].split() for line in lines) if words}
+        wanted = {f"{words[1]}@{words[0]}"
+                  for words in (line.split("#")[0].split() for line in lines) if words}
     problems = []
     ours = symbols(path, True)
     if ours != wanted:

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs stock programs that connect by librdmacm, unmodified, on our drop-in libraries: two processes on this machine, over udp or shm.
+"""Runs stock programs that connect by librdmacm, unmodified, on our drop-in libraries: two
+processes on this machine, over host, udp or shm.
 
-usage: cm.py --lib DIR --roost PROGRAM --port udp|shm [--family 4|6] [--only TEXT] [--list]
+usage: cm.py --lib DIR --roost PROGRAM --port host|udp|shm [--family 4|6] [--only TEXT] [--list]
 
-As run.py, but the two meet over the NIC alone: the client starts when `roost stat` shows that the server listens. Over IPv6 and udp
-in a network of their own, since this machine may have no two addresses: 77 when there is none to be had, and 1 for that too with
-ROOST_INTEROP=required in the environment.
+As run.py, but the two meet over the NIC alone: the client starts when `roost stat` shows that the
+server listens. Over IPv6 and udp in a network of their own, since this machine may have no two
+addresses: 77 when there is none to be had, and 1 for that too with ROOST_INTEROP=required in the
+environment.
 """
 import json
 import random
@@ -27,7 +29,8 @@ ENDS, SERVES = "ends", "serves"
 
 
 def row(server, client, how=ENDS, wanted="", fails=False):
-    """{S} is the server's address, {C} the client's, {G} a group, {P} a port. `wanted`: a pattern in the client's output. `fails`: its exit status is not 0."""
+    """{S} is the server's address, {C} the client's, {G} a group, {P} a port. `wanted`: a pattern
+    in the client's output. `fails`: its exit status is not 0."""
     return {"server": server, "client": client, "how": how, "wanted": wanted, "fails": fails}
 
 
@@ -38,13 +41,16 @@ def both(*words, to="{S}", **more):
 
 def rping(*args, server=(), client=(), **more):
     args = " ".join(args)
-    return row(f"rping -s -a {{S}} -p {{P}} {' '.join(server)} {args}", f"rping -c -a {{S}} -p {{P}} {' '.join(client)} {args}", **more)
+    return row(f"rping -s -a {{S}} -p {{P}} {' '.join(server)} {args}",
+               f"rping -c -a {{S}} -p {{P}} {' '.join(client)} {args}", **more)
 
 
 def perftest_rows():
     rows = []
-    for program in ("write_bw", "write_lat", "read_bw", "read_lat", "send_bw", "send_lat", "atomic_bw", "atomic_lat"):
-        rows.append(both(f"ib_{program} -R -F -p {{P}}", "-n", "200", wanted=r"(?m)^\s*\d+\s+\d+\s+[0-9.]+"))
+    for program in ("write_bw", "write_lat", "read_bw", "read_lat", "send_bw", "send_lat",
+                    "atomic_bw", "atomic_lat"):
+        rows.append(both(f"ib_{program} -R -F -p {{P}}", "-n", "200",
+                         wanted=r"(?m)^\s*\d+\s+\d+\s+[0-9.]+"))
     rows.append(both("ib_write_bw -R -F -p {P}", "-n", "200", "-q", "4"))
     rows.append(both("ib_send_bw -R -F -p {P}", "-n", "200", "-b"))
     rows.append(both("ib_send_bw -R -F -p {P}", "-n", "200", "-e"))
@@ -56,10 +62,12 @@ def perftest_rows():
 
 def fio_rows():
     server = "fio --name=s --ioengine=rdma --port={P} --rw=read --bs=64k --size=1m"
-    # The one that writes connects, whatever the operation. Not --verb=send: fio asks for no RNR retry (0 in its REQ) and sends
-    # without a word from the receiver, whose receives may come later; then it fails on any NIC.
+    # The one that writes connects, whatever the operation. Not --verb=send: fio asks for no RNR
+    # retry (0 in its REQ) and sends without a word from the receiver, whose receives may come
+    # later; then it fails on any NIC.
     client = "fio --name=c --ioengine=rdma --hostname={S} --port={P} --rw=write --bs=64k --size=1m"
-    return [row(server, f"{client} --verb={verb}", wanted=r"io=1024KiB") for verb in ("write", "read")]
+    return [row(server, f"{client} --verb={verb}", wanted=r"io=1024KiB")
+            for verb in ("write", "read")]
 
 
 def rows6():
@@ -74,13 +82,14 @@ def rows6():
         row("rdma_server -s {S} -p {P}", "rdma_client -s {S} -p {P}", wanted="end 0"),
     ]
     if not cmtime_meets_by_ipv4():
-        found.append(row("cmtime -b {S} -p {P} -c 20", "cmtime -s {S} -p {P} -c 20", how=SERVES, wanted=DISCONNECT))
+        found.append(row("cmtime -b {S} -p {P} -c 20", "cmtime -s {S} -p {P} -c 20", how=SERVES,
+                         wanted=DISCONNECT))
     return found + mckey_rows()
 
 
 def mckey_rows():
-    return [row("mckey -m {G} -b {S}" + more, "mckey -m {G} -b {C} -s" + more, wanted="data transfers complete")
-            for more in ("", " -C 50 -S 1000")]
+    return [row("mckey -m {G} -b {S}" + more, "mckey -m {G} -b {C} -s" + more,
+                wanted="data transfers complete") for more in ("", " -C 50 -S 1000")]
 
 
 def rows4():
@@ -95,13 +104,16 @@ def rows4():
         both("ucmatose -p {P} -m", wanted="data transfers complete", to="-t 8 -s {S}"),
         both("udaddy", wanted="data transfers complete", to="-s {S}"),
         both("udaddy -c 20 -C 10 -S 1000", wanted="data transfers complete", to="-s {S}"),
-        both("cmtime -p {P} -c 100", to="-s {S}", how=ENDS if cmtime_meets_by_ipv4() else SERVES, wanted=DISCONNECT),
+        both("cmtime -p {P} -c 100", to="-s {S}", how=ENDS if cmtime_meets_by_ipv4() else SERVES,
+             wanted=DISCONNECT),
         row("rdma_server -s {S} -p {P}", "rdma_client -s {S} -p {P}", wanted="end 0"),
         row("rdma_xserver -p {P}", "rdma_xclient -s {S} -p {P}", wanted="end 0"),
     ]
     found += mckey_rows()
-    qperf = ["rc_bw", "rc_lat", "rc_bi_bw", "rc_rdma_read_bw", "rc_rdma_write_bw", "rc_rdma_write_lat"]
-    found += [row("qperf -lp {P}", f"qperf -lp {{P}} {{S}} -t 1 -cm 1 {test}", how=SERVES, wanted=r"(bw|latency)\s+=") for test in qperf]
+    qperf = ["rc_bw", "rc_lat", "rc_bi_bw", "rc_rdma_read_bw", "rc_rdma_write_bw",
+             "rc_rdma_write_lat"]
+    found += [row("qperf -lp {P}", f"qperf -lp {{P}} {{S}} -t 1 -cm 1 {test}", how=SERVES,
+                  wanted=r"(bw|latency)\s+=") for test in qperf]
     return found + perftest_rows() + fio_rows()
 
 
@@ -153,24 +165,30 @@ def run(lib, roost, kind, family, spec):
             return f"client {problem}"
         return f"server {verdict}" if verdict else None
 
-    return run_pair(start("server", "S"), start("client", "C"), lambda server: listens(roost, server, fill["S"], port), judge)
+    return run_pair(start("server", "S"), start("client", "C"),
+                    lambda server: listens(roost, server, fill["S"], port), judge)
 
 
 def enter_network():
     """With addresses on a device that can have groups."""
-    own_network("link add v0 type veth peer name v1", *(f"addr add {address}/64 dev v0 nodad" for address in NETWORK),
+    own_network("link add v0 type veth peer name v1",
+                *(f"addr add {address}/64 dev v0 nodad" for address in NETWORK),
                 *(f"link set {link} up" for link in ("lo", "v0", "v1")))
 
 
 def main():
     options = parser(__doc__, lib="folder of our libraries", roost="the roost command")
-    options.add_argument("--family", type=int, default=4, choices=[4, 6], help="of the addresses; default: 4")
+    options.add_argument("--family", type=int, default=4, choices=[4, 6],
+                         help="of the addresses; default: 4")
     options = options.parse_args()
-    chosen = choose(options, rows6() if options.family == 6 else rows4(), lambda spec: spec["client"])
-    demand([spec[side].split()[0] for spec in chosen for side in ("server", "client")], "rdmacm-utils, perftest, qperf, fio")
+    chosen = choose(options, rows6() if options.family == 6 else rows4(),
+                    lambda spec: spec["client"])
+    demand([spec[side].split()[0] for spec in chosen for side in ("server", "client")],
+           "rdmacm-utils, perftest, qperf, fio")
     if options.family == 6 and options.port != "shm":
         enter_network()
-    run_rows([(f"{options.port} {spec['client']}", lambda spec=spec: run(options.lib, options.roost, options.port, options.family, spec)) for spec in chosen])
+    run_rows([(f"{options.port} {spec['client']}", lambda spec=spec: run(
+        options.lib, options.roost, options.port, options.family, spec)) for spec in chosen])
 
 
 if __name__ == "__main__":

@@ -1,52 +1,65 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs what stands between programs and the verbs, UCX and libfabric, by their own test programs, unmodified: two processes on this machine.
+"""Runs what stands between programs and the verbs, UCX and libfabric, by their own test programs,
+unmodified: two processes on this machine.
 
-usage: layers.py --roost PROGRAM --port udp|shm [--narrow] [--only TEXT] [--list]
+usage: layers.py --roost PROGRAM --port host|udp|shm [--narrow] [--only TEXT] [--list]
 
-As run.py. By `roost run`: UCX looks for the device's files. Left to tests/netns are libfabric's connected endpoints: its verbs provider finds its
-device by the addresses of interfaces, and two processes of one machine cannot both have them.
+As run.py. By `roost run`: UCX looks for the device's files. Left to tests/netns are libfabric's
+connected endpoints: its verbs provider finds its device by the addresses of interfaces, and two
+processes of one machine cannot both have them.
 """
 import os
 import re
 
-from programs import RunSide, addresses, choose, demand, free_tcp_port, lacks, listens, narrow_network, outcome, parser, program_of, run_pair, run_rows
+from programs import (RunSide, addresses, choose, demand, free_tcp_port, lacks, listens,
+                      narrow_network, outcome, parser, program_of, run_pair, run_rows)
 from versions import ucx_perftest
 
 
 def ucx_rows():
     """rc brings ud_verbs along, by which its ends find each other."""
-    sizes = {"tag_lat": (8, 100000), "tag_bw": (65536,), "stream_bw": (8192,), "ucp_put_bw": (65536,), "ucp_get": (8, 1000000), "ucp_fadd": (8,),
-             "ucp_cswap": (8,)}
+    sizes = {"tag_lat": (8, 100000), "tag_bw": (65536,), "stream_bw": (8192,),
+             "ucp_put_bw": (65536,), "ucp_get": (8, 1000000), "ucp_fadd": (8,), "ucp_cswap": (8,)}
     for transport in ("rc", "ud_verbs"):
         for test, of in sizes.items():
             for size in of:
-                words = f"env UCX_TLS={transport} UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n {ucx_perftest()}"
-                # On datagrams READs and atomics are the target's work, done when its own timer runs.
+                words = (
+                    f"env UCX_TLS={transport} UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n "
+                    f"{ucx_perftest()}")
+                # On datagrams READs and atomics are the target's work, done when its own timer
+                # runs.
                 count = 20 if size > 65536 or transport == "ud_verbs" and test == "ucp_get" else 500
-                yield (f"{words} -p {{P}}", f"{words} 127.0.0.1 -p {{P}} -t {test} -s {size} -n {count} -w 10", r"(?m)^Final:\s+\d+(\s+[\d.]+){7}")
-    # Atomics of the device's own: UCX offers them only where the device says IBV_ATOMIC_HCA. The rows above would do without.
+                yield (f"{words} -p {{P}}",
+                       f"{words} 127.0.0.1 -p {{P}} -t {test} -s {size} -n {count} -w 10",
+                       r"(?m)^Final:\s+\d+(\s+[\d.]+){7}")
+    # Atomics of the device's own: UCX offers them only where the device says IBV_ATOMIC_HCA. The
+    # rows above would do without.
     for test in ("fadd", "cswap"):
         words = f"{ucx_perftest()} -d roost0:1 -x rc_verbs"
-        yield f"{words} -p {{P}}", f"{words} 127.0.0.1 -p {{P}} -t {test} -s 8 -n 500 -w 10", r"(?m)^Final:\s+\d+(\s+[\d.]+){7}"
+        yield (f"{words} -p {{P}}", f"{words} 127.0.0.1 -p {{P}} -t {test} -s 8 -n 500 -w 10",
+               r"(?m)^Final:\s+\d+(\s+[\d.]+){7}")
 
 
 def runtime_rows(kind):
     """
-    A size for each: all of them are what either end takes for itself, and over udp one of them gets an interface's address besides, and its MTU. That
-    is more than ofi_rxd can bear.
+    A size for each: all of them are what either end takes for itself, and over udp one of them gets
+    an interface's address besides, and its MTU. That is more than ofi_rxd can bear.
     """
-    for words in ["-p verbs -e dgram -S 1024"] + ["-p verbs;ofi_rxd -e rdm -S 65536"] * (kind == "shm"):
+    for words in ["-p verbs -e dgram -S 1024"] + ["-p verbs;ofi_rxd -e rdm -S 65536"] * (
+            kind == "shm"):
         words = f"fi_pingpong {words} -c -I 20"
         yield f"{words} -B {{P}}", f"{words} -P {{P}} 127.0.0.1", r"(?m)^(1k|64k)\s"
 
 
 def narrow_rows():
     """
-    UCX's datagrams beside an interface of 1400 bytes: each end sizes them by its own port's MTU, which would be 1024 there and 4096 on lo. Addresses that Roost
-    chooses have one MTU; those that are named are given one.
+    UCX's datagrams beside an interface of 1400 bytes: each end sizes them by its own port's MTU,
+    which would be 1024 there and 4096 on lo. Addresses that Roost chooses have one MTU; those that
+    are named are given one.
     """
-    for ports in (("udp", "udp"), ("udp:10.9.0.1", "udp:127.0.9.3,mtu=1024"), ("udp:127.0.9.3,mtu=1024", "udp:10.9.0.1")):
+    for ports in (("udp", "udp"), ("udp:10.9.0.1", "udp:127.0.9.3,mtu=1024"),
+                  ("udp:127.0.9.3,mtu=1024", "udp:10.9.0.1")):
         for row in ucx_rows():
             if "ud_verbs" in row[0] and re.search(r"tag_lat|tag_bw", row[1]):
                 yield row, ports
@@ -55,8 +68,10 @@ def narrow_rows():
 def run_row(roost, ports, server, client, wanted):
     port = free_tcp_port()
     ours, theirs = ports
-    return run_pair(lambda: RunSide(roost, ours, server.format(P=port)), lambda: RunSide(roost, theirs, client.format(P=port)), lambda _: listens(port),
-                    lambda server, client, until: outcome(server, client, until) or lacks(client, wanted))
+    return run_pair(lambda: RunSide(roost, ours, server.format(P=port)),
+                    lambda: RunSide(roost, theirs, client.format(P=port)), lambda _: listens(port),
+                    lambda server, client,
+                    until: outcome(server, client, until) or lacks(client, wanted))
 
 
 def label(row):
@@ -65,7 +80,8 @@ def label(row):
 
 def main():
     options = parser(__doc__, roost="the roost command")
-    options.add_argument("--narrow", action="store_true", help="in a network of its own, with an interface of 1400 bytes")
+    options.add_argument("--narrow", action="store_true",
+                         help="in a network of its own, with an interface of 1400 bytes")
     options = options.parse_args()
     roost, kind = os.path.abspath(options.roost), options.port
     if options.narrow:
@@ -76,8 +92,9 @@ def main():
     demand([program_of(row[0]) for row, _ in chosen], "ucx-utils, libfabric-bin")
     if options.narrow:
         narrow_network()
-    run_rows([(f"{' and '.join(ports) if ports else kind} {label(row)}", lambda row=row, ports=ports: run_row(roost, ports or addresses(kind), *row))
-              for row, ports in chosen])
+    run_rows(
+        [(f"{' and '.join(ports) if ports else kind} {label(row)}", lambda row=row,
+          ports=ports: run_row(roost, ports or addresses(kind), *row)) for row, ports in chosen])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the runners of stock programs share: a program in a process of its own, pairs of them, and the loop over a list of rows."""
+"""What the runners of stock programs share: a program in a process of its own, pairs of them, and
+the loop over a list of rows."""
 import argparse
 import itertools
 import os
@@ -19,10 +20,13 @@ from skip import skip  # noqa: E402
 RUN_LIMIT = 120  # seconds; the slowest takes a few
 
 # Lines that a good run never prints, whatever its exit status says.
-COMPLAINTS = re.compile(
-    r"fail|error|couldn't|unable|not supported|invalid|completion with|mismatch|segmentation|roost:", re.I)
-# The warnings of perftest about its own flags. UCX 1.18 asks each device to flush remote memory, which only mlx5's can, and goes on without.
-HARMLESS = re.compile(r"^\s*(WARNING|Warning)|Data ex\. method|#bytes|flush\(remote\) is not supported|error during flush: Unsupported", re.I)
+COMPLAINTS = re.compile(r"fail|error|couldn't|unable|not supported|invalid|completion "
+                        r"with|mismatch|segmentation|roost:", re.I)
+# The warnings of perftest about its own flags. UCX 1.18 asks each device to flush remote memory,
+# which only mlx5's can, and goes on without.
+HARMLESS = re.compile(
+    r"^\s*(WARNING|Warning)|Data ex\. method|#bytes|flush\(remote\) is not supported|error during "
+    r"flush: Unsupported", re.I)
 
 
 def addresses(kind):
@@ -44,11 +48,13 @@ class Side:
     def start(self, command, env):
         self.output = tempfile.TemporaryFile(mode="w+")
         self.mark = f"{os.getpid()}-{next(Side.numbers)}"
-        self.process = subprocess.Popen(command, env=dict(env, **{Side.MARK: self.mark}), stdin=subprocess.DEVNULL, stdout=self.output,
+        self.process = subprocess.Popen(command, env=dict(env, **{Side.MARK: self.mark}),
+                                        stdin=subprocess.DEVNULL, stdout=self.output,
                                         stderr=subprocess.STDOUT, start_new_session=True)
 
     def processes(self):
-        """All that it started and that still run, whatever session they are in: fio's jobs make one each. They bear a mark."""
+        """All that it started and that still run, whatever session they are in: fio's jobs make one
+        each. They bear a mark."""
         mark = f"{Side.MARK}={self.mark}".encode()
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -115,7 +121,8 @@ class RunSide(Side):
 
 
 def outcome(server, client, until):
-    """What went wrong with a pair that ends by itself, or None. A client that failed leaves its server waiting for ever."""
+    """What went wrong with a pair that ends by itself, or None. A client that failed leaves its
+    server waiting for ever."""
     problem = client.wait(until) or client.verdict()
     late = server.wait(time.monotonic() + 1 if problem else until)
     if problem:
@@ -126,8 +133,9 @@ def outcome(server, client, until):
 
 def run_pair(server, client, ready, judge=outcome, limit=RUN_LIMIT):
     """
-    (problem or None, report). `server` and `client` start a Side each; ready(server) says that the client may start; judge(server, client, until)
-    says what went wrong, or None. Nothing of either is left.
+    (problem or None, report). `server` and `client` start a Side each; ready(server) says that the
+    client may start; judge(server, client, until) says what went wrong, or None. Nothing of either
+    is left.
     """
     until = time.monotonic() + limit
     sides = [server()]
@@ -152,27 +160,44 @@ def program_of(command):
     return next(word for word in command.split() if word != "env" and "=" not in word)
 
 
+def build_program(compiler, source, program, *options):
+    """Returns why it can't be built, or None."""
+    command = [compiler, source, "-o", program, *options, "-std=gnu17", "-O2"]
+    os.makedirs(os.path.dirname(program), exist_ok=True)
+    # Without LD_LIBRARY_PATH, which Meson sets: ld would take our librdmacm for another library's,
+    # beside the system's libibverbs.
+    env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    return f"{' '.join(command)}:\n{done.stderr.strip()}" if done.returncode else None
+
+
 def own_network(*words):
     """
-    Starts this program again in a network of its own, once, and runs `ip` there with each of `words`. Where there is none to be had, the program ends with 77,
-    and with 1 where ROOST_INTEROP=required is in the environment.
+    Starts this program again in a network of its own, once, and runs `ip` there with each of
+    `words`. Where there is none to be had, the program ends with 77, and with 1 where
+    ROOST_INTEROP=required is in the environment.
     """
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
     if "ROOST_TEST_NETWORK" not in os.environ:
-        unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
+        unshare = ["unshare",
+                   "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
         tried = subprocess.run([*unshare, "true"], stderr=subprocess.PIPE, text=True, check=False)
         if tried.returncode:
             skip(f"nothing ran in a network of its own: {tried.stderr.strip()}")
-        os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], dict(os.environ, PATH=path, ROOST_TEST_NETWORK="1"))
+        os.execvpe("unshare", [*unshare, sys.executable, *sys.argv],
+                   dict(os.environ, PATH=path, ROOST_TEST_NETWORK="1"))
     for command in words:
-        done = subprocess.run(["ip", *command.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(["ip", *command.split()], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
             skip(f"nothing ran in a network of its own: ip {command}: {done.stdout.strip()}")
 
 
 def narrow_network():
     """own_network() with an interface of 1400 bytes, 10.9.0.1."""
-    own_network("link add v0 mtu 1400 type veth peer name v1 mtu 1400", "addr add 10.9.0.1/24 dev v0", *(f"link set {link} up" for link in ("lo", "v0", "v1")))
+    own_network("link add v0 mtu 1400 type veth peer name v1 mtu 1400",
+                "addr add 10.9.0.1/24 dev v0",
+                *(f"link set {link} up" for link in ("lo", "v0", "v1")))
 
 
 # ---- the command line, and the loop over rows ----
@@ -183,7 +208,8 @@ def parser(description, **folders):
     for name, about in folders.items():
         found.add_argument(f"--{name}", required=True, help=about)
     found.add_argument("--port", required=True, choices=["host", "udp", "shm"])
-    found.add_argument("--only", default="", metavar="TEXT", help="run only rows that contain this text")
+    found.add_argument("--only", default="", metavar="TEXT",
+                       help="run only rows that contain this text")
     found.add_argument("--list", action="store_true", help="print the rows, run none")
     return found
 
@@ -204,13 +230,16 @@ def demand(programs, packages):
 
 
 def run_rows(rows):
-    """Runs [(label, function)], each of which returns (problem or None, report), and ends the program: with 0 only when all passed."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # their processes are killed as this one ends
+    """Runs [(label, function)], each of which returns (problem or None, report), and ends the
+    program: with 0 only when all passed."""
+    # their processes are killed as this one ends
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     failed = 0
     for label, function in rows:
         start = time.monotonic()
         problem, report = function()
-        print(f"{'FAILED' if problem else 'ok    '} {label} ({time.monotonic() - start:.2f} s)" + (f": {problem}" if problem else ""), flush=True)
+        print(f"{'FAILED' if problem else 'ok    '} {label} ({time.monotonic() - start:.2f} s)"
+              + (f": {problem}" if problem else ""), flush=True)
         if problem:
             failed += 1
             print(report, flush=True)

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """rdma-core's own tests of the verbs and of librdmacm, through pyverbs, on our drop-in libraries.
 
-usage: rdma_core.py --roost PROGRAM --port udp|shm --folder DIR [--only TEXT]
+usage: rdma_core.py --roost PROGRAM --port host|udp|shm --folder DIR [--only TEXT]
 
-Debian's package python3-pyverbs has them beside its documentation. It is downloaded to DIR and unpacked there, never installed. Those of
-other vendors' extensions are left out, and those in EXCEPT. Exit status 0 only when none failed and enough of them ran; 77 when the
-package can't be had, and 1 for that too with ROOST_INTEROP=required in the environment.
+Debian's package python3-pyverbs has them beside its documentation. It is downloaded to DIR and
+unpacked there, never installed. Those of other vendors' extensions are left out, and those in
+EXCEPT. Exit status 0 only when none failed and enough of them ran; 77 when the package can't be
+had, and 1 for that too with ROOST_INTEROP=required in the environment.
 """
 import argparse
 import glob
@@ -30,12 +31,15 @@ OTHERS = re.compile(r"mlx5|efa|cuda")  # vendors' own
 DRIVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rdma_core_driver.py")
 LEAST = 90  # tests that run; more are skipped: they ask for what the device does not have
 EXCEPT = {
-    # It posts seven SENDs and resizes the CQ in the next call, without a poll: their completions are to be there by then. Over udp they are
-    # not, since nothing drives the NIC between the two but its service thread.
+    # It posts seven SENDs and resizes the CQ in the next call, without a poll: their completions
+    # are to be there by then. Over udp they are not, since nothing drives the NIC between the two
+    # but its service thread.
     "test_cq.CQTest.test_resize_cq": "wants completions to be there when the sends are posted",
-    # It tells the peer its keys before it registers the memory anew, and not after. Ours change: "conceptually", says ibv_rereg_mr(3), the
-    # call takes the region back and registers another, and who held the old rights does not keep them.
-    "test_mr.MRTest.test_mr_rereg_access": "uses the keys of before the registration that it changes",
+    # It tells the peer its keys before it registers the memory anew, and not after. Ours change:
+    # "conceptually", says ibv_rereg_mr(3), the call takes the region back and registers another,
+    # and who held the old rights does not keep them.
+    "test_mr.MRTest.test_mr_rereg_access":
+    "uses the keys of before the registration that it changes",
     "test_mr.MRTest.test_mr_rereg_atomic": "the same",
 }
 RESULT = re.compile(r"^Ran (\d+) tests? in .*\n\n(OK|FAILED)(?: \((.*)\))?$", re.M)
@@ -46,14 +50,16 @@ class Missing(Exception):
 
 
 def output(*command, cwd):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          cwd=cwd, check=False)
     if done.returncode:
         raise Missing(f"{' '.join(command)}: {done.stdout.strip()}")
     return done.stdout
 
 
 def unpack(folder):
-    """(where its modules are, where its tests are, where the library of Python is that modules of Debian 13 want); downloads it once."""
+    """(where its modules are, where its tests are, where the library of Python is that modules of
+    Debian 13 want); downloads it once."""
     tree = os.path.join(folder, PACKAGE)
     tests = os.path.join(tree, "tests")
     if not os.path.exists(tests):
@@ -61,15 +67,18 @@ def unpack(folder):
         shutil.rmtree(scratch, ignore_errors=True)
         os.makedirs(scratch)
         output("apt-get", "-q", "download", PACKAGE, cwd=scratch)
-        wanted = output("dpkg-deb", "-f", *glob.glob("*.deb", root_dir=scratch), "Depends", cwd=scratch)
+        wanted = output("dpkg-deb", "-f", *glob.glob("*.deb", root_dir=scratch), "Depends",
+                        cwd=scratch)
         libraries = re.findall(r"libpython3\.\d+\S*", wanted)
         if libraries:
             output("apt-get", "-q", "download", *libraries, cwd=scratch)
         for deb in glob.glob("*.deb", root_dir=scratch):
             output("dpkg-deb", "-x", deb, ".", cwd=scratch)
-        take_tests(os.path.join(scratch, "usr/share/doc/rdma-core/tests"), os.path.join(scratch, "tests"))
+        take_tests(os.path.join(scratch, "usr/share/doc/rdma-core/tests"),
+                   os.path.join(scratch, "tests"))
         os.rename(scratch, tree)
-    return os.path.join(tree, "usr/lib/python3/dist-packages"), tests, os.path.join(tree, "usr/lib", f"{platform.machine()}-linux-gnu")
+    return os.path.join(tree, "usr/lib/python3/dist-packages"), tests, os.path.join(
+        tree, "usr/lib", f"{platform.machine()}-linux-gnu")
 
 
 def take_tests(source, to):
@@ -79,20 +88,24 @@ def take_tests(source, to):
         if name.startswith("test_") and OTHERS.search(name):
             continue
         read = gzip.open if name.endswith(".gz") else open
-        with read(os.path.join(source, name), "rb") as packed, open(os.path.join(to, name.removesuffix(".gz")), "wb") as plain:
+        with read(os.path.join(source, name),
+                  "rb") as packed, open(os.path.join(to, name.removesuffix(".gz")), "wb") as plain:
             shutil.copyfileobj(packed, plain)
 
 
 def run(options, modules, tests, library):
     """(how many ran and were not skipped, what went wrong)"""
     net = f"127.{random.randrange(1, 64)}.{random.randrange(256)}"
-    command = [options.roost, "run", "--port", options.port, "--", PYTHON, DRIVER, "--dev", "roost0", "--port", "1", "--gid", "0", "-v",
+    command = [options.roost, "run", "--port", options.port, "--", PYTHON, DRIVER, "--dev",
+               "roost0", "--port", "1", "--gid", "0", "-v",
                *([options.only] if options.only else [])]
-    env = dict(os.environ, PYTHONPATH=modules, LD_LIBRARY_PATH=library, PYTHONDONTWRITEBYTECODE="1", ADDRESSES=f"{net}.2 {net}.3", EXCEPT=" ".join(EXCEPT))
+    env = dict(os.environ, PYTHONPATH=modules, LD_LIBRARY_PATH=library, PYTHONDONTWRITEBYTECODE="1",
+               ADDRESSES=f"{net}.2 {net}.3", EXCEPT=" ".join(EXCEPT))
     env.pop("ROOST_PORT", None)
     try:
-        done = subprocess.run(command, cwd=tests, env=env, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT, check=False)
+        done = subprocess.run(command, cwd=tests, env=env, text=True, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT,
+                              check=False)
     except subprocess.TimeoutExpired as late:
         return 0, f"still running after {LIMIT} s\n{(late.stdout or b'').decode(errors='replace')}"
     found = RESULT.search(done.stdout)
@@ -105,9 +118,10 @@ def run(options, modules, tests, library):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--roost", required=True, help="the roost command")
-    parser.add_argument("--port", required=True, choices=["udp", "shm"])
+    parser.add_argument("--port", required=True, choices=["host", "udp", "shm"])
     parser.add_argument("--folder", required=True, help="where the package is unpacked")
-    parser.add_argument("--only", default="", metavar="TEXT", help="a module or a test, as in tests.test_cq")
+    parser.add_argument("--only", default="", metavar="TEXT",
+                        help="a module or a test, as in tests.test_cq")
     options = parser.parse_args()
     options.roost = os.path.abspath(options.roost)
     start = time.monotonic()

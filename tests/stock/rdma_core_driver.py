@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """
-Runs rdma-core's tests, for rdma_core.py, in their folder. Those of rdma_cm between two addresses (ADDRESSES): each process has a NIC of its
-own, and no network device of the kernel's goes with it, whose address they would take. EXCEPT names those that are left out.
+Runs rdma-core's tests, for rdma_core.py, in their folder. Those of rdma_cm between two addresses
+(ADDRESSES): each process has a NIC of its own, and no network device of the kernel's goes with it,
+whose address they would take. EXCEPT names those that are left out.
 
-Objects that a skipped test leaves in a cycle are not collected: pyverbs 56 with Python 3.13 closes the device before it destroys the CQ then,
-which reads freed memory with any libibverbs.
+Objects that a skipped test leaves in a cycle are not collected: pyverbs 56 with Python 3.13 closes
+the device before it destroys the CQ then, which reads freed memory with any libibverbs.
 """
 import gc
 import os
@@ -36,7 +37,8 @@ def addr_info(src=None, **words):
     return AddrInfo(src=CLIENT if active and src == SERVER else src, **words)
 
 
-base.RDMATestCase._get_ip_mac = lambda self, dev, port, idx: self.args.append([dev, port, idx, SERVER, "02:00:00:00:00:01"])
+base.RDMATestCase._get_ip_mac = lambda self, dev, port, idx: self.args.append(
+    [dev, port, idx, SERVER, "02:00:00:00:00:01"])
 base.RDMACMBaseTest.two_nodes_rdmacm_traffic = two_nodes_of_two_addresses
 cm.AddrInfo = utils.AddrInfo = addr_info
 for name in os.environ["EXCEPT"].split():
@@ -49,4 +51,5 @@ parser.parse_args()
 done = unittest.main(module=tests, exit=False)
 sys.stdout.flush()
 sys.stderr.flush()
-os._exit(0 if done.result.wasSuccessful() else 1)  # not by way of the interpreter's end, which collects
+# not by way of the interpreter's end, which collects
+os._exit(0 if done.result.wasSuccessful() else 1)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs stock RDMA programs, unmodified, on our drop-in libibverbs.so.1: two processes on this machine, over udp or shm.
+"""Runs stock RDMA programs, unmodified, on our drop-in libibverbs.so.1: two processes on this
+machine, over host, udp or shm.
 
-usage: run.py --lib DIR --port udp|shm [--only TEXT] [--list]
+usage: run.py --lib DIR --port host|udp|shm [--only TEXT] [--list]
 
-One line for each combination; what failed is shown with the output of both sides. Exit status 0 only when all passed.
-Addresses and TCP ports (these programs meet over TCP) are chosen anew for every run.
+One line for each combination; what failed is shown with the output of both sides. Exit status 0
+only when all passed. Addresses and TCP ports (these programs meet over TCP) are chosen anew for
+every run.
 """
 import os
 import re
@@ -13,12 +15,14 @@ import signal
 import sys
 import time
 
-from programs import RUN_LIMIT, Side, addresses, choose, demand, free_tcp_port, lacks, listens, outcome, parser, run_pair, run_rows
+from programs import (RUN_LIMIT, Side, addresses, choose, demand, free_tcp_port, lacks, listens,
+                      outcome, parser, run_pair, run_rows)
 
 MTUS = [256, 512, 1024, 2048, 4096]
 
-# What each program of perftest takes, and how much of it. A multiple of 16 (-l 16), and of 100: perftest asks for one
-# completion in 100 and counts a shorter last stretch as 100 too, so that over several QPs it may stop polling too early.
+# What each program of perftest takes, and how much of it. A multiple of 16 (-l 16), and of 100:
+# perftest asks for one completion in 100 and counts a shorter last stretch as 100 too, so that over
+# several QPs it may stop polling too early.
 BANDWIDTH, LATENCY = "bandwidth", "latency"
 PERFTEST = {
     "ib_write_bw": {"kind": BANDWIDTH, "events": False, "sweep": True, "iters": 400},
@@ -53,14 +57,16 @@ def perftest_cases():
             else:
                 cases.append((program, ["-F"] + iters + variant))
     for program, variants in SHARED_RECEIVES.items():
-        cases += [(program, ["-F", "-n", str(PERFTEST[program]["iters"]), "--use-srq"] + v) for v in variants]
+        cases += [(program, ["-F", "-n", str(PERFTEST[program]["iters"]), "--use-srq"] + v)
+                  for v in variants]
     return cases
 
 
 def unreliable_cases(kind):
     """
-    Services that lose what a receiver can't take, and programs that wait for what was lost: never more messages than the receive
-    queue is deep, and over udp, which does not push back, no more bytes under way than an ordinary receive buffer holds.
+    Services that lose what a receiver can't take, and programs that wait for what was lost: never
+    more messages than the receive queue is deep, and over udp, which does not push back, no more
+    bytes under way than an ordinary receive buffer holds.
     """
     shm = kind == "shm"
     cases = []
@@ -82,7 +88,8 @@ def unreliable_cases(kind):
             cases.append((program, base + ["-n", count] + variant))
     for program in ("ib_send_bw", "ib_send_lat"):
         base = ["-F", "-c", "UD", "-n", "200" if shm else "64"]
-        variants = [["-s", "1024"], ["-s", "4096"], ["-s", "1024", "-e"], ["-s", "1024", "--use-srq"], ["-a"]]
+        variants = [["-s", "1024"], ["-s", "4096"], ["-s", "1024", "-e"],
+                    ["-s", "1024", "--use-srq"], ["-a"]]
         if "_bw" in program:
             variants += [["-s", "1024", "-b"], ["-s", "1024", "-q", "8"]]
         cases += [(program, base + variant) for variant in variants if shm or "-a" not in variant]
@@ -90,18 +97,24 @@ def unreliable_cases(kind):
 
 
 def pingpong_cases():
-    # Not -t with -e: with both, the program takes an event whose completion it has polled before for an error.
+    # Not -t with -e: with both, the program takes an event whose completion it has polled before
+    # for an error.
     base = ["-g", "0", "-n", "300", "-c"]
     cases = [("ibv_rc_pingpong", base + extra)
-             for extra in ([], ["-e"], ["-t"], ["-N"], ["-N", "-t"], ["-N", "-e"], ["-s", "1000000", "-n", "20"])]
-    cases += [("ibv_srq_pingpong", base + extra) for extra in ([], ["-e"], ["-q", "1"], ["-s", "20000"])]
+             for extra in ([], ["-e"], ["-t"], ["-N"], ["-N", "-t"], ["-N", "-e"],
+                           ["-s", "1000000", "-n", "20"])]
+    cases += [("ibv_srq_pingpong", base + extra)
+              for extra in ([], ["-e"], ["-q", "1"], ["-s", "20000"])]
     base = ["-g", "0", "-n", "300"]
-    cases += [("ibv_uc_pingpong", base + extra) for extra in ([], ["-e"], ["-m", "1024"], ["-s", "65536"])]
-    return cases + [("ibv_ud_pingpong", base + extra) for extra in (["-s", "2048"], ["-e"], ["-s", "1"])]
+    cases += [("ibv_uc_pingpong", base + extra)
+              for extra in ([], ["-e"], ["-m", "1024"], ["-s", "65536"])]
+    return cases + [("ibv_ud_pingpong", base + extra)
+                    for extra in (["-s", "2048"], ["-e"], ["-s", "1"])]
 
 
 def result_missing(program, text):
-    """perftest prints a row of numbers for each size, the ping-pong a rate: without it nothing was measured."""
+    """perftest prints a row of numbers for each size, the ping-pong a rate: without it nothing was
+    measured."""
     if program.startswith("ib_"):
         rows = re.findall(r"^\s*\d+\s+\d+\s+[0-9.]+\s+[0-9.]+", text, re.M)
         return None if rows else "no result line"
@@ -112,8 +125,10 @@ def run_both(lib, kind, program, args):
     port = free_tcp_port()
     ours, theirs = addresses(kind)
     command = [program, "-p", str(port)] + args
-    return run_pair(lambda: Side(lib, ours, command), lambda: Side(lib, theirs, command + ["localhost"]), lambda _: listens(port),
-                    lambda server, client, until: outcome(server, client, until) or result_missing(program, client.text()))
+    return run_pair(lambda: Side(lib, ours, command),
+                    lambda: Side(lib, theirs, command + ["localhost"]), lambda _: listens(port),
+                    lambda server, client,
+                    until: outcome(server, client, until) or result_missing(program, client.text()))
 
 
 def run_single(lib, kind, program, args, wanted):
@@ -125,10 +140,12 @@ def run_single(lib, kind, program, args, wanted):
 
 
 def run_guids(lib, kind):
-    """Two programs one after the other, with no address named, and another program that has the first one."""
+    """Two programs one after the other, with no address named, and another program that has the
+    first one."""
     guids, report = [], ""
     holder = Side(lib, kind, ["ibv_rc_pingpong", "-g", "0", "-p", str(free_tcp_port())])
-    for command, pattern in ((["ibv_devices"], r"roost0\s+([0-9a-f]{16})"), (["ibv_devinfo"], r"node_guid:\s+([0-9a-f:]{19})"),
+    for command, pattern in ((["ibv_devices"], r"roost0\s+([0-9a-f]{16})"),
+                             (["ibv_devinfo"], r"node_guid:\s+([0-9a-f:]{19})"),
                              (["ibv_devinfo"], r"sys_image_guid:\s+([0-9a-f:]{19})")):
         side = Side(lib, kind, command)
         side.wait(time.monotonic() + RUN_LIMIT)
@@ -141,19 +158,21 @@ def run_guids(lib, kind):
 
 SINGLES = [
     ("ibv_devices", [], [r"roost0"]),
-    ("ibv_devinfo", ["-v"], [r"hca_id:\s+roost0", r"PORT_ACTIVE", r"link_layer:\s+Ethernet", r"GID\[\s*0\].*RoCE v2",
-                            r"max_qp:\s+16384", r"ATOMIC_HCA"]),
+    ("ibv_devinfo", ["-v"], [r"hca_id:\s+roost0", r"PORT_ACTIVE", r"link_layer:\s+Ethernet",
+                             r"GID\[\s*0\].*RoCE v2", r"max_qp:\s+16384", r"ATOMIC_HCA"]),
 ]
 
 
-# What the device does not have (yet): the program says so and ends. It must not crash, and must not seem to work.
+# What the device does not have (yet): the program says so and ends. It must not crash, and must not
+# seem to work.
 REFUSED_ALONE = [
     ("ibv_xsrq_pingpong", ["-g", "0"]),
     ("ibv_rc_pingpong", ["-g", "0", "-o"]),
     ("ibv_rc_pingpong", ["-g", "0", "-j"]),
 ]
 # Indices that users of rxe and mlx5 are used to: our line names the right one.
-WRONG_INDEX = [("ibv_rc_pingpong", ["-g", "1"]), ("ibv_ud_pingpong", ["-g", "3"]), ("ibv_srq_pingpong", ["-g", "3"])]
+WRONG_INDEX = [("ibv_rc_pingpong", ["-g", "1"]), ("ibv_ud_pingpong", ["-g", "3"]),
+               ("ibv_srq_pingpong", ["-g", "3"])]
 REFUSED_PAIRS = [
     ("ib_write_bw", ["-F", "-c", "XRC"]),
     ("ib_write_bw", ["-F", "-c", "DC"]),
@@ -186,25 +205,32 @@ def run_refused_pair(lib, kind, program, args):
     port = free_tcp_port()
     ours, theirs = addresses(kind)
     command = [program, "-p", str(port)] + args
-    return run_pair(lambda: Side(lib, ours, command), lambda: Side(lib, theirs, command + ["localhost"]), lambda _: listens(port),
-                    lambda server, client, _: refusal_problem(client, 10) or refusal_problem(server, 10), limit=10)
+    return run_pair(lambda: Side(lib, ours, command),
+                    lambda: Side(lib, theirs, command + ["localhost"]), lambda _: listens(port),
+                    lambda server, client,
+                    _: refusal_problem(client, 10) or refusal_problem(server, 10), limit=10)
 
 
 def cases(kind, lib):
     """[(label, program, function that runs it)]"""
     found = []
     for program, args, wanted in SINGLES:
-        found.append((program, args, lambda p=program, a=args, w=wanted: run_single(lib, kind, p, a, w)))
+        found.append(
+            (program, args, lambda p=program, a=args, w=wanted: run_single(lib, kind, p, a, w)))
     found.append(("ibv_devices", ["ibv_devinfo", "(same GUID)"], lambda: run_guids(lib, kind)))
     for program, args in pingpong_cases() + perftest_cases() + unreliable_cases(kind):
         found.append((program, args, lambda p=program, a=args: run_both(lib, kind, p, a)))
     for program, args in REFUSED_ALONE:
-        found.append((program, args + ["(refused)"], lambda p=program, a=args: run_refused_alone(lib, kind, p, a)))
+        found.append((program, args + ["(refused)"], lambda p=program,
+                      a=args: run_refused_alone(lib, kind, p, a)))
     for program, args in WRONG_INDEX:
-        found.append((program, args + ["(right index named)"], lambda p=program, a=args: run_wrong_index(lib, kind, p, a)))
+        found.append((program, args + ["(right index named)"], lambda p=program,
+                      a=args: run_wrong_index(lib, kind, p, a)))
     for program, args in REFUSED_PAIRS:
-        found.append((program, args + ["(refused)"], lambda p=program, a=args: run_refused_pair(lib, kind, p, a)))
-    return [(" ".join([kind, program] + args), program, function) for program, args, function in found]
+        found.append((program, args + ["(refused)"], lambda p=program,
+                      a=args: run_refused_pair(lib, kind, p, a)))
+    return [(" ".join([kind, program] + args), program, function)
+            for program, args, function in found]
 
 
 def main():

@@ -8,18 +8,21 @@ import subprocess
 def usage(program):
     """What it says of its options; nothing where it is not installed."""
     try:
-        done = subprocess.run([program, "-h"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                              timeout=60, check=False)
+        done = subprocess.run([program, "-h"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", timeout=60,
+                              check=False)
     except OSError:
         return ""
     return done.stdout
 
 
 def ucx_perftest():
-    """Debian 13's is built with MPI, and wants to be started by mpirun where its input is no terminal. -P is an error for one that is not."""
+    """Debian 13's is built with MPI, and wants to be started by mpirun where its input is no
+    terminal. -P is an error for one that is not."""
     return "ucx_perftest -P 0" if "MPI mode" in usage("ucx_perftest") else "ucx_perftest"
 
 
 def cmtime_meets_by_ipv4():
-    """Since rdma-core 55 its processes meet by TCP over IPv4 besides (oob_try_bind() in librdmacm/examples/common.c)."""
+    """Since rdma-core 55 its processes meet by TCP over IPv4 besides (oob_try_bind() in
+    librdmacm/examples/common.c)."""
     return "num_threads" in usage("cmtime")

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# format.sh TOP: every C file is as `make format` would leave it. Releases of clang-format differ in small things, and
-# Debian 12's is the one that counts.
+# format.sh TOP: every C file is as `make format` would leave it. Releases of clang-format differ in
+# small things, and Debian 12's is the one that counts.
 cd "$1" || exit 1
 case $(clang-format --version 2>&1) in
 *"version 14."*) ;;
@@ -15,5 +15,6 @@ for d in src include tests bench examples; do
 	[ -d "$d" ] && dirs="$dirs $d"
 done
 # shellcheck disable=SC2086 # one word a folder
-find $dirs -name '*.[ch]' -print0 | xargs -0 clang-format --dry-run -Werror 2>&1 | grep -A 2 'error:' && exit 1
+find $dirs -name '*.[ch]' -print0 | xargs -0 clang-format --dry-run -Werror 2>&1 |
+	grep -A 2 'error:' && exit 1
 exit 0

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# headers.sh TOP: each installed header stands alone, in C11, C17 and C++17, without a warning; so does the guide's kernel in C.
+# headers.sh TOP: each installed header stands alone, in C11, C17 and C++17, without a warning; so
+# does the guide's kernel in C.
 set -eu
 
 cd "$1"

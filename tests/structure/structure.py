@@ -4,15 +4,20 @@
 
 includes     no room includes a header of a room below it; installed headers include nothing of src
 sizes        a file stays under 800 lines
-words        every file of ours starts with its licence, names no path of somebody's machine, and leaves nothing open
+columns      Python and shell have lines of at most 100 columns (structure-format checks C)
+words        every file of ours starts with its licence, names no path of somebody's machine, and
+             leaves nothing open
 conformance  the rows of docs/conformance.md, the files and the tests they name agree
 environment  variables are read by sys_env() alone, which a set-user-ID program does not follow
-quotes       a file of the tree that a page of docs quotes ("The file [NAME](../NAME):" and the indented text) is quoted as it is
-picture      texts of docs/architecture.svg stay in their boxes, and off its arrows, with a font a fifth wider than usual
+quotes       a file of the tree that a page of docs quotes ("The file [NAME](../NAME):" and the
+             indented text) is quoted as it is
+picture      texts of docs/architecture.svg stay in their boxes, and off its arrows, with a font a
+             fifth wider than usual
 version      the newest entry of debian/changelog is of the project's version
 names        no identifier has a word that docs/glossary.md replaced
 docs         functions and files of src that docs, README.md and CONTRIBUTING.md name exist
-mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that must notice are there
+mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that
+             must notice are there
 """
 import itertools
 import os
@@ -22,20 +27,28 @@ import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-# From the bottom up: a room includes headers only from itself and from those before it (docs/architecture.md, "Rooms").
-ROOMS = ['base', 'packet', 'pool', 'port', 'nic', 'drive', 'cm', 'kv', 'kvwire', 'chain', 'chainasm', 'kernels', 'builtin', 'verbs', 'rdmacm', 'kvclient', 'memcached', 'cli']
-# Rooms that may use less than all above them: the connection manager is pure, and knows datagrams only; the store knows memory
-# only; chains know WQEs only; built-in kernels use what any kernel may (roost/kernel.h), and the store.
-ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv'], 'kvwire': ['base', 'kvwire'], 'chain': ['base', 'chain'], 'chainasm': ['base', 'chainasm'],
-        'kvclient': ['base', 'kvwire', 'kvclient'], 'memcached': ['base', 'memcached'], 'builtin': ['base', 'kv', 'kvwire', 'builtin']}
+# From the bottom up: a room includes headers only from itself and from those before it
+# (docs/architecture.md, "Rooms").
+ROOMS = ['base', 'packet', 'pool', 'port', 'nic', 'drive', 'cm', 'kv', 'kvwire', 'chain',
+         'chainasm', 'kernels', 'builtin', 'verbs', 'rdmacm', 'kvclient', 'memcached', 'cli']
+# Rooms that may use less than all above them: the connection manager is pure, and knows datagrams
+# only; the store knows memory only; chains know WQEs only; built-in kernels use what any kernel may
+# (roost/kernel.h), and the store.
+ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv'], 'kvwire': ['base', 'kvwire'],
+        'chain': ['base', 'chain'], 'chainasm': ['base', 'chainasm'],
+        'kvclient': ['base', 'kvwire', 'kvclient'], 'memcached': ['base', 'memcached'],
+        'builtin': ['base', 'kv', 'kvwire', 'builtin']}
 # Folders of src/cli whose headers another subcommand's folder uses.
 SUBCOMMAND_USES = {'chain': ['perf'], 'demo': ['perf'], 'kernel': ['node'], 'doctor': ['run']}
 
-OURS = ['src', 'include', 'tests', 'bench', 'examples', 'scripts', 'docs', '.ci', 'debian', 'completion']
+OURS = ['src', 'include', 'tests', 'bench', 'examples', 'scripts', 'docs', '.ci', 'debian',
+        'completion']
 MAX_LINES = 800
+MAX_COLUMNS = 100  # a tab ends at a multiple of 8
 CODE = ('.c', '.h', '.S', '.py', '.sh', '.map')
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
-# Home folders and other places that exist on one machine only. The first character keeps URLs and "a/work/b" out.
+# Home folders and other places that exist on one machine only. The first character keeps URLs and
+# "a/work/b" out.
 PLACES = re.compile(r'(?:^|[\s"\'=(`,:])/(?:home|root|work|Users|mnt|tmp/b-)/?[\w.-]')
 OPEN = re.compile(r'\b(?:TO' + 'DO|FIX' + r'ME|X' + r'XX)\b')
 
@@ -66,8 +79,8 @@ def quoted_include_problem(path, target):
     if target.split('/')[0] not in ONLY.get(room, ROOMS):
         return f'{room} includes "{target}"; it may include {" ".join(ONLY[room])} only'
     folder, subcommand = path.split('/')[2:-1], target.split('/')[1:-1]
-    if room == 'cli' and target.startswith('cli/') and subcommand \
-            and subcommand != folder and (not folder or subcommand[0] not in SUBCOMMAND_USES.get(folder[0], [])):
+    if room == 'cli' and target.startswith('cli/') and subcommand and subcommand != folder and (
+            not folder or subcommand[0] not in SUBCOMMAND_USES.get(folder[0], [])):
         return f'"{target}" belongs to another subcommand'
     return None
 
@@ -100,33 +113,60 @@ def sizes(top):
             yield f'{path}: {len(lines)} lines; one job a file, under {MAX_LINES} lines'
 
 
+def columns(top):
+    for path, lines in files(top, OURS):
+        script = bool(lines) and re.match(r'#!.*\b(?:python3|bash|sh)\b', lines[0])
+        if not path.endswith(('.py', '.sh')) and not script:
+            continue
+        for number, line in enumerate(lines, 1):
+            width = len(line.expandtabs(8))
+            if width > MAX_COLUMNS:
+                yield f'{path}:{number}: {width} columns; at most {MAX_COLUMNS}'
+
+
 def words(top):
     for path, lines in files(top, OURS):
         script = bool(lines) and lines[0].startswith('#!')
-        if (path.endswith(CODE) or script) and not any('SPDX-License-Identifier: BSD-2-Clause' in s for s in lines[:2]):
-            yield f'{path}:1: the first line (after #!) is not SPDX-License-Identifier: BSD-2-Clause'
+        if (path.endswith(CODE)
+            or script) and not any('SPDX-License-Identifier: BSD-2-Clause' in s for s in lines[:2]):
+            yield (
+                f'{path}:1: the first line (after #!) is not SPDX-License-Identifier: BSD-2-Clause')
         for number, line in enumerate(lines, 1):
             if PLACES.search(line):
-                yield f'{path}:{number}: names a place that exists on one machine only: {line.strip()}'
+                yield (f'{path}:{number}: names a place that exists on one machine only: '
+                       f'{line.strip()}')
             if OPEN.search(line) and not path.startswith('docs/'):
                 yield f'{path}:{number}: leaves something open: {line.strip()}'
 
 
 
-# Words that docs/glossary.md replaced, in the identifiers that had them: what to write, and a pattern of whole identifiers.
+# Words that docs/glossary.md replaced, in the identifiers that had them: what to write, and a
+# pattern of whole identifiers.
 REPLACED = [
     ('kernel runtime', r'(?!libfabric)\w*fabric\w*'),
     ('hook, attach, detach', r'(?:roost|nic|runtime|verbs|rig|resp|cqe)_(?:\w+_)?place(?:_\w+)?'),
-    ('local_call', r'place_(?:attr|result|begin|start|pu|done|free|make|finish|show|step|perform|replied|wake|hand_over|run|on_in|on_out|on_region|off|acts|over|end|take)'),
-    ('registered kernel, kernel version, active', r'served_(?:pu|count|broken|condemn)|standing_(?:close|lends|forget)|(?:roost_kernel|runtime|port_reader)_stands'),
-    ('bind, unbind, limits', r'(?:roost|runtime|nic)_\w*(?:lend|loan)|(?:num|first)_lent|lent_(?:qp|at)'),
+    ('local_call',
+     r'place_(?:attr|result|begin|start|pu|done|free|make|finish|show|step|perform|replied|wake|'
+     r'hand_over|run|on_in|on_out|on_region|off|acts|over|end|take)'),
+    ('registered kernel, kernel version, active',
+     r'served_(?:pu|count|broken|condemn)|standing_(?:close|lends|forget)|(?:roost_kernel|runtime|'
+     r'port_reader)_stands'),
+    ('bind, unbind, limits',
+     r'(?:roost|runtime|nic)_\w*(?:lend|loan)|(?:num|first)_lent|lent_(?:qp|at)|lend(?:er|_\w+)'),
     ('kernel work request', r'nic_acts?|acts_(?:go|stop|leave|done|gone|fetches|wake|failed)'),
-    ('pause, resume', r'nic_stream_go_on\w*'),
-    ('remote_pu, detached, needs_input, deferred free', r'abroad|deaf|hungry|orphans?|bury'),
+    ('pause, resume, continue', r'(?:\w+_)?go_on(?:_\w+)?'),
+    ('remote_pu, detached, needs_input, deferred free',
+     r'abroad|deaf|hungry|orphans?|(?:\w+_)?bury'),
     ('trapped, disabled, watchdog limits', r'\w*_struck|condemned|\w*patience\w*'),
-    ('stalled, region_addr, parent', r'(?:is_)?excused|(?:mr|\w+_resolve)_spot|home_of'),
-    ('batch', r'gathers(?:_since)?|req_gather|GATHER_(?:BEHIND|NS|BYTES)|UDP_GATHER|port(?:->|\.)gather'),
-    ('service poller, rx wake-up, masked, busy poll, yield', r'tenders?|\w+_eyes|eyes_\w+|blind(?:_\w+)?'),
+    ('stalled, region_addr, parent',
+     r'(?:is_)?excused|(?:mr|\w+_resolve)_spot|struct spot|home_of'),
+    ('batch',
+     r'(?:\w+_)?gathers(?:_since)?|req_gather|GATHER_(?:BEHIND|NS|BYTES)|UDP_GATHER|port(?:->|'
+     r'\.)gather'),
+    ('service poller, rx wake-up, masked, busy poll, yield',
+     r'tenders?|\w+_eyes|eyes_\w+|blind(?:_\w+)?|stand(?:ing)?_by'),
+    ('reclaim, record of a slot, socket of a slot',
+     r'(?:\w+_)?seats?(?:_\w+)?|(?:pool|seat|find)_homes?|homed'),
 ]
 NAMES = [(word, re.compile(rf'\b(?:{pattern})\b', re.I)) for word, pattern in REPLACED]
 NAMED = ('src', 'include', 'tests', 'bench', 'examples', 'scripts', 'completion')
@@ -156,7 +196,9 @@ def environment(top):
         for number, line in enumerate(lines, 1):
             match = GETENV.search(line)
             if match and not (path.startswith(STANDS_ALONE) and match[0].startswith('secure_')):
-                yield f'{path}:{number}: reads the environment: sys_env() of base/sys.h does, but in a set-user-ID program'
+                yield (
+                    f'{path}:{number}: reads the environment: sys_env() of base/sys.h does, but in '
+                    f'a set-user-ID program')
 
 
 ROW = re.compile(r'\| ([A-Z]+-\d+) \|(?:[^|]*\|){2} ([^|]*) \| (\w+):(\w+) \|')
@@ -171,11 +213,13 @@ def test_texts(top, room=r'\w+'):
 def runs(texts, name, test):
     """NAME, of tests/nic, or ROOM/NAME."""
     room, name = name.split('/') if '/' in name else ('nic', name)
-    return re.search(rf'cmocka_unit_test(_\w+)?\({test}[,)]', texts.get(f'tests/{room}/test_{name}.c', ''))
+    return re.search(rf'cmocka_unit_test(_\w+)?\({test}[,)]',
+                     texts.get(f'tests/{room}/test_{name}.c', ''))
 
 
 def conformance(top):
-    """Each row of docs/conformance.md has its file, and its test in tests/nic, and each RULE there its row."""
+    """Each row of docs/conformance.md has its file, and its test in tests/nic, and each RULE there
+    its row."""
     doc = os.path.join(top, 'docs', 'conformance.md')
     if not os.path.exists(doc):
         return
@@ -186,7 +230,9 @@ def conformance(top):
         match = ROW.fullmatch(line)
         if not match:
             if re.match(r'\| [A-Z]+-\d', line):
-                yield f'docs/conformance.md:{number}: a row is | ID | rule | source | checked in | FILE:TEST |'
+                yield (
+                    f'docs/conformance.md:{number}: a row is | ID | rule | source | checked in | '
+                    f'FILE:TEST |')
             continue
         if match[1] in ids:
             yield f'docs/conformance.md:{number}: {match[1]} is there twice'
@@ -218,7 +264,8 @@ def quotes(top):
             if match[1] != match[2]:
                 yield f'{path}:{number}: names {match[1]}, and links to {match[2]}'
                 continue
-            block = list(itertools.takewhile(lambda s: not s or s.startswith('    '), lines[number:]))
+            block = list(
+                itertools.takewhile(lambda s: not s or s.startswith('    '), lines[number:]))
             quoted = '\n'.join(s[4:] for s in block).strip('\n')
             try:
                 with open(os.path.join(top, match[2]), encoding='utf-8') as f:
@@ -255,11 +302,14 @@ def picture(top):
     if not os.path.exists(path):
         return
     tree = [(e.tag.rpartition('}')[2], e) for e in xml.parse(path).iter()]
-    boxes = [(x, x + w, y, y + h) for x, y, w, h in ([float(e.get(k, 0)) for k in ('x', 'y', 'width', 'height')] for tag, e in tree if tag == 'rect')]
+    boxes = [(x, x + w, y, y + h)
+             for x, y, w, h in ([float(e.get(k, 0)) for k in ('x', 'y', 'width', 'height')]
+                                for tag, e in tree if tag == 'rect')]
     lines = [line for tag, e in tree if tag == 'path' and e.get('class') for line in segments(e)]
     for text in (e for tag, e in tree if tag == 'text' and e.get('class') != 'n'):
         l, r, t, b = spans(text)
-        around = [box for box in boxes if box[0] <= float(text.get('x')) <= box[1] and box[2] <= t and b <= box[3]]
+        around = [box for box in boxes if box[0] <= float(text.get('x')) <= box[1] and box[2] <= t
+                  and b <= box[3]]
         box = min(around, key=lambda box: box[1] - box[0], default=(0, 0, 0, 0))
         if l < box[0] or r > box[1]:
             yield f'docs/architecture.svg: "{text.text}" runs over its box'
@@ -269,7 +319,8 @@ def picture(top):
 
 def version(top):
     texts = []
-    for name, pattern in (('meson.build', r"^  version: '([^']+)'"), ('debian/changelog', r'^roost \(([^)]+)\)')):
+    for name, pattern in (('meson.build', r"^  version: '([^']+)'"),
+                          ('debian/changelog', r'^roost \(([^)]+)\)')):
         try:
             with open(os.path.join(top, name), encoding='utf-8') as f:
                 texts.append(re.search(pattern, f.read(), re.M))
@@ -281,8 +332,8 @@ def version(top):
 
 def docs(top):
     """`function` (file.c), and paths that begin with a folder of the tree."""
-    pages = [os.path.join('docs', f) for f in sorted(os.listdir(os.path.join(top, 'docs'))) if f.endswith('.md')] \
-        if os.path.isdir(os.path.join(top, 'docs')) else []
+    pages = [os.path.join('docs', f) for f in sorted(os.listdir(os.path.join(top, 'docs')))
+             if f.endswith('.md')] if os.path.isdir(os.path.join(top, 'docs')) else []
     sources = {}
     for folder, _, files in os.walk(os.path.join(top, 'src')):
         for f in files:
@@ -293,9 +344,11 @@ def docs(top):
         with open(os.path.join(top, page), encoding='utf-8') as file:
             text = file.read()
         for name, where in re.findall(r'`(\w+)(?:\(\))?` \((\w+\.[ch])\)', text):
-            if not any(re.search(rf'\b{name}\b', open(path, encoding='utf-8').read()) for path in sources.get(where, [])):
+            if not any(re.search(rf'\b{name}\b', open(path, encoding='utf-8').read())
+                       for path in sources.get(where, [])):
                 yield f'{page}: there is no {name} in {where}'
-        for path in re.findall(r'\b(?:src|include|tests|scripts|examples)/[\w/.-]*\w\.(?:[chS]|py|sh)\b', text):
+        for path in re.findall(
+                r'\b(?:src|include|tests|scripts|examples)/[\w/.-]*\w\.(?:[chS]|py|sh)\b', text):
             if 'NAME' not in path and not os.path.exists(os.path.join(top, path)):
                 yield f'{page}: there is no {path}'
 
@@ -321,16 +374,20 @@ def mutants(top):
             yield f'{what}: there is no such test'
 
 
-RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'names': names, 'docs': docs,
-         'environment': environment, 'conformance': conformance, 'mutants': mutants,
+RULES = {'includes': includes, 'sizes': sizes, 'columns': columns, 'words': words,
+         'names': names, 'docs': docs, 'environment': environment, 'conformance': conformance,
+         'mutants': mutants,
          'quotes': quotes, 'picture': picture, 'version': version}
 
 # For the self-test: a file, its text, and the rules that it breaks.
 SPDX_PY = '# SPDX-License-Identifier: BSD-2-Clause\n'
 SPDX = '/* SPDX-License-Identifier: BSD-2-Clause */\n'
 CASES = [
-    ('src/nic/good.c', SPDX + '#include <stdio.h>\n#include "nic/nic.h"\n#include "base/list.h"\n#include "roost/wqe.h"\n', []),
-    ('src/cli/good.c', SPDX + '#include "drive/drive.h"\n/* see https://example.com/home/x and a/work/b */\n', []),
+    ('src/nic/good.c', SPDX
+     + '#include <stdio.h>\n#include "nic/nic.h"\n#include "base/list.h"\n#include "roost/wqe.h"\n',
+     []),
+    ('src/cli/good.c',
+     SPDX + '#include "drive/drive.h"\n/* see https://example.com/home/x and a/work/b */\n', []),
     ('src/port/up.c', SPDX + '#include "nic/nic.h"\n', ['includes']),
     ('src/base/up.h', SPDX + '  #  include "packet/headers.h" // why\n', ['includes']),
     ('src/cli/perf/good.c', SPDX + '#include "cli/term.h"\n#include "cli/perf/perf.h"\n', []),
@@ -339,33 +396,53 @@ CASES = [
     ('src/cli/dots.c', SPDX + '#include "../nic/nic.h"\n', ['includes']),
     ('src/nic/bare.c', SPDX + '#include "nic.h"\n', ['includes']),
     ('src/other/room.c', SPDX, ['includes']),
-    ('src/cm/good.c', SPDX + '#include "base/list.h"\n#include "packet/icrc.h"\n#include "cm/mad.h"\n', []),
+    ('src/cm/good.c',
+     SPDX + '#include "base/list.h"\n#include "packet/icrc.h"\n#include "cm/mad.h"\n', []),
     ('src/cm/impure.c', SPDX + '#include "nic/nic.h"\n', ['includes']),
     ('include/roost/bad.h', SPDX + '#include "nic/nic.h"\n', ['includes']),
     ('include/roost/bad2.h', SPDX + '#include <base/list.h>\n', ['includes']),
     ('include/roost/good.h', SPDX + '#include <infiniband/verbs.h>\n#include "roost/wqe.h"\n', []),
     ('src/nic/long.c', SPDX + '\n' * (MAX_LINES - 1), ['sizes']),
     ('src/nic/fits.c', SPDX + '\n' * (MAX_LINES - 2), []),
+    ('scripts/wide.py', SPDX_PY + '#' * 101 + '\n', ['columns']),
+    ('scripts/wide', '#!/bin/sh\n# SPDX-License-Identifier: BSD-2-Clause\n' + '\t' * 12 + 'word5\n',
+     ['columns']),
+    ('scripts/fits', '#!/bin/sh\n# SPDX-License-Identifier: BSD-2-Clause\n' + '\t' * 12 + 'word\n',
+     []),
     ('src/nic/bare-licence.c', 'int x;\n', ['words']),
     ('scripts/tool', '#!/bin/sh\n# SPDX-License-Identifier: BSD-2-Clause\n', []),
     ('scripts/bare', '#!/bin/sh\n', ['words']),
-    ('bench/place.py', '# SPDX-License-Identifier: BSD-2-Clause\nDIR = "/home' + '/someone/roost"\n', ['words']),
+    ('bench/place.py',
+     '# SPDX-License-Identifier: BSD-2-Clause\nDIR = "/home' + '/someone/roost"\n', ['words']),
     ('docs/place.md', 'cd /work' + '/main\n', ['words']),
-    ('docs/conformance.md', '| X-1 | a rule | its source | src/nic/x.c | nothing:there |\n', ['docs', 'conformance']),
+    ('docs/conformance.md', '| X-1 | a rule | its source | src/nic/x.c | nothing:there |\n',
+     ['docs', 'conformance']),
     ('docs/functions.md', '| `nic_poll` (nic.c) | a turn |\n', ['docs']),
     ('docs/none.md', 'ordinary text, (nic.c) and `nic_poll`\n', []),
     ('docs/conformance.md', '| X-1 | a rule without a test |\n', ['conformance']),
-    ('docs/quote.md', 'The file [docs/quote.md](../docs/quote.md):\n\n    something else\n', ['quotes']),
+    ('docs/quote.md', 'The file [docs/quote.md](../docs/quote.md):\n\n    something else\n',
+     ['quotes']),
     ('docs/quote.md', 'The file [docs/none](../docs/none):\n\n    text\n', ['quotes']),
     ('docs/quote.md', 'The file [a](../b):\n', ['quotes']),
-    ('docs/architecture.svg', '<svg><rect width="90" height="40"/><text x="5" y="20">fits</text><path class="l" d="M80 5V30"/></svg>\n', []),
-    ('docs/architecture.svg', '<svg><rect width="90" height="40"/><text x="5" y="20">too long by far</text></svg>\n', ['picture']),
-    ('docs/architecture.svg', '<svg><rect width="90" height="40"/><text x="5" y="20">fits</text><path class="l" d="M20 5V30"/></svg>\n', ['picture']),
-    ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'MUT' 'ANTS = [', 'x')]\n", []),
-    ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'go' 'ne', 'x')]\n", ['mutants']),
-    ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('a:b', 'tests/nic/mutants.py', 'MUT' 'ANTS', 'x')]\n", ['mutants']),
+    ('docs/architecture.svg',
+     '<svg><rect width="90" height="40"/><text x="5" y="20">fits</text><path class="l" d="M80 '
+     '5V30"/></svg>\n', []),
+    ('docs/architecture.svg',
+     '<svg><rect width="90" height="40"/><text x="5" y="20">too long by far</text></svg>\n',
+     ['picture']),
+    ('docs/architecture.svg',
+     '<svg><rect width="90" height="40"/><text x="5" y="20">fits</text><path class="l" d="M20 '
+     '5V30"/></svg>\n', ['picture']),
+    ('tests/nic/mutants.py',
+     SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'MUT' 'ANTS = [', 'x')]\n", []),
+    ('tests/nic/mutants.py',
+     SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'go' 'ne', 'x')]\n", ['mutants']),
+    ('tests/nic/mutants.py',
+     SPDX_PY + "MUTANTS = [('a:b', 'tests/nic/mutants.py', 'MUT' 'ANTS', 'x')]\n", ['mutants']),
     ('src/nic/names.c', SPDX + 'struct nic_hook *place; /* in place, libfabric */\n', []),
     ('src/nic/names.c', SPDX + 'int roost_qp_' 'place(void);\n', ['names']),
+    ('src/pool/names.c', SPDX + 'bool pool_' 'bury(struct pool *p);\n', ['names']),
+    ('src/pool/names.h', SPDX + 'struct sea' 't_home {\n', ['names']),
     ('include/roost/names.h', SPDX + 'ROOST_KERNEL_' 'STANDS,\n', ['names']),
     ('src/cm/env.c', SPDX + 'x = getenv("ROOST_PORT");\n', ['environment']),
     ('src/cm/env2.c', SPDX + 'x = secure_getenv ("ROOST_PORT");\n', ['environment']),

@@ -61,7 +61,7 @@ void side_open(struct side *s, void *buf, size_t len, int access, int in, int ou
 					       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
 			 0);
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-				 .timeout = SIDE_TIMEOUT,
+				 .timeout = s->timeout ? s->timeout : SIDE_TIMEOUT,
 				 .retry_cnt = 7,
 				 .rnr_retry = 7,
 				 .max_rd_atomic = 1};

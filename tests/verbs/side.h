@@ -25,6 +25,7 @@ struct side {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	struct name peer;
+	uint8_t timeout; /* of the queue pair; 0: SIDE_TIMEOUT */
 	/* Called before and after the queue pair is created, where not NULL. */
 	void (*prepare)(struct side *s, struct ibv_qp_init_attr *init);
 	void (*created)(struct side *s);

@@ -181,7 +181,7 @@ static uint64_t wait_for(struct side *s, uint64_t life, uint64_t count)
 	}
 }
 
-static void reads_go_on(bool by_exec)
+static void reads_continue(bool by_exec)
 {
 	static struct side s;
 	struct forked hull;
@@ -203,12 +203,12 @@ static void reads_go_on(bool by_exec)
 
 static void program_is_forked(void **state)
 {
-	reads_go_on(false);
+	reads_continue(false);
 }
 
 static void program_is_executed(void **state)
 {
-	reads_go_on(true);
+	reads_continue(true);
 }
 
 #ifndef __SANITIZE_THREAD__ /* it chooses addresses itself */

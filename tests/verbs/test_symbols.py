@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The drop-in library's symbols: those of the table, those of the distribution's library, and enough for its other
-libraries to load.
+"""The drop-in library's symbols: those of the table, those of the distribution's library, and
+enough for its other libraries to load.
 
 usage: test_symbols.py LIB_FOLDER TABLE GENERATOR
 """
@@ -13,13 +13,15 @@ import sys
 import tempfile
 
 # Libraries of a distribution that are linked against libibverbs. Only installed ones are tested.
-CONSUMERS = ["libmlx5.so.1", "libefa.so.1", "libmlx4.so.1", "libmana.so.1", "librdmacm.so.1", "libfabric.so.1",
-             "ucx/libuct_ib.so.0", "libucx/libuct_ib.so.0"]
+CONSUMERS = ["libmlx5.so.1", "libefa.so.1", "libmlx4.so.1", "libmana.so.1", "librdmacm.so.1",
+             "libfabric.so.1", "ucx/libuct_ib.so.0", "libucx/libuct_ib.so.0"]
 
-# The interface to providers of rdma-core 44 to 65. Each change since 44 has a node of its own; no names were removed.
+# The interface to providers of rdma-core 44 to 65. Each change since 44 has a node of its own; no
+# names were removed.
 PRIVATE_NODES = [34, 57, 59, 65]
-PRIVATE_NAMES = ["ibv_cmd_create_cq_ex2", "ibv_wr_opcode_str", "ibv_cmd_alloc_dmah", "ibv_cmd_reg_mr_ex", "ibv_cmd_create_comp_cntr",
-                 "ibv_cmd_query_port_speed", "ibv_dmabuf_heap_alloc", "verbs_set_ops", "ibv_query_gid_type"]
+PRIVATE_NAMES = ["ibv_cmd_create_cq_ex2", "ibv_wr_opcode_str", "ibv_cmd_alloc_dmah",
+                 "ibv_cmd_reg_mr_ex", "ibv_cmd_create_comp_cntr", "ibv_cmd_query_port_speed",
+                 "ibv_dmabuf_heap_alloc", "verbs_set_ops", "ibv_query_gid_type"]
 
 failures = 0
 
@@ -32,7 +34,8 @@ def check(good, what):
 
 def exported(path):
     """{(symbol, node)} of a shared library."""
-    text = subprocess.run(["readelf", "--dyn-syms", "--wide", path], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run(["readelf", "--dyn-syms", "--wide", path], check=True,
+                          capture_output=True, text=True).stdout
     found = set()
     for line in text.splitlines():
         words = line.split()
@@ -58,7 +61,8 @@ def table(path):
 
 def system_folder():
     name = ctypes.util.find_library("ibverbs")
-    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"):
+    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",
+                   "/usr/lib"):
         if name and os.path.exists(os.path.join(folder, name)):
             return folder
     return None
@@ -71,7 +75,8 @@ maps = {line.split()[-1] for line in open("/proc/self/maps") if "libibverbs.so" 
 print(*maps)
 """
 
-# mlx5 recognises its devices by the memory behind the public struct. Our device must not look like one.
+# mlx5 recognises its devices by the memory behind the public struct. Our device must not look like
+# one.
 ASK = """
 import ctypes, os, sys
 ctypes.CDLL("libibverbs.so.1", mode=os.RTLD_NOW | os.RTLD_GLOBAL)
@@ -86,7 +91,8 @@ print(mlx5.mlx5dv_is_supported(ctypes.c_void_p(device)))
 
 def python(code, lib, *args):
     env = dict(os.environ, LD_LIBRARY_PATH=lib, LD_BIND_NOW="1")
-    return subprocess.run([sys.executable, "-c", code, *args], env=env, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-c", code, *args], env=env, capture_output=True,
+                          text=True, check=False)
 
 
 def check_consumers(lib, folder):
@@ -98,11 +104,13 @@ def check_consumers(lib, folder):
         run = python(LOAD, lib, path)
         check(run.returncode == 0, f"{name} loads {run.stderr.strip()[-300:]}")
         if run.returncode == 0:
-            check(run.stdout.split() == [ours], f"{name} uses our library, and no other: {run.stdout.strip()}")
+            check(run.stdout.split() == [ours],
+                  f"{name} uses our library, and no other: {run.stdout.strip()}")
     mlx5 = os.path.join(folder, "libmlx5.so.1")
     if os.path.exists(mlx5):
         run = python(ASK, lib, mlx5)
-        check(run.stdout.strip() == "False", f"mlx5dv_is_supported says no: {run.stdout.strip()} {run.stderr[-300:]}")
+        check(run.stdout.strip() == "False",
+              f"mlx5dv_is_supported says no: {run.stdout.strip()} {run.stderr[-300:]}")
 
 
 SMALL_TABLE = """
@@ -125,10 +133,10 @@ def check_generator(generator):
         subprocess.run([generator, at("table"), at("map"), at("stubs.c")], check=True)
         subprocess.run(["cc", "-shared", "-fPIC", "-o", at("small.so"), at("stubs.c"),
                         f"-Wl,--version-script={at('map')}"], check=True)
-        text = subprocess.run(["readelf", "--dyn-syms", "--wide", at("small.so")], check=True, capture_output=True,
-                              text=True).stdout
-        for symbol in ("first@@T_1.0", "second@@T_PRIVATE_1", "second@T_PRIVATE_2", "third@T_PRIVATE_2",
-                       "fourth@T_PRIVATE_2"):
+        text = subprocess.run(["readelf", "--dyn-syms", "--wide", at("small.so")], check=True,
+                              capture_output=True, text=True).stdout
+        for symbol in ("first@@T_1.0", "second@@T_PRIVATE_1", "second@T_PRIVATE_2",
+                       "third@T_PRIVATE_2", "fourth@T_PRIVATE_2"):
             check(re.search(rf"\s{re.escape(symbol)}$", text, re.M), f"generator gives {symbol}")
 
 
@@ -140,14 +148,17 @@ def main():
     check(have <= want, f"nothing else is exported: {sorted(have - want)}")
     for node in PRIVATE_NODES:
         missing = {name for name in PRIVATE_NAMES if (name, f"IBVERBS_PRIVATE_{node}") not in have}
-        missing |= {f"verbs_register_driver_{node}"} - {name for name, of in have if of == f"IBVERBS_PRIVATE_{node}"}
+        missing |= {f"verbs_register_driver_{node}"} - {name for name, of in have
+                                                        if of == f"IBVERBS_PRIVATE_{node}"}
         check(not missing, f"providers of the private interface {node} load: {sorted(missing)}")
     folder = system_folder()
     if folder:
         theirs = exported(os.path.join(folder, "libibverbs.so.1"))
         # Without the duplicates of 2007 (symbols.txt), which are not the default versions.
-        theirs = {(name, node) for name, node in theirs if node != "IBVERBS_1.0" or (name, "IBVERBS_1.1") not in theirs}
-        check(theirs <= have, f"all of the distribution's library is there: {sorted(theirs - have)}")
+        theirs = {(name, node) for name, node in theirs if node != "IBVERBS_1.0"
+                  or (name, "IBVERBS_1.1") not in theirs}
+        check(theirs <= have,
+              f"all of the distribution's library is there: {sorted(theirs - have)}")
         check_consumers(lib, folder)
     check_generator(generator)
     sys.exit(1 if failures else 0)

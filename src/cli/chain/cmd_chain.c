@@ -38,7 +38,7 @@ static const struct opt opts[] = {
 		  .min = 1, .max = 1e9),
 	OPT_SWITCH("json", 'j', &json, "top: JSON objects on stdout"),
 	OPT_VALUE("port", 'p', OPT_STRING, &port, "SPEC",
-		  "run: host, udp or shm, address, options (ROOST_PORT,\nelse udp)"),
+		  "run: host, udp or shm, address, options (ROOST_PORT,\nelse host)"),
 	OPT_END};
 
 static const char *const verbs[] = {"asm", "disasm", "check", "run", "top", NULL};

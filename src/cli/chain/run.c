@@ -236,7 +236,7 @@ static unsigned pu_of(const struct chain_loaded *l)
 }
 
 /* True if no queue has a WQE that it can execute. All of them are on one processing unit. */
-static bool stands_still(void)
+static bool is_stuck(void)
 {
 	struct nic_chain_state s;
 	bool runs = false;
@@ -340,7 +340,7 @@ static int perform(const struct opt_command *cmd)
 		end = clock_ns() + d.how->time_ns;
 	do
 		nap();
-	while (!d.quit && !stands_still() && (!end || clock_ns() < end));
+	while (!d.quit && !is_stuck() && (!end || clock_ns() < end));
 	if (debugs)
 		set_trace(false);
 	rc = d.quit ? CLI_OK : show_failures(cmd);

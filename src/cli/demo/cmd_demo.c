@@ -62,7 +62,7 @@ static struct {
 static const struct opt opts[] = {
 	OPT_VALUE(
 		"port", 'p', OPT_STRING, &demo.port, "SPEC",
-		"host, udp or shm, address, options: udp,loss=0.01\n(ROOST_PORT, else udp on loopback)"),
+		"host, udp or shm, address, options: udp,loss=0.01\n(ROOST_PORT, else host on loopback)"),
 	OPT_VALUE("file", 'f', OPT_STRING, &demo.file, "FILE", "send this file (else one is made)"),
 	OPT_VALUE("size", 's', OPT_BYTES, &demo.size, "SIZE",
 		  "bytes of the file that is made (64M)", .min = 1, .max = 0x1p36,
@@ -83,7 +83,7 @@ static const struct opt_command cmd = {
 		"Moves a file of 64 MiB by RDMA WRITE into the memory of another process, reads it back by\n"
 		"RDMA READ, and compares: hashes, and byte by byte. Then looks up keys in a hash table of that\n"
 		"process, by READs, by the kernel get and by a chain of work requests, and counts round trips.\n"
-		"Over UDP on loopback, or shared memory. The exit status is 0 only if all three copies are\n"
+		"Over shared memory, or UDP on loopback. The exit status is 0 only if all three copies are\n"
 		"equal, and all values right.",
 	.opts = opts,
 	.examples = "  roost demo\n"

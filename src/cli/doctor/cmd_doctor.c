@@ -99,6 +99,11 @@ static void open_nic(const struct doctor *d, struct doctor_finding *f)
 	if (!drive_find_addr(drive, &port->addr, &where))
 		where.mtu = port->mtu;
 	doctor_found(f, "opens at %s:%s, path MTU %u", port->ops->name, addr, where.mtu);
+	if (strncmp(d->spec, "host", 4) == 0 && strcmp(port->ops->name, "host") != 0)
+		doctor_remedy(
+			f, DOCTOR_WARN,
+			"programs of this machine reach each other over udp: a message says why "
+			"shared memory does not work");
 	drive_put(drive);
 }
 

@@ -252,7 +252,7 @@ static bool is_shared(const struct pkt_addr *addr)
 void doctor_port(const struct doctor *d, struct doctor_finding *f)
 {
 	/*
-	 * The addresses that src/port/udp_open.c tries when it may choose and its first choice is
+	 * The addresses that src/port/udp_claim.c tries when it may choose and its first choice is
 	 * taken: 127.0.0.2 and the following ones.
 	 */
 	static const struct pkt_addr second = {

@@ -35,7 +35,7 @@ static const struct opt opts[] = {
 	OPT_VALUE("service", 's', OPT_COUNT, &want.service, "N", "where the node listens (4792)",
 		  .min = 1, .max = 65535),
 	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
-		  "of this end: host, udp or shm, address, options\n(ROOST_PORT, else udp)"),
+		  "of this end: host, udp or shm, address, options\n(ROOST_PORT, else host)"),
 	OPT_JSON(&want.json),
 	OPT_END};
 

@@ -35,7 +35,7 @@ static struct mc_server *memcached;
 
 static const struct opt opts[] = {
 	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
-		  "host, udp or shm, address, options: udp:127.0.0.2\n(ROOST_PORT, else udp)"),
+		  "host, udp or shm, address, options: udp:127.0.0.2\n(ROOST_PORT, else host)"),
 	OPT_VALUE("service", 's', OPT_COUNT, &want.service, "N",
 		  "the port of rdma_cm to listen at (4792); 0: a free one", .max = 65535),
 	OPT_VALUE("memory", 'm', OPT_BYTES, &want.memory, "SIZE", "bytes of the region (64M)",

@@ -45,7 +45,7 @@ static const struct opt opts[] = {
 		  "server: TCP port to listen on (4790)", .min = 1, .max = 65535),
 	OPT_VALUE(
 		"port", 'p', OPT_STRING, &want.port, "SPEC",
-		"host, udp or shm, address, options:\nudp:127.0.0.2,loss=0.01 (ROOST_PORT, else udp)"),
+		"host, udp or shm, address, options:\nudp:127.0.0.2,loss=0.01 (ROOST_PORT, else host)"),
 	OPT_VALUE("peer-port", 0, OPT_STRING, &want.peer_port, "SPEC",
 		  "local: the target's port (the next address)"),
 	OPT_VALUE("size", 's', OPT_BYTES, &job.size, "SIZE",

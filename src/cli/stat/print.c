@@ -24,6 +24,8 @@ static const struct {
 	{"tx_bursts", "system calls, or ring updates, that sent packets"},
 	{"tx_dropped", "could not be sent"},
 	{"tx_blocked", "times that the port had no room"},
+	{"rx_shm_packets", "of rx_packets, those of a host port by shared memory"},
+	{"tx_shm_packets", "of tx_packets, those of a host port by shared memory"},
 };
 
 /* Copies text of an answer into buf. The text is untrusted, since a program chooses it. */

@@ -1,17 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# make_view.sh DIR: the folder that the preload of `roost run` shows in place of /dev/infiniband and /sys/class/infiniband*.
-# What stands there says what the device says through the verbs: one port, Ethernet, RoCE v2; the names and formats are the kernel's
-# (drivers/infiniband/core/sysfs.c, device.c, uverbs_main.c). Empty files are those whose text the library gives when they are opened
-# (src/verbs/sysfs.c). There are no counters: they belong to a process, and `roost stat` shows them. DESTDIR is honoured.
+# make_view.sh DIR: the folder that the preload of `roost run` shows in place of /dev/infiniband and
+# /sys/class/infiniband*. What stands there says what the device says through the verbs: one port,
+# Ethernet, RoCE v2; the names and formats are the kernel's (drivers/infiniband/core/sysfs.c,
+# device.c, uverbs_main.c). Empty files are those whose text the library gives when they are opened
+# (src/verbs/sysfs.c). There are no counters: they belong to a process, and `roost stat` shows them.
+# DESTDIR is honoured.
 set -e
 dir=$DESTDIR$1
 dev=$dir/sys/class/infiniband/roost0
 port=$dev/ports/1
 verbs=$dir/sys/class/infiniband_verbs
 
-mkdir -p "$dir/dev/infiniband" "$port/gids" "$port/pkeys" "$port/gid_attrs/types" "$port/gid_attrs/ndevs" "$dev/device/net" \
-	"$verbs/uverbs_roost0"
+mkdir -p "$dir/dev/infiniband" "$port/gids" "$port/pkeys" "$port/gid_attrs/types" \
+	"$port/gid_attrs/ndevs" "$dev/device/net" "$verbs/uverbs_roost0"
 ln -sf /dev/null "$dir/dev/infiniband/uverbs_roost0"
 
 echo "1: CA" >"$dev/node_type"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A kernel whose calls go on until the file named by LINGER_UNTIL is there, or they are bounded. */
+/* A kernel whose calls go on until the file named by WAIT_UNTIL is there, or they are bounded. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@ static enum roost_next run(struct roost_call *c)
 	static const uint32_t version = VERSION;
 
 	ROOST_STEPS(c);
-	while (access(getenv("LINGER_UNTIL"), F_OK)) {
+	while (access(getenv("WAIT_UNTIL"), F_OK)) {
 		usleep(50); /* so that the bound of steps is a minute away */
 		ROOST_READ(c, 0, NULL, 0);
 	}
@@ -18,12 +18,12 @@ static enum roost_next run(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-static const struct roost_kernel linger = {
+static const struct roost_kernel waiter = {
 	.abi = ROOST_KERNEL_ABI,
-	.name = "linger",
+	.name = "waiter",
 	.version = VERSION,
 	.op = 0x2000,
 	.params = run,
 };
 
-ROOST_KERNEL_EXPORT(linger);
+ROOST_KERNEL_EXPORT(waiter);

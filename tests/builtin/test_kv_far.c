@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The kernel `kv` on a store with a far tier that does not answer for a while: the calls that need it
+ * wait, and all other calls are answered.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "../kv/far_model.h"
+#include "builtin/builtin.h"
+#include "builtin/kv_store.h"
+#include "kvwire/kvwire.h"
+#include "rig.h"
+
+#define KEYS  4096u
+#define VALUE 100u
+#define NEAR  (64u << 10)
+#define ROOM  1000u
+#define LATE  64u /* keys that are asked for while the far tier does not answer */
+#define TURNS 2000u
+#define BOUND 1000u /* steps of a call */
+
+static struct rig R, *const r = &R;
+static struct far_model far;
+static struct kv_store *store;
+
+static void open_rig(uint32_t max_steps)
+{
+	struct roost_kv_config size = {.size = 4u << 20};
+	static const uint8_t secret[KV_SECRET] = {1, 2, 3};
+	struct kv_store_far tier = {.tier = &far.far, .near = NEAR, .secret = secret};
+	static struct roost_kv_config config;
+
+	far_model_init(&far, 1, 20);
+	assert_int_equal(kv_store_open(&size, &tier, &store), 0);
+	config.store = store;
+	rig_open(r, 1,
+		 &(struct rig_shape){.sp = {.delay_ns = 1000},
+				     .cfg = {.max_steps = max_steps},
+				     .rnr_retry = 7});
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("kv"), &config), 0);
+}
+
+static void close_rig(void)
+{
+	assert_null(kv_check(store->kv));
+	rig_close(r);
+	kv_store_close(store);
+	assert_true(far.closed);
+}
+
+struct text {
+	char key[16];
+	uint8_t value[VALUE];
+};
+
+static struct roost_kv_op op_of(struct text *t, unsigned code, unsigned k)
+{
+	struct roost_kv_op op = {.code = (uint8_t)code, .key = t->key, .value = t->value};
+
+	op.key_len = (uint32_t)snprintf(t->key, sizeof(t->key), "key%u", k);
+	if (code == ROOST_KV_PUT)
+		op.value_len = VALUE;
+	memset(t->value, (int)(k * 7 % 251), VALUE);
+	return op;
+}
+
+static uint32_t batch_of(uint8_t *buf, size_t len, unsigned code, unsigned k, unsigned n)
+{
+	struct kvwire_writer w;
+	struct text t;
+
+	kvwire_begin(&w, buf, len);
+	for (unsigned i = 0; i < n; i++) {
+		struct roost_kv_op op = op_of(&t, code, k + i);
+
+		assert_true(kvwire_add(&w, &op));
+	}
+	return (uint32_t)kvwire_finish(&w, 0);
+}
+
+static void post(unsigned caller, unsigned slot, unsigned code, unsigned k, unsigned n)
+{
+	uint8_t buf[960];
+	uint32_t len = batch_of(buf, sizeof(buf), code, k, n);
+
+	rig_post(r, caller, slot, ROOST_KV_OP, buf, len, ROOM, 0);
+}
+
+/* Checks the reply to GETs of `n` keys from k, or to PUTs. */
+static void check(const struct rig_reply *a, unsigned code, unsigned k, unsigned n)
+{
+	struct kvwire_results results;
+	struct kvwire_result got;
+	uint8_t value[VALUE];
+
+	assert_int_equal(a->status, ROOST_RPC_OK);
+	assert_int_equal(kvwire_reply_open(&results, a->data, a->len), 0);
+	for (unsigned i = 0; i < n; i++) {
+		assert_int_equal(kvwire_reply_next(&results, &got), 1);
+		assert_int_equal(got.status, 0);
+		if (code != ROOST_KV_GET)
+			continue;
+		memset(value, (int)((k + i) * 7 % 251), VALUE);
+		assert_int_equal(got.len, VALUE);
+		assert_memory_equal(got.data, value, VALUE);
+	}
+	assert_int_equal(kvwire_reply_next(&results, &got), 0);
+}
+
+static void await(unsigned caller, unsigned slot, unsigned code, unsigned k, unsigned n)
+{
+	struct rig_reply a = rig_wait(r, caller, slot, ROOM);
+
+	check(&a, code, k, n);
+	rig_reap(r);
+}
+
+static void fill(void)
+{
+	for (unsigned k = 0; k < KEYS; k += 8) {
+		post(0, 0, ROOST_KV_PUT, k, 8);
+		await(0, 0, ROOST_KV_PUT, k, 8);
+	}
+}
+
+static bool answered(unsigned caller, unsigned slot)
+{
+	struct rig_reply a;
+
+	return rig_poll(r, caller, slot, ROOM, &a);
+}
+
+static void run(unsigned turns)
+{
+	while (turns--)
+		assert_true(rig_step(r));
+}
+
+static void end_caller(void)
+{
+	struct nic_qp_attr reset = {.state = NIC_QPS_RESET};
+
+	assert_int_equal(ep_modify(&r->node[0], &reset, NIC_QPA_STATE), 0);
+}
+
+/*
+ * Caller 0 asks for LATE keys, some of which are far, with the far tier held. Returns the number of
+ * calls that wait: their slots are the last ones.
+ */
+static unsigned hold(void)
+{
+	unsigned waiting = 0;
+
+	/* So often that all lines that leave have left. */
+	for (unsigned i = 0; i < 200; i++) {
+		post(1, 0, ROOST_KV_GET, KEYS - 1, 1);
+		await(1, 0, ROOST_KV_GET, KEYS - 1, 1);
+	}
+	far.held = true;
+	for (unsigned i = 0; i < LATE / 2; i++)
+		post(0, i, ROOST_KV_GET, 2 * i, 2);
+	run(TURNS);
+	for (unsigned i = 0; i < LATE / 2; i++)
+		waiting += !answered(0, i);
+	return waiting;
+}
+
+static void others_are_answered(void **state)
+{
+	unsigned waiting;
+
+	open_rig(0);
+	fill();
+	waiting = hold();
+	printf("%u of %u calls wait\n", waiting, LATE / 2);
+	assert_true(waiting >= LATE / 8);
+	for (unsigned i = 0; i < 100; i++) {
+		post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+		await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+	}
+	for (unsigned i = 0, n = 0; i < LATE / 2; i++) {
+		n += !answered(0, i);
+		assert_true(n <= waiting);
+	}
+	far.held = false;
+	for (unsigned i = 0; i < LATE / 2; i++)
+		await(0, i, ROOST_KV_GET, 2 * i, 2);
+	close_rig();
+}
+
+/* A call may wait for longer than its bound of steps. */
+static void longer_than_the_bound(void **state)
+{
+	struct runtime_counters ctr;
+	unsigned waiting;
+
+	open_rig(BOUND);
+	fill();
+	waiting = hold();
+	ctr = rig_counters(r);
+	assert_true(waiting >= LATE / 8);
+	while (rig_counters(r).steps < ctr.steps + (uint64_t)waiting * 2 * BOUND)
+		run(TURNS);
+	far.held = false;
+	for (unsigned i = 0; i < LATE / 2; i++)
+		await(0, i, ROOST_KV_GET, 2 * i, 2);
+	close_rig();
+}
+
+/* The connection ends while its calls wait. The store does not use their memory any more. */
+static void caller_gone(void **state)
+{
+	unsigned waiting;
+
+	open_rig(0);
+	fill();
+	waiting = hold();
+	assert_true(waiting >= LATE / 8);
+	post(0, LATE / 2, ROOST_KV_PUT, 1, 1);
+	run(TURNS);
+	end_caller();
+	post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+	await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+	assert_ptr_equal(store->dropped, NULL);
+	far.held = false;
+	for (unsigned k = 0; k < LATE; k += 8) {
+		post(1, 2, ROOST_KV_GET, k, 8);
+		await(1, 2, ROOST_KV_GET, k, 8);
+	}
+	close_rig();
+}
+
+/* A thread that reads the store, as that of a snapshot, has it while the connection ends. */
+static void caller_gone_in_a_snapshot(void **state)
+{
+	open_rig(0);
+	fill();
+	assert_true(hold() >= LATE / 8);
+	assert_true(kv_store_try(store, KV_STORE_READS));
+	end_caller();
+	assert_non_null(store->dropped);
+	kv_store_leave(store);
+	far.held = false;
+	for (unsigned k = 0; k < LATE; k += 8) {
+		post(1, 2, ROOST_KV_GET, k, 8);
+		await(1, 2, ROOST_KV_GET, k, 8);
+	}
+	assert_null(store->dropped);
+	close_rig();
+}
+
+/* A batch that came as payload waits, and other calls of the same connection are answered. */
+static void payload_waits(void **state)
+{
+	uint8_t *batch;
+	uint32_t len;
+
+	open_rig(0);
+	fill();
+	assert_true(hold() >= LATE / 8);
+	batch = r->caller[1].mem + RIG_PAYLOAD;
+	len = batch_of(batch, RIG_MEM - RIG_PAYLOAD, ROOST_KV_PUT, 1000, 40);
+	rig_post(r, 1, 1, ROOST_KV_OP, NULL, 0, ROOM, ROOST_RPC_STREAM);
+	rig_post_payload(r, 1, ROOST_KV_OP, len);
+	post(1, 2, ROOST_KV_GET, KEYS - 1, 1);
+	await(1, 2, ROOST_KV_GET, KEYS - 1, 1);
+	run(TURNS);
+	assert_false(answered(1, 1));
+	far.held = false;
+	await(1, 1, ROOST_KV_PUT, 1000, 40);
+	for (unsigned i = 0; i < LATE / 2; i++)
+		await(0, i, ROOST_KV_GET, 2 * i, 2);
+	close_rig();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(others_are_answered),
+		cmocka_unit_test(longer_than_the_bound),
+		cmocka_unit_test(caller_gone),
+		cmocka_unit_test(payload_waits),
+		cmocka_unit_test(caller_gone_in_a_snapshot),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""MPI jobs between two network namespaces, four ranks in each, as between two machines.
+
+usage: mpi.py --roost PROGRAM --folder DIR [--only TEXT] [--list]
+
+mpirun starts the ranks of the other namespace by remote.py, as it does by ssh, and nothing has any
+capability. The ranks check all that they receive (../stock/mpi_ranks.c, which is built in DIR).
+Exit status 0 only when all passed; 77 when there can be no namespaces here (no root) or no MPI is
+installed, and 1 for that too with ROOST_INTEROP=required in the environment.
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+STOCK = os.path.join(HERE, '..', 'stock')
+for room in (os.path.join(HERE, '..', 'common'), STOCK):
+    sys.path.insert(0, room)
+from namespaces import PATH, Missing  # noqa: E402
+from networks import ADDRESSES, NO_RIGHTS, Networks  # noqa: E402
+from programs import Side, build_program, lacks, run_rows, skip  # noqa: E402
+
+REMOTE = os.path.join(HERE, 'remote.py')
+HOSTS = ','.join(f'{address}:4' for address in ADDRESSES[4])
+PROGRAMS = {'mpirun.openmpi': 'openmpi-bin', 'mpicc.openmpi': 'libopenmpi-dev',
+            'mpirun.mpich': 'mpich', 'mpicc.mpich': 'libmpich-dev'}
+# seconds for a job; it takes 3 to 6 on an idle machine, and 100 were seen beside much load
+LIMIT = 200
+LEAST = 10 << 20  # bytes between the namespaces: the all-to-all alone is more
+
+
+def rows():
+    """
+    Open MPI does not pass the environment on to the other machine, so each rank has a `roost run`.
+    MPICH passes it on. mpi_yield_when_idle: there may be fewer cores than ranks, and Open MPI
+    compares the ranks of one host with its slots only.
+    """
+    for tls in ('rc', 'ud_verbs'):
+        ucx = f'UCX_TLS={tls},self UCX_NET_DEVICES=roost0:1'
+        exported = ' '.join(f'-x {word}' for word in ucx.split())
+        yield f'Open MPI {tls}', (
+            f'mpirun.openmpi -H {HOSTS} -n 8 --oversubscribe --bind-to none --mca plm_rsh_agent '
+            f'{REMOTE} '
+            f'--mca mpi_yield_when_idle 1 --mca pml ucx --mca osc ucx {exported} {{roost}} run -- '
+            f'{{folder}}/mpi_ranks.openmpi')
+        yield f'MPICH {tls}', (
+            f'{{roost}} run -- env UCX_WARN_UNUSED_ENV_VARS=n {ucx} '
+            f'mpirun.mpich -launcher rsh -launcher-exec {REMOTE} -hosts {HOSTS} -n 8 '
+            f'{{folder}}/mpi_ranks.mpich')
+
+
+class Inside(Side):
+    """A program in a namespace, with no rights there."""
+
+    def __init__(self, name, command, folder):
+        full = ['ip', 'netns', 'exec', name, *NO_RIGHTS, *command.split()]
+        env = dict(os.environ, PATH=PATH, ROOST_TEST_REMOTE=folder, OMPI_ALLOW_RUN_AS_ROOT='1',
+                   OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
+        env.pop('ROOST_PORT', None)
+        self.start(full, env)
+        self.command = ' '.join(full)
+
+
+def sent(name):
+    """Bytes that left a namespace by the cable."""
+    told = subprocess.run(['ip', '-n', name, '-s', '-j', 'link', 'show', 'v0'],
+                          env=dict(os.environ, PATH=PATH), stdout=subprocess.PIPE, check=True)
+    return json.loads(told.stdout)[0]['stats64']['tx']['bytes']
+
+
+def run(names, command):
+    """(problem or None, report)"""
+    until = time.monotonic() + LIMIT
+    before = [sent(name) for name in names]
+    with tempfile.TemporaryDirectory() as folder:
+        remote = Inside(names[1], f'{REMOTE} serve {ADDRESSES[4][1]}', folder)
+        sides = [remote]
+        try:
+            while not remote.ended() and 'serves' not in remote.text() and time.monotonic() < until:
+                time.sleep(0.01)
+            job = Inside(names[0], command, folder)
+            sides.append(job)
+            problem = job.wait(until) or job.exit_verdict() or lacks(job, r'(?m)^all right$')
+        finally:
+            for side in reversed(sides):
+                side.kill()
+    for name, bytes_before in zip(names, before):
+        if not problem and sent(name) - bytes_before < LEAST:
+            problem = (
+                f'{sent(name) - bytes_before} bytes left the namespace {name}: the ranks did not '
+                f'talk to those of the other one')
+    return problem, ''.join(side.report() for side in sides)
+
+
+def main():
+    parser = argparse.ArgumentParser(description='MPI between two network namespaces.')
+    parser.add_argument('--roost', required=True, help='the roost command')
+    parser.add_argument('--folder', required=True, help='where the program of the ranks is built')
+    parser.add_argument('--only', default='', metavar='TEXT', help='rows whose name holds TEXT')
+    parser.add_argument('--list', action='store_true', help='name the rows')
+    options = parser.parse_args()
+    chosen = [(name, command) for name, command in rows() if options.only in name]
+    if options.list:
+        print('\n'.join(name for name, _ in chosen))
+        return
+    missing = sorted(
+        {package for program, package in PROGRAMS.items() if not shutil.which(program)})
+    if missing:
+        skip(f"no MPI job ran between two network namespaces: not installed: {', '.join(missing)} "
+             f"(scripts/setup check installs them)")
+    fill = {'roost': os.path.abspath(options.roost), 'folder': os.path.abspath(options.folder)}
+    for mpi in ('openmpi', 'mpich'):
+        problem = build_program(f'mpicc.{mpi}', os.path.join(STOCK, 'mpi_ranks.c'),
+                                os.path.join(fill['folder'], f'mpi_ranks.{mpi}'), '-pthread')
+        if problem:
+            sys.exit(f'FAILED: {problem}')
+    try:
+        networks = Networks()
+    except Missing as e:
+        skip(f'no MPI job ran between two network namespaces: {e}')
+    try:
+        run_rows([(name, lambda command=command: run(networks.names, command.format(**fill)))
+                  for name, command in chosen])
+    finally:
+        networks.remove()
+
+
+if __name__ == '__main__':
+    main()
