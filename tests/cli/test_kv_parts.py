@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Partitions: nodes and clients that follow the versions of a table, under load, and a node that is killed."""
+"""Partitions: nodes and clients that follow the versions of a table, under load, and a node that is
+killed."""
 import os
 import signal
 import subprocess
@@ -49,12 +50,14 @@ def replace(table, version, owners):
     seed = next(line for line in lines if line.startswith('seed '))
     nodes = ''.join(f'node {a} 4792 {ranges}\n' for a, ranges in owners.items())
     with open(f'{table}.next', 'w') as f:
-        f.write(f'roost-kv-partitions 1\nversion {version}\n{seed}\npartitions {PARTITIONS}\n{nodes}end\n')
+        f.write(f'roost-kv-partitions 1\nversion {version}\n{seed}\npartitions {PARTITIONS}\n'
+                f'{nodes}end\n')
     os.rename(f'{table}.next', table)
 
 
 def serves(address, version):
-    return until(f'{address} serves version {version}', lambda: stat('stat', address).get('table_version') == version)
+    return until(f'{address} serves version {version}',
+                 lambda: stat('stat', address).get('table_version') == version)
 
 
 class Client:
@@ -63,7 +66,9 @@ class Client:
     def __init__(self, table, *args):
         Client.number += 1
         env = dict(os.environ, ROOST_PORT=f'shm:10.0.1.{Client.number}')
-        self.process = subprocess.Popen([CLIENT, table, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        self.process = subprocess.Popen([CLIENT, table, *args], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env=env)
 
     def ask(self, key):
         self.process.stdin.write(f'{key}\n')
@@ -85,20 +90,28 @@ def options(folder):
     check('a table', r.returncode == 0 and r.stdout == '', r)
     with open(table) as f:
         lines = f.read().split('\n')
-    check(f'its nodes: {lines}', lines[4:] == [f'node {where[0]} 4792 0-5', f'node {other} 5000 6-10', 'node fd00::1 17 11-15', 'end', ''])
+    check(f'its nodes: {lines}',
+          lines[4:] == [f'node {where[0]} 4792 0-5', f'node {other} 5000 6-10',
+                        'node fd00::1 17 11-15', 'end', ''])
     one_line_error('a table that is there', run('kv', 'table', table, '16', where[0]), 1, 'exists')
-    one_line_error('a wrong number of partitions', run('kv', 'table', table, '12', where[0]), 2, 'power of two')
+    one_line_error('a wrong number of partitions', run('kv', 'table', table, '12', where[0]), 2,
+                   'power of two')
     one_line_error('a node twice', run('kv', 'table', table, '16', where[0], where[0]), 2, 'twice')
     one_line_error('no node', run('kv', 'table', table, '16', '[::1'), 2, '::1')
     one_line_error('no nodes', run('kv', 'table', table), 2, 'forms')
     one_line_error('no table', kv('--partitions', f'{table}-not', 'get', 'a'), 1, 'No such file')
     one_line_error('a snapshot of all', kv('--partitions', table, 'snapshot'), 2, 'partitions')
     one_line_error('no store', run('node', '--kv-partitions', table), 2, '--kv')
-    one_line_error('memcached', run('node', '--kv', '1M', '--kv-partitions', table, '--memcached', '/nowhere'), 2, '--memcached')
+    one_line_error('memcached',
+                   run('node', '--kv', '1M', '--kv-partitions', table, '--memcached', '/nowhere'),
+                   2, '--memcached')
     with open(table, 'a') as f:
         f.write('?')
-    one_line_error('a damaged table', run('node', '--port', f'shm:{where[0]}', '--kv', '1M', '--kv-partitions', table), 1, 'line 8')
-    one_line_error('a damaged table for a client', kv('--partitions', table, 'get', 'a'), 1, 'line 8')
+    one_line_error('a damaged table',
+                   run('node', '--port', f'shm:{where[0]}', '--kv', '1M', '--kv-partitions', table),
+                   1, 'line 8')
+    one_line_error('a damaged table for a client', kv('--partitions', table, 'get', 'a'), 1,
+                   'line 8')
 
 
 def routes(folder):
@@ -118,8 +131,10 @@ def routes(folder):
     for _ in range(100):
         client.ask(theirs[0])
     s = stat('--partitions', table, 'stat')
-    check(f'the sum of both: {s}', s.get('pairs') == 40 and s.get('partitions') == PARTITIONS and s.get('lost') == 0)
-    check(f'the hottest partition: {s}', s.get('hottest') in range(8, 16) and s.get('hottest_ops', 0) > 100)
+    check(f'the sum of both: {s}',
+          s.get('pairs') == 40 and s.get('partitions') == PARTITIONS and s.get('lost') == 0)
+    check(f'the hottest partition: {s}',
+          s.get('hottest') in range(8, 16) and s.get('hottest_ops', 0) > 100)
     check(f'it is of this node: {s}', stat('stat', other).get('hottest') == s.get('hottest'))
     r = kv('--partitions', table, 'top', '--count', '1')
     check('top has the hottest partition', r.returncode == 0 and 'hottest' in r.stdout, r)
@@ -135,13 +150,16 @@ def routes(folder):
     check('others go on', all(client.ask(k) == '0' for k in mine))
     check('its partitions are lost', all(client.ask(k) == 'EHOSTDOWN' for k in theirs))
     s = stat('--partitions', table, 'stat')
-    check(f'stat shows what is lost: {s}', s.get('lost') == 8 and s.get('lost_nodes') == [{'address': other, 'service': 4792}])
+    check(f'stat shows what is lost: {s}',
+          s.get('lost') == 8 and s.get('lost_nodes') == [{'address': other, 'service': 4792}])
     r = kv('--partitions', table, 'scan')
-    check('a scan shows it', r.returncode == 1 and '8 partitions are lost' in r.stderr and set(r.stdout.split()) == {*mine, 'x'}, r)
+    check('a scan shows it', r.returncode == 1 and '8 partitions are lost' in r.stderr
+          and set(r.stdout.split()) == {*mine, 'x'}, r)
     one_line_error('and a get', kv('--partitions', table, 'get', theirs[0]), 1, 'lost')
     b = node(other, table)
     replace(table, 2, {where[0]: '0-7', other: '8-15'})
-    check('a new version brings them back', client.ask(theirs[0]) == '0' and client.ask(mine[0]) == '0')
+    check('a new version brings them back',
+          client.ask(theirs[0]) == '0' and client.ask(mine[0]) == '0')
     serves(where[0], 2)
     r = kv('--partitions', table, 'bench', '--keys', '1000', '--duration', '0.1')
     check('a bench', r.returncode == 0, r)
@@ -149,14 +167,16 @@ def routes(folder):
     replace(table, 3, {other: '0-15'})
     check('an old version is nothing new', client.ask(mine[1]) == '0')
     s = stat('stat', other)
-    check(f'the other node owns all: {s}', s.get('partitions') == PARTITIONS and s.get('table_version') == 3)
+    check(f'the other node owns all: {s}',
+          s.get('partitions') == PARTITIONS and s.get('table_version') == 3)
     check('the client ends', client.end()[0] == 0)
     check('a ends well', a.end()[0] == 0)
     check('b ends well', b.end()[0] == 0)
 
 
 def flips(folder):
-    """Partitions change their owner again and again under load. No pair is refused for good, none is stored twice."""
+    """Partitions change their owner again and again under load. No pair is refused for good, none
+    is stored twice."""
     table = os.path.join(folder, 'flips')
     run('kv', 'table', table, str(PARTITIONS), where[0], other)
     nodes = node(where[0], table), node(other, table)
@@ -164,7 +184,8 @@ def flips(folder):
     owners = ['0-7', '8-15']
     for version in range(2, 2 + FLIPS):
         before = stat('--partitions', table, 'stat').get('pairs', 0)
-        if not until('the load goes on', lambda: stat('--partitions', table, 'stat').get('pairs', 0) > before + 100):
+        if not until('the load goes on',
+                     lambda: stat('--partitions', table, 'stat').get('pairs', 0) > before + 100):
             break
         owners.reverse()
         replace(table, version, dict(zip((where[0], other), owners)))
