@@ -59,6 +59,8 @@ struct roost_kv_stat {
 	uint64_t parked;		/* times that an operation waited for lines */
 	uint64_t forwarded;		/* operations that ran right after one on the same key */
 	uint64_t merged;		/* writes to a line that was to be written back already */
+	/* of a node that serves partitions; the hottest one has most operations */
+	uint64_t table_version, partitions, hottest, hottest_operations;
 };
 
 /* ---- operations ---- */
@@ -101,10 +103,17 @@ enum roost_kv_code {
 	 * struct roost_kv_function_info
 	 */
 	ROOST_KV_FIND_FUNCTION,
+	/*
+	 * `out` is the version of the table of partitions, and a number for each partition: the
+	 * operations on its keys, or ROOST_KV_NOT_OWNED. A node without a table has version 0 and no
+	 * partitions. The numbers have 8 bytes, low bytes first.
+	 */
+	ROOST_KV_PARTITIONS,
 	ROOST_KV_CODES,
 };
 
 #define ROOST_KV_SCAN_KEYS 1
+#define ROOST_KV_NOT_OWNED UINT64_MAX
 
 /* ADD to MUL_SAT are for updates and REDUCE; SWAP for updates; EQ to GE for FILTER. */
 enum roost_kv_fn {
@@ -168,6 +177,9 @@ struct roost_kv_op {
 	 *	-ERANGE, -EFAULT, -ETIME	not a vector of the type; the registered function
 	 *			crashed; it did not return
 	 *	-EOPNOTSUPP	the node does not know the operation, or has no store
+	 *	-EREMCHG	another node owns the key; nothing was done
+	 *	-EHOSTDOWN	roost_kv_open_table(): the partition of the key has no node, or its
+	 *			node is lost; nothing was done
 	 *	-ENOTCONN, -ETIMEDOUT	the connection ended: the operation may have been done
 	 */
 	int status;
@@ -177,7 +189,9 @@ struct roost_kv_op {
 	void (*complete)(struct roost_kv_op *op);
 	void *context; /* of the program */
 
-	struct roost_kv_op *next; /* of the library */
+	/* of the library */
+	struct roost_kv_op *next;
+	uint64_t since;
 };
 
 /* ---- the client's side ---- */
@@ -196,6 +210,23 @@ struct roost_kv_attr {
  */
 int roost_kv_open(const char *host, uint16_t service, const struct roost_kv_attr *attr,
 		  struct roost_kv **out);
+/*
+ * Opens the stores of all nodes of a table of partitions, a file that `roost kv table` has written.
+ * Each operation goes to the node that owns its key; the connection to a node begins with the first
+ * one. If the node does not own the key any more, the library reads the table again and repeats the
+ * operation, which was not done. It gives up after `timeout_ms`, with -EREMCHG.
+ *
+ * Operations that are submitted before an earlier one is done have no order. When a connection ends,
+ * its operations in flight get -ENOTCONN or -ETIMEDOUT, and later ones on partitions of that node get
+ * -EHOSTDOWN, until the table has a new version; other partitions are served. A node that was
+ * started again has the pairs of its last snapshot: what changed later is gone. SCAN, STAT and
+ * PARTITIONS are for the connection to one node: they get -EOPNOTSUPP. FIND_FUNCTION goes to the
+ * first node that is not lost: all nodes must load the same functions.
+ *
+ * Returns 0, -EINVAL, -ENOMEM, or an error of the file, with a line in `why`, which may be NULL.
+ */
+int roost_kv_open_table(const char *path, const struct roost_kv_attr *attr, struct roost_kv **out,
+			char *why, size_t why_len);
 /* Closes the connection. Operations in flight end with -ENOTCONN; they may have been done. */
 void roost_kv_close(struct roost_kv *kv);
 

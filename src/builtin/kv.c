@@ -21,6 +21,7 @@
 #include "builtin/kv_store.h"
 #include "kv/kv.h"
 #include "kvwire/kvwire.h"
+#include "kvwire/number.h"
 #include "roost/kv.h"
 
 _Static_assert(KV_KEY_MAX == ROOST_KV_KEY_MAX && KV_VALUE_MAX == ROOST_KV_VALUE_MAX, "limits");
@@ -144,15 +145,21 @@ static void add_result(struct kvwire_reply *w, const struct kv_op *op)
 		kvwire_reply_add(w, op->status, NULL, 0);
 }
 
-/* Decodes the next operations: a group, and the operation behind it if it runs alone. */
-static void read_group(struct kvwire_reader *batch, struct kv_group *g)
+/*
+ * Decodes the next operations: a group, and the operation behind it if it runs alone or its key is
+ * another node's.
+ */
+static void read_group(const struct kv_store *st, struct kvwire_reader *batch, struct kv_group *g)
 {
 	g->n = 0;
-	g->has_alone = false;
+	g->has_alone = g->has_foreign = false;
 	g->read = 1;
 	while (g->n < KV_STORE_GROUP && (g->read = kvwire_next(batch, &g->alone)) == 1) {
 		g->has_alone = g->alone.code > ROOST_KV_FILTER;
 		if (g->has_alone)
+			return;
+		g->has_foreign = !kv_parts_count(st->parts, g->alone.key, g->alone.key_len);
+		if (g->has_foreign)
 			return;
 		to_store(&g->op[g->n++], &g->alone, &g->arena);
 	}
@@ -178,7 +185,8 @@ static void add_results(struct kv_store *st, struct kvwire_reply *w, const struc
 struct scan {
 	uint8_t *at, *end;
 	size_t need; /* bytes of the pairs of this bucket */
-	bool keys;   /* without values */
+	const struct kv_parts *parts;
+	bool keys; /* without values */
 };
 
 static bool add_pair(void *ctx, const struct kv_pair *p)
@@ -186,6 +194,8 @@ static bool add_pair(void *ctx, const struct kv_pair *p)
 	struct scan *s = ctx;
 	struct roost_kv_pair pair = {p->key, p->value, p->key_len, s->keys ? 0 : p->value_len};
 
+	if (!kv_parts_own(s->parts, p->key, p->key_len))
+		return true;
 	s->need += kvwire_pair_len(pair.key_len, pair.value_len);
 	if (s->need <= (size_t)(s->end - s->at))
 		kvwire_put_pair(s->at + s->need - kvwire_pair_len(pair.key_len, pair.value_len),
@@ -198,7 +208,7 @@ static bool add_pair(void *ctx, const struct kv_pair *p)
 /* Adds the pairs of whole buckets as long as they fit. */
 static void run_scan(struct kv_store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
 {
-	struct scan s = {.keys = op->function == ROOST_KV_SCAN_KEYS};
+	struct scan s = {.keys = op->function == ROOST_KV_SCAN_KEYS, .parts = st->parts};
 	uint64_t cursor = op->cursor, next = cursor;
 	uint8_t *data;
 	size_t room;
@@ -258,7 +268,41 @@ static void run_stat(struct kv_store *st, struct kvwire_reply *w)
 				     .parked = htole64(s.parked),
 				     .forwarded = htole64(s.forwarded),
 				     .merged = htole64(s.merged)};
+	if (st->parts) {
+		unsigned hottest, owned = kv_parts_owned(st->parts, &hottest);
+
+		out.table_version = htole64(st->parts->version);
+		out.partitions = htole64(owned);
+		out.hottest = htole64(hottest);
+		out.hottest_operations = htole64(st->parts->operations[hottest]);
+	}
 	kvwire_reply_add(w, 0, &out, sizeof(out));
+}
+
+static void run_partitions(struct kv_store *st, struct kvwire_reply *w)
+{
+	const struct kv_parts *p = st->parts;
+	uint32_t len = p ? 8 + 8 * p->partitions : 8;
+	uint8_t *data;
+	size_t room;
+
+	data = kvwire_reply_room(w, 1, &room);
+	if (room < len) {
+		kvwire_reply_add_cut(w, 0, len);
+		return;
+	}
+	put_u64(data, p ? p->version : 0);
+	for (unsigned i = 0; p && i < p->partitions; i++)
+		put_u64(data + 8 + 8 * i, p->owned[i] ? p->operations[i] : ROOST_KV_NOT_OWNED);
+	kvwire_reply_add(w, 0, data, len);
+}
+
+/* The result of an operation on a key of another node: the version of our table. */
+static void add_not_owned(struct kv_store *st, struct kvwire_reply *w)
+{
+	uint64_t version = htole64(st->parts->version);
+
+	kvwire_reply_add(w, -EREMCHG, &version, sizeof(version));
 }
 
 static void run_function(struct kv_store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
@@ -279,6 +323,8 @@ static void run_alone(struct kv_store *st, struct kvwire_reply *w, const struct 
 		run_scan(st, w, op);
 	else if (op->code == ROOST_KV_STAT)
 		run_stat(st, w);
+	else if (op->code == ROOST_KV_PARTITIONS)
+		run_partitions(st, w);
 	else
 		run_function(st, w, op);
 }
@@ -295,6 +341,10 @@ static bool end_group(struct kv_store *st, struct call_state *s, struct kv_group
 	add_results(st, &s->reply, g);
 	if (g->has_alone) {
 		run_alone(st, &s->reply, &g->alone);
+		return true;
+	}
+	if (g->has_foreign) {
+		add_not_owned(st, &s->reply);
 		return true;
 	}
 	if (!s->batch.left)
@@ -367,7 +417,7 @@ static bool run_group(struct kv_store *st, struct call_state *s)
 {
 	struct kv_group g;
 
-	read_group(&s->batch, &g);
+	read_group(st, &s->batch, &g);
 	if (g.n) {
 		make_room(&s->reply, &g);
 		kv_run(st->kv, g.op, g.n);
@@ -388,7 +438,7 @@ static enum progress run_parked(struct kv_store *st, struct call_state *s)
 		if (!g)
 			return PARKED;
 		s->parked = g;
-		read_group(&s->batch, g);
+		read_group(st, &s->batch, g);
 		make_room(&s->reply, g);
 		g->batch = (struct kv_batch){.ops = g->op, .n = g->n};
 		if (g->n)

@@ -96,6 +96,7 @@ int kv_store_open(const struct roost_kv_config *want, const struct kv_store_far 
 void kv_store_close(struct kv_store *st)
 {
 	kv_close(st->kv);
+	free(st->parts);
 	if (st->groups)
 		mem_free_pages(st->groups, KV_STORE_GROUPS * sizeof(*st->groups));
 	free(st);
@@ -206,6 +207,27 @@ static bool take(struct kv_store *st)
 		nap(NAP_NS);
 	}
 	return true;
+}
+
+int kv_store_set_table(struct kv_store *st, const struct kv_table *t, const char *address,
+		       uint16_t service)
+{
+	struct kv_parts *parts = calloc(1, sizeof(*parts));
+
+	if (!parts)
+		return -ENOMEM;
+	if (!take(st)) {
+		free(parts);
+		return -EDEADLK;
+	}
+	if (!st->parts) {
+		st->parts = parts;
+		parts = NULL;
+	}
+	kv_parts_set(st->parts, t, address, service);
+	kv_store_leave(st);
+	free(parts);
+	return 0;
 }
 
 static int begin(struct kv_store *st, const char *path, struct kv_snapshot **s)

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "builtin/kv_parts.h"
 #include "base/mem.h"
 #include "kv/kv.h"
 #include "roost/kv.h"
@@ -25,6 +26,7 @@ struct kv_group {
 	unsigned n;
 	int read; /* of kvwire_next(), for the last one */
 	bool has_alone;
+	bool has_foreign; /* `alone` is an operation on a key of another node */
 	struct roost_kv_op alone;
 	struct kv_arena arena;
 	struct kv_batch batch;
@@ -49,6 +51,7 @@ struct kv_store {
 	uint64_t operations, batches;
 	const struct roost_kv_function *functions[KV_STORE_FUNCTIONS]; /* number 256 and above */
 	unsigned num_functions;
+	struct kv_parts *parts; /* NULL: all keys are the store's own */
 };
 
 /* A far tier in a file without a name, or another one. */
@@ -77,6 +80,14 @@ int kv_store_register(struct kv_store *st, const struct roost_kv_functions *f, u
 int kv_store_find(const struct kv_store *st, const char *name, size_t len,
 		  struct roost_kv_function_info *info);
 
+/*
+ * Makes the store one of the node at `address`, which owns the partitions that the table gives it.
+ * May be called again, with a later version of the table, while other threads use the store: an
+ * operation that begins later is one on the new table. Blocks. Returns 0, -ENOMEM, or -EDEADLK as
+ * kv_store_snapshot().
+ */
+int kv_store_set_table(struct kv_store *st, const struct kv_table *t, const char *address,
+		       uint16_t service);
 void kv_store_cancel_dropped(struct kv_store *st);
 
 /* Returns false if another thread has the store. Does not wait. */

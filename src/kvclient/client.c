@@ -22,7 +22,7 @@
 #define SPIN_NS	    200000u /* a wait polls for so long, then sleeps between polls */
 #define NAP_NS	    50000u
 
-static uint64_t now_ns(void)
+uint64_t kvc_now(void)
 {
 	struct timespec t;
 
@@ -32,10 +32,16 @@ static uint64_t now_ns(void)
 
 /* ---- the end of operations ---- */
 
-static void complete(struct roost_kv *kv, struct roost_kv_op *op)
+void kvc_complete(struct roost_kv *kv, struct roost_kv_op *op)
 {
 	kv->open--;
 	kv->completed++;
+	if (kv->whole && kvc_table_keep(kv->whole, op))
+		return;
+	if (kv->whole) {
+		kv->whole->open--;
+		kv->whole->completed++;
+	}
 	op->done = true;
 	if (op->complete)
 		op->complete(op);
@@ -45,7 +51,7 @@ static void complete_all(struct roost_kv *kv, struct roost_kv_op *op)
 {
 	for (struct roost_kv_op *next; op; op = next) {
 		next = op->next;
-		complete(kv, op);
+		kvc_complete(kv, op);
 	}
 }
 
@@ -70,7 +76,7 @@ static void pop_flight(struct roost_kv *kv)
  * Ends all operations when the connection has ended. Calls stay abandoned: their buffers may be
  * written.
  */
-static void fail_all(struct roost_kv *kv, int err)
+void kvc_fail(struct roost_kv *kv, int err)
 {
 	struct op_list all = kv->ops;
 
@@ -180,7 +186,7 @@ static void start_again(struct roost_kv *kv)
 	if (!rc)
 		return;
 	op->status = rc;
-	complete(kv, op);
+	kvc_complete(kv, op);
 }
 
 static void poll_lane(struct roost_kv *kv)
@@ -192,7 +198,7 @@ static void poll_lane(struct roost_kv *kv)
 	if (op->status == -EBUSY) /* the node's buffers are taken: the operation was not done */
 		op_list_add(&kv->again, op);
 	else
-		complete(kv, op);
+		kvc_complete(kv, op);
 }
 
 /* Takes the replies that are there. Returns their number. */
@@ -235,6 +241,8 @@ ROOST_EXPORT int roost_kv_poll(struct roost_kv *kv)
 {
 	unsigned before = kv->completed;
 
+	if (kv->nodes)
+		return kvc_table_poll(kv);
 	if (!kv->err)
 		poll_batches(kv);
 	if (!kv->err) {
@@ -244,21 +252,24 @@ ROOST_EXPORT int roost_kv_poll(struct roost_kv *kv)
 			kv->err = -ENOTCONN;
 	}
 	if (kv->err && kv->open)
-		fail_all(kv, kv->err);
+		kvc_fail(kv, kv->err);
 	return (int)(kv->completed - before);
+}
+
+void kvc_nap(uint64_t start)
+{
+	if (kvc_now() - start > SPIN_NS)
+		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 }
 
 /* Polls once, and sleeps if this wait takes long. Returns 0 or the error of the connection. */
 static int wait_step(struct roost_kv *kv, uint64_t start)
 {
-	uint64_t waited;
-
 	if (!roost_kv_poll(kv)) {
-		waited = now_ns() - start;
-		if (waited > kv->timeout_ns)
-			fail_all(kv, -ETIMEDOUT);
-		else if (waited > SPIN_NS)
-			nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+		if (kvc_now() - start > kv->timeout_ns)
+			kvc_fail(kv, -ETIMEDOUT);
+		else
+			kvc_nap(start);
 	}
 	return kv->err;
 }
@@ -266,32 +277,39 @@ static int wait_step(struct roost_kv *kv, uint64_t start)
 ROOST_EXPORT int roost_kv_flush(struct roost_kv *kv)
 {
 	uint64_t start;
-	int rc = kv->err ? kv->err : send_batch(kv);
+	int rc;
 
-	if (rc != -EAGAIN)
-		return rc;
-	start = now_ns();
-	do {
-		rc = wait_step(kv, start);
-		if (!rc)
-			rc = send_batch(kv);
-	} while (rc == -EAGAIN);
+	if (kv->nodes)
+		return kvc_table_flush(kv);
+	rc = kv->err ? kv->err : send_batch(kv);
+	if (rc == -EAGAIN) {
+		start = kvc_now();
+		do {
+			rc = wait_step(kv, start);
+			if (!rc)
+				rc = send_batch(kv);
+		} while (rc == -EAGAIN);
+	}
+	if (rc && !kv->err)
+		kvc_fail(kv, rc);
 	return rc;
 }
 
 ROOST_EXPORT int roost_kv_wait(struct roost_kv *kv)
 {
-	uint64_t start = now_ns();
+	uint64_t start = kvc_now();
 	unsigned seen = kv->completed;
 	int rc = 0;
 
+	if (kv->nodes)
+		return kvc_table_wait(kv);
 	while (kv->open && !rc) {
 		rc = roost_kv_flush(kv);
 		if (!rc)
 			rc = wait_step(kv, start);
 		if (seen != kv->completed) {
 			seen = kv->completed;
-			start = now_ns();
+			start = kvc_now();
 		}
 	}
 	return kv->err ? kv->err : rc;
@@ -299,11 +317,15 @@ ROOST_EXPORT int roost_kv_wait(struct roost_kv *kv)
 
 /* ---- submitting ---- */
 
-static int check(const struct roost_kv_op *op)
+bool kvc_has_key(unsigned code)
 {
-	bool keyless = op->code == ROOST_KV_SCAN || op->code == ROOST_KV_STAT;
+	return code != ROOST_KV_SCAN && code != ROOST_KV_STAT && code != ROOST_KV_PARTITIONS;
+}
 
-	if (op->code >= ROOST_KV_CODES || op->type >= 128 || (!op->key_len && !keyless))
+int kvc_check(const struct roost_kv_op *op)
+{
+	if (op->code >= ROOST_KV_CODES || op->type >= 128 ||
+	    (!op->key_len && kvc_has_key(op->code)))
 		return -EINVAL;
 	if (op->key_len > ROOST_KV_KEY_MAX || op->value_len > ROOST_KV_VALUE_MAX ||
 	    op->expect_len > ROOST_KV_VALUE_MAX || op->param_len > ROOST_KV_VALUE_MAX)
@@ -313,7 +335,7 @@ static int check(const struct roost_kv_op *op)
 
 static int submit_long(struct roost_kv *kv, struct roost_kv_op *op)
 {
-	uint64_t start = now_ns();
+	uint64_t start = kvc_now();
 	int rc = roost_kv_flush(kv);
 
 	while (!rc && (kv->lane.op || kv->again.first))
@@ -323,10 +345,12 @@ static int submit_long(struct roost_kv *kv, struct roost_kv_op *op)
 
 ROOST_EXPORT int roost_kv_submit(struct roost_kv *kv, struct roost_kv_op *op)
 {
-	int rc = kv->err ? kv->err : check(op);
+	int rc = kv->err ? kv->err : kvc_check(op);
 
 	if (rc)
 		return rc;
+	if (kv->nodes)
+		return kvc_table_submit(kv, op);
 	op->done = false;
 	op->status = 0;
 	op->out_len = 0;
@@ -342,7 +366,10 @@ ROOST_EXPORT int roost_kv_submit(struct roost_kv *kv, struct roost_kv_op *op)
 		}
 	}
 	kv->open++;
-	return kv->w.count == kv->ops_max ? roost_kv_flush(kv) : 0;
+	/* An error ends the connection, and the operation with it. */
+	if (kv->w.count == kv->ops_max)
+		roost_kv_flush(kv);
+	return 0;
 }
 
 ROOST_EXPORT int roost_kv_run(struct roost_kv *kv, struct roost_kv_op *ops, unsigned n)
@@ -481,7 +508,11 @@ free_kv:
 
 ROOST_EXPORT void roost_kv_close(struct roost_kv *kv)
 {
-	fail_all(kv, -ENOTCONN);
+	if (kv->nodes) {
+		kvc_table_close(kv);
+		return;
+	}
+	kvc_fail(kv, -ENOTCONN);
 	/* The queue pair first: replies to abandoned calls may still arrive. */
 	roost_node_close(kv->node);
 	kvc_long_close(kv);

@@ -46,6 +46,8 @@ struct long_lane {
 	struct ibv_mr *mr;
 };
 
+struct kvc_table;
+
 struct roost_kv {
 	struct roost_node *node;
 	struct roost_caller *caller;
@@ -63,9 +65,41 @@ struct roost_kv {
 	struct flight flight[CALLS_MAX];
 	unsigned oldest, in_flight;
 	struct long_lane lane;
-	bool resend;	      /* the current batch has operations that ask again */
-	struct op_list again; /* to be asked for in the long lane when it is free */
+	bool resend; /* the current batch has operations that ask again */
+	/*
+	 * A connection to all nodes of a table has `nodes`, and of the above only err, open, completed
+	 * and timeout_ns. One to a node of a table has `whole`, the former.
+	 */
+	struct kvc_table *nodes;
+	struct roost_kv *whole;
+	struct roost_kv *retired; /* the next one of kvc_table.retired */
+	struct op_list again;	  /* to be asked for in the long lane when it is free */
 };
+
+/* ---- client.c ---- */
+
+uint64_t kvc_now(void);
+/* Waits between two polls that found nothing, and began at `start`. */
+void kvc_nap(uint64_t start);
+/* Ends an operation that is in none of the lists. */
+void kvc_complete(struct roost_kv *kv, struct roost_kv_op *op);
+/* Ends the connection, with this status of all its operations. */
+void kvc_fail(struct roost_kv *kv, int err);
+/* Checks code and lengths. Returns 0, -EINVAL or -E2BIG. */
+int kvc_check(const struct roost_kv_op *op);
+/* Returns whether operations with this code have a key. */
+bool kvc_has_key(unsigned code);
+
+/* ---- table.c ---- */
+
+/* The functions of roost/kv.h, for a connection to all nodes of a table. */
+int kvc_table_submit(struct roost_kv *whole, struct roost_kv_op *op);
+int kvc_table_flush(struct roost_kv *whole);
+int kvc_table_poll(struct roost_kv *whole);
+int kvc_table_wait(struct roost_kv *whole);
+void kvc_table_close(struct roost_kv *whole);
+/* Takes back an operation that a node has refused, to repeat it. Returns false if it is done. */
+bool kvc_table_keep(struct roost_kv *whole, struct roost_kv_op *op);
 
 /* ---- long.c ---- */
 

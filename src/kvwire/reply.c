@@ -14,7 +14,7 @@
 
 /* The index is the status on the wire. */
 static const int statuses[] = {0,	-ENOENT,     -EEXIST, -ECANCELED, -EINVAL, -E2BIG,
-			       -ENOSPC, -EOPNOTSUPP, -ERANGE, -EFAULT,	  -ETIME};
+			       -ENOSPC, -EOPNOTSUPP, -ERANGE, -EFAULT,	  -ETIME,  -EREMCHG};
 #define STATUSES (sizeof(statuses) / sizeof(statuses[0]))
 #define FAILED	 STATUS /* any other error */
 

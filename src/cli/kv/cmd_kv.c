@@ -20,7 +20,7 @@
 #define INCR_TRIES 1000
 
 static struct {
-	const char *port, *param;
+	const char *port, *param, *partitions;
 	uint64_t service, timeout, ttl;
 	struct kv_bench bench;
 	bool keys_only, fetch;
@@ -66,6 +66,8 @@ static const struct opt opts[] = {
 		  .min = 0.01, .max = 86400),
 	OPT_VALUE("count", 'n', OPT_COUNT, &want.watch.looks, "N",
 		  "top: N times (until interrupted)", .min = 1, .max = 1e9),
+	OPT_VALUE("partitions", 0, OPT_STRING, &want.partitions, "FILE",
+		  "the nodes of this table, in place of ADDR"),
 	OPT_VALUE("timeout", 0, OPT_TIME, &want.timeout, "TIME",
 		  "for the connection, and each answer (10s)", .min = 1e6, .max = 3600e9),
 	OPT_VALUE("service", 's', OPT_COUNT, &want.service, "N", "where the node listens (4792)",
@@ -77,8 +79,8 @@ static const struct opt opts[] = {
 	OPT_END};
 
 static const char *const verbs[] = {"get",  "put",  "del",   "incr", "update",	 "reduce", "filter",
-				    "scan", "stat", "bench", "top",  "snapshot", NULL};
-enum verb { GET, PUT, DEL, INCR, UPDATE, REDUCE, FILTER, SCAN, STAT, BENCH, TOP, SNAPSHOT };
+				    "scan", "stat", "bench", "top",  "snapshot", "table",  NULL};
+enum verb { GET, PUT, DEL, INCR, UPDATE, REDUCE, FILTER, SCAN, STAT, BENCH, TOP, SNAPSHOT, TABLE };
 
 static const struct opt_command cmd = {
 	.name = "kv",
@@ -86,7 +88,9 @@ static const struct opt_command cmd = {
 		    "[OPTIONS] put ADDR KEY VALUE\n"
 		    "[OPTIONS] incr ADDR KEY [N]\n"
 		    "[OPTIONS] update|reduce|filter ADDR KEY FUNCTION VALUE\n"
-		    "[OPTIONS] scan|stat|bench|top|snapshot ADDR",
+		    "[OPTIONS] scan|stat|bench|top|snapshot ADDR\n"
+		    "[OPTIONS] --partitions FILE get|put|... KEY ...\n"
+		    "[OPTIONS] table FILE PARTITIONS NODE...",
 	.about =
 		"Operations on the key-value store of the node at ADDR (roost node --kv SIZE). incr adds N (1) to a\n"
 		"decimal number, which is 0 if the key does not exist. scan prints a line with key, tab and value for\n"
@@ -96,17 +100,22 @@ static const struct opt_command cmd = {
 		"ne, lt, le, gt, ge) is true. FUNCTION is also the name of one that the node has loaded (roost node\n"
 		"--function). top shows rates. snapshot is for a node of this machine, which it may also name by its\n"
 		"process number: it writes the file of roost node --snapshot. bench stores its keys first,\n"
-		"and replaces pairs with the same keys.",
+		"and replaces pairs with the same keys. table writes a table that divides keys into partitions, and\n"
+		"these among nodes, each ADDR or ADDR:SERVICE, which are started with --kv-partitions FILE. With\n"
+		"--partitions FILE there is no ADDR: each operation goes to the node that owns its key.",
 	.opts = opts,
 	.examples = "  roost kv put 127.0.0.2 colour green\n"
 		    "  roost kv get 127.0.0.2 colour\n"
 		    "  roost kv put 127.0.0.2 counts 1,2,3 --type u32\n"
 		    "  roost kv update 127.0.0.2 counts add 10 --type u32\n"
-		    "  roost kv bench 127.0.0.2 --batch 64 --put 50 --zipf 0.99\n",
+		    "  roost kv bench 127.0.0.2 --batch 64 --put 50 --zipf 0.99\n"
+		    "  roost kv table parts 16 127.0.0.2 127.0.0.3\n"
+		    "  roost kv --partitions parts put colour green\n",
 	.words = verbs,
 };
 
 static struct roost_kv *kv;
+static struct kv_view view;
 
 const char *kv_error(int err)
 {
@@ -125,6 +134,10 @@ const char *kv_error(int err)
 		return "the store is full: start the node with a larger --kv";
 	case -EOPNOTSUPP:
 		return "the node has no store: start it with --kv SIZE";
+	case -EREMCHG:
+		return "another node owns the key: use --partitions FILE";
+	case -EHOSTDOWN:
+		return "the node of this partition is lost";
 	case -ENOTCONN:
 		return "the connection ended";
 	case -ETIMEDOUT:
@@ -354,32 +367,71 @@ static int do_scan(void)
 	return show(rc);
 }
 
+/* Prints which nodes of the table do not answer, and their partitions. */
+static void print_lost(json_t *o)
+{
+	json_t *nodes = json_array();
+
+	for (unsigned i = 0; i < view.nodes; i++) {
+		const struct kv_table_node *n = &view.table.node[i];
+
+		if (view.kv[i])
+			continue;
+		json_array_append_new(nodes, json_pack("{s:s,s:i}", "address", n->address,
+						       "service", n->service));
+		if (!want.bench.json)
+			printf("lost node      %s, service %u\n", n->address, n->service);
+	}
+	json_object_set_new(o, "lost_nodes", nodes);
+	json_object_set_new(o, "lost", json_integer(kv_view_lost(&view)));
+	if (!want.bench.json)
+		printf("%-14s %u\n", "lost", kv_view_lost(&view));
+}
+
 static int do_stat(void)
 {
 	struct roost_kv_stat s = {0};
 	const struct {
 		const char *name;
 		uint64_t *value;
-	} rows[] = {{"pairs", &s.pairs},	 {"inline_pairs", &s.inline_pairs},
-		    {"buckets", &s.buckets},	 {"chained", &s.chained},
-		    {"slots", &s.slots},	 {"used", &s.used},
-		    {"limit", &s.limit},	 {"evicted", &s.evicted},
-		    {"expired", &s.expired},	 {"operations", &s.operations},
-		    {"batches", &s.batches},	 {"accesses", &s.accesses},
-		    {"far_reads", &s.far_reads}, {"far_writes", &s.far_writes},
-		    {"parked", &s.parked},	 {"forwarded", &s.forwarded},
-		    {"merged", &s.merged}};
+	} rows[] = {{"pairs", &s.pairs},
+		    {"inline_pairs", &s.inline_pairs},
+		    {"buckets", &s.buckets},
+		    {"chained", &s.chained},
+		    {"slots", &s.slots},
+		    {"used", &s.used},
+		    {"limit", &s.limit},
+		    {"evicted", &s.evicted},
+		    {"expired", &s.expired},
+		    {"operations", &s.operations},
+		    {"batches", &s.batches},
+		    {"accesses", &s.accesses},
+		    {"far_reads", &s.far_reads},
+		    {"far_writes", &s.far_writes},
+		    {"parked", &s.parked},
+		    {"forwarded", &s.forwarded},
+		    {"merged", &s.merged},
+		    /* with partitions */
+		    {"table_version", &s.table_version},
+		    {"partitions", &s.partitions},
+		    {"hottest", &s.hottest},
+		    {"hottest_ops", &s.hottest_operations}};
+	size_t n = ARRAY_SIZE(rows);
 	json_t *o;
-	int rc = kv_read_stat(kv, &s);
+	int rc = kv_view_read(&view, &s);
 
 	if (rc)
 		return show(rc);
 	o = json_object();
-	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+	if (!s.table_version)
+		n -= 4;
+	for (size_t i = 0; i < n; i++) {
 		json_object_set_new(o, rows[i].name, json_integer((json_int_t)*rows[i].value));
 		if (!want.bench.json)
 			printf("%-14s %" PRIu64 "\n", rows[i].name, *rows[i].value);
 	}
+	if (view.table.partitions)
+		print_lost(o);
 	if (want.bench.json) {
 		json_dumpf(o, stdout, JSON_COMPACT);
 		putchar('\n');
@@ -388,12 +440,19 @@ static int do_stat(void)
 	return CLI_OK;
 }
 
-int kv_read_stat(struct roost_kv *store, struct roost_kv_stat *s)
+/* Of each node that answers. */
+static int do_scans(void)
 {
-	struct roost_kv_op op = {.code = ROOST_KV_STAT, .out = s, .out_cap = sizeof(*s)};
-	int rc = roost_kv_run(store, &op, 1);
+	int rc = CLI_OK;
 
-	return rc ? rc : op.status;
+	for (unsigned i = 0; i < view.nodes; i++) {
+		kv = view.kv[i];
+		if (kv && do_scan())
+			rc = CLI_FAILED;
+	}
+	if (!rc && kv_view_lost(&view))
+		rc = opt_failed(&cmd, "%u partitions are lost", kv_view_lost(&view));
+	return rc;
 }
 
 static int perform(enum verb verb, char **args)
@@ -412,14 +471,15 @@ static int perform(enum verb verb, char **args)
 	case FILTER:
 		return do_elements(verb, args);
 	case SCAN:
-		return do_scan();
+		return do_scans();
 	case STAT:
 		return do_stat();
 	case BENCH:
 		return kv_bench_run(&cmd, kv, &want.bench);
 	case TOP:
-		return kv_top(&cmd, kv, &want.watch, want.bench.json);
+		return kv_top(&cmd, &view, &want.watch, want.bench.json);
 	case SNAPSHOT:
+	case TABLE:
 		break; /* without a connection */
 	}
 	return CLI_USAGE;
@@ -427,15 +487,34 @@ static int perform(enum verb verb, char **args)
 
 /* ---- the command ---- */
 
-static int reach(const char *host)
+/* Whether the verb works on nodes, not on keys. */
+static bool of_nodes(enum verb verb)
 {
+	return verb == SCAN || verb == STAT || verb == TOP;
+}
+
+/* Connects to the node at `host`; NULL: to the nodes of a table. Returns an exit status. */
+static int reach(enum verb verb, const char *host)
+{
+	char why[400];
 	struct roost_kv_attr attr = {.batches = (unsigned)want.bench.depth,
 				     .ops = (unsigned)want.bench.batch,
 				     .timeout_ms = (int)(want.timeout / 1000000)};
-	int rc = roost_kv_open(host, (uint16_t)want.service, &attr, &kv);
+	int rc;
 
+	if (!host && of_nodes(verb))
+		return kv_view_open(&cmd, &view, want.partitions, &attr);
+	if (!host)
+		return roost_kv_open_table(want.partitions, &attr, &kv, why, sizeof(why))
+			       ? opt_failed(&cmd, "%s", why)
+			       : CLI_OK;
+	rc = roost_kv_open(host, (uint16_t)want.service, &attr, &kv);
+	if (!rc && of_nodes(verb)) {
+		view.kv[0] = kv;
+		view.nodes = 1;
+	}
 	if (!rc)
-		return 0;
+		return CLI_OK;
 	return opt_failed(&cmd, "%s, service %" PRIu64 ": %s", host, want.service,
 			  rc == -ECONNREFUSED	? "no node listens there (roost node --kv)"
 			  : rc == -EHOSTUNREACH ? "no such host, or no way to it"
@@ -447,30 +526,42 @@ int cmd_kv(int argc, char **argv)
 	static const unsigned char operands[][2] = {
 		[GET] = {1, 1},	   [PUT] = {2, 2},    [DEL] = {1, 1},	 [INCR] = {1, 2},
 		[UPDATE] = {3, 3}, [REDUCE] = {3, 3}, [FILTER] = {3, 3}, [SCAN] = {0, 0},
-		[STAT] = {0, 0},   [BENCH] = {0, 0},  [TOP] = {0, 0},	 [SNAPSHOT] = {0, 0}};
+		[STAT] = {0, 0},   [BENCH] = {0, 0},  [TOP] = {0, 0},	 [SNAPSHOT] = {0, 0},
+		[TABLE] = {2, 255}};
 	int at = opt_parse(&cmd, argc, argv, false), verb, given, rc;
+	const char *where;
 
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
-	if (argc - at < 2)
+	if (argc - at < (want.partitions ? 1 : 2))
 		return opt_usage(&cmd, "do what, and where? roost kv get ADDR KEY");
 	verb = find_word(verbs, argv[at]);
 	if (verb < 0)
 		return opt_usage(
 			&cmd,
-			"'%s' is none of get, put, del, incr, update, reduce, filter, scan, stat, bench, top and snapshot",
+			"'%s' is none of get, put, del, incr, update, reduce, filter, scan, stat, bench, top, snapshot and table",
 			argv[at]);
-	given = argc - at - 2;
+	if (want.partitions && (verb == SNAPSHOT || verb == TABLE))
+		return opt_usage(&cmd, "%s has no --partitions", verbs[verb]);
+	where = want.partitions ? NULL : argv[++at];
+	at++;
+	given = argc - at;
 	if (given < operands[verb][0])
-		return opt_usage(&cmd, "%s wants more: see the forms", argv[at]);
+		return opt_usage(&cmd, "%s wants more: see the forms", verbs[verb]);
 	if (given > operands[verb][1])
 		return opt_usage(&cmd, "'%s' is too much", argv[argc - 1]);
 	if (verb == SNAPSHOT)
-		return kv_snapshot(&cmd, argv[at + 1]);
+		return kv_snapshot(&cmd, where);
+	if (verb == TABLE)
+		return kv_create_table(&cmd, where, argv[at], argv + at + 1, given - 1,
+				       (uint16_t)want.service);
 	opt_environment(want.port, 0);
-	if (reach(argv[at + 1]))
+	if (reach((enum verb)verb, where))
 		return CLI_FAILED;
-	rc = perform((enum verb)verb, argv + at + 2);
-	roost_kv_close(kv);
+	rc = perform((enum verb)verb, argv + at);
+	if (of_nodes((enum verb)verb))
+		kv_view_close(&view);
+	else
+		roost_kv_close(kv);
 	return rc;
 }

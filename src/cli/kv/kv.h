@@ -8,6 +8,7 @@
 
 #include "cli/options.h"
 #include "cli/watch.h"
+#include "kvwire/table.h"
 #include "roost/kv.h"
 
 /* Options of `roost kv bench`. */
@@ -21,11 +22,35 @@ struct kv_bench {
 /* Runs the measurement on a connection with these batches and prints it. Returns an exit status. */
 int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, const struct kv_bench *b);
 
-/* Reads the statistics of the store. Returns 0 or a negative errno. */
-int kv_read_stat(struct roost_kv *kv, struct roost_kv_stat *s);
+/* Connections to one node, or to each node of a table. */
+struct kv_view {
+	struct kv_table table; /* partitions 0: there is none, and one node */
+	unsigned nodes;
+	struct roost_kv *kv[KV_TABLE_NODES]; /* NULL: the node is lost */
+	unsigned partitions;
+	uint64_t operations[KV_TABLE_PARTITIONS]; /* as of the last kv_view_read() */
+};
 
-/* Shows rates of the store until it is interrupted. Returns an exit status. */
-int kv_top(const struct opt_command *cmd, struct roost_kv *kv, const struct watch *w, bool json);
+/* Connects to the nodes of the table in `file`. Returns an exit status. */
+int kv_view_open(const struct opt_command *cmd, struct kv_view *v, const char *file,
+		 const struct roost_kv_attr *attr);
+void kv_view_close(struct kv_view *v);
+/*
+ * Reads statistics: of all nodes together, with the hottest partition of all. Returns 0 or a
+ * negative errno; with a table, a node that does not answer is lost instead.
+ */
+int kv_view_read(struct kv_view *v, struct roost_kv_stat *sum);
+/* Returns the partition with most operations since `before`; *most is their number. */
+unsigned kv_view_hottest(const struct kv_view *v, const uint64_t *before, uint64_t *most);
+/* Returns the number of partitions of which no node answered. 0 without a table. */
+unsigned kv_view_lost(const struct kv_view *v);
+
+/* Writes a table of `count` partitions for these nodes. Returns an exit status. */
+int kv_create_table(const struct opt_command *cmd, const char *file, const char *count,
+		    char **nodes, int num_nodes, uint16_t service);
+
+/* Shows rates of the stores until it is interrupted. Returns an exit status. */
+int kv_top(const struct opt_command *cmd, struct kv_view *v, const struct watch *w, bool json);
 
 /*
  * Asks the node with this process id, address or name, on this machine, for a snapshot, and waits

@@ -2,6 +2,7 @@
 /* `roost kv top`: the rates of a store, again and again. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <jansson.h>
 
@@ -11,15 +12,16 @@
 
 struct top {
 	const struct opt_command *cmd;
-	struct roost_kv *kv;
+	struct kv_view *view;
 	struct roost_kv_stat before;
+	uint64_t operations_before[KV_TABLE_PARTITIONS];
 	bool json;
 };
 
-/* Per second. A counter does not decrease as long as the node runs, and the connection ends with it. */
+/* Per second. The sum of a counter over all nodes decreases when a node is lost. */
 static double rate(uint64_t now, uint64_t before, double since)
 {
-	return since > 0 ? (double)(now - before) / since : 0;
+	return since > 0 && now > before ? (double)(now - before) / since : 0;
 }
 
 static void print_json(const struct roost_kv_stat *s, const struct top *t, double since)
@@ -33,6 +35,14 @@ static void print_json(const struct roost_kv_stat *s, const struct top *t, doubl
 			  "evicted_per_second", rate(s->evicted, t->before.evicted, since),
 			  "expired_per_second", rate(s->expired, t->before.expired, since));
 
+	if (t->view->partitions) {
+		uint64_t most;
+		unsigned hottest = kv_view_hottest(t->view, t->operations_before, &most);
+
+		json_object_set_new(o, "hottest", json_integer(hottest));
+		json_object_set_new(o, "hottest_per_second", json_real(rate(most, 0, since)));
+		json_object_set_new(o, "lost", json_integer(kv_view_lost(t->view)));
+	}
 	json_dumpf(o, stdout, JSON_COMPACT);
 	putchar('\n');
 	json_decref(o);
@@ -45,11 +55,13 @@ static const char *per_second(char buf[40], uint64_t now, uint64_t before, doubl
 
 static void print_table(const struct roost_kv_stat *s, const struct top *t, double since)
 {
-	static const char *const head[] = {"pairs",	"memory",  "full",	"operations/s",
-					   "batches/s", "a batch", "evicted/s", "expired/s"};
+	static const char *const head[] = {
+		"pairs",     "memory",	  "full",    "operations/s",	 "batches/s", "a batch",
+		"evicted/s", "expired/s", "hottest", "its operations/s", "lost"};
+	const unsigned columns = t->view->partitions ? 11 : 8;
 	const struct roost_kv_stat *b = &t->before;
-	char value[8][40];
-	const char *cells[8] = {value[0], value[1], value[2]};
+	char value[11][40];
+	const char *cells[11] = {value[0], value[1], value[2]};
 	struct table table;
 
 	fmt_count(value[0], sizeof(value[0]), s->pairs);
@@ -66,7 +78,17 @@ static void print_table(const struct roost_kv_stat *s, const struct top *t, doub
 	}
 	cells[6] = per_second(value[6], s->evicted, b->evicted, since);
 	cells[7] = per_second(value[7], s->expired, b->expired, since);
-	table_init(&table, 8);
+	if (t->view->partitions) {
+		uint64_t most;
+
+		snprintf(value[8], sizeof(value[8]), "%u",
+			 kv_view_hottest(t->view, t->operations_before, &most));
+		snprintf(value[10], sizeof(value[10]), "%u", kv_view_lost(t->view));
+		cells[8] = most ? value[8] : NULL;
+		cells[9] = per_second(value[9], most, 0, since);
+		cells[10] = value[10];
+	}
+	table_init(&table, columns);
 	table_row(&table, head);
 	table_row(&table, cells);
 	table_print(&table, stdout, 0);
@@ -78,7 +100,7 @@ static int look(void *ctx, double since, bool *end)
 {
 	struct top *t = ctx;
 	struct roost_kv_stat s = {0};
-	int rc = kv_read_stat(t->kv, &s);
+	int rc = kv_view_read(t->view, &s);
 
 	*end = rc != 0;
 	if (rc)
@@ -90,12 +112,13 @@ static int look(void *ctx, double since, bool *end)
 		print_table(&s, t, since);
 	}
 	t->before = s;
+	memcpy(t->operations_before, t->view->operations, sizeof(t->operations_before));
 	return CLI_OK;
 }
 
-int kv_top(const struct opt_command *cmd, struct roost_kv *kv, const struct watch *w, bool json)
+int kv_top(const struct opt_command *cmd, struct kv_view *v, const struct watch *w, bool json)
 {
-	struct top t = {.cmd = cmd, .kv = kv, .json = json};
+	struct top t = {.cmd = cmd, .view = v, .json = json};
 
 	return watch_run(w, look, &t);
 }

@@ -51,6 +51,9 @@ static const struct opt opts[] = {
 		  .max = 0x1p50),
 	OPT_SWITCH("kv-evict", 0, &node.kv.config.evict,
 		   "if the store is full, evict pairs that were not used lately"),
+	OPT_VALUE(
+		"kv-partitions", 0, OPT_STRING, &node.partitions.file, "FILE",
+		"the table of partitions (roost kv table): the store has the keys\nthat it gives to this node"),
 	OPT_VALUE("kv-far", 0, OPT_STRING, &node.kv.far.folder, "FOLDER",
 		  "the store's memory is a file in this folder; only a part is in\nnear memory"),
 	OPT_VALUE("kv-near", 0, OPT_BYTES, &node.kv.far.near, "SIZE",
@@ -161,15 +164,16 @@ static void on_timer(int timer)
  */
 static int serve(int signals, int timer)
 {
-	struct pollfd p[3 + NODE_CONTROL_FDS];
+	struct pollfd p[4 + NODE_CONTROL_FDS];
 	bool leaving = false;
 	int rc = 0;
 
 	p[0] = (struct pollfd){.fd = signals, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = node.channel->fd, .events = POLLIN};
 	p[2] = (struct pollfd){.fd = timer, .events = POLLIN};
+	p[3] = (struct pollfd){.fd = node.partitions.watch, .events = POLLIN};
 	while (rc == 0) {
-		node_control_fds(&control, p + 3);
+		node_control_fds(&control, p + 4);
 		if (poll(p, sizeof(p) / sizeof(p[0]), leaving ? LEAVING_MS : -1) < 0)
 			continue;
 		if (p[0].revents && !on_signals(signals))
@@ -178,7 +182,9 @@ static int serve(int signals, int timer)
 			rc = node_on_event(&node);
 		if (p[2].revents)
 			on_timer(timer);
-		if (node_control_serve(&control, p + 3) || leaving)
+		if (p[3].revents)
+			node_partitions_look(&node.partitions);
+		if (node_control_serve(&control, p + 4) || leaving)
 			leaving = node_reap(&node);
 	}
 	return opt_failed(&cmd, "%s", node.err);
@@ -218,7 +224,10 @@ static int run(int signals)
 
 	if (fill())
 		return CLI_FAILED;
-	if (node_open(&node) || node_deploy(&node, want.kernels) || node_listen(&node))
+	if (node_open(&node) || node_deploy(&node, want.kernels) ||
+	    node_partitions_open(&node.partitions, node.kv.store, node.address, node.service,
+				 node.err, sizeof(node.err)) ||
+	    node_listen(&node))
 		return opt_failed(&cmd, "%s", node.err);
 	if (want.memcached && start_memcached(err))
 		return opt_failed(&cmd, "%s", err);
@@ -243,6 +252,7 @@ static int end(int rc)
 	if (memcached)
 		mc_server_stop(memcached);
 	node_control_close(&control);
+	node_partitions_close(&node.partitions);
 	node_close(&node);
 	if (rc == CLI_OK && node_store_last_snapshot(&node.kv))
 		rc = CLI_FAILED;
@@ -272,11 +282,19 @@ static int check_store_options(void)
 			       ? opt_usage(&cmd, "--snapshot-every needs --snapshot FILE")
 		       : node.kv.far.near && !node.kv.far.folder
 			       ? opt_usage(&cmd, "--kv-near needs --kv-far FOLDER")
+		       : node.partitions.file && want.memcached
+			       ? opt_usage(&cmd,
+					   "--memcached serves all keys, --kv-partitions a part")
+		       : node.partitions.file && !want.service
+			       ? opt_usage(&cmd,
+					   "--kv-partitions needs a --service, which the table has")
 			       : 0;
 	if (node.kv.config.evict)
 		return opt_usage(&cmd, "--kv-evict needs --kv SIZE");
 	if (node.kv.far.folder || node.kv.far.near)
 		return opt_usage(&cmd, "--kv-far and --kv-near need --kv SIZE");
+	if (node.partitions.file)
+		return opt_usage(&cmd, "--kv-partitions needs --kv SIZE");
 	if (want.memcached)
 		return opt_usage(&cmd, "--memcached needs --kv SIZE");
 	if (node.kv.snapshot || want.every)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "cli/node/partitions.h"
 #include "cli/node/store.h"
 #include "cli/node/table.h"
 
@@ -23,6 +24,7 @@ struct node {
 	uint64_t limit; /* bytes that connections and kernels may take */
 	bool verbose;
 	struct node_store kv;
+	struct node_partitions partitions;
 
 	struct drive *drive;
 	struct ibv_context *ctx;

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The table of partitions of `roost node`: the node follows the versions of its file. */
+#ifndef ROOST_CLI_NODE_PARTITIONS_H
+#define ROOST_CLI_NODE_PARTITIONS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "builtin/kv_store.h"
+#include "kvwire/table.h"
+
+struct node_partitions {
+	const char *file; /* from the command line; NULL: the node owns all keys */
+	const char *address;
+	uint16_t service;
+	struct kv_store *store;
+	struct kv_table table;
+	int watch; /* inotify; poll it for POLLIN. -1: none */
+};
+
+/*
+ * Takes the partitions of the node at `address` for the store, and begins to watch the file. Does
+ * nothing without a file. Returns 0, or a negative errno with a line in `err`.
+ */
+int node_partitions_open(struct node_partitions *p, struct kv_store *store, const char *address,
+			 uint16_t service, char *err, size_t errlen);
+/* Takes a new version of the file, if there is one. A bad one gives a line on stderr. */
+void node_partitions_look(struct node_partitions *p);
+void node_partitions_close(struct node_partitions *p);
+
+#endif

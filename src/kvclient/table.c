@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A connection to all nodes of a table of partitions: it has a connection to each node, and gives
+ * each operation to that of the node that owns the key. An operation that a node refuses, because it
+ * does not own the key, was not done; it is repeated until it succeeds or its time is over.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/export.h"
+#include "kvclient/client.h"
+#include "kvwire/table.h"
+
+#define TIMEOUT_MS 5000
+#define LOOK_NS	   1000000u /* between two looks at the table, and two tries of an operation */
+#define WHY	   300
+
+struct member {
+	struct roost_kv *kv; /* NULL: not used yet, or lost */
+	bool lost;
+};
+
+struct kvc_table {
+	char *path;
+	struct roost_kv_attr attr;
+	struct kv_table table, next;
+	struct member member[KV_TABLE_NODES];
+	/* Connections that are closed at the end: they failed, or the table lost their node. */
+	struct roost_kv *retired;
+	struct op_list again; /* operations to be repeated */
+	uint64_t looked, tried;
+};
+
+/* ---- the table ---- */
+
+static void retire(struct kvc_table *t, struct member *m)
+{
+	if (m->kv) {
+		m->kv->retired = t->retired;
+		t->retired = m->kv;
+	}
+	*m = (struct member){.lost = true};
+}
+
+/* The connections of the nodes that both tables have go on, unless they failed. */
+static void take_next(struct kvc_table *t)
+{
+	struct member before[KV_TABLE_NODES];
+	int at;
+
+	memcpy(before, t->member, sizeof(before));
+	memset(t->member, 0, sizeof(t->member));
+	for (unsigned i = 0; i < t->table.nodes; i++) {
+		at = kv_table_find(&t->next, t->table.node[i].address, t->table.node[i].service);
+		if (at >= 0 && before[i].kv && !before[i].kv->err)
+			t->member[at] = before[i];
+		else
+			retire(t, &before[i]);
+	}
+	t->table = t->next;
+}
+
+/* Looks whether the table has a new version, not too often. Returns true if it has. */
+static bool look(struct kvc_table *t)
+{
+	uint64_t now = kvc_now();
+	char why[WHY];
+
+	if (now - t->looked < LOOK_NS)
+		return false;
+	t->looked = now;
+	if (kv_table_read(&t->next, t->path, why, sizeof(why)) ||
+	    !kv_table_follows(&t->next, &t->table))
+		return false;
+	take_next(t);
+	return true;
+}
+
+/* ---- operations ---- */
+
+/* Connects to a node if it is not connected. Returns 0, -EHOSTDOWN, -EINVAL or -ENOMEM. */
+static int reach(struct roost_kv *whole, unsigned node)
+{
+	struct kvc_table *t = whole->nodes;
+	struct member *m = &t->member[node];
+	const struct kv_table_node *at = &t->table.node[node];
+	int rc;
+
+	if (m->kv && m->kv->err)
+		retire(t, m);
+	if (m->lost)
+		return -EHOSTDOWN;
+	if (m->kv)
+		return 0;
+	rc = roost_kv_open(at->address, at->service, &t->attr, &m->kv);
+	if (rc) {
+		m->kv = NULL;
+		if (rc == -EINVAL || rc == -ENOMEM)
+			return rc;
+		m->lost = true;
+		return -EHOSTDOWN;
+	}
+	m->kv->whole = whole;
+	return 0;
+}
+
+/* Returns the node for an operation, or KV_TABLE_NOBODY. */
+static unsigned node_for(struct roost_kv *whole, const struct roost_kv_op *op)
+{
+	const struct kv_table *t = &whole->nodes->table;
+
+	if (op->code != ROOST_KV_FIND_FUNCTION)
+		return t->owner[kv_table_partition(t->seed, t->partitions, op->key, op->key_len)];
+	for (unsigned i = 0; i < t->nodes; i++) {
+		if (!reach(whole, i))
+			return i;
+	}
+	return KV_TABLE_NOBODY;
+}
+
+/* Gives an operation to its node. Returns 0, or an error if the node does not keep it. */
+static int route(struct roost_kv *whole, struct roost_kv_op *op)
+{
+	struct kvc_table *t = whole->nodes;
+	int rc;
+
+	do {
+		unsigned node = node_for(whole, op);
+
+		rc = node == KV_TABLE_NOBODY ? -EHOSTDOWN : reach(whole, node);
+		if (!rc)
+			rc = roost_kv_submit(t->member[node].kv, op);
+		if (rc == -ENOTCONN || rc == -ETIMEDOUT)
+			rc = -EHOSTDOWN;
+	} while (rc == -EHOSTDOWN && look(t));
+	return rc;
+}
+
+bool kvc_table_keep(struct roost_kv *whole, struct roost_kv_op *op)
+{
+	uint64_t now;
+
+	if (op->status != -EREMCHG || whole->err)
+		return false;
+	now = kvc_now();
+	if (!op->since)
+		op->since = now;
+	if (now - op->since > whole->timeout_ns)
+		return false;
+	op_list_add(&whole->nodes->again, op);
+	return true;
+}
+
+static void end_all(struct roost_kv *whole, struct op_list *all, int status)
+{
+	struct roost_kv_op *next;
+
+	for (struct roost_kv_op *op = all->first; op; op = next) {
+		next = op->next;
+		op->status = status;
+		kvc_complete(whole, op);
+	}
+}
+
+/* Repeats the operations that were refused. */
+static void repeat(struct roost_kv *whole)
+{
+	struct kvc_table *t = whole->nodes;
+	struct op_list all = t->again;
+	uint64_t now = kvc_now();
+	struct roost_kv_op *next;
+
+	if (!all.first || now - t->tried < LOOK_NS)
+		return;
+	t->tried = now;
+	look(t);
+	t->again = (struct op_list){0};
+	for (struct roost_kv_op *op = all.first; op; op = next) {
+		int rc;
+
+		next = op->next;
+		rc = route(whole, op);
+		if (rc) {
+			op->status = rc;
+			kvc_complete(whole, op);
+		}
+	}
+	/* The next poll sends them, without waiting. */
+	for (unsigned i = 0; i < t->table.nodes; i++) {
+		if (t->member[i].kv)
+			t->member[i].kv->resend = true;
+	}
+}
+
+int kvc_table_submit(struct roost_kv *whole, struct roost_kv_op *op)
+{
+	int rc;
+
+	if (!kvc_has_key(op->code))
+		return -EOPNOTSUPP;
+	op->since = 0;
+	whole->open++;
+	rc = route(whole, op);
+	if (rc)
+		whole->open--;
+	return rc;
+}
+
+int kvc_table_flush(struct roost_kv *whole)
+{
+	const struct kvc_table *t = whole->nodes;
+
+	/* An error is that of the operations of one node. */
+	for (unsigned i = 0; i < t->table.nodes; i++) {
+		if (t->member[i].kv)
+			roost_kv_flush(t->member[i].kv);
+	}
+	for (struct roost_kv *kv = t->retired; kv; kv = kv->retired)
+		roost_kv_flush(kv);
+	return whole->err;
+}
+
+int kvc_table_poll(struct roost_kv *whole)
+{
+	const struct kvc_table *t = whole->nodes;
+	unsigned before = whole->completed;
+
+	for (unsigned i = 0; i < t->table.nodes; i++) {
+		if (t->member[i].kv)
+			roost_kv_poll(t->member[i].kv);
+	}
+	for (struct roost_kv *kv = t->retired; kv; kv = kv->retired)
+		roost_kv_poll(kv);
+	repeat(whole);
+	return (int)(whole->completed - before);
+}
+
+/* Ends the connections that have not answered. */
+static void give_up(struct kvc_table *t)
+{
+	for (unsigned i = 0; i < t->table.nodes; i++) {
+		if (t->member[i].kv && t->member[i].kv->open)
+			kvc_fail(t->member[i].kv, -ETIMEDOUT);
+	}
+	for (struct roost_kv *kv = t->retired; kv; kv = kv->retired) {
+		if (kv->open)
+			kvc_fail(kv, -ETIMEDOUT);
+	}
+}
+
+int kvc_table_wait(struct roost_kv *whole)
+{
+	uint64_t start = kvc_now();
+
+	while (whole->open && !whole->err) {
+		kvc_table_flush(whole);
+		if (kvc_table_poll(whole))
+			start = kvc_now();
+		else if (whole->open && !whole->nodes->again.first &&
+			 kvc_now() - start > whole->timeout_ns)
+			give_up(whole->nodes);
+		else
+			kvc_nap(start);
+	}
+	return whole->err;
+}
+
+/* ---- opening and closing ---- */
+
+static void free_all(struct roost_kv *whole)
+{
+	free(whole->nodes->path);
+	free(whole->nodes);
+	free(whole);
+}
+
+void kvc_table_close(struct roost_kv *whole)
+{
+	struct kvc_table *t = whole->nodes;
+	struct roost_kv *next;
+
+	whole->err = -ENOTCONN;
+	end_all(whole, &t->again, -ENOTCONN);
+	for (unsigned i = 0; i < t->table.nodes; i++) {
+		if (t->member[i].kv)
+			roost_kv_close(t->member[i].kv);
+	}
+	for (struct roost_kv *kv = t->retired; kv; kv = next) {
+		next = kv->retired;
+		roost_kv_close(kv);
+	}
+	free_all(whole);
+}
+
+ROOST_EXPORT int roost_kv_open_table(const char *path, const struct roost_kv_attr *attr,
+				     struct roost_kv **out, char *why, size_t why_len)
+{
+	struct roost_kv *whole = calloc(1, sizeof(*whole));
+	struct kvc_table *t = calloc(1, sizeof(*t));
+	char none[WHY];
+	int rc = -ENOMEM;
+
+	if (!why || !why_len) {
+		why = none;
+		why_len = sizeof(none);
+	}
+	snprintf(why, why_len, "%s: %s", path, strerror(ENOMEM));
+	if (!whole || !t)
+		goto failed;
+	t->path = strdup(path);
+	if (!t->path)
+		goto failed;
+	if (attr)
+		t->attr = *attr;
+	rc = kv_table_read(&t->table, path, why, why_len);
+	if (rc)
+		goto failed;
+	whole->nodes = t;
+	whole->timeout_ns =
+		(uint64_t)(t->attr.timeout_ms > 0 ? t->attr.timeout_ms : TIMEOUT_MS) * 1000000u;
+	*out = whole;
+	return 0;
+
+failed:
+	if (t)
+		free(t->path);
+	free(t);
+	free(whole);
+	return rc;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The text of a table of partitions. */
+#include "kvwire/table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+static const char head[] = "roost-kv-partitions";
+
+unsigned kv_table_partition(uint64_t seed, unsigned partitions, const void *key, size_t len)
+{
+	return (unsigned)((XXH3_64bits_withSeed(key, len, seed) >> 32) & (partitions - 1));
+}
+
+int kv_table_find(const struct kv_table *t, const char *address, uint16_t service)
+{
+	for (unsigned i = 0; i < t->nodes; i++) {
+		if (t->node[i].service == service && !strcmp(t->node[i].address, address))
+			return (int)i;
+	}
+	return -1;
+}
+
+bool kv_table_follows(const struct kv_table *next, const struct kv_table *t)
+{
+	return next->version > t->version && next->seed == t->seed &&
+	       next->partitions == t->partitions;
+}
+
+/* ---- reading ---- */
+
+struct word {
+	const char *at;
+	size_t len;
+};
+
+struct text {
+	const char *at, *end; /* of the rest of the line */
+	const char *next, *last;
+	unsigned line;
+	char *why;
+	size_t why_len;
+};
+
+static int __attribute__((format(printf, 2, 3))) bad(struct text *x, const char *fmt, ...)
+{
+	va_list args;
+	int n = snprintf(x->why, x->why_len, "line %u: ", x->line);
+
+	if (n > 0 && (size_t)n < x->why_len) {
+		va_start(args, fmt);
+		vsnprintf(x->why + n, x->why_len - (size_t)n, fmt, args);
+		va_end(args);
+	}
+	return -EBADMSG;
+}
+
+/* Goes to the next line. Returns false at the end of the text: each line ends with a newline. */
+static bool next_line(struct text *x)
+{
+	x->line++;
+	x->at = x->end = x->next;
+	if (x->next == x->last)
+		return false;
+	x->end = memchr(x->at, '\n', (size_t)(x->last - x->at));
+	if (!x->end) {
+		x->end = x->at;
+		return false;
+	}
+	x->next = x->end + 1;
+	return true;
+}
+
+/* Takes the next word of the line. It is empty at the end of the line. */
+static struct word next_word(struct text *x)
+{
+	struct word w;
+
+	while (x->at < x->end && *x->at == ' ')
+		x->at++;
+	w.at = x->at;
+	while (x->at < x->end && *x->at != ' ')
+		x->at++;
+	w.len = (size_t)(x->at - w.at);
+	return w;
+}
+
+static bool is(struct word w, const char *text)
+{
+	return w.len == strlen(text) && !memcmp(w.at, text, w.len);
+}
+
+static int digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 16;
+}
+
+/* Returns false if the word is no number up to `max`. */
+static bool number(struct word w, unsigned base, uint64_t max, uint64_t *out)
+{
+	uint64_t v = 0;
+
+	for (size_t i = 0; i < w.len; i++) {
+		unsigned d = (unsigned)digit(w.at[i]);
+
+		if (d >= base || d > max || v > (max - d) / base)
+			return false;
+		v = v * base + d;
+	}
+	*out = v;
+	return w.len;
+}
+
+/* Reads a line that has a name and a number. */
+static int take_number(struct text *x, const char *name, unsigned base, uint64_t max, uint64_t *out)
+{
+	if (!next_line(x) || !is(next_word(x), name))
+		return bad(x, "'%s' is missing", name);
+	if (!number(next_word(x), base, max, out) || next_word(x).len)
+		return bad(x, "'%s' takes a number up to %" PRIu64, name, max);
+	return 0;
+}
+
+static int take_range(struct text *x, struct kv_table *t, struct word w)
+{
+	const char *dash = memchr(w.at, '-', w.len);
+	struct word first = {w.at, dash ? (size_t)(dash - w.at) : w.len}, last = first;
+	uint64_t from, to;
+
+	if (dash)
+		last = (struct word){dash + 1, w.len - first.len - 1};
+	if (!number(first, 10, t->partitions - 1, &from) ||
+	    !number(last, 10, t->partitions - 1, &to) || from > to)
+		return bad(x, "partitions are numbers below %u: 0-3,7", t->partitions);
+	for (uint64_t i = from; i <= to; i++) {
+		if (t->owner[i] != KV_TABLE_NOBODY)
+			return bad(x, "partition %" PRIu64 " has an owner already", i);
+		t->owner[i] = (uint16_t)(t->nodes - 1);
+	}
+	return 0;
+}
+
+static int take_ranges(struct text *x, struct kv_table *t, struct word all)
+{
+	int rc = 0;
+
+	while (!rc) {
+		const char *comma = memchr(all.at, ',', all.len);
+		struct word one = {all.at, comma ? (size_t)(comma - all.at) : all.len};
+
+		rc = take_range(x, t, one);
+		if (!comma)
+			break;
+		all.at += one.len + 1;
+		all.len -= one.len + 1;
+	}
+	return rc;
+}
+
+/* node ADDRESS SERVICE RANGES; RANGES may be "none". */
+static int take_node(struct text *x, struct kv_table *t)
+{
+	struct kv_table_node n = {.address = ""};
+	struct word address = next_word(x), service = next_word(x), ranges = next_word(x);
+	uint64_t value;
+
+	if (!address.len || address.len >= sizeof(n.address) || memchr(address.at, 0, address.len))
+		return bad(x, "a node has an address of up to %zu characters",
+			   sizeof(n.address) - 1);
+	memcpy(n.address, address.at, address.len);
+	if (!number(service, 10, UINT16_MAX, &value) || !value)
+		return bad(x, "a node has a service from 1 to 65535");
+	n.service = (uint16_t)value;
+	if (!ranges.len || next_word(x).len)
+		return bad(x, "a node has one list of partitions, or none");
+	if (kv_table_find(t, n.address, n.service) >= 0)
+		return bad(x, "the node is in the table already");
+	if (t->nodes == KV_TABLE_NODES)
+		return bad(x, "a table has at most %u nodes", KV_TABLE_NODES);
+	t->node[t->nodes++] = n;
+	return is(ranges, "none") ? 0 : take_ranges(x, t, ranges);
+}
+
+static int take_nodes(struct text *x, struct kv_table *t)
+{
+	while (next_line(x)) {
+		struct word w = next_word(x);
+		int rc;
+
+		if (is(w, "end"))
+			return next_word(x).len || x->next != x->last
+				       ? bad(x, "text behind the end")
+				       : 0;
+		rc = is(w, "node") ? take_node(x, t) : bad(x, "neither 'node' nor 'end'");
+		if (rc)
+			return rc;
+	}
+	return bad(x, "'end' is missing");
+}
+
+int kv_table_parse(struct kv_table *t, const char *text, size_t len, char *why, size_t why_len)
+{
+	struct text x = {.next = text, .last = text + len, .why = why, .why_len = why_len};
+	uint64_t format, partitions;
+	int rc = take_number(&x, head, 10, UINT32_MAX, &format);
+
+	memset(t, 0, sizeof(*t));
+	memset(t->owner, 0xff, sizeof(t->owner));
+	if (rc)
+		return rc;
+	if (format != 1)
+		return bad(&x, "this is a table of another format");
+	rc = take_number(&x, "version", 10, UINT64_MAX - 1, &t->version);
+	if (!rc && !t->version)
+		return bad(&x, "versions count from 1");
+	if (!rc)
+		rc = take_number(&x, "seed", 16, UINT64_MAX, &t->seed);
+	if (!rc)
+		rc = take_number(&x, "partitions", 10, KV_TABLE_PARTITIONS, &partitions);
+	if (rc)
+		return rc;
+	if (!partitions || partitions & (partitions - 1))
+		return bad(&x, "the number of partitions is a power of two");
+	t->partitions = (unsigned)partitions;
+	return take_nodes(&x, t);
+}
+
+/* ---- writing ---- */
+
+struct out {
+	char *text;
+	size_t cap, len;
+};
+
+static void __attribute__((format(printf, 2, 3))) add(struct out *o, const char *fmt, ...)
+{
+	bool room = o->len < o->cap;
+	va_list args;
+
+	va_start(args, fmt);
+	o->len += (size_t)vsnprintf(room ? o->text + o->len : NULL, room ? o->cap - o->len : 0, fmt,
+				    args);
+	va_end(args);
+}
+
+static void add_ranges(struct out *o, const struct kv_table *t, unsigned node)
+{
+	const char *before = " ";
+	unsigned first, last;
+
+	for (first = 0; first < t->partitions; first = last + 1) {
+		last = first;
+		if (t->owner[first] != node)
+			continue;
+		while (last + 1 < t->partitions && t->owner[last + 1] == node)
+			last++;
+		add(o, "%s%u", before, first);
+		if (last > first)
+			add(o, "-%u", last);
+		before = ",";
+	}
+	if (*before == ' ')
+		add(o, " none");
+}
+
+size_t kv_table_format(const struct kv_table *t, char *text, size_t cap)
+{
+	struct out o = {.text = text, .cap = cap};
+
+	add(&o, "%s 1\nversion %" PRIu64 "\nseed %016" PRIx64 "\npartitions %u\n", head, t->version,
+	    t->seed, t->partitions);
+	for (unsigned i = 0; i < t->nodes; i++) {
+		add(&o, "node %s %u", t->node[i].address, t->node[i].service);
+		add_ranges(&o, t, i);
+		add(&o, "\n");
+	}
+	add(&o, "end\n");
+	return o.len;
+}

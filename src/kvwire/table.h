@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The table of partitions (docs/kv.md): which node owns which part of the keys. It is a file that
+ * nodes and clients read. kv_table_read() and kv_table_create() use files, the others memory only.
+ */
+#ifndef ROOST_KVWIRE_TABLE_H
+#define ROOST_KVWIRE_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KV_TABLE_PARTITIONS 1024u /* at most; a power of two */
+#define KV_TABLE_NODES	    256u
+#define KV_TABLE_ADDRESS    64u
+#define KV_TABLE_NOBODY	    UINT16_MAX
+#define KV_TABLE_TEXT	    (256u << 10) /* bytes of the file at most */
+
+struct kv_table_node {
+	char address[KV_TABLE_ADDRESS];
+	uint16_t service;
+};
+
+struct kv_table {
+	uint64_t version; /* from 1; each change of the table increases it */
+	uint64_t seed;	  /* of the hash that selects the partition of a key */
+	unsigned partitions, nodes;
+	struct kv_table_node node[KV_TABLE_NODES];
+	uint16_t owner[KV_TABLE_PARTITIONS]; /* an index of node[], or KV_TABLE_NOBODY */
+};
+
+/* Returns the partition of a key. `partitions` is a power of two. */
+unsigned kv_table_partition(uint64_t seed, unsigned partitions, const void *key, size_t len);
+/* Returns the index of a node, or -1 if the table does not have it. */
+int kv_table_find(const struct kv_table *t, const char *address, uint16_t service);
+/* Returns whether `next` is a later version of the same table: with its seed and its partitions. */
+bool kv_table_follows(const struct kv_table *next, const struct kv_table *t);
+
+/* Reads a table. Returns 0, or -EBADMSG with a line in `why`. */
+int kv_table_parse(struct kv_table *t, const char *text, size_t len, char *why, size_t why_len);
+/* Writes the text of a table. Returns its length; text was left out if this is `cap` or more. */
+size_t kv_table_format(const struct kv_table *t, char *text, size_t cap);
+
+/* Reads the table in a file. Returns 0, or a negative errno with a line in `why`. */
+int kv_table_read(struct kv_table *t, const char *path, char *why, size_t why_len);
+/*
+ * Writes a table to a new file, which appears with its whole content. Returns 0, or a negative errno
+ * with a line in `why`: -EEXIST if there is a file.
+ */
+int kv_table_create(const struct kv_table *t, const char *path, char *why, size_t why_len);
+
+#endif

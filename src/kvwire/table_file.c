@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The file of a table of partitions. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kvwire/table.h"
+
+static int fail(char *why, size_t why_len, const char *path, int rc)
+{
+	snprintf(why, why_len, "%s: %s", path, strerror(-rc));
+	return rc;
+}
+
+/* Returns the number of bytes, or a negative errno. */
+static ssize_t read_all(int fd, char *to, size_t cap)
+{
+	size_t len = 0;
+	ssize_t n;
+
+	do {
+		n = read(fd, to + len, cap - len);
+		if (n > 0)
+			len += (size_t)n;
+	} while (n > 0 || (n < 0 && errno == EINTR));
+	return n < 0 ? -errno : (ssize_t)len;
+}
+
+int kv_table_read(struct kv_table *t, const char *path, char *why, size_t why_len)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), rc, n;
+	ssize_t len = fd < 0 ? -errno : 0;
+	char *text = malloc(KV_TABLE_TEXT);
+
+	if (!text)
+		len = -ENOMEM;
+	if (len == 0)
+		len = read_all(fd, text, KV_TABLE_TEXT);
+	if (fd >= 0)
+		close(fd);
+	n = snprintf(why, why_len, "%s: ", path);
+	if (len < 0)
+		rc = fail(why, why_len, path, (int)len);
+	else if ((size_t)len == KV_TABLE_TEXT)
+		rc = fail(why, why_len, path, -EFBIG);
+	else if (n < 0 || (size_t)n >= why_len)
+		rc = kv_table_parse(t, text, (size_t)len, NULL, 0);
+	else
+		rc = kv_table_parse(t, text, (size_t)len, why + n, why_len - (size_t)n);
+	free(text);
+	return rc;
+}
+
+static int write_all(int fd, const char *text, size_t len)
+{
+	while (len) {
+		ssize_t n = write(fd, text, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		text += n;
+		len -= (size_t)n;
+	}
+	return fsync(fd) ? -errno : 0;
+}
+
+/* Writes the text to a file with a name of its own. */
+static int write_new(const char *path, const char *text, size_t len)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644), rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = write_all(fd, text, len);
+	close(fd);
+	return rc;
+}
+
+static int sync_folder(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+	int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1, rc = 0;
+
+	free(folder);
+	if (fd < 0 || fsync(fd))
+		rc = -errno;
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+int kv_table_create(const struct kv_table *t, const char *path, char *why, size_t why_len)
+{
+	size_t len = kv_table_format(t, NULL, 0);
+	char *text = malloc(len + 1), *temporary = NULL;
+	int rc = -ENOMEM;
+
+	if (text && asprintf(&temporary, "%s.%d", path, (int)getpid()) >= 0) {
+		kv_table_format(t, text, len + 1);
+		rc = write_new(temporary, text, len);
+		if (!rc && link(temporary, path)) /* unlike rename(), this replaces no file */
+			rc = -errno;
+		unlink(temporary);
+		if (!rc)
+			rc = sync_folder(path);
+		free(temporary);
+	}
+	free(text);
+	return rc ? fail(why, why_len, path, rc) : 0;
+}

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Partitions: nodes and clients that follow the versions of a table, under load, and a node that is
+killed."""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from cli import LIMIT, check, finish, last_json, one_line_error, run
+from node import Node, addresses
+
+CLIENT = os.path.join(sys.argv[2], 'tests', 'kvclient', 'kv-parts')
+CLIENTS = 3
+FLIPS = 6
+PARTITIONS = 16
+
+where = addresses('shm')
+other = '10.0.0.3'
+
+
+def kv(*args):
+    return run('kv', '--port', f'shm:{where[1]}', '--timeout', '60', *args)
+
+
+def node(address, table, *args):
+    return Node(f'shm:{address}', '--kv', '1G', '--kv-partitions', table, *args)
+
+
+def stat(*args):
+    return last_json(kv(*args, '--json')) or {}
+
+
+def until(what, ready):
+    end = time.monotonic() + LIMIT
+    while not ready():
+        if time.monotonic() > end:
+            check(what, False)
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def replace(table, version, owners):
+    """A new version of the table: `owners` has a list of ranges for each node."""
+    with open(table) as f:
+        lines = f.read().split('\n')
+    seed = next(line for line in lines if line.startswith('seed '))
+    nodes = ''.join(f'node {a} 4792 {ranges}\n' for a, ranges in owners.items())
+    with open(f'{table}.next', 'w') as f:
+        f.write(f'roost-kv-partitions 1\nversion {version}\n{seed}\npartitions {PARTITIONS}\n'
+                f'{nodes}end\n')
+    os.rename(f'{table}.next', table)
+
+
+def serves(address, version):
+    return until(f'{address} serves version {version}',
+                 lambda: stat('stat', address).get('table_version') == version)
+
+
+class Client:
+    number = 0
+
+    def __init__(self, table, *args):
+        Client.number += 1
+        env = dict(os.environ, ROOST_PORT=f'shm:10.0.1.{Client.number}')
+        self.process = subprocess.Popen([CLIENT, table, *args], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env=env)
+
+    def ask(self, key):
+        self.process.stdin.write(f'{key}\n')
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def end(self):
+        try:
+            out, err = self.process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            out, err = self.process.communicate()
+        return self.process.returncode, out, err
+
+
+def options(folder):
+    table = os.path.join(folder, 'options')
+    r = run('kv', 'table', table, str(PARTITIONS), where[0], f'{other}:5000', '[fd00::1]:17')
+    check('a table', r.returncode == 0 and r.stdout == '', r)
+    with open(table) as f:
+        lines = f.read().split('\n')
+    check(f'its nodes: {lines}',
+          lines[4:] == [f'node {where[0]} 4792 0-5', f'node {other} 5000 6-10',
+                        'node fd00::1 17 11-15', 'end', ''])
+    one_line_error('a table that is there', run('kv', 'table', table, '16', where[0]), 1, 'exists')
+    one_line_error('a wrong number of partitions', run('kv', 'table', table, '12', where[0]), 2,
+                   'power of two')
+    one_line_error('a node twice', run('kv', 'table', table, '16', where[0], where[0]), 2, 'twice')
+    one_line_error('no node', run('kv', 'table', table, '16', '[::1'), 2, '::1')
+    one_line_error('no nodes', run('kv', 'table', table), 2, 'forms')
+    one_line_error('no table', kv('--partitions', f'{table}-not', 'get', 'a'), 1, 'No such file')
+    one_line_error('a snapshot of all', kv('--partitions', table, 'snapshot'), 2, 'partitions')
+    one_line_error('no store', run('node', '--kv-partitions', table), 2, '--kv')
+    one_line_error('memcached',
+                   run('node', '--kv', '1M', '--kv-partitions', table, '--memcached', '/nowhere'),
+                   2, '--memcached')
+    with open(table, 'a') as f:
+        f.write('?')
+    one_line_error('a damaged table',
+                   run('node', '--port', f'shm:{where[0]}', '--kv', '1M', '--kv-partitions', table),
+                   1, 'line 8')
+    one_line_error('a damaged table for a client', kv('--partitions', table, 'get', 'a'), 1,
+                   'line 8')
+
+
+def routes(folder):
+    table = os.path.join(folder, 'routes')
+    run('kv', 'table', table, str(PARTITIONS), where[0], other)
+    snapshot = '--snapshot', os.path.join(folder, 'snapshot')
+    a, b = node(where[0], table), node(other, table, *snapshot)
+    keys = [f'key-{i}' for i in range(40)]
+    client = Client(table, 'ask')
+    check('all keys are stored', all(client.ask(k) == '0' for k in keys))
+    direct = {k: kv('get', where[0], k) for k in keys}
+    mine = [k for k in keys if direct[k].returncode == 0]
+    theirs = [k for k in keys if k not in mine]
+    check(f'each node owns some: {mine}', 5 < len(mine) < 35)
+    one_line_error('a key of another node', direct[theirs[0]], 1, 'another node')
+    scan = kv('--partitions', table, 'scan', '--keys-only')
+    check('a scan has all', sorted(scan.stdout.split()) == sorted(keys), scan)
+    for _ in range(100):
+        client.ask(theirs[0])
+    s = stat('--partitions', table, 'stat')
+    check(f'the sum of both: {s}',
+          s.get('pairs') == 40 and s.get('partitions') == PARTITIONS and s.get('lost') == 0)
+    check(f'the hottest partition: {s}',
+          s.get('hottest') in range(8, 16) and s.get('hottest_ops', 0) > 100)
+    check(f'it is of this node: {s}', stat('stat', other).get('hottest') == s.get('hottest'))
+    r = kv('--partitions', table, 'top', '--count', '1')
+    check('top has the hottest partition', r.returncode == 0 and 'hottest' in r.stdout, r)
+
+    r = kv('snapshot', other)
+    check('a snapshot of one node', r.returncode == 0, r)
+    check('a pair changes later',
+          kv('--partitions', table, 'put', theirs[1], 'later').returncode == 0)
+    check('a pair is deleted later', kv('--partitions', table, 'del', theirs[2]).returncode == 0)
+    b.end(signal.SIGKILL)
+    answers = set()
+
+    def lost():
+        answers.add(client.ask(theirs[0]))
+        return 'EHOSTDOWN' in answers
+    until('a killed node is lost', lost)
+    check(f'no other answer: {answers}', answers <= {'EHOSTDOWN', 'ENOTCONN', 'ETIMEDOUT'})
+    check('others go on', all(client.ask(k) == '0' for k in mine))
+    check('its partitions are lost', all(client.ask(k) == 'EHOSTDOWN' for k in theirs))
+    s = stat('--partitions', table, 'stat')
+    check(f'stat shows what is lost: {s}',
+          s.get('lost') == 8 and s.get('lost_nodes') == [{'address': other, 'service': 4792}])
+    r = kv('--partitions', table, 'scan')
+    check('a scan shows it', r.returncode == 1 and '8 partitions are lost' in r.stderr
+          and set(r.stdout.split()) == {*mine, 'x'}, r)
+    one_line_error('and a get', kv('--partitions', table, 'get', theirs[0]), 1, 'lost')
+    b = node(other, table, *snapshot)
+    replace(table, 2, {where[0]: '0-7', other: '8-15'})
+    check('a new version brings them back',
+          client.ask(theirs[0]) == '0' and client.ask(mine[0]) == '0')
+    old = [kv('--partitions', table, 'get', k).stdout for k in theirs[:3]]
+    check(f'with the pairs of the last snapshot: {old}', old == ['x\n'] * 3)
+    serves(where[0], 2)
+    r = kv('--partitions', table, 'bench', '--keys', '1000', '--duration', '0.1')
+    check('a bench', r.returncode == 0, r)
+    replace(table, 1, {where[0]: '0-15'})
+    replace(table, 3, {other: '0-15'})
+    check('an old version is nothing new', client.ask(mine[1]) == '0')
+    s = stat('stat', other)
+    check(f'the other node owns all: {s}',
+          s.get('partitions') == PARTITIONS and s.get('table_version') == 3)
+    check('the client ends', client.end()[0] == 0)
+    check('a ends well', a.end()[0] == 0)
+    check('b ends well', b.end()[0] == 0)
+
+
+def flips(folder):
+    """Partitions change their owner again and again under load. No pair is refused for good, none
+    is stored twice."""
+    table = os.path.join(folder, 'flips')
+    run('kv', 'table', table, str(PARTITIONS), where[0], other)
+    nodes = node(where[0], table), node(other, table)
+    clients = [Client(table, 'load', f'c{i}') for i in range(CLIENTS)]
+    owners = ['0-7', '8-15']
+    for version in range(2, 2 + FLIPS):
+        before = stat('--partitions', table, 'stat').get('pairs', 0)
+        if not until('the load goes on',
+                     lambda: stat('--partitions', table, 'stat').get('pairs', 0) > before + 100):
+            break
+        owners.reverse()
+        replace(table, version, dict(zip((where[0], other), owners)))
+        if not serves(where[0], version) or not serves(other, version):
+            break
+    for c in clients:
+        c.process.stdin.close()
+        c.process.stdin = None
+    ends = [c.end() for c in clients]
+    check(f'clients end well: {ends}', all(e[0] == 0 for e in ends))
+    done = sum(int(e[1] or 0) for e in ends)
+    pairs = stat('--partitions', table, 'stat').get('pairs')
+    check(f'each pair was stored once: {pairs} of {done}', done > 100 * FLIPS and pairs == done)
+    for n in nodes:
+        check('a node ends well', n.end()[0] == 0)
+
+
+with tempfile.TemporaryDirectory() as work:
+    options(work)
+    routes(work)
+    flips(work)
+finish()
