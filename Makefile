@@ -64,11 +64,11 @@ install:
 	@DESTDIR='$(DESTDIR)' meson install -C $(B) --no-rebuild --quiet
 	@echo "installed in $(DESTDIR)$(PREFIX); the drop-in libraries in $(DESTDIR)$(PREFIX)/lib/roost"
 
-# A missing lookup.h means that setup ran without rpcgen. Meson then looks for rpcgen again.
+# Without lookup.h, an earlier setup may have run without rpcgen. Meson then looks for rpcgen again.
 bench:
 	@scripts/setup build bench
 	@[ -e $(B)/bench/lookup.h ] || rm -f $(B)/.roost-options
-	@scripts/build $(B)
+	@scripts/build $(B) -- all bench
 	@bench/run
 
 fuzz:

@@ -3,10 +3,11 @@
 """The unit tests on arm64, which this machine is not: built by Debian's cross compiler, run under
 emulation.
 
-usage: run.py [--build DIR] [--sysroot DIR] [--only TEXT]
+usage: run.py [--build DIR] [--sysroot DIR] [--only TEXT] [--brief]
 
 Each test is a process in qemu-aarch64, qemu's emulation of a user's process. What that cannot do is
-named in UNABLE; what takes long there, in SLOW.
+named in UNABLE; what takes long there, in SLOW. With --brief, the linker does not optimize the
+programs as a whole. No unit test has such a program.
 
 Exit status 0 only when all passed; 77, with the reason in the last line, when packages or tools
 cannot be had, and 1 for that too with ROOST_INTEROP=required in the environment.
@@ -67,10 +68,11 @@ def unit_tests(build):
             and entry["cmd"][0].startswith(build + os.sep)]
 
 
-def make(options):
+def make(options, *more):
+    """Builds with Meson's options `more`. Returns the folder of the packages."""
     root = sysroot.make(options.sysroot)
     done = subprocess.run([os.path.join(TOP, "scripts/build"), options.build, "--cross-file",
-                           os.path.join(options.sysroot, "cross.ini")], cwd=TOP,
+                           os.path.join(options.sysroot, "cross.ini"), *more], cwd=TOP,
                           stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
         sys.exit("FAILED: the build for arm64")
@@ -132,11 +134,15 @@ def parse(about, more=lambda parser: None):
 
 
 def main():
-    options = parse(__doc__.splitlines()[0])
+    def more(parser):
+        parser.add_argument("--brief", action="store_true",
+                            help="build without optimizing programs as a whole")
+
+    options = parse(__doc__.splitlines()[0], more)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     begin = time.monotonic()
     try:
-        root = make(options)
+        root = make(options, *(["-Dwhole_program=false"] if options.brief else []))
         tests = [test for test in unit_tests(options.build) if re.search(options.only, test.name)]
         print(f"built for arm64 after {time.monotonic() - begin:.0f} s; {len(tests)} unit tests",
               flush=True)

@@ -4,11 +4,11 @@
 
 usage: run.py --folder DIR [--whole] [SUITE...]
 
-Of each suite: `make demo`, the unit tests, and programs of other releases on the libraries that
-were built there; with --whole, `make demo` and `make check`. Without SUITE: trixie; with --whole,
-bookworm and trixie. DIR keeps the systems, what apt downloaded, and what the commands said. A
-system in which a command failed stays as DIR/SUITE.failed, until the next one fails; the last lines
-say how to run commands in it.
+Of each suite: `make demo`, the unit tests that are not slow, and programs of other releases on the
+libraries that were built there; with --whole, `make demo` and `make check`. Without SUITE: trixie;
+with --whole, bookworm and trixie. DIR keeps the systems, what apt downloaded, and what the commands
+said. A system in which a command failed stays as DIR/SUITE.failed, until the next one fails; the
+last lines say how to run commands in it.
 
 Exit status 0 only when all passed; 77, with the reason in the last line, where no system can be
 made, and 1 for that too with ROOST_INTEROP=required in the environment.
@@ -32,8 +32,8 @@ LINES = 100  # of a step that failed
 UNIT = "the unit tests"  # have a network of their own, because other tests run beside this one
 SHORT = [
     ("make demo", ["make", "demo"]),
-    (UNIT, ["meson", "test", "-C", "build", "--no-rebuild", "--suite", "unit", "--print-errorlogs",
-            "--quiet"]),
+    (UNIT, ["meson", "test", "-C", "build", "--no-rebuild", "--suite", "unit", "--no-suite",
+            "slow", "--print-errorlogs", "--quiet"]),
     ("programs of other releases", ["tests/stock/releases.py", "--lib", "build/lib", "--folder",
                                     "build/releases", "bookworm", "trixie"]),
 ]
