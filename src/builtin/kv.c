@@ -378,19 +378,19 @@ static bool run_group(struct kv_store *st, struct call_state *s)
 enum progress { PARKED, MORE, COMPLETE };
 
 /* The same with a far tier. PARKED: the group is not finished. */
-static enum progress run_parked(struct kv_store *st, struct call_state *s)
+static enum progress run_parked(struct kv_store *st, struct call_state *s, uint64_t client)
 {
 	struct kv_group *g = s->parked;
 	bool more;
 
 	if (!g) {
-		g = kv_store_take_group(st);
+		g = kv_store_take_group(st, client);
 		if (!g)
 			return PARKED;
 		s->parked = g;
 		read_group(&s->batch, g);
 		make_room(&s->reply, g);
-		g->batch = (struct kv_batch){.ops = g->op, .n = g->n};
+		g->batch = (struct kv_batch){.ops = g->op, .n = g->n, .client = client};
 		if (g->n)
 			kv_submit(st->kv, &g->batch);
 	}
@@ -415,7 +415,7 @@ static enum roost_next run_step(struct roost_call *c)
 	if (!take_store(st))
 		return st->groups ? roost_pause(c) : ROOST_AGAIN;
 	if (st->groups) {
-		next = run_parked(st, s);
+		next = run_parked(st, s, c->owner);
 	} else {
 		kv_ahead_end(st->kv, &k->ahead);
 		next = run_group(st, s) ? MORE : COMPLETE;

@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "kv/kv.h"
+#include "kv/share.h"
 #include "roost/kv.h"
 #include "roost/kv_function.h"
 
@@ -26,6 +27,7 @@ struct kv_group {
 	int read; /* of kvwire_next(), for the last one */
 	bool has_alone;
 	struct roost_kv_op alone;
+	uint64_t client;
 	struct kv_arena arena;
 	struct kv_batch batch;
 	struct kv_group *next; /* free, or dropped */
@@ -44,7 +46,9 @@ struct kv_store {
 	atomic_int busy; /* enum kv_store_busy */
 	/* with a far tier; NULL without one */
 	struct kv_group *groups;
-	struct kv_group *free;		    /* of the owner of the store */
+	/* of the owner of the store: groups that are free, and what connections have */
+	struct kv_group *free;
+	struct shares shares;
 	_Atomic(struct kv_group *) dropped; /* the next owner of the store cancels them */
 	uint64_t operations, batches;
 	const struct roost_kv_function *functions[KV_STORE_FUNCTIONS]; /* number 256 and above */
@@ -102,8 +106,11 @@ static inline void kv_store_leave(struct kv_store *st)
 	atomic_store_explicit(&st->busy, KV_STORE_FREE, memory_order_release);
 }
 
-/* Groups of a store with a far tier; the owner of the store calls these. NULL: none is free. */
-struct kv_group *kv_store_take_group(struct kv_store *st);
+/*
+ * Groups of a store with a far tier; the owner of the store calls these. `client` is the number of
+ * the connection. NULL: the client has its share of the groups.
+ */
+struct kv_group *kv_store_take_group(struct kv_store *st, uint64_t client);
 void kv_store_give_group(struct kv_store *st, struct kv_group *g);
 /* Cancels a group that is in flight, so that its memory is not used any more. Any thread. */
 void kv_store_drop_group(struct kv_store *st, struct kv_group *g);

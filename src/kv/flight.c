@@ -14,6 +14,7 @@
 
 #include "kv/far.h"
 #include "kv/near.h"
+#include "kv/share.h"
 #include "kv/station.h"
 #include "kv/store.h"
 
@@ -21,6 +22,7 @@
 #define GROWTH STATION_ENTRIES
 _Static_assert(GROWTH < KV_FAR_WAITERS, "growth awaits lines");
 _Static_assert(KV_IN_FLIGHT == STATION_ENTRIES, "each operation has an entry");
+_Static_assert(SHARE_PLACES >= STATION_ENTRIES, "each operation has a place");
 
 #define GROWTH_STEPS 2u
 #define RESULT_KEPT  4096u /* bytes of memory for a result that an entry keeps */
@@ -41,12 +43,13 @@ struct entry {
 struct kv_flight {
 	struct station station;
 	struct kv_near *near;
-	unsigned limit; /* operations in flight */
+	struct shares shares; /* of clients in the operations in flight */
 	struct entry entries[STATION_ENTRIES];
 	struct kv_holds growth;
 	bool growing; /* awaits lines */
 	uint16_t ready[STATION_ENTRIES], first_ready, num_ready;
 	struct kv_batch *first, *last; /* with operations that were not begun */
+	bool may_admit;		       /* a place became free, or a batch came */
 	struct kv saved;	       /* the store before a transaction */
 	uint64_t parked, forwarded, runs;
 };
@@ -87,7 +90,7 @@ int kv_flight_open(struct kv *kv)
 		return err;
 	}
 	station_init(&f->station);
-	f->limit = c->in_flight ? c->in_flight : KV_IN_FLIGHT;
+	share_init(&f->shares, c->in_flight ? c->in_flight : KV_IN_FLIGHT);
 	kv_near_on_line(f->near, wake, f);
 	kv->flight = f;
 	kv->mem.near = f->near;
@@ -260,6 +263,8 @@ static void free_entry(struct kv_flight *f, uint16_t e)
 		en->result_cap = 0;
 	}
 	en->op = NULL;
+	share_give(&f->shares, en->batch->client);
+	f->may_admit = true;
 	station_free(&f->station, e);
 }
 
@@ -363,19 +368,23 @@ static bool run_ready(struct kv *kv)
 	return true;
 }
 
-static void admit_one(struct kv *kv, struct kv_batch *b)
+/* Begins the next operation of a batch. Returns false if its client has its share. */
+static bool admit_one(struct kv *kv, struct kv_batch *b)
 {
 	struct kv_flight *f = kv->flight;
 	struct kv_op *op = &b->ops[b->begun];
 	struct entry *en;
 	bool ready;
 
+	if (!share_take(&f->shares, b->client))
+		return false;
 	kv_begin(kv, op);
 	b->begun++;
 	if (op->status) {
+		share_give(&f->shares, b->client);
 		op->entry = STATION_NONE;
 		end_some(f, b);
-		return;
+		return true;
 	}
 	op->status = -EINPROGRESS;
 	op->entry = station_add(&f->station, op->hash, &ready);
@@ -386,23 +395,36 @@ static void admit_one(struct kv *kv, struct kv_batch *b)
 	en->ready = en->ended = en->awaits_turn = en->follows = en->waited = false;
 	if (ready)
 		make_ready(f, (uint16_t)op->entry);
+	return true;
 }
 
-/* Begins operations as long as the station has room. Returns whether there were any. */
+/*
+ * Begins operations as long as there are places for their clients. The batches of a client are in
+ * order: a client that has its share at one of them has it at those behind, too. Returns whether
+ * there were any.
+ */
 static bool admit(struct kv *kv)
 {
 	struct kv_flight *f = kv->flight;
+	struct kv_batch **at = &f->first, *before = NULL;
 	bool any = false;
 
-	while (f->first && f->station.used < f->limit) {
-		struct kv_batch *b = f->first;
+	if (!f->may_admit)
+		return false;
+	f->may_admit = false;
+	while (*at && !share_is_full(&f->shares)) {
+		struct kv_batch *b = *at;
 
-		if (b->begun < b->n) {
-			admit_one(kv, b);
+		while (b->begun < b->n && admit_one(kv, b))
 			any = true;
+		if (b->begun < b->n) {
+			before = b;
+			at = &b->next;
+			continue;
 		}
-		if (b->begun == b->n)
-			f->first = b->next;
+		*at = b->next;
+		if (f->last == b)
+			f->last = before;
 	}
 	return any;
 }
@@ -418,6 +440,7 @@ void kv_submit(struct kv *kv, struct kv_batch *b)
 	else
 		f->first = b;
 	f->last = b;
+	f->may_admit = true;
 }
 
 void kv_poll(struct kv *kv, bool wait)

@@ -279,6 +279,63 @@ static void payload_waits(void **state)
 	close_rig();
 }
 
+#define WIDE                                                                                       \
+	30u /* keys of a call, in all slots of a caller: more than the reservation station has */
+
+/* One connection has more operations than the station; those of another are answered meanwhile. */
+static void one_caller_leaves_places(void **state)
+{
+	uint8_t buf[960];
+
+	open_rig(0);
+	fill();
+	assert_true(hold() >= LATE / 8);
+	for (unsigned i = LATE / 2; i < RIG_SLOTS; i++) {
+		uint32_t len = batch_of(buf, sizeof(buf), ROOST_KV_GET, WIDE * i, WIDE);
+
+		rig_post(r, 0, i, ROOST_KV_OP, buf, len, RIG_REPLY - 8, 0);
+	}
+	run(TURNS);
+	for (unsigned i = 0; i < 100; i++) {
+		post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+		run(TURNS);
+		assert_true(answered(1, 1));
+		await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+	}
+	far.held = false;
+	for (unsigned i = LATE / 2; i < RIG_SLOTS; i++) {
+		struct rig_reply a = rig_wait(r, 0, i, RIG_REPLY - 8);
+
+		check(&a, ROOST_KV_GET, WIDE * i, WIDE);
+	}
+	close_rig();
+}
+
+/* The same of groups: one connection may have more calls than there are groups. */
+static void groups_are_shared(void **state)
+{
+	static struct kv_group *groups[KV_STORE_GROUPS + 1];
+	unsigned n = 0, others = 0;
+
+	open_rig(0);
+	while ((groups[n] = kv_store_take_group(store, 1)) != NULL)
+		n++;
+	assert_in_range(n, KV_STORE_GROUPS * 3 / 4, KV_STORE_GROUPS - 1);
+	/* Each further connection finds at least one. */
+	for (unsigned client = 2; client < 6; client++)
+		while ((groups[n + others] = kv_store_take_group(store, client)) != NULL)
+			others++;
+	assert_in_range(others, 4, KV_STORE_GROUPS - n);
+	/* What is given back is not for the one that has most. */
+	kv_store_give_group(store, groups[--n]);
+	assert_ptr_equal(kv_store_take_group(store, 1), NULL);
+	groups[n] = kv_store_take_group(store, 7);
+	assert_non_null(groups[n]);
+	for (unsigned i = 0; i < n + 1 + others; i++)
+		kv_store_give_group(store, groups[i]);
+	close_rig();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -287,6 +344,8 @@ int main(void)
 		cmocka_unit_test(caller_gone),
 		cmocka_unit_test(payload_waits),
 		cmocka_unit_test(caller_gone_in_a_snapshot),
+		cmocka_unit_test(one_caller_leaves_places),
+		cmocka_unit_test(groups_are_shared),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
