@@ -135,6 +135,7 @@ void kv_store_cancel_dropped(struct kv_store *st)
 	for (; g; g = next) {
 		next = g->next;
 		kv_cancel(st->kv, &g->batch);
+		kv_scan_end(st->kv, &g->scan.state);
 		kv_store_give_group(st, g);
 	}
 }

@@ -21,12 +21,22 @@
 #define KV_STORE_GROUP	   32u	/* operations of a group */
 #define KV_STORE_GROUPS	   256u /* groups in flight of a store with a far tier */
 
+/* A scan, and its data, which are in the reply. */
+struct kv_store_scan {
+	struct kv_scan_state state;
+	uint8_t *data, *at, *end; /* data NULL: not begun */
+	size_t need;		  /* bytes of the pairs of this bucket */
+	unsigned buckets;	  /* that were visited */
+	bool keys;		  /* without values */
+};
+
 /* Operations of a batch that run together, and the operation behind them that runs alone. */
 struct kv_group {
 	unsigned n;
 	int read; /* of kvwire_next(), for the last one */
 	bool has_alone;
 	struct roost_kv_op alone;
+	struct kv_store_scan scan; /* if `alone` is one */
 	uint64_t client;
 	struct kv_arena arena;
 	struct kv_batch batch;
@@ -93,12 +103,6 @@ static inline bool kv_store_try(struct kv_store *st, enum kv_store_busy busy)
 	if (unlikely(st->groups != NULL) && atomic_load(&st->dropped))
 		kv_store_cancel_dropped(st);
 	return true;
-}
-
-/* The owner of the store runs no operations from here on, until it leaves. */
-static inline void kv_store_reads(struct kv_store *st)
-{
-	atomic_store_explicit(&st->busy, KV_STORE_READS, memory_order_release);
 }
 
 static inline void kv_store_leave(struct kv_store *st)

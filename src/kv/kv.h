@@ -248,6 +248,22 @@ typedef bool (*kv_visit)(void *ctx, const struct kv_pair *pair);
  */
 uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visit, void *ctx);
 
+/*
+ * The same without waiting for a far tier: visits the pairs of one bucket, and moves the cursor on.
+ * Returns 0, or an error after which the cursor is as it was:
+ *	-EAGAIN	lines are being read, or the client has its share of scans; to be called again
+ *		after kv_poll(). `visit` may have been called: it is called for the same pairs again
+ *	-EIO	the far tier failed
+ * A scan that got -EAGAIN and is not called again must be ended.
+ */
+struct kv_scan_state {
+	uint64_t cursor;
+	uint64_t client;
+	unsigned waiting; /* used by the store; 0 at the start */
+};
+int kv_scan_next(struct kv *kv, struct kv_scan_state *s, kv_visit visit, void *ctx);
+void kv_scan_end(struct kv *kv, struct kv_scan_state *s);
+
 /* Returns 0, or -EIO: the far tier failed, and all operations fail. */
 int kv_far_error(const struct kv *kv);
 
