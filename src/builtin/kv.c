@@ -274,7 +274,8 @@ static void run_stat(struct kv_store *st, struct kvwire_reply *w)
 				     .far_writes = htole64(s.far_writes),
 				     .parked = htole64(s.parked),
 				     .forwarded = htole64(s.forwarded),
-				     .merged = htole64(s.merged)};
+				     .merged = htole64(s.merged),
+				     .near_hits = htole64(s.near_hits)};
 	kvwire_reply_add(w, 0, &out, sizeof(out));
 }
 

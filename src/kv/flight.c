@@ -139,6 +139,9 @@ void kv_flight_stat(const struct kv *kv, struct kv_stat *stat)
 	stat->far_writes = s.far_writes;
 	stat->near_lines = s.lines;
 	stat->merged = s.merged;
+	/* A line may be read for an access that is given up, as of an operation that is cancelled. */
+	if (s.far_reads < stat->reads + stat->writes)
+		stat->near_hits = stat->reads + stat->writes - s.far_reads;
 	stat->parked = kv->flight->parked;
 	stat->forwarded = kv->flight->forwarded;
 }

@@ -368,7 +368,7 @@ static int do_stat(void)
 		    {"batches", &s.batches},	 {"accesses", &s.accesses},
 		    {"far_reads", &s.far_reads}, {"far_writes", &s.far_writes},
 		    {"parked", &s.parked},	 {"forwarded", &s.forwarded},
-		    {"merged", &s.merged}};
+		    {"merged", &s.merged},	 {"near_hits", &s.near_hits}};
 	json_t *o;
 	int rc = kv_read_stat(kv, &s);
 
