@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Measures a store with a far tier in a file: Zipf 0.99, half of the operations are PUTs, near
- * memory is a sixteenth of the pairs. One operation after the other, and out of order. Prints JSON.
+ * memory is a sixteenth of the pairs. One operation after the other, and out of order; then the far
+ * tier alone, with as many reads and writes as the run out of order had. Prints JSON.
  *
  * usage: bench_kv_far [FOLDER [SECONDS]]
  */
@@ -23,6 +24,8 @@
 #define BATCH	32u
 #define BATCHES 32u
 #define SKEW	0.99
+#define LINES	(SIZE / 4096)
+#define DEEP	256u /* lines in flight of the far tier alone */
 
 static const char *folder = ".";
 static double seconds = 2;
@@ -156,10 +159,17 @@ static uint64_t serve(struct kv *kv, double ns)
 	return done;
 }
 
-static double row(const char *way, unsigned in_flight, unsigned cacheable)
+/* ---- rows ---- */
+
+struct result {
+	double rate, reads, writes; /* lines for each operation */
+};
+
+static struct result row(const char *way, unsigned in_flight, unsigned cacheable)
 {
 	struct kv *kv = open_store(in_flight, cacheable);
 	struct kv_stat a, b;
+	struct result r;
 	double start, t, accesses;
 	uint64_t n;
 
@@ -170,23 +180,103 @@ static double row(const char *way, unsigned in_flight, unsigned cacheable)
 	t = (now_ns() - start) / 1e9;
 	kv_get_stat(kv, &b);
 	accesses = (double)(b.reads + b.writes - a.reads - a.writes);
+	r = (struct result){(double)n / t, (double)(b.far_reads - a.far_reads) / (double)n,
+			    (double)(b.far_writes - a.far_writes) / (double)n};
 	printf("%s\n  {\"way\": \"%s\", \"rate\": %.0f, \"near_hits\": %.3f, \"forwarded\": %.4f, "
 	       "\"far_reads\": %.3f, \"far_writes\": %.3f, \"writes_merged\": %.3f}",
-	       first ? "" : ",", way, (double)n / t,
-	       1 - (double)(b.far_reads - a.far_reads) / accesses,
-	       (double)(b.forwarded - a.forwarded) / (double)n,
-	       (double)(b.far_reads - a.far_reads) / (double)n,
-	       (double)(b.far_writes - a.far_writes) / (double)n,
+	       first ? "" : ",", way, r.rate, 1 - (double)(b.far_reads - a.far_reads) / accesses,
+	       (double)(b.forwarded - a.forwarded) / (double)n, r.reads, r.writes,
 	       (double)(b.merged - a.merged) / (double)n);
 	fflush(stdout);
 	first = false;
 	kv_close(kv);
-	return (double)n / t;
+	return r;
+}
+
+/* ---- the far tier alone ---- */
+
+static void start_line(struct kv_far *far, struct kv_far_request *r, uint64_t line, bool write)
+{
+	r->line = line;
+	r->offset = line * r->len;
+	r->write = write;
+	far->start(far, r);
+}
+
+/* Moves random lines, of which this share is written. Returns their number for each second. */
+static double move_lines(struct kv_far *far, struct kv_far_request *requests, unsigned in_flight,
+			 double writes)
+{
+	double start = now_ns(), ns = seconds / 2 * 1e9;
+	uint64_t done = 0;
+	unsigned busy;
+
+	for (busy = 0; busy < in_flight; busy++)
+		start_line(far, &requests[busy], rng_below(&rng, LINES), false);
+	while (busy) {
+		struct kv_far_request *r = far->poll(far, true), *next;
+
+		for (; r; r = next) {
+			next = r->next;
+			if (r->result)
+				exit(1);
+			done++;
+			busy--;
+			if (now_ns() - start > ns)
+				continue;
+			start_line(far, r, rng_below(&rng, LINES),
+				   (double)rng_below(&rng, 1u << 20) < writes * (1u << 20));
+			busy++;
+		}
+	}
+	return (double)done / ((now_ns() - start) / 1e9);
+}
+
+/* A line that was never written would be read without the disk. */
+static void write_all(struct kv_far *far, struct kv_far_request *requests)
+{
+	for (uint64_t line = 0; line < LINES; line += DEEP) {
+		unsigned busy = DEEP;
+
+		for (unsigned i = 0; i < DEEP; i++)
+			start_line(far, &requests[i], line + i, true);
+		while (busy)
+			for (struct kv_far_request *r = far->poll(far, true); r; r = r->next)
+				busy--;
+	}
+}
+
+/* Two rows: one line at a time, and many. Returns the lines of the second for each second. */
+static double far_rows(double writes)
+{
+	struct kv_far_request *requests = calloc(DEEP, sizeof(*requests));
+	uint8_t *lines = mem_alloc_pages((size_t)DEEP * 4096);
+	struct kv_far *far;
+	double one, many;
+
+	if (!requests || !lines || kv_far_file(folder, false, &far) || far->open(far, SIZE))
+		exit(1);
+	for (unsigned i = 0; i < DEEP; i++) {
+		requests[i].data = lines + (size_t)i * 4096;
+		requests[i].len = 4096;
+	}
+	write_all(far, requests);
+	one = move_lines(far, requests, 1, 0);
+	many = move_lines(far, requests, DEEP, writes);
+	printf(",\n  {\"way\": \"the far tier alone: reads, one at a time\", \"lines\": %.0f},"
+	       "\n  {\"way\": \"the far tier alone: reads and writes, %u at a time\", "
+	       "\"lines\": %.0f}",
+	       one, DEEP, many);
+	far->close(far);
+	mem_free_pages(lines, (size_t)DEEP * 4096);
+	free(requests);
+	return many;
 }
 
 int main(int argc, char **argv)
 {
-	double one, many;
+	struct result one, many;
+	double lines;
 
 	if (argc > 1)
 		folder = argv[1];
@@ -200,6 +290,8 @@ int main(int argc, char **argv)
 	many = row("out of order", 0, 100);
 	row("in order, 60% cacheable", 1, 60);
 	row("out of order, 60% cacheable", 0, 60);
-	printf("\n],\n\"out_of_order_times\": %.1f}\n", many / one);
+	lines = far_rows(many.writes / (many.reads + many.writes));
+	printf("\n],\n\"out_of_order_times\": %.1f, \"times_at_limit\": %.1f}\n",
+	       many.rate / one.rate, lines / (many.reads + many.writes) / one.rate);
 	return 0;
 }

@@ -59,6 +59,7 @@ struct roost_kv_stat {
 	uint64_t parked;		/* times that an operation waited for lines */
 	uint64_t forwarded;		/* operations that ran right after one on the same key */
 	uint64_t merged;		/* writes to a line that was to be written back already */
+	uint64_t near_hits;		/* accesses, less the lines that were read for them */
 	/* of a node that serves partitions; the hottest one has most operations */
 	uint64_t table_version, partitions, hottest, hottest_operations;
 };

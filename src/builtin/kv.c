@@ -153,6 +153,8 @@ static void read_group(const struct kv_store *st, struct kvwire_reader *batch, s
 {
 	g->n = 0;
 	g->has_alone = g->has_foreign = false;
+	g->scan.data = NULL;
+	g->scan.state.waiting = 0;
 	g->read = 1;
 	while (g->n < KV_STORE_GROUP && (g->read = kvwire_next(batch, &g->alone)) == 1) {
 		g->has_alone = g->alone.code > ROOST_KV_FILTER;
@@ -182,16 +184,9 @@ static void add_results(struct kv_store *st, struct kvwire_reply *w, const struc
 
 /* ---- scans ---- */
 
-struct scan {
-	uint8_t *at, *end;
-	size_t need; /* bytes of the pairs of this bucket */
-	const struct kv_parts *parts;
-	bool keys; /* without values */
-};
-
 static bool add_pair(void *ctx, const struct kv_pair *p)
 {
-	struct scan *s = ctx;
+	struct kv_store_scan *s = ctx;
 	struct roost_kv_pair pair = {p->key, p->value, p->key_len, s->keys ? 0 : p->value_len};
 
 	if (!kv_parts_own(s->parts, p->key, p->key_len))
@@ -205,44 +200,66 @@ static bool add_pair(void *ctx, const struct kv_pair *p)
 
 #define SCAN_BUCKETS 256u
 
-/* Adds the pairs of whole buckets as long as they fit. */
-static void run_scan(struct kv_store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
+static bool begin_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
-	struct scan s = {.keys = op->function == ROOST_KV_SCAN_KEYS, .parts = st->parts};
-	uint64_t cursor = op->cursor, next = cursor;
-	uint8_t *data;
+	struct kv_store_scan *s = &g->scan;
 	size_t room;
 
-	data = kvwire_reply_room(w, 1, &room);
+	*s = (struct kv_store_scan){
+		.state = {.cursor = g->alone.cursor, .client = g->client},
+		.data = kvwire_reply_room(w, 1, &room),
+		.keys = g->alone.function == ROOST_KV_SCAN_KEYS,
+		.parts = st->parts,
+	};
 	if (room < KVWIRE_CURSOR) {
 		kvwire_reply_add_cut(w, 0, KVWIRE_CURSOR);
-		return;
+		return false;
 	}
-	s.at = data + KVWIRE_CURSOR;
-	s.end = data + room;
-	for (unsigned i = 0; i < SCAN_BUCKETS; i++) {
-		s.need = 0;
-		next = kv_scan(st->kv, cursor, 1, add_pair, &s);
-		if (s.need > (size_t)(s.end - s.at)) {
-			if (s.at == data + KVWIRE_CURSOR) {
-				kvwire_reply_add_cut(w, 0, (uint32_t)(KVWIRE_CURSOR + s.need));
-				return;
-			}
-			next = cursor;
-			break;
-		}
-		s.at += s.need;
-		cursor = next;
-		if (!next)
-			break;
-	}
-	if (kv_far_error(st->kv)) {
-		kvwire_reply_add(w, -EIO, NULL, 0);
-		return;
-	}
+	s->at = s->data + KVWIRE_CURSOR;
+	s->end = s->data + room;
+	return true;
+}
+
+static void end_scan(struct kvwire_reply *w, const struct kv_store_scan *s, uint64_t next)
+{
 	next = htole64(next);
-	memcpy(data, &next, sizeof(next));
-	kvwire_reply_add(w, 0, data, (uint32_t)(s.at - data));
+	memcpy(s->data, &next, sizeof(next));
+	kvwire_reply_add(w, 0, s->data, (uint32_t)(s->at - s->data));
+}
+
+/*
+ * Adds the pairs of whole buckets as long as they fit. Returns false if lines of the far tier are
+ * missing: then it goes on later.
+ */
+static bool run_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
+{
+	struct kv_store_scan *s = &g->scan;
+
+	if (!s->data && !begin_scan(st, w, g))
+		return true;
+	do {
+		uint64_t cursor = s->state.cursor;
+		int rc;
+
+		s->need = 0;
+		rc = kv_scan_next(st->kv, &s->state, add_pair, s);
+		if (rc == -EAGAIN)
+			return false;
+		if (rc) {
+			kvwire_reply_add(w, rc, NULL, 0);
+			return true;
+		}
+		if (s->need > (size_t)(s->end - s->at)) {
+			if (s->at == s->data + KVWIRE_CURSOR)
+				kvwire_reply_add_cut(w, 0, (uint32_t)(KVWIRE_CURSOR + s->need));
+			else
+				end_scan(w, s, cursor);
+			return true;
+		}
+		s->at += s->need;
+	} while (++s->buckets < SCAN_BUCKETS && s->state.cursor);
+	end_scan(w, s, s->state.cursor);
+	return true;
 }
 
 static void run_stat(struct kv_store *st, struct kvwire_reply *w)
@@ -267,7 +284,8 @@ static void run_stat(struct kv_store *st, struct kvwire_reply *w)
 				     .far_writes = htole64(s.far_writes),
 				     .parked = htole64(s.parked),
 				     .forwarded = htole64(s.forwarded),
-				     .merged = htole64(s.merged)};
+				     .merged = htole64(s.merged),
+				     .near_hits = htole64(s.near_hits)};
 	if (st->parts) {
 		unsigned hottest, owned = kv_parts_owned(st->parts, &hottest);
 
@@ -315,43 +333,45 @@ static void run_function(struct kv_store *st, struct kvwire_reply *w, const stru
 	kvwire_reply_add(w, rc, rc ? NULL : &info, rc ? 0 : sizeof(info));
 }
 
-/* An operation that is not one of the store's own. */
-static void run_alone(struct kv_store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
+/* An operation that is not one of the store's own. Returns false if it goes on later. */
+static bool run_alone(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
-	kv_store_reads(st);
-	if (op->code == ROOST_KV_SCAN)
-		run_scan(st, w, op);
-	else if (op->code == ROOST_KV_STAT)
+	if (g->alone.code == ROOST_KV_SCAN)
+		return run_scan(st, w, g);
+	if (g->alone.code == ROOST_KV_STAT)
 		run_stat(st, w);
-	else if (op->code == ROOST_KV_PARTITIONS)
+	else if (g->alone.code == ROOST_KV_PARTITIONS)
 		run_partitions(st, w);
 	else
-		run_function(st, w, op);
+		run_function(st, w, &g->alone);
+	return true;
 }
 
 /* ---- steps ---- */
 
+enum progress { PARKED, MORE, COMPLETE };
+
 /*
- * Encodes the results of a group, and runs the operation behind it. Returns whether there are more.
+ * Encodes the results of a group that is finished, and runs the operation behind it. PARKED: that
+ * one is not finished, and this is to be called again.
  */
-static bool end_group(struct kv_store *st, struct call_state *s, struct kv_group *g)
+static enum progress end_group(struct kv_store *st, struct call_state *s, struct kv_group *g)
 {
 	int rc = g->read;
 
 	add_results(st, &s->reply, g);
-	if (g->has_alone) {
-		run_alone(st, &s->reply, &g->alone);
-		return true;
-	}
+	g->n = 0;
+	if (g->has_alone)
+		return run_alone(st, &s->reply, g) ? MORE : PARKED;
 	if (g->has_foreign) {
 		add_not_owned(st, &s->reply);
-		return true;
+		return MORE;
 	}
 	if (!s->batch.left)
 		rc = kvwire_next(&s->batch, &g->alone); /* the end, or bytes behind it */
 	s->broken = rc < 0;
 	st->batches += rc != 1;
-	return rc == 1;
+	return rc == 1 ? MORE : COMPLETE;
 }
 
 /* Begins the reply in `len` bytes at buf. Returns false if not even empty results fit. */
@@ -412,11 +432,12 @@ static enum roost_next no_room(struct roost_call *c)
 	return roost_reply(c, ROOST_RPC_OK, c->scratch, (uint32_t)least);
 }
 
-/* Executes a group, in a store without a far tier. Returns whether there are more operations. */
-static bool run_group(struct kv_store *st, struct call_state *s)
+/* Executes a group, in a store without a far tier. Never PARKED. */
+static enum progress run_group(struct kv_store *st, struct call_state *s)
 {
 	struct kv_group g;
 
+	g.client = 0;
 	read_group(st, &s->batch, &g);
 	if (g.n) {
 		make_room(&s->reply, &g);
@@ -425,33 +446,33 @@ static bool run_group(struct kv_store *st, struct call_state *s)
 	return end_group(st, s, &g);
 }
 
-enum progress { PARKED, MORE, COMPLETE };
-
 /* The same with a far tier. PARKED: the group is not finished. */
-static enum progress run_parked(struct kv_store *st, struct call_state *s)
+static enum progress run_parked(struct kv_store *st, struct call_state *s, uint64_t client)
 {
 	struct kv_group *g = s->parked;
-	bool more;
+	enum progress next;
 
 	if (!g) {
-		g = kv_store_take_group(st);
+		g = kv_store_take_group(st, client);
 		if (!g)
 			return PARKED;
 		s->parked = g;
 		read_group(st, &s->batch, g);
 		make_room(&s->reply, g);
-		g->batch = (struct kv_batch){.ops = g->op, .n = g->n};
+		g->batch = (struct kv_batch){.ops = g->op, .n = g->n, .client = client};
 		if (g->n)
 			kv_submit(st->kv, &g->batch);
 	}
-	if (!kv_finished(&g->batch))
+	if (!kv_finished(&g->batch) || g->scan.data)
 		kv_poll(st->kv, false);
 	if (!kv_finished(&g->batch))
 		return PARKED;
+	next = end_group(st, s, g);
+	if (next == PARKED)
+		return PARKED;
 	s->parked = NULL;
-	more = end_group(st, s, g);
 	kv_store_give_group(st, g);
-	return more ? MORE : COMPLETE;
+	return next;
 }
 
 /* A step of a batch that was opened, into a reply that was begun. */
@@ -465,10 +486,10 @@ static enum roost_next run_step(struct roost_call *c)
 	if (!take_store(st))
 		return st->groups ? roost_pause(c) : ROOST_AGAIN;
 	if (st->groups) {
-		next = run_parked(st, s);
+		next = run_parked(st, s, c->owner);
 	} else {
 		kv_ahead_end(st->kv, &k->ahead);
-		next = run_group(st, s) ? MORE : COMPLETE;
+		next = run_group(st, s);
 	}
 	kv_store_leave(st);
 	if (next == PARKED)

@@ -13,6 +13,7 @@
 
 _Static_assert(KV_STORE_FUNCTIONS == KV_FUNCTIONS_MAX, "each function has a place");
 _Static_assert((int)ROOST_KV_REGISTERED == (int)KV_FN_REGISTERED, "functions have one number");
+_Static_assert(KV_STORE_GROUPS <= SHARE_PLACES, "each group has a place");
 
 #define DEFAULT_SIZE (UINT64_C(64) << 20)
 #define INLINE_MAX   20u
@@ -48,6 +49,12 @@ uint32_t kv_store_now(void)
 
 /* ---- opening ---- */
 
+static void put_free(struct kv_store *st, struct kv_group *g)
+{
+	g->next = st->free;
+	st->free = g;
+}
+
 static int open_groups(struct kv_store *st)
 {
 	st->groups = mem_alloc_pages(KV_STORE_GROUPS * sizeof(*st->groups));
@@ -55,8 +62,9 @@ static int open_groups(struct kv_store *st)
 		kv_close(st->kv);
 		return -ENOMEM;
 	}
+	share_init(&st->shares, KV_STORE_GROUPS);
 	for (unsigned i = KV_STORE_GROUPS; i--;)
-		kv_store_give_group(st, &st->groups[i]);
+		put_free(st, &st->groups[i]);
 	return 0;
 }
 
@@ -104,19 +112,21 @@ void kv_store_close(struct kv_store *st)
 
 /* ---- groups ---- */
 
-struct kv_group *kv_store_take_group(struct kv_store *st)
+struct kv_group *kv_store_take_group(struct kv_store *st, uint64_t client)
 {
 	struct kv_group *g = st->free;
 
-	if (g)
-		st->free = g->next;
+	if (!share_take(&st->shares, client))
+		return NULL;
+	st->free = g->next;
+	g->client = client;
 	return g;
 }
 
 void kv_store_give_group(struct kv_store *st, struct kv_group *g)
 {
-	g->next = st->free;
-	st->free = g;
+	share_give(&st->shares, g->client);
+	put_free(st, g);
 }
 
 void kv_store_cancel_dropped(struct kv_store *st)
@@ -126,6 +136,7 @@ void kv_store_cancel_dropped(struct kv_store *st)
 	for (; g; g = next) {
 		next = g->next;
 		kv_cancel(st->kv, &g->batch);
+		kv_scan_end(st->kv, &g->scan.state);
 		kv_store_give_group(st, g);
 	}
 }

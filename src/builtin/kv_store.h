@@ -14,12 +14,23 @@
 #include "builtin/kv_parts.h"
 #include "base/mem.h"
 #include "kv/kv.h"
+#include "kv/share.h"
 #include "roost/kv.h"
 #include "roost/kv_function.h"
 
 #define KV_STORE_FUNCTIONS 64u
 #define KV_STORE_GROUP	   32u	/* operations of a group */
 #define KV_STORE_GROUPS	   256u /* groups in flight of a store with a far tier */
+
+/* A scan, and its data, which are in the reply. */
+struct kv_store_scan {
+	struct kv_scan_state state;
+	uint8_t *data, *at, *end;     /* data NULL: not begun */
+	size_t need;		      /* bytes of the pairs of this bucket */
+	unsigned buckets;	      /* that were visited */
+	bool keys;		      /* without values */
+	const struct kv_parts *parts; /* or NULL: all keys are this node's */
+};
 
 /* Operations of a batch that run together, and the operation behind them that runs alone. */
 struct kv_group {
@@ -28,6 +39,8 @@ struct kv_group {
 	bool has_alone;
 	bool has_foreign; /* `alone` is an operation on a key of another node */
 	struct roost_kv_op alone;
+	struct kv_store_scan scan; /* if `alone` is one */
+	uint64_t client;
 	struct kv_arena arena;
 	struct kv_batch batch;
 	struct kv_group *next; /* free, or dropped */
@@ -46,7 +59,9 @@ struct kv_store {
 	atomic_int busy; /* enum kv_store_busy */
 	/* with a far tier; NULL without one */
 	struct kv_group *groups;
-	struct kv_group *free;		    /* of the owner of the store */
+	/* of the owner of the store: groups that are free, and what connections have */
+	struct kv_group *free;
+	struct shares shares;
 	_Atomic(struct kv_group *) dropped; /* the next owner of the store cancels them */
 	uint64_t operations, batches;
 	const struct roost_kv_function *functions[KV_STORE_FUNCTIONS]; /* number 256 and above */
@@ -102,19 +117,16 @@ static inline bool kv_store_try(struct kv_store *st, enum kv_store_busy busy)
 	return true;
 }
 
-/* The owner of the store runs no operations from here on, until it leaves. */
-static inline void kv_store_reads(struct kv_store *st)
-{
-	atomic_store_explicit(&st->busy, KV_STORE_READS, memory_order_release);
-}
-
 static inline void kv_store_leave(struct kv_store *st)
 {
 	atomic_store_explicit(&st->busy, KV_STORE_FREE, memory_order_release);
 }
 
-/* Groups of a store with a far tier; the owner of the store calls these. NULL: none is free. */
-struct kv_group *kv_store_take_group(struct kv_store *st);
+/*
+ * Groups of a store with a far tier; the owner of the store calls these. `client` is the number of
+ * the connection. NULL: the client has its share of the groups.
+ */
+struct kv_group *kv_store_take_group(struct kv_store *st, uint64_t client);
 void kv_store_give_group(struct kv_store *st, struct kv_group *g);
 /* Cancels a group that is in flight, so that its memory is not used any more. Any thread. */
 void kv_store_drop_group(struct kv_store *st, struct kv_group *g);

@@ -14,13 +14,16 @@
 
 #include "kv/far.h"
 #include "kv/near.h"
+#include "kv/share.h"
 #include "kv/station.h"
 #include "kv/store.h"
 
-/* The number of the growth of the index among the operations that await lines. */
-#define GROWTH STATION_ENTRIES
-_Static_assert(GROWTH < KV_FAR_WAITERS, "growth awaits lines");
+/* The numbers of the growth of the index and of scans among the operations that await lines. */
+#define GROWTH	   STATION_ENTRIES
+#define FIRST_SCAN (GROWTH + 1)
+#define SCANS	   (KV_FAR_WAITERS - FIRST_SCAN)
 _Static_assert(KV_IN_FLIGHT == STATION_ENTRIES, "each operation has an entry");
+_Static_assert(SHARE_PLACES >= STATION_ENTRIES, "each operation has a place");
 
 #define GROWTH_STEPS 2u
 #define RESULT_KEPT  4096u /* bytes of memory for a result that an entry keeps */
@@ -38,15 +41,24 @@ struct entry {
 	bool waited;	  /* for lines */
 };
 
+/* A scan that awaits lines. */
+struct waiting {
+	struct kv_holds holds;
+	bool used;
+};
+
 struct kv_flight {
 	struct station station;
 	struct kv_near *near;
-	unsigned limit; /* operations in flight */
+	struct shares shares; /* of clients in the operations in flight */
 	struct entry entries[STATION_ENTRIES];
 	struct kv_holds growth;
 	bool growing; /* awaits lines */
+	struct waiting scans[SCANS];
+	struct shares scan_shares;
 	uint16_t ready[STATION_ENTRIES], first_ready, num_ready;
 	struct kv_batch *first, *last; /* with operations that were not begun */
+	bool may_admit;		       /* a place became free, or a batch came */
 	struct kv saved;	       /* the store before a transaction */
 	uint64_t parked, forwarded, runs;
 };
@@ -67,6 +79,8 @@ static void wake(void *ctx, unsigned id)
 
 	if (id == GROWTH)
 		f->growing = --f->growth.missing;
+	else if (id >= FIRST_SCAN)
+		f->scans[id - FIRST_SCAN].holds.missing--;
 	else if (--f->entries[id].holds.missing == 0)
 		make_ready(f, (uint16_t)id);
 }
@@ -87,7 +101,8 @@ int kv_flight_open(struct kv *kv)
 		return err;
 	}
 	station_init(&f->station);
-	f->limit = c->in_flight ? c->in_flight : KV_IN_FLIGHT;
+	share_init(&f->shares, c->in_flight ? c->in_flight : KV_IN_FLIGHT);
+	share_init(&f->scan_shares, SCANS);
 	kv_near_on_line(f->near, wake, f);
 	kv->flight = f;
 	kv->mem.near = f->near;
@@ -107,6 +122,8 @@ void kv_flight_close(struct kv *kv)
 		free(f->entries[i].holds.lines);
 		free(f->entries[i].result);
 	}
+	for (unsigned i = 0; i < SCANS; i++)
+		free(f->scans[i].holds.lines);
 	free(f->growth.lines);
 	free(f);
 }
@@ -122,6 +139,9 @@ void kv_flight_stat(const struct kv *kv, struct kv_stat *stat)
 	stat->far_writes = s.far_writes;
 	stat->near_lines = s.lines;
 	stat->merged = s.merged;
+	/* A line may be read for an access that is given up, as of an operation that is cancelled. */
+	if (s.far_reads < stat->reads + stat->writes)
+		stat->near_hits = stat->reads + stat->writes - s.far_reads;
 	stat->parked = kv->flight->parked;
 	stat->forwarded = kv->flight->forwarded;
 }
@@ -134,11 +154,21 @@ static void undo(struct kv *kv)
 	*kv = kv->flight->saved;
 }
 
-/*
- * Executes an operation, or a step of growth if it is NULL. `keep`: it takes effect. Returns false
- * if lines are missing.
- */
-static bool attempt(struct kv *kv, struct kv_op *op, bool keep)
+/* What a transaction does. */
+typedef void (*transaction)(struct kv *kv, void *arg);
+
+static void do_op(struct kv *kv, void *arg)
+{
+	kv_execute(kv, arg);
+}
+
+static void do_growth(struct kv *kv, void *arg)
+{
+	kv_grow(kv, 1);
+}
+
+/* Executes a transaction. `keep`: it takes effect. Returns false if lines are missing. */
+static bool attempt(struct kv *kv, transaction what, void *arg, bool keep)
 {
 	struct kv_flight *f = kv->flight;
 
@@ -147,10 +177,7 @@ static bool attempt(struct kv *kv, struct kv_op *op, bool keep)
 		undo(kv);
 		return false;
 	}
-	if (op)
-		kv_execute(kv, op);
-	else
-		kv_grow(kv, 1);
+	what(kv, arg);
 	if (keep)
 		kv_near_end(f->near);
 	else
@@ -165,7 +192,7 @@ static void grow(struct kv *kv)
 	for (unsigned i = 0; i < GROWTH_STEPS; i++) {
 		if (kv->slots <= kv->grow_at || f->growing || kv_near_error(f->near))
 			return;
-		if (!attempt(kv, NULL, true)) {
+		if (!attempt(kv, do_growth, NULL, true)) {
 			kv_near_fetch(f->near, GROWTH, &f->growth);
 			f->growing = f->growth.missing;
 			continue;
@@ -194,7 +221,7 @@ static bool attempt_apart(struct kv *kv, struct entry *en, bool keep)
 	bool done;
 
 	en->op->arena = &own;
-	done = attempt(kv, en->op, keep);
+	done = attempt(kv, do_op, en->op, keep);
 	en->op->arena = arena;
 	en->result_len = (uint32_t)(own.at - en->result);
 	return done;
@@ -218,11 +245,11 @@ static bool execute(struct kv *kv, struct entry *en)
 	uint8_t *at;
 
 	if (!op->arena)
-		return attempt(kv, op, true);
+		return attempt(kv, do_op, op, true);
 	if (has_turn(en)) {
 		at = op->arena->at;
 		en->result_len = 0;
-		if (attempt(kv, op, true))
+		if (attempt(kv, do_op, op, true))
 			return true;
 		op->arena->at = at;
 		return false;
@@ -260,6 +287,8 @@ static void free_entry(struct kv_flight *f, uint16_t e)
 		en->result_cap = 0;
 	}
 	en->op = NULL;
+	share_give(&f->shares, en->batch->client);
+	f->may_admit = true;
 	station_free(&f->station, e);
 }
 
@@ -363,19 +392,23 @@ static bool run_ready(struct kv *kv)
 	return true;
 }
 
-static void admit_one(struct kv *kv, struct kv_batch *b)
+/* Begins the next operation of a batch. Returns false if its client has its share. */
+static bool admit_one(struct kv *kv, struct kv_batch *b)
 {
 	struct kv_flight *f = kv->flight;
 	struct kv_op *op = &b->ops[b->begun];
 	struct entry *en;
 	bool ready;
 
+	if (!share_take(&f->shares, b->client))
+		return false;
 	kv_begin(kv, op);
 	b->begun++;
 	if (op->status) {
+		share_give(&f->shares, b->client);
 		op->entry = STATION_NONE;
 		end_some(f, b);
-		return;
+		return true;
 	}
 	op->status = -EINPROGRESS;
 	op->entry = station_add(&f->station, op->hash, &ready);
@@ -386,23 +419,36 @@ static void admit_one(struct kv *kv, struct kv_batch *b)
 	en->ready = en->ended = en->awaits_turn = en->follows = en->waited = false;
 	if (ready)
 		make_ready(f, (uint16_t)op->entry);
+	return true;
 }
 
-/* Begins operations as long as the station has room. Returns whether there were any. */
+/*
+ * Begins operations as long as there are places for their clients. The batches of a client are in
+ * order: a client that has its share at one of them has it at those behind, too. Returns whether
+ * there were any.
+ */
 static bool admit(struct kv *kv)
 {
 	struct kv_flight *f = kv->flight;
+	struct kv_batch **at = &f->first, *before = NULL;
 	bool any = false;
 
-	while (f->first && f->station.used < f->limit) {
-		struct kv_batch *b = f->first;
+	if (!f->may_admit)
+		return false;
+	f->may_admit = false;
+	while (*at && !share_is_full(&f->shares)) {
+		struct kv_batch *b = *at;
 
-		if (b->begun < b->n) {
-			admit_one(kv, b);
+		while (b->begun < b->n && admit_one(kv, b))
 			any = true;
+		if (b->begun < b->n) {
+			before = b;
+			at = &b->next;
+			continue;
 		}
-		if (b->begun == b->n)
-			f->first = b->next;
+		*at = b->next;
+		if (f->last == b)
+			f->last = before;
 	}
 	return any;
 }
@@ -418,6 +464,7 @@ void kv_submit(struct kv *kv, struct kv_batch *b)
 	else
 		f->first = b;
 	f->last = b;
+	f->may_admit = true;
 }
 
 void kv_poll(struct kv *kv, bool wait)
@@ -488,4 +535,78 @@ void kv_flight_run(struct kv *kv, struct kv_op *ops, unsigned n)
 	kv_submit(kv, &b);
 	while (!kv_finished(&b))
 		kv_poll(kv, true);
+}
+
+/* ---- scans ---- */
+
+struct visited {
+	struct kv_scan_state *s;
+	kv_visit visit;
+	void *ctx;
+	uint64_t next;
+};
+
+static void do_scan(struct kv *kv, void *arg)
+{
+	struct visited *v = arg;
+	bool stopped;
+
+	v->next = kv_scan_bucket(kv, v->s->cursor, v->visit, v->ctx, &stopped);
+}
+
+/* Returns the place where the scan awaits lines, or NULL if its client has its share. */
+static struct waiting *place_of(struct kv_flight *f, struct kv_scan_state *s)
+{
+	unsigned i = 0;
+
+	if (s->waiting)
+		return &f->scans[s->waiting - 1];
+	if (!share_take(&f->scan_shares, s->client))
+		return NULL;
+	while (f->scans[i].used)
+		i++;
+	f->scans[i].used = true;
+	s->waiting = i + 1;
+	return &f->scans[i];
+}
+
+void kv_scan_end(struct kv *kv, struct kv_scan_state *s)
+{
+	struct kv_flight *f = kv->flight;
+
+	if (!s->waiting)
+		return;
+	kv_near_release(f->near, FIRST_SCAN + s->waiting - 1, &f->scans[s->waiting - 1].holds);
+	f->scans[s->waiting - 1].used = false;
+	share_give(&f->scan_shares, s->client);
+	s->waiting = 0;
+}
+
+int kv_scan_next(struct kv *kv, struct kv_scan_state *s, kv_visit visit, void *ctx)
+{
+	struct visited v = {s, visit, ctx, 0};
+	struct kv_flight *f = kv->flight;
+	struct waiting *w;
+	int err;
+
+	if (!f) {
+		s->cursor = kv_scan(kv, s->cursor, 1, visit, ctx);
+		return 0;
+	}
+	err = kv_near_error(f->near);
+	if (!err && s->waiting && place_of(f, s)->holds.missing)
+		return -EAGAIN;
+	if (!err && !attempt(kv, do_scan, &v, true)) {
+		w = place_of(f, s);
+		if (w) {
+			f->parked++;
+			kv_near_fetch(f->near, FIRST_SCAN + s->waiting - 1, &w->holds);
+		}
+		return -EAGAIN;
+	}
+	if (!err)
+		s->cursor = v.next;
+	kv_scan_end(kv, s);
+	kv_near_trim(f->near);
+	return err;
 }

@@ -47,6 +47,7 @@ static unsigned count(struct split *s, const struct bucket *home)
 	unsigned n = 1;
 
 	for (;;) {
+		kv_want_records(s->kv, s->slab, b);
 		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
 			if (!bucket_holds(b, i) || !moves(s, b, i))
 				continue;
@@ -112,6 +113,7 @@ static void divide(struct split *s, struct bucket *b, struct bucket *kept)
 {
 	const struct bucket old = *b;
 
+	kv_want_records(s->kv, s->slab, &old);
 	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
 		if (!bucket_holds(&old, i))
 			continue;

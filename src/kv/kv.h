@@ -169,6 +169,7 @@ struct kv_stat {
 	uint64_t parked;		/* times that an operation waited for lines */
 	uint64_t forwarded;		/* operations that ran right after one on the same key */
 	uint64_t merged;		/* writes to a line that was to be written back already */
+	uint64_t near_hits;		/* accesses, less the lines that were read for them */
 };
 
 /* Opens a store. Returns 0, -EINVAL if a setting is out of its bounds, or -ENOMEM. */
@@ -198,13 +199,15 @@ void kv_ahead_end(struct kv *kv, struct kv_ahead *a);
 
 /*
  * Operations of a store with a far tier, without waiting. A batch and its operations belong to the
- * store until all are finished (kv_finished()) or cancelled. Operations on one key take effect in
- * the order in which they were submitted; others do not wait for each other. The results in an
- * arena are in the order of the batch.
+ * store until all are finished (kv_finished()) or cancelled. Operations of one client on one key take
+ * effect in the order in which they were submitted; those on other keys do not wait for each other.
+ * No client fills the places of operations in execution: others find some. The results in an arena
+ * are in the order of the batch.
  */
 struct kv_batch {
 	struct kv_op *ops;
 	unsigned n;
+	uint64_t client;       /* any number */
 	unsigned begun, ended; /* operations; used by the store */
 	struct kv_batch *next; /* used by the store */
 };
@@ -245,6 +248,22 @@ typedef bool (*kv_visit)(void *ctx, const struct kv_pair *pair);
  * the whole scan is visited at least once, even if the index grows meanwhile.
  */
 uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visit, void *ctx);
+
+/*
+ * The same without waiting for a far tier: visits the pairs of one bucket, and moves the cursor on.
+ * Returns 0, or an error after which the cursor is as it was:
+ *	-EAGAIN	lines are being read, or the client has its share of scans; to be called again
+ *		after kv_poll(). `visit` may have been called: it is called for the same pairs again
+ *	-EIO	the far tier failed
+ * A scan that got -EAGAIN and is not called again must be ended.
+ */
+struct kv_scan_state {
+	uint64_t cursor;
+	uint64_t client;
+	unsigned waiting; /* used by the store; 0 at the start */
+};
+int kv_scan_next(struct kv *kv, struct kv_scan_state *s, kv_visit visit, void *ctx);
+void kv_scan_end(struct kv *kv, struct kv_scan_state *s);
 
 /* Returns 0, or -EIO: the far tier failed, and all operations fail. */
 int kv_far_error(const struct kv *kv);

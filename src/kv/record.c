@@ -161,6 +161,16 @@ void kv_record_read(struct kv *kv, struct slab *s, uint32_t place, struct kv_pai
 	parse_more(kv, slab_addr(s, place), p);
 }
 
+void kv_want_records(struct kv *kv, const struct slab *s, const struct bucket *b)
+{
+	if (likely(kv->mem.near == NULL))
+		return;
+	for (unsigned i = 0; i < BUCKET_SLOTS; i++)
+		if (bucket_holds(b, i) && !(bucket_starts(b) >> i & 1))
+			kv_near_want(kv->mem.near, slab_addr(s, slot_place(bucket_slot(b, i))),
+				     slab_size(bucket_class(b, i)));
+}
+
 /* Gets the extents from the far tier at the same time. */
 static void want_extents(struct kv *kv, struct slab *s, const uint8_t *places, uint32_t value_len)
 {

@@ -74,6 +74,7 @@ static void collect(struct scan *s, uint64_t order)
 		const struct bucket *b = kv_read(&kv->mem, addr, BUCKET_BYTES);
 		struct kv_pair p;
 
+		kv_want_records(kv, kv_segment(kv, s->bucket), b);
 		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
 			uint64_t at;
 
@@ -116,18 +117,31 @@ static bool scan_chain(struct scan *s, uint64_t *order, kv_visit visit, void *ct
 	return true;
 }
 
-uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visit, void *ctx)
+uint64_t kv_scan_bucket(struct kv *kv, uint64_t cursor, kv_visit visit, void *ctx, bool *stopped)
 {
 	uint64_t order = cursor >> BUCKET_BITS;
 	struct scan s = {.kv = kv, .bucket = cursor & ((1ull << BUCKET_BITS) - 1)};
 
+	*stopped = false;
+	if (s.bucket >= kv->buckets)
+		return 0;
 	order = order ? (order - 1) << (64 - ORDER_BITS) : 0;
-	for (; buckets && s.bucket < kv->buckets; buckets--) {
-		if (!scan_chain(&s, &order, visit, ctx))
-			return s.bucket | ((order >> (64 - ORDER_BITS)) + 1) << BUCKET_BITS;
-		kv_trim(kv);
-		s.bucket++;
-		order = 0;
+	if (!scan_chain(&s, &order, visit, ctx)) {
+		*stopped = true;
+		return s.bucket | ((order >> (64 - ORDER_BITS)) + 1) << BUCKET_BITS;
 	}
-	return s.bucket < kv->buckets ? s.bucket : 0;
+	return s.bucket + 1 < kv->buckets ? s.bucket + 1 : 0;
+}
+
+uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visit, void *ctx)
+{
+	bool stopped = false;
+
+	while (buckets-- && !stopped) {
+		cursor = kv_scan_bucket(kv, cursor, visit, ctx, &stopped);
+		kv_trim(kv);
+		if (!cursor)
+			break;
+	}
+	return cursor;
 }

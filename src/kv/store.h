@@ -110,6 +110,12 @@ void kv_record_read(struct kv *kv, struct slab *s, uint32_t place, struct kv_pai
 const uint8_t *kv_record_value(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p);
 
 /*
+ * Asks for the records of a bucket, which are all read next, so that a far tier reads their lines at
+ * the same time.
+ */
+void kv_want_records(struct kv *kv, const struct slab *s, const struct bucket *b);
+
+/*
  * Returns the place of the value's bytes from `offset`, which the caller changes at once, and the
  * number of bytes that are contiguous there. The pair was read. One access.
  */
@@ -137,6 +143,12 @@ uint8_t *kv_value_change(struct kv *kv, uint64_t hash, struct kv_loc *loc, uint3
 void kv_begin(const struct kv *kv, struct kv_op *op);
 /* Executes an operation that was begun, with eviction. The index does not grow. */
 void kv_execute(struct kv *kv, struct kv_op *op);
+
+/*
+ * scan.c: visits the pairs of the bucket of the cursor. Returns the next cursor, or 0 behind the last
+ * bucket. *stopped: `visit` stopped the scan.
+ */
+uint64_t kv_scan_bucket(struct kv *kv, uint64_t cursor, kv_visit visit, void *ctx, bool *stopped);
 
 /* flight.c: operations with a far tier */
 

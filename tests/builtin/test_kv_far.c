@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../kv/far_model.h"
@@ -17,23 +18,25 @@
 #include "kvwire/kvwire.h"
 #include "rig.h"
 
-#define KEYS  4096u
-#define VALUE 100u
-#define NEAR  (64u << 10)
-#define ROOM  1000u
-#define LATE  64u /* keys that are asked for while the far tier does not answer */
-#define TURNS 2000u
-#define BOUND 1000u /* steps of a call */
+#define KEYS	  4096u
+#define VALUE	  100u
+#define NEAR	  (64u << 10)
+#define ROOM	  1000u
+#define LATE	  64u /* keys that are asked for while the far tier does not answer */
+#define TURNS	  2000u
+#define BOUND	  1000u /* steps of a call */
+#define SCAN_ROOM (RIG_REPLY - 8)
 
 static struct rig R, *const r = &R;
 static struct far_model far;
 static struct kv_store *store;
 
-static void open_rig(uint32_t max_steps)
+/* `near`: bytes of near memory; 0: NEAR */
+static void open_rig_near(uint32_t max_steps, uint64_t near)
 {
 	struct roost_kv_config size = {.size = 4u << 20};
 	static const uint8_t secret[KV_SECRET] = {1, 2, 3};
-	struct kv_store_far tier = {.tier = &far.far, .near = NEAR, .secret = secret};
+	struct kv_store_far tier = {.tier = &far.far, .near = near ? near : NEAR, .secret = secret};
 	static struct roost_kv_config config;
 
 	far_model_init(&far, 1, 20);
@@ -44,6 +47,11 @@ static void open_rig(uint32_t max_steps)
 				     .cfg = {.max_steps = max_steps},
 				     .rnr_retry = 7});
 	assert_int_equal(runtime_deploy(r->f, kernels_builtin("kv"), &config), 0);
+}
+
+static void open_rig(uint32_t max_steps)
+{
+	open_rig_near(max_steps, 0);
 }
 
 static void close_rig(void)
@@ -279,6 +287,175 @@ static void payload_waits(void **state)
 	close_rig();
 }
 
+#define WIDE                                                                                       \
+	30u /* keys of a call, in all slots of a caller: more than the reservation station has */
+
+/* One connection has more operations than the station; those of another are answered meanwhile. */
+static void one_caller_leaves_places(void **state)
+{
+	uint8_t buf[960];
+
+	open_rig(0);
+	fill();
+	assert_true(hold() >= LATE / 8);
+	for (unsigned i = LATE / 2; i < RIG_SLOTS; i++) {
+		uint32_t len = batch_of(buf, sizeof(buf), ROOST_KV_GET, WIDE * i, WIDE);
+
+		rig_post(r, 0, i, ROOST_KV_OP, buf, len, RIG_REPLY - 8, 0);
+	}
+	run(TURNS);
+	for (unsigned i = 0; i < 100; i++) {
+		post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+		run(TURNS);
+		assert_true(answered(1, 1));
+		await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+	}
+	far.held = false;
+	for (unsigned i = LATE / 2; i < RIG_SLOTS; i++) {
+		struct rig_reply a = rig_wait(r, 0, i, RIG_REPLY - 8);
+
+		check(&a, ROOST_KV_GET, WIDE * i, WIDE);
+	}
+	close_rig();
+}
+
+/* The same of groups: one connection may have more calls than there are groups. */
+static void groups_are_shared(void **state)
+{
+	static struct kv_group *groups[KV_STORE_GROUPS + 1];
+	unsigned n = 0, others = 0;
+
+	open_rig(0);
+	while ((groups[n] = kv_store_take_group(store, 1)) != NULL)
+		n++;
+	assert_in_range(n, KV_STORE_GROUPS * 3 / 4, KV_STORE_GROUPS - 1);
+	/* Each further connection finds at least one. */
+	for (unsigned client = 2; client < 6; client++)
+		while ((groups[n + others] = kv_store_take_group(store, client)) != NULL)
+			others++;
+	assert_in_range(others, 4, KV_STORE_GROUPS - n);
+	/* What is given back is not for the one that has most. */
+	kv_store_give_group(store, groups[--n]);
+	assert_ptr_equal(kv_store_take_group(store, 1), NULL);
+	groups[n] = kv_store_take_group(store, 7);
+	assert_non_null(groups[n]);
+	for (unsigned i = 0; i < n + 1 + others; i++)
+		kv_store_give_group(store, groups[i]);
+	close_rig();
+}
+
+/* ---- scans ---- */
+
+static void post_scan(unsigned caller, unsigned slot, uint64_t cursor)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_SCAN, .cursor = cursor};
+	struct kvwire_writer w;
+	uint8_t buf[64];
+
+	kvwire_begin(&w, buf, sizeof(buf));
+	assert_true(kvwire_add(&w, &op));
+	rig_post(r, caller, slot, ROOST_KV_OP, buf, (uint32_t)kvwire_finish(&w, 0), SCAN_ROOM, 0);
+}
+
+/* Counts the pairs of the reply to a scan in `seen`. Returns the next cursor. */
+static uint64_t take_scan(unsigned caller, unsigned slot, bool *seen)
+{
+	struct rig_reply a = rig_wait(r, caller, slot, SCAN_ROOM);
+	struct kvwire_results results;
+	struct kvwire_result got;
+	struct roost_kv_pair pair;
+	uint64_t next;
+	size_t at = KVWIRE_CURSOR, len;
+
+	assert_int_equal(a.status, ROOST_RPC_OK);
+	assert_int_equal(kvwire_reply_open(&results, a.data, a.len), 0);
+	assert_int_equal(kvwire_reply_next(&results, &got), 1);
+	assert_int_equal(got.status, 0);
+	assert_false(got.cut);
+	while ((len = kvwire_get_pair(got.data + at, got.len - at, &pair)) != 0) {
+		char key[16] = {0};
+		uint8_t value[VALUE];
+		unsigned k;
+
+		assert_in_range(pair.key_len, 4, sizeof(key) - 1);
+		memcpy(key, pair.key, pair.key_len);
+		k = (unsigned)strtoul(key + 3, NULL, 10);
+		memset(value, (int)(k * 7 % 251), VALUE);
+		assert_int_equal(pair.value_len, VALUE);
+		assert_memory_equal(pair.value, value, VALUE);
+		assert_in_range(k, 0, KEYS - 1);
+		seen[k] = true;
+		at += len;
+	}
+	assert_int_equal(at, got.len);
+	memcpy(&next, got.data, sizeof(next));
+	rig_reap(r);
+	return next;
+}
+
+/* A scan waits for lines, and all other calls are answered meanwhile. It visits all pairs. */
+static void a_scan_waits(void **state)
+{
+	static bool seen[KEYS];
+	uint64_t cursor = 0, turns = 0;
+	unsigned count = 0;
+
+	/* What scans and the growth of the index hold leaves room for the lines of one key. */
+	open_rig_near(0, 4 * NEAR);
+	fill();
+	do {
+		/* This key's line stays near: it was used just now. */
+		far.held = false;
+		post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+		await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+		far.held = true;
+		post_scan(1, 2, cursor);
+		run(TURNS);
+		turns += !answered(1, 2);
+		post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+		await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+		far.held = false;
+		cursor = take_scan(1, 2, seen);
+	} while (cursor);
+	for (unsigned k = 0; k < KEYS; k++)
+		count += seen[k];
+	assert_int_equal(count, KEYS);
+	assert_true(turns > 10); /* replies that had to wait */
+	close_rig();
+}
+
+/* Scans of one caller, more than may wait at once; it ends, and the lines that they held leave. */
+static void scans_of_a_caller_that_ends(void **state)
+{
+	static bool seen[KEYS];
+	uint64_t cursor = 0;
+
+	open_rig(0);
+	fill();
+	for (unsigned i = 0; i < 200; i++) {
+		post(1, 0, ROOST_KV_GET, KEYS - 1, 1);
+		await(1, 0, ROOST_KV_GET, KEYS - 1, 1);
+	}
+	far.held = true;
+	for (unsigned i = 0; i < RIG_SLOTS; i++)
+		post_scan(0, i, 8 * i);
+	run(TURNS);
+	post_scan(1, 2, 0);
+	end_caller();
+	post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+	await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+	far.held = false;
+	cursor = take_scan(1, 2, seen);
+	assert_int_not_equal(cursor, 0);
+	while (cursor) {
+		post_scan(1, 3, cursor);
+		cursor = take_scan(1, 3, seen);
+	}
+	for (unsigned k = 0; k < KEYS; k++)
+		assert_true(seen[k]);
+	close_rig();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -287,6 +464,10 @@ int main(void)
 		cmocka_unit_test(caller_gone),
 		cmocka_unit_test(payload_waits),
 		cmocka_unit_test(caller_gone_in_a_snapshot),
+		cmocka_unit_test(one_caller_leaves_places),
+		cmocka_unit_test(groups_are_shared),
+		cmocka_unit_test(a_scan_waits),
+		cmocka_unit_test(scans_of_a_caller_that_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,11 +130,17 @@ def far():
         # The benchmark checks that each value is that of its key.
         r = run('kv', '--port', f'shm:{where[1]}', 'bench', where[0], '--keys', '2000', '--put',
                 '50', '--value', '1500', '--duration', '0.3')
-        check('far: bench', r.returncode == 0, r)
+        check('far: bench', r.returncode == 0 and 'forwarded' in r.stdout, r)
+        r = run('kv', '--port', f'shm:{where[1]}', 'bench', where[0], '--keys', '2000', '--put',
+                '50', '--value', '1500', '--zipf', '0.99', '--duration', '0.3', '--json')
+        b = last_json(r)
+        check('far: shares', 0 < b['forwarded'] < 1 and b['merged'] > 0 and
+              0.2 < b['near_hits'] < 1, r)
         r = run('kv', '--port', f'shm:{where[1]}', 'stat', where[0], '--json')
         s = last_json(r)
         check('far: stat',
-              s['far_reads'] > 0 and s['far_writes'] > 0 and s['accesses'] > s['far_reads'], r)
+              s['far_reads'] > 0 and s['far_writes'] > 0 and
+              s['near_hits'] == s['accesses'] - s['far_reads'] > 0, r)
     finally:
         check('far: it ends well', node.end()[0] == 0)
 

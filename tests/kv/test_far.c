@@ -377,6 +377,46 @@ static void a_broken_tier_ends_operations(void **state)
 	kv_close(kv);
 }
 
+/* While one client waits for the far tier with all it may have, the next one is served. */
+static void a_client_leaves_places(void **state)
+{
+	struct kv *kv = open_store(0, 100, false);
+	static struct kv_op ops[KEYS];
+	static uint64_t keys[KEYS], out[KEYS][VALUE / 8];
+	struct kv_batch many = {.ops = ops, .n = KEYS - 1, .client = 1};
+	struct kv_batch one = {.ops = &ops[KEYS - 1], .n = 1, .client = 2};
+	struct kv_batch more = {.ops = &ops[KEYS - 1], .n = 1, .client = 1};
+
+	put_all(kv);
+	for (unsigned i = 0; i < KEYS; i++) {
+		keys[i] = i;
+		ops[i] = (struct kv_op){.code = KV_GET,
+					.key = &keys[i],
+					.key_len = 8,
+					.out = out[i],
+					.out_cap = sizeof(out[i])};
+	}
+	kv_run(kv, &ops[KEYS - 1], 1); /* its lines are near */
+	far_model.held = true;
+	kv_submit(kv, &many);
+	for (unsigned i = 0; i < 100; i++)
+		kv_poll(kv, false);
+	assert_in_range(many.begun - many.ended, 200, KV_IN_FLIGHT - 1);
+	kv_submit(kv, &more);
+	kv_submit(kv, &one);
+	kv_poll(kv, false);
+	assert_true(kv_finished(&one));
+	assert_int_equal(ops[KEYS - 1].status, 0);
+	assert_false(kv_finished(&more));
+	kv_cancel(kv, &more);
+	far_model.held = false;
+	while (!kv_finished(&many))
+		kv_poll(kv, true);
+	for (unsigned i = 0; i < KEYS; i++)
+		assert_int_equal(ops[i].status, 0);
+	kv_close(kv);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -387,6 +427,7 @@ int main(void)
 		cmocka_unit_test(a_parked_key_delays_no_other),
 		cmocka_unit_test(a_cancelled_batch_changes_nothing),
 		cmocka_unit_test(a_broken_tier_ends_operations),
+		cmocka_unit_test(a_client_leaves_places),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -198,6 +198,34 @@ static bool make_slots(void)
 	return true;
 }
 
+/* What a store with a far tier did during the measurement. */
+static struct {
+	bool has_far;
+	double forwarded, merged; /* for each operation */
+	double near_hits;	  /* for each access */
+} far;
+
+static void compare_stats(const struct roost_kv_stat *a, const struct roost_kv_stat *b)
+{
+	double n = (double)(b->operations - a->operations);
+	double accesses = (double)(b->accesses - a->accesses);
+
+	far.has_far = b->near_hits;
+	if (n <= 0 || accesses <= 0)
+		return;
+	far.forwarded = (double)(b->forwarded - a->forwarded) / n;
+	far.merged = (double)(b->merged - a->merged) / n;
+	far.near_hits = 1 - (double)(b->far_reads - a->far_reads) / accesses;
+}
+
+static void add_far(json_t *o)
+{
+	if (far.has_far)
+		json_object_update_new(o,
+				       json_pack("{s:f,s:f,s:f}", "forwarded", far.forwarded,
+						 "merged", far.merged, "near_hits", far.near_hits));
+}
+
 static void print(uint64_t done, uint64_t ns)
 {
 	const struct kv_bench *b = run.b;
@@ -210,6 +238,10 @@ static void print(uint64_t done, uint64_t ns)
 		printf("%.3f million operations a second, p50 %.1f us, p99 %.1f us (%" PRIu64
 		       "%% PUT, batches of %" PRIu64 ", %" PRIu64 " in flight)\n",
 		       rate / 1e6, p50, p99, b->put_percent, b->batch, b->depth);
+		if (far.has_far)
+			printf("far tier: %.1f%% of the operations forwarded, %.2f writes merged for each, "
+			       "%.1f%% of the accesses in near memory\n",
+			       100 * far.forwarded, far.merged, 100 * far.near_hits);
 		return;
 	}
 	o = json_pack("{s:s,s:I,s:f,s:f,s:f,s:I,s:I,s:I,s:I,s:I,s:f}", "tool", "kv bench",
@@ -217,6 +249,7 @@ static void print(uint64_t done, uint64_t ns)
 		      p99, "batch", (json_int_t)b->batch, "depth", (json_int_t)b->depth, "keys",
 		      (json_int_t)b->keys, "value", (json_int_t)b->value, "put_percent",
 		      (json_int_t)b->put_percent, "zipf", b->zipf);
+	add_far(o);
 	json_dumpf(o, stdout, JSON_COMPACT);
 	putchar('\n');
 	json_decref(o);
@@ -224,6 +257,7 @@ static void print(uint64_t done, uint64_t ns)
 
 int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, const struct kv_bench *b)
 {
+	struct roost_kv_stat before = {0}, after = {0};
 	uint64_t ns = 0, done;
 	int rc;
 
@@ -234,10 +268,15 @@ int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, const struc
 		zipf_prepare(b->keys, b->zipf);
 	rc = make_slots() ? load() : -ENOMEM;
 	if (!rc)
+		rc = kv_read_stat(kv, &before);
+	if (!rc)
 		rc = measure(&ns);
 	done = run.done;
 	if (!rc)
 		rc = roost_kv_wait(kv);
+	if (!rc)
+		rc = kv_read_stat(kv, &after);
+	compare_stats(&before, &after);
 	if (!rc && run.wrong)
 		rc = opt_failed(cmd, "%" PRIu64 " values were not those of their keys", run.wrong);
 	else if (rc)

@@ -411,6 +411,7 @@ static int do_stat(void)
 		    {"parked", &s.parked},
 		    {"forwarded", &s.forwarded},
 		    {"merged", &s.merged},
+		    {"near_hits", &s.near_hits},
 		    /* with partitions */
 		    {"table_version", &s.table_version},
 		    {"partitions", &s.partitions},

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Shares of clients in a number of places. A client gets a place if it has fewer than SHARE_RATIO
+ * times those that are free (dynamic thresholds: Choudhury and Hahne, 1998). So one client alone gets
+ * nearly all places, the next one finds some free, and those that have few come first when places
+ * become free. Pure: what the places are is the caller's business.
+ */
+#ifndef ROOST_KV_SHARE_H
+#define ROOST_KV_SHARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SHARE_PLACES 256u /* at most */
+#define SHARE_RATIO  7u	  /* a client alone gets 224 of 256 */
+
+struct share {
+	uint64_t client;
+	uint16_t used;
+	uint16_t next; /* of the slot, or of the free ones */
+};
+
+struct shares {
+	unsigned limit, used; /* places */
+	uint16_t free;
+	uint16_t slots[SHARE_PLACES];
+	struct share clients[SHARE_PLACES]; /* that have a place */
+};
+
+/* `limit`: 1 to SHARE_PLACES. */
+void share_init(struct shares *s, unsigned limit);
+/* Takes a place, if the client may have one more. `client` is any number. */
+bool share_take(struct shares *s, uint64_t client);
+void share_give(struct shares *s, uint64_t client);
+
+static inline bool share_is_full(const struct shares *s)
+{
+	return s->used == s->limit;
+}
+
+#endif
