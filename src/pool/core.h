@@ -20,8 +20,9 @@ struct pool_addr {
 	struct pkt_addr addr;
 	uint32_t scope;
 	unsigned refs;
-	uint64_t in_use; /* bit mask of slots that this process uses here */
-	int alone;	 /* pool_addr_alone() */
+	uint64_t in_use;	    /* bit mask of slots that this process uses here */
+	_Atomic uint64_t leftovers; /* pool_addr_leftovers() */
+	int alone;		    /* pool_addr_alone() */
 	/* If alone, `only` has the address, and `sock` holds sockets that receive nothing, or it. */
 	int only;
 	int sock[POOL_SLOTS];
@@ -47,6 +48,7 @@ struct pool {
 	void *execute_ctx;
 	uint64_t repaired; /* pool_version() at the last repair; the thread's */
 	bool alone;	   /* the other members could not be reached */
+	bool foreign;	   /* pool_is_foreign() */
 	int steers;	   /* 0, or -errno: the kernel refuses programs for groups of sockets */
 };
 
@@ -91,9 +93,10 @@ int pool_connect(enum name_kind kind, int type, unsigned slot);
 /*
  * Asks all members other than this process. Takes the first answer with `want` descriptors. Returns
  * their number, 0 if no member has them, or -errno. *silent: members that did not answer in time.
+ * *hung_up: one hung up instead of an answer; it does so if it has another STATE_MAGIC.
  */
-int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned want,
-	     unsigned *silent);
+int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned want, unsigned *silent,
+	     bool *hung_up);
 /* Sends an answer: `n` descriptors, which may be none. Does not wait. Returns 0 or -errno. */
 int pool_answer(int fd, const int *fds, unsigned n);
 /* Moves a descriptor out of the low numbers, which select(2) needs. */
@@ -115,6 +118,11 @@ void addr_steer(struct pool_addr *a);
 bool addr_shared(struct pool *p, unsigned a, unsigned b, unsigned families);
 /* addr_steer() for all addresses. */
 void pool_steer(struct pool *p);
+/*
+ * Looks for datagrams in sockets without an owner, at all addresses, and lets a port of this process
+ * take them. To be called after pool_steer(): no more of them come then.
+ */
+void pool_find_leftovers(struct pool *p);
 
 /* ---- will.c ---- */
 
