@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A cache whose gets are chains: items in memory that outlives their writer, and a cuckoo table of
- * RedN's buckets beside them. A client SENDs a key of 48 bits and the places of two buckets; the
+ * RedN's buckets beside them. A client SENDs a key of 48 bits and the offsets of two buckets; the
  * NIC answers with the item by WRITEs. The writer, for example memcached, takes no part in a get,
  * and may be killed and started again meanwhile. docs/guide-memcached.md describes it,
  * roost/chain_cache_get.h has the client. The functions are in Roost's libibverbs.so.1.
  *
  * There are two regions of memory, which clients have no keys for. Both are registered with 0 as
- * the address of their first byte, so that places in them are offsets:
+ * the address of their first byte, so addresses in them are offsets:
  *
  *	index	struct roost_cache_control, and the buckets of two generations
  *	items	the items of two generations
@@ -133,19 +133,22 @@ static inline uint64_t roost_cache_key48(const struct roost_cache_shape *s, cons
 	return h ? h : 1;
 }
 
-/* The two places that a key of 48 bits may have: offsets from the first bucket, in bytes. */
-static inline void roost_cache_places(const struct roost_cache_shape *s, uint64_t key48,
-				      uint64_t place[ROOST_LOOKUP_BUCKETS])
+/*
+ * Stores the two buckets that a key of 48 bits may be in, as offsets from the first bucket, in
+ * bytes.
+ */
+static inline void roost_cache_buckets(const struct roost_cache_shape *s, uint64_t key48,
+				       uint64_t bucket[ROOST_LOOKUP_BUCKETS])
 {
 	const uint64_t mask = (1ull << s->log_buckets) - 1;
 	uint64_t h = roost_cache_mix(key48 ^ 0x8ebc6af09c88c6e3ull, s->seed | 1);
 
-	place[0] = h & mask;
-	place[1] = h >> 32 & mask;
-	if (place[0] == place[1])
-		place[1] ^= 1;
+	bucket[0] = h & mask;
+	bucket[1] = h >> 32 & mask;
+	if (bucket[0] == bucket[1])
+		bucket[1] ^= 1;
 	for (int i = 0; i < ROOST_LOOKUP_BUCKETS; i++)
-		place[i] *= sizeof(struct roost_bucket);
+		bucket[i] *= sizeof(struct roost_bucket);
 }
 
 /* The bytes of an item. */
@@ -254,8 +257,8 @@ void roost_cache_emit(const struct roost_cache_chain *l, struct roost_sge sge[RO
 
 /* What the client SENDs. */
 struct roost_cache_request {
-	uint64_t place[ROOST_LOOKUP_BUCKETS]; /* of the buckets */
-	uint64_t key[ROOST_LOOKUP_BUCKETS];   /* ROOST_OPERAND(), twice the same */
+	uint64_t bucket[ROOST_LOOKUP_BUCKETS]; /* offsets of the buckets */
+	uint64_t key[ROOST_LOOKUP_BUCKETS];    /* ROOST_OPERAND(), twice the same */
 	uint64_t number;
 };
 

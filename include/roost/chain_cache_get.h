@@ -63,7 +63,7 @@ static inline void roost_cache_get_start(struct roost_cache_get *g,
 static inline void roost_cache_get_request(struct roost_cache_get *g, struct roost_cache_request *r)
 {
 	g->key48 = roost_cache_key48(g->shape, g->key, g->key_len, g->attempt);
-	roost_cache_places(g->shape, g->key48, r->place);
+	roost_cache_buckets(g->shape, g->key48, r->bucket);
 	r->key[0] = r->key[1] = ROOST_OPERAND(g->key48);
 	r->number = ++g->number;
 }
