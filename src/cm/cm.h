@@ -202,7 +202,7 @@ struct cm_config {
 	 * requests whose sender has not yet shown that it receives answers; a power of two; 0:
 	 * 16384
 	 */
-	uint32_t max_held;
+	uint32_t max_challenges;
 	uint8_t ack_delay; /* local CA ACK delay, 4.096 us << this; 0: 15, as rxe has it */
 };
 

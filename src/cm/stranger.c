@@ -68,20 +68,20 @@ static bool may_ask(struct cm *cm, const struct cm_rx *rx)
 
 static void ask(struct cm *cm, const struct cm_rx *rx)
 {
-	uint32_t i = cm->next_held++ & (cm->config.max_held - 1);
-	struct cm_held *h = &cm->held[i];
+	uint32_t i = cm->next_challenge++ & (cm->config.max_challenges - 1);
+	struct cm_challenge *h = &cm->challenges[i];
 	struct cm_msg m = {.attr = CM_DREQ, .local_id = cm_id(cm, i + 1)};
 
 	do
 		m.tid = secret_u64(&cm->secret);
 	while (!m.tid);
-	*h = (struct cm_held){.tid = m.tid, .src = rx->src, .dst = rx->dst};
+	*h = (struct cm_challenge){.tid = m.tid, .src = rx->src, .dst = rx->dst};
 	memcpy(h->mad, rx->mad, sizeof(h->mad));
 	cm->counters.asked++;
 	cm_answer(cm, &rx->dst, &rx->src, &m);
 }
 
-bool cm_held_back(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx)
+bool cm_challenged(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx)
 {
 	if (rx->heard || !pressed(cm, l, rx->now) || l->waiting_count >= l->backlog)
 		return false;
@@ -94,7 +94,8 @@ bool cm_held_back(struct cm *cm, const struct cm_listener *l, const struct cm_rx
 
 bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx)
 {
-	struct cm_held *h = &cm->held[(rx->m.remote_id - 1) & (cm->config.max_held - 1)];
+	struct cm_challenge *h =
+		&cm->challenges[(rx->m.remote_id - 1) & (cm->config.max_challenges - 1)];
 	struct cm_rx again = {
 		.now = rx->now, .src = h->src, .dst = h->dst, .mad = h->mad, .heard = true};
 
@@ -113,18 +114,18 @@ bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx)
 bool cm_share_full(struct cm *cm, const struct cm_listener *l, const struct pkt_addr *src)
 {
 	const struct cm_share *s = cm_share_of(cm, src);
-	uint32_t free_here = l->backlog - l->waiting_count;
+	uint32_t free_listener = l->backlog - l->waiting_count;
 	uint32_t free_all = cm->config.max_half_open > cm->half_open
 				    ? cm->config.max_half_open - cm->half_open
 				    : 0;
 
-	if (s->waiting < SHARE * free_here && s->half_open < SHARE * free_all)
+	if (s->waiting < SHARE * free_listener && s->half_open < SHARE * free_all)
 		return false;
 	cm->counters.source_full++;
 	return true;
 }
 
-bool cm_make_room(struct cm *cm, uint64_t now)
+bool cm_limit_half_open(struct cm *cm, uint64_t now)
 {
 	if (cm->half_open < cm->config.max_half_open || list_empty(&cm->replied))
 		return false;
