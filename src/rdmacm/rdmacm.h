@@ -312,7 +312,7 @@ void rdmacm_early_listen(uint64_t service_id);
  * Keeps the datagram if it is a request to a service that will probably get a listener soon.
  * Returns whether it was kept.
  */
-bool rdmacm_early_hold(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *mad);
+bool rdmacm_early_keep(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *mad);
 /*
  * Passes on the requests that were held too long; they are refused then. Returns the time of the
  * next call, or UINT64_MAX if nothing is held.
