@@ -143,8 +143,8 @@ struct roost_call {
 	/* roost_give() */
 	void (*give)(struct roost_call *c, uint32_t number);
 	/*
-	 * Not NULL if no other call waits: performs what was asked for without a return from the
-	 * step. false: the step has to return.
+	 * Not NULL if no other call waits. Performs the request without a return from the step.
+	 * false: the step has to return.
 	 */
 	bool (*at_once)(struct roost_call *c);
 	/* given: operations on bound queue pairs */
@@ -293,9 +293,9 @@ static inline enum roost_next roost_reply_from(struct roost_call *c, uint64_t fr
 }
 
 /*
- * Redirects a request to granted regions: roost_in(c, n, roost_read(c, va, buf, len)). Without it
- * every access goes to the caller's region, so a caller cannot reach the node's memory by an
- * address in its parameters. roost_in2() names both regions of a copy.
+ * Redirects a copy to two regions, granted ones or the caller's (0): roost_in2(c, to, from,
+ * roost_copy(...)). Without a redirection every access goes to the caller's region, so a caller
+ * cannot reach the node's memory by an address in its parameters.
  */
 static inline enum roost_next roost_in2(struct roost_call *c, uint32_t to, uint32_t from,
 					enum roost_next next)
@@ -305,6 +305,7 @@ static inline enum roost_next roost_in2(struct roost_call *c, uint32_t to, uint3
 	return next;
 }
 
+/* Redirects a request to granted region n: roost_in(c, n, roost_read(c, va, buf, len)). */
 static inline enum roost_next roost_in(struct roost_call *c, uint32_t n, enum roost_next next)
 {
 	return roost_in2(c, n, n, next);
@@ -334,6 +335,7 @@ static inline enum roost_next roost_qp_post(struct roost_call *c, enum roost_ask
 	return ROOST_AGAIN;
 }
 
+/* Posts a READ of `len` bytes at raddr of the peer. As roost_qp_post(). */
 static inline enum roost_next roost_qp_read(struct roost_call *c, uint32_t qp, uint64_t raddr,
 					    uint32_t rkey, void *buf, uint64_t va, uint32_t len)
 {
@@ -342,6 +344,7 @@ static inline enum roost_next roost_qp_read(struct roost_call *c, uint32_t qp, u
 	return roost_qp_post(c, ROOST_ASK_QP_READ, qp, buf, va, len);
 }
 
+/* Posts a WRITE of `len` bytes to raddr of the peer. As roost_qp_post(). */
 static inline enum roost_next roost_qp_write(struct roost_call *c, uint32_t qp, uint64_t raddr,
 					     uint32_t rkey, const void *buf, uint64_t va,
 					     uint32_t len)
@@ -351,6 +354,7 @@ static inline enum roost_next roost_qp_write(struct roost_call *c, uint32_t qp, 
 	return roost_qp_post(c, ROOST_ASK_QP_WRITE, qp, buf, va, len);
 }
 
+/* Posts a SEND of `len` bytes. As roost_qp_post(). */
 static inline enum roost_next roost_qp_send(struct roost_call *c, uint32_t qp, const void *buf,
 					    uint64_t va, uint32_t len)
 {
@@ -358,8 +362,8 @@ static inline enum roost_next roost_qp_send(struct roost_call *c, uint32_t qp, c
 }
 
 /*
- * Posts a WRITE or SEND with immediate data, in network byte order as in the verbs (htonl). The
- * peer gets them in a receive completion.
+ * Posts a WRITE with immediate data, in network byte order as in the verbs (htonl). The peer gets
+ * them in a receive completion. As roost_qp_post().
  */
 static inline enum roost_next roost_qp_write_imm(struct roost_call *c, uint32_t qp, uint64_t raddr,
 						 uint32_t rkey, const void *buf, uint64_t va,
@@ -371,6 +375,7 @@ static inline enum roost_next roost_qp_write_imm(struct roost_call *c, uint32_t 
 	return roost_qp_post(c, ROOST_ASK_QP_WRITE_IMM, qp, buf, va, len);
 }
 
+/* Posts a SEND with immediate data. As roost_qp_write_imm(). */
 static inline enum roost_next roost_qp_send_imm(struct roost_call *c, uint32_t qp, const void *buf,
 						uint64_t va, uint32_t len, uint32_t imm)
 {
@@ -379,9 +384,9 @@ static inline enum roost_next roost_qp_send_imm(struct roost_call *c, uint32_t q
 }
 
 /*
- * Posts an atomic on the 8 bytes at raddr, a multiple of 8. The previous value is stored in *old
- * or, if old is NULL, at `va`. The swap took place if it equals `compare`. Byte order is that of
- * the peer's CPU.
+ * Posts a compare-and-swap of the 8 bytes at raddr, a multiple of 8. The previous value is stored
+ * in *old or, if old is NULL, at `va`. The swap took place if it equals `compare`. Byte order is
+ * that of the peer's CPU. As roost_qp_post().
  */
 static inline enum roost_next roost_qp_cas(struct roost_call *c, uint32_t qp, uint64_t raddr,
 					   uint32_t rkey, uint64_t *old, uint64_t va,
@@ -394,6 +399,7 @@ static inline enum roost_next roost_qp_cas(struct roost_call *c, uint32_t qp, ui
 	return roost_qp_post(c, ROOST_ASK_QP_CAS, qp, old, va, 8);
 }
 
+/* Posts an atomic addition to the 8 bytes at raddr. As roost_qp_cas(). */
 static inline enum roost_next roost_qp_fetch_add(struct roost_call *c, uint32_t qp, uint64_t raddr,
 						 uint32_t rkey, uint64_t *old, uint64_t va,
 						 uint64_t add)

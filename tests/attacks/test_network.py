@@ -347,7 +347,7 @@ def main():
     parser = argparse.ArgumentParser(description='Attacks from a third host on the network.')
     for name in ('roost', 'attacker', 'steady'):
         parser.add_argument(name, type=os.path.abspath)
-    parser.add_argument('--only', default='', metavar='TEXT', help='attacks whose name contains TEXT')
+    parser.add_argument('--only', default='', metavar='TEXT', help='attacks with TEXT in the name')
     parser.add_argument('--family', type=int, choices=(4, 6), help='one family (default: both)')
     parser.add_argument('--seed', type=int, default=int(os.environ.get('ROOST_ATTACK_SEED', '1')))
     parser.add_argument('--sanitized', action='store_true',

@@ -16,6 +16,8 @@ picture      texts of docs/architecture.svg stay in their boxes, and off its arr
 version      the newest entry of debian/changelog is of the project's version
 names        no identifier has a word that docs/glossary.md replaced; those of src and include have
              none of them as a part
+manual       each function of include/roost has a comment, whose first sentence says what the
+             function does and begins with a verb (Returns, Posts ...)
 docs         functions and files of src that docs, README.md and CONTRIBUTING.md name exist
 mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that
              must notice are there
@@ -209,6 +211,25 @@ def names(top):
                     yield f'{path}:{number}: {match[0]}: docs/glossary.md has another word: {word}'
 
 
+FUNCTION = re.compile(r'[a-z][\w *]*?\b(\w+)\((?!\*)')
+VERB = re.compile(r'/\*\s*\*?\s*(?!Errors\b|Atomics\b|Functions\b)[A-Z][a-z-]+s\b')
+
+
+def manual(top):
+    for path, lines in files(top, ['include/roost']):
+        for number, line in enumerate(lines, 1):
+            match = FUNCTION.match(line)
+            if not match or line.startswith(('return ', 'typedef ')):
+                continue
+            begin = end = number - 2
+            while begin > 0 and '/*' not in lines[begin]:
+                begin -= 1
+            comment = '\n'.join(lines[begin:end + 1]) if lines[end].endswith('*/') else ''
+            if not VERB.match(comment):
+                yield (f'{path}:{number}: the comment before {match[1]}() does not begin with what '
+                       'it does')
+
+
 GETENV = re.compile(r'\b(?:secure_)?getenv\s*\(')
 # Has the C library alone, and no room of ours, below it.
 STANDS_ALONE = 'src/cli/run/preload/'
@@ -400,8 +421,8 @@ def mutants(top):
 
 
 RULES = {'includes': includes, 'sizes': sizes, 'columns': columns, 'words': words,
-         'names': names, 'docs': docs, 'environment': environment, 'conformance': conformance,
-         'mutants': mutants,
+         'names': names, 'manual': manual, 'docs': docs, 'environment': environment,
+         'conformance': conformance, 'mutants': mutants,
          'quotes': quotes, 'picture': picture, 'version': version}
 
 # For the self-test: a file, its text, and the rules that it breaks.
@@ -468,6 +489,11 @@ CASES = [
     ('src/nic/names.c', SPDX + 'int roost_qp_' 'place(void);\n', ['names']),
     ('src/pool/names.c', SPDX + 'bool pool_' 'bury(struct pool *p);\n', ['names']),
     ('src/pool/names.h', SPDX + 'struct sea' 't_home {\n', ['names']),
+    ('include/roost/manual.h', SPDX + '/*\n * Returns x.\n * Any thread.\n */\nint x(void);\n',
+     []),
+    ('include/roost/manual.h', SPDX + '/* NULL: ENOMEM. */\nint *x(void);\n', ['manual']),
+    ('include/roost/manual.h', SPDX + '/* Returns x. */\n\nstatic inline int x(void)\n',
+     ['manual']),
     ('include/roost/names.h', SPDX + 'ROOST_KERNEL_' 'STANDS,\n', ['names']),
     ('src/nic/parts.c', SPDX + 'int held_' 'back; /* held */ char *s = "held";\n', ['names']),
     ('src/kv/parts.c', SPDX + 'int place_' 'of; /* held */ char *s = "held";\n', []),
