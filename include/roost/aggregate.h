@@ -92,7 +92,9 @@ _Static_assert(sizeof(struct roost_aggregate_group) == 48, "a group");
 _Static_assert(sizeof(struct roost_aggregate_result) == 64, "result of aggregate");
 #endif
 
-/* The caller's side. */
+/* ---- the caller ---- */
+
+/* Returns the description of a field of the records. */
 static inline struct roost_aggregate_field roost_aggregate_field(uint32_t offset, uint8_t width,
 								 uint8_t is_signed)
 {
@@ -111,6 +113,7 @@ static inline struct roost_aggregate_params roost_aggregate_params(uint32_t reco
 	return p;
 }
 
+/* Sets the condition: only records whose field satisfies it are counted. */
 static inline void roost_aggregate_where(struct roost_aggregate_params *p,
 					 struct roost_aggregate_field field,
 					 enum roost_aggregate_predicate predicate, uint64_t operand)
@@ -120,6 +123,7 @@ static inline void roost_aggregate_where(struct roost_aggregate_params *p,
 	p->operand = operand;
 }
 
+/* Groups the records by a field, into at most `max_groups` groups. */
 static inline void roost_aggregate_group_by(struct roost_aggregate_params *p,
 					    struct roost_aggregate_field field, uint32_t max_groups)
 {

@@ -65,11 +65,12 @@ struct roost_chain_data {
 struct roost_chain {
 	struct roost_chain_queue *queue;
 	struct roost_chain_data *data;
-	struct roost_ref scratch; /* 8 bytes for old values that nobody needs */
+	struct roost_ref scratch; /* 8 bytes for old values that no WQE reads */
 };
 
 /* ---- references ---- */
 
+/* Returns the reference to the byte `offset` bytes behind p. */
 static inline struct roost_ref roost_ref_at(struct roost_ref p, uint64_t offset)
 {
 	p.addr += offset;
@@ -77,8 +78,8 @@ static inline struct roost_ref roost_ref_at(struct roost_ref p, uint64_t offset)
 }
 
 /*
- * Returns the place of a field of WQE n, counted from the first WQE of the image. n may be that of
- * a WQE that is emitted later.
+ * Returns the reference to a field of WQE n, counted from the first WQE of the image. n may be that
+ * of a WQE that is emitted later.
  */
 static inline struct roost_ref roost_chain_field(const struct roost_chain_queue *q, uint32_t n,
 						 size_t offset)
@@ -88,25 +89,36 @@ static inline struct roost_ref roost_chain_field(const struct roost_chain_queue 
 }
 #define ROOST_FIELD(q, n, field) roost_chain_field(q, n, offsetof(struct roost_wqe, field))
 
-/* Puts n bytes into the data, aligned to 8 bytes, and returns their place. */
+/* Puts n bytes into the data, aligned to 8 bytes, and returns the reference to them. */
 struct roost_ref roost_chain_bytes(const struct roost_chain *c, const void *bytes, uint32_t n);
-/* The same with one word of 8 bytes. */
+/* Puts one word of 8 bytes into the data, and returns the reference to it. */
 struct roost_ref roost_chain_word(const struct roost_chain *c, uint64_t word);
 
 /* ---- work requests. They emit nothing; roost_chain_emit() does ---- */
 
+/* Returns a NOP. */
 struct roost_wqe roost_wqe_nop(void);
-/* Copies n bytes to a place of this NIC, or of the peer of the queue that executes it. */
+/*
+ * Returns a WRITE that copies n bytes. `to` is memory of the peer of the queue that executes it: of
+ * this NIC, if the queue is connected to itself.
+ */
 struct roost_wqe roost_wqe_write(struct roost_ref to, struct roost_ref from, uint32_t n);
+/* Returns a READ that copies n bytes. `from` is memory of the peer. */
 struct roost_wqe roost_wqe_read(struct roost_ref to, struct roost_ref from, uint32_t n);
-/* Atomics; op: ROOST_OP_FETCH_ADD, ROOST_OP_MAX .. ROOST_OP_XOR. The old value goes to `old`. */
+/*
+ * Returns an atomic that calculates. op: ROOST_OP_FETCH_ADD, ROOST_OP_MAX .. ROOST_OP_XOR. The old
+ * value goes to `old`.
+ */
 struct roost_wqe roost_wqe_calc(enum roost_op op, struct roost_ref at, uint64_t operand,
 				struct roost_ref old);
+/* Returns a compare-and-swap of 8 bytes. The old value goes to `old`. */
 struct roost_wqe roost_wqe_cas(struct roost_ref at, uint64_t compare, uint64_t swap,
 			       struct roost_ref old);
-struct roost_wqe roost_wqe_wait(uint32_t watch, uint32_t count); /* relative */
-struct roost_wqe roost_wqe_wait_time(uint64_t ns);		 /* for ns from its turn on */
-/* Relative; op: ROOST_OP_ENABLE or ROOST_OP_RECV_ENABLE. */
+/* Returns a relative WAIT for `count` more completions of a watched CQ. */
+struct roost_wqe roost_wqe_wait(uint32_t watch, uint32_t count);
+/* Returns a WAIT for `ns` from the start of its execution on. */
+struct roost_wqe roost_wqe_wait_time(uint64_t ns);
+/* Returns a relative ENABLE. op: ROOST_OP_ENABLE or ROOST_OP_RECV_ENABLE. */
 struct roost_wqe roost_wqe_enable(enum roost_op op, uint32_t qp_num, uint32_t count);
 
 /* Appends a WQE to the queue. Returns its number. */
@@ -120,12 +132,13 @@ uint32_t roost_chain_emit(const struct roost_chain *c, struct roost_wqe wqe);
 
 enum roost_compare { ROOST_EQ, ROOST_LE, ROOST_GE }; /* of unsigned values */
 
-/* An operand of a comparison: the word at a place, or a constant if the place has no key. */
+/* An operand of a comparison: the word at a reference, or a constant if the key is 0. */
 struct roost_operand {
 	uint64_t constant; /* ROOST_OPERAND() */
 	struct roost_ref at;
 };
 
+/* Returns a constant operand. */
 static inline struct roost_operand roost_constant(uint64_t value)
 {
 	struct roost_operand o = {ROOST_OPERAND(value), {0, 0}};
@@ -133,6 +146,7 @@ static inline struct roost_operand roost_constant(uint64_t value)
 	return o;
 }
 
+/* Returns the operand that is the word at a reference. */
 static inline struct roost_operand roost_word(struct roost_ref at)
 {
 	struct roost_operand o = {0, at};
@@ -141,37 +155,39 @@ static inline struct roost_operand roost_word(struct roost_ref at)
 }
 
 /*
- * if (x COMPARE y) then. Emits `then` so that it is a NOP unless the comparison is true; it may be
+ * Emits if (x COMPARE y) then: the WQE `then` is a NOP unless the comparison is true. It may be
  * executed again and again. Costs, beside `then`: a copy and a CAS; LE and GE also a MAX or MIN; a
  * y in memory also a copy, or two for LE and GE. Returns the number of `then`.
  */
 uint32_t roost_chain_if(const struct roost_chain *c, struct roost_ref x, enum roost_compare cmp,
 			struct roost_operand y, struct roost_wqe then);
+#define ROOST_CHAIN_BLOCK 8
 /*
- * if (x COMPARE y) then_block else else_block, of n WQEs each, 1 to ROOST_CHAIN_BLOCK. The
+ * Emits if (x COMPARE y) then_block else else_block, of n WQEs each, 1 to ROOST_CHAIN_BLOCK. The
  * else-block is copied over the n WQEs that follow; the then-block over it, if the comparison is
  * true. Costs those of roost_chain_if() and 2 copies. Returns the number of the block's first WQE.
  * -EINVAL: also if the block would go round the end of the ring.
  */
-#define ROOST_CHAIN_BLOCK 8
 uint32_t roost_chain_if_else(const struct roost_chain *c, struct roost_ref x,
 			     enum roost_compare cmp, struct roost_operand y,
 			     const struct roost_wqe *then_block, const struct roost_wqe *else_block,
 			     uint32_t n);
 /*
- * if (x == y) then, for words of 64 bits that are no operands, by two CASes, of which the first
- * makes the second. Costs, beside `then`: 4 copies and 2 CASes. Returns the number of `then`.
+ * Emits if (x == y) then, for words of 64 bits that are no operands. Two CASes compare them: the
+ * first one writes the second one. Costs, beside `then`: 4 copies and 2 CASes. Returns the number
+ * of `then`.
  */
 uint32_t roost_chain_if_equal64(const struct roost_chain *c, struct roost_ref x, uint64_t y,
 				struct roost_wqe then);
 /*
- * switch (x): the WQE blocks[i] if x is the value i, else blocks[cases], the default. Costs a copy,
- * and 2 copies and a CAS for each case. Returns the number of the WQE that the block becomes.
+ * Emits switch (x): the WQE blocks[i] if x equals values[i], else blocks[cases], the default. Costs
+ * a copy, and 2 copies and a CAS for each case. Returns the number of the WQE that the block
+ * becomes.
  */
 uint32_t roost_chain_switch(const struct roost_chain *c, struct roost_ref x, const uint64_t *values,
 			    const struct roost_wqe *blocks, uint32_t cases);
 /*
- * The end of a turn of an unrolled loop that breaks if x == y. Emits an ENABLE of this queue, which
+ * Ends a turn of an unrolled loop that breaks if x == y. Emits an ENABLE of this queue, which
  * becomes a NOP if x == y. Costs a copy, a CAS and the ENABLE; a y in memory a copy more. The queue
  * must not be enabled beyond the ENABLE. Returns where the image has its count: the caller stores
  * the number of WQEs up to the next break, or the end. NULL after an error.
@@ -205,11 +221,11 @@ struct roost_argument {
 	uint32_t len;
 };
 /*
- * Calls a function: copies the arguments, writes the return, and enables the function. The caller's
- * queue goes on when the function returns; it must not be enabled beyond the call. Costs a copy for
- * each argument, a copy, and two ENABLEs, of which the function executes one. Returns where the
- * data image has the count of the return: the caller stores the number of WQEs up to its next call,
- * or its end. NULL after an error.
+ * Emits the call of a function: copies of the arguments, the return, and an ENABLE of the function.
+ * The caller's queue continues when the function returns; it must not be enabled beyond the call.
+ * Costs a copy for each argument, a copy, and two ENABLEs, of which the function executes one.
+ * Returns where the data image has the count of the return: the caller stores the number of WQEs up
+ * to its next call, or its end. NULL after an error.
  */
 uint64_t *roost_chain_call(const struct roost_chain *c, const struct roost_chain_queue *function,
 			   const struct roost_argument *args, uint32_t num_args);

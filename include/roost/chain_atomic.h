@@ -46,7 +46,7 @@ static inline uint32_t roost_counter_request(struct roost_lookup_request *r, uin
 	return 3 * sizeof(r->word[0]);
 }
 
-/* True if the reply has come. Stores the value that the counter had before. */
+/* Returns true if the reply has come, and stores the value that the counter had before. */
 static inline bool roost_counter_result(const struct roost_lookup_end *end, uint64_t number,
 					uint64_t *before)
 {
@@ -56,21 +56,21 @@ static inline bool roost_counter_result(const struct roost_lookup_end *end, uint
 	return true;
 }
 
-/* ---- locks: words of 8 bytes, aligned; 0: nobody has the lock, else its owner ---- */
+/* ---- locks: words of 8 bytes, aligned; 0: the lock is free, else its owner ---- */
 
 struct roost_lock {
 	struct roost_chain loop;   /* depth ROOST_LOCK_LOOP; it watches the receives */
 	struct roost_chain answer; /* depth ROOST_LOOKUP_ANSWER, stride ROOST_LOOKUP_STRIDE */
 	uint32_t watch;		   /* index of the CQ of the client's requests */
 	uint32_t lock_key;	   /* of the region of locks */
-	/* What the lock has while this client owns it; not 0. The client cannot change it. */
+	/* value of the lock while this client owns it; not 0. The client cannot change it */
 	uint64_t owner;
 	struct roost_ref reply; /* client's memory: a struct roost_lookup_end */
 };
 #define ROOST_LOCK_LOOP 16u
 #define ROOST_LOCK_SGES 5u
 
-/* As roost_counter_emit(), with ROOST_LOCK_SGES entries. */
+/* Emits the lock. As roost_counter_emit(), with ROOST_LOCK_SGES entries. */
 void roost_lock_emit(const struct roost_lock *l, struct roost_sge *sge);
 
 enum roost_lock_action { ROOST_LOCK = 1, ROOST_UNLOCK };
@@ -89,9 +89,9 @@ static inline uint32_t roost_lock_request(struct roost_lookup_request *r,
 enum roost_lock_result { ROOST_LOCK_PENDING, ROOST_LOCK_DONE, ROOST_LOCK_REFUSED };
 
 /*
- * Says whether the reply has come, and whether the lock was taken or given back. Refused: another
- * client has it, whose `owner` is then in end->found[0]; or a lock that the client does not have was
- * to be given back. `owner` is the client's own.
+ * Returns the state of a request: pending until the reply comes, then done or refused. A request to
+ * take the lock is refused if another client owns it; end->found[0] is then that client's `owner`.
+ * A request to give it back is refused if the client does not own it. `owner` is the client's own.
  */
 static inline enum roost_lock_result roost_lock_result(const struct roost_lookup_end *end,
 						       enum roost_lock_action action,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A cache whose gets are chains: items in memory that outlives their writer, and a cuckoo table of
- * RedN's buckets beside them. A client SENDs a key of 48 bits and the places of two buckets; the
+ * RedN's buckets beside them. A client SENDs a key of 48 bits and the offsets of two buckets; the
  * NIC answers with the item by WRITEs. The writer, for example memcached, takes no part in a get,
  * and may be killed and started again meanwhile. docs/guide-memcached.md describes it,
  * roost/chain_cache_get.h has the client. The functions are in Roost's libibverbs.so.1.
  *
  * There are two regions of memory, which clients have no keys for. Both are registered with 0 as
- * the address of their first byte, so that places in them are offsets:
+ * the address of their first byte, so addresses in them are offsets:
  *
  *	index	struct roost_cache_control, and the buckets of two generations
  *	items	the items of two generations
@@ -68,7 +68,10 @@ struct roost_cache_item {
 #define ROOST_CACHE_EXPIRY(version, seconds) ((uint64_t)(version) << 32 | (uint32_t)(seconds))
 #define ROOST_CACHE_KEY_MAX		     250u
 
-/* True if a shape is one: a client learns it from its peer, and a writer from shared memory. */
+/*
+ * Checks a shape. A client gets it from its peer, and a writer from shared memory, so it may be
+ * invalid.
+ */
 static inline bool roost_cache_shape_fits(const struct roost_cache_shape *s)
 {
 	return s->log_buckets >= 1 && s->log_buckets <= 28 && s->key_bits >= 1 &&
@@ -81,6 +84,7 @@ static inline bool roost_cache_shape_fits(const struct roost_cache_shape *s)
 #define ROOST_CACHE_VALUE(at, n) ((uint64_t)(at) | (uint64_t)(n) << ROOST_CACHE_AT_BITS)
 #define ROOST_CACHE_AT(value)	 ((value) & ((1ull << ROOST_CACHE_AT_BITS) - 1))
 
+/* Multiplies two words to 128 bits, and returns the upper half xor the lower half. */
 static inline uint64_t roost_cache_mix(uint64_t a, uint64_t b)
 {
 	__extension__ typedef unsigned __int128 wide;
@@ -89,6 +93,7 @@ static inline uint64_t roost_cache_mix(uint64_t a, uint64_t b)
 	return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
+/* Returns the 8 bytes at p, which need not be aligned. */
 static inline uint64_t roost_cache_word(const uint8_t *p)
 {
 	uint64_t w;
@@ -97,7 +102,7 @@ static inline uint64_t roost_cache_word(const uint8_t *p)
 	return w;
 }
 
-/* A hash of n bytes, of the kind of wyhash: multiplications of 64 bits to 128. */
+/* Returns a hash of n bytes. It multiplies 64 bits to 128, as wyhash does. */
 static inline uint64_t roost_cache_hash(const void *bytes, size_t n, uint64_t seed)
 {
 	const uint64_t k0 = 0xa0761d6478bd642full, k1 = 0xe7037ed1a0b428dbull;
@@ -119,11 +124,11 @@ static inline uint64_t roost_cache_hash(const void *bytes, size_t n, uint64_t se
 	return roost_cache_mix(lane[0] ^ k0, (uint64_t)n ^ k1);
 }
 
-/*
- * The key of 48 bits that buckets have for a key. Two keys may have the same one. Then the second
- * one is in the table with its key of 48 bits of another attempt.
- */
 #define ROOST_CACHE_ATTEMPTS 4u
+/*
+ * Returns the key of 48 bits that buckets have for a key. If two keys have the same one, the second
+ * key is in the table with its key of 48 bits of another attempt, below ROOST_CACHE_ATTEMPTS.
+ */
 static inline uint64_t roost_cache_key48(const struct roost_cache_shape *s, const void *key,
 					 size_t len, uint32_t attempt)
 {
@@ -133,32 +138,36 @@ static inline uint64_t roost_cache_key48(const struct roost_cache_shape *s, cons
 	return h ? h : 1;
 }
 
-/* The two places that a key of 48 bits may have: offsets from the first bucket, in bytes. */
-static inline void roost_cache_places(const struct roost_cache_shape *s, uint64_t key48,
-				      uint64_t place[ROOST_LOOKUP_BUCKETS])
+/*
+ * Stores the two buckets that a key of 48 bits may be in, as offsets from the first bucket, in
+ * bytes.
+ */
+static inline void roost_cache_buckets(const struct roost_cache_shape *s, uint64_t key48,
+				       uint64_t bucket[ROOST_LOOKUP_BUCKETS])
 {
 	const uint64_t mask = (1ull << s->log_buckets) - 1;
 	uint64_t h = roost_cache_mix(key48 ^ 0x8ebc6af09c88c6e3ull, s->seed | 1);
 
-	place[0] = h & mask;
-	place[1] = h >> 32 & mask;
-	if (place[0] == place[1])
-		place[1] ^= 1;
+	bucket[0] = h & mask;
+	bucket[1] = h >> 32 & mask;
+	if (bucket[0] == bucket[1])
+		bucket[1] ^= 1;
 	for (int i = 0; i < ROOST_LOOKUP_BUCKETS; i++)
-		place[i] *= sizeof(struct roost_bucket);
+		bucket[i] *= sizeof(struct roost_bucket);
 }
 
-/* The bytes of an item. */
+/* Returns the bytes of an item. */
 static inline uint64_t roost_cache_item_len(const struct roost_cache_item *item)
 {
 	return (uint64_t)item->value_at + item->value_len;
 }
 
-/*
- * True if an item of which n bytes are there is sound: its lengths, and its check word. The reply
- * of a get, or the memory that a killed writer left, may have anything.
- */
+/* Returns the check word of an item, over its version, lengths, flags, key and value. */
 uint64_t roost_cache_check(const struct roost_cache_item *item);
+/*
+ * Checks lengths and check word of an item of which n bytes are present. The reply of a get, and
+ * memory that a killed writer left, may have any contents.
+ */
 bool roost_cache_sound(const struct roost_cache_item *item, uint64_t n);
 
 /* ---- the writer. One thread at a time ---- */
@@ -192,8 +201,8 @@ static inline uint64_t roost_cache_index_len(const struct roost_cache_shape *s)
  */
 int roost_cache_format(void *index, const struct roost_cache_shape *shape, uint64_t items_len);
 /*
- * Begins a life of the writer: takes the generation that does not serve, and empties its buckets.
- * index and items stay the caller's. Returns 0, or -EINVAL: no cache is there.
+ * Starts a writer: takes the generation that does not serve, and empties its buckets. index and
+ * items remain the caller's. Returns 0, or -EINVAL: the index has no cache.
  */
 int roost_cache_begin(struct roost_cache *c, void *index, void *items);
 /* Returns the memory of this writer's items, of items_len / 2 bytes. */
@@ -206,7 +215,7 @@ static inline void *roost_cache_memory(const struct roost_cache *c)
  * the last one. Valid until roost_cache_serve().
  */
 const struct roost_cache_item *roost_cache_old(struct roost_cache *c);
-/* Gets are answered from this writer's generation from now on. */
+/* Makes gets use this writer's generation from now on. */
 void roost_cache_serve(struct roost_cache *c);
 
 /*
@@ -252,10 +261,10 @@ struct roost_cache_chain {
  */
 void roost_cache_emit(const struct roost_cache_chain *l, struct roost_sge sge[ROOST_CACHE_SGES]);
 
-/* What the client SENDs. */
+/* The message that the client SENDs. */
 struct roost_cache_request {
-	uint64_t place[ROOST_LOOKUP_BUCKETS]; /* of the buckets */
-	uint64_t key[ROOST_LOOKUP_BUCKETS];   /* ROOST_OPERAND(), twice the same */
+	uint64_t bucket[ROOST_LOOKUP_BUCKETS]; /* offsets of the buckets */
+	uint64_t key[ROOST_LOOKUP_BUCKETS];    /* ROOST_OPERAND(), twice the same */
 	uint64_t number;
 };
 

@@ -63,14 +63,15 @@ static inline void roost_cache_get_start(struct roost_cache_get *g,
 static inline void roost_cache_get_request(struct roost_cache_get *g, struct roost_cache_request *r)
 {
 	g->key48 = roost_cache_key48(g->shape, g->key, g->key_len, g->attempt);
-	roost_cache_places(g->shape, g->key48, r->place);
+	roost_cache_buckets(g->shape, g->key48, r->bucket);
 	r->key[0] = r->key[1] = ROOST_OPERAND(g->key48);
 	r->number = ++g->number;
 }
 
 /*
- * No item with this key was found, after those of other keys. It may have moved from a later
- * attempt to an earlier one meanwhile: not if a second round sees the same items of others.
+ * Ends a round that found items of other keys only. The item of this key may have moved from a
+ * later attempt to an earlier one meanwhile. It has not if a second round finds the same items; the
+ * result is then a miss.
  */
 static inline enum roost_cache_result roost_cache_get_none(struct roost_cache_get *g)
 {
@@ -83,7 +84,7 @@ static inline enum roost_cache_result roost_cache_get_none(struct roost_cache_ge
 	return ROOST_CACHE_AGAIN;
 }
 
-/* True if the item's own key may be in the table with the key of 48 bits of the get. */
+/* Checks whether the item's own key may be in the table with the key of 48 bits of the get. */
 static inline bool roost_cache_get_fits(const struct roost_cache_get *g,
 					const struct roost_cache_item *item)
 {
@@ -96,9 +97,9 @@ static inline bool roost_cache_get_fits(const struct roost_cache_get *g,
 }
 
 /*
- * Says what the reply means. `reply`: the client's memory, ROOST_CACHE_REPLY(max_item) bytes, which
- * must not change until the value was used. Any bytes may be there. now: seconds since 1970. A hit
- * stores the item, which lies in the reply.
+ * Evaluates the reply. `reply` is the client's memory, ROOST_CACHE_REPLY(max_item) bytes with any
+ * contents; it must not change until the value was used. now: seconds since 1970. A hit stores the
+ * item, which is in the reply.
  */
 static inline enum roost_cache_result roost_cache_get_result(struct roost_cache_get *g,
 							     const void *reply, uint64_t now,
@@ -136,6 +137,7 @@ static inline enum roost_cache_result roost_cache_get_result(struct roost_cache_
 	return ROOST_CACHE_HIT;
 }
 
+/* Returns the value of an item; it has item->value_len bytes. */
 static inline const void *roost_cache_item_value(const struct roost_cache_item *item)
 {
 	return (const uint8_t *)item + item->value_at;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A look-up in a neighbourhood of a hopscotch table as a chain: a client SENDs a key and the address
- * of the first of up to eight adjacent buckets, and the NIC answers with the value of the bucket
- * that has the key. One READ takes the neighbourhood apart: keys become the operands of CASes, and
- * pointers the addresses of answers. docs/chains.md describes it.
+ * A look-up in a neighbourhood of a hopscotch table as a chain: a client SENDs a key and the
+ * address of the first of up to eight adjacent buckets, and the NIC answers with the value of the
+ * bucket that has the key. One READ takes the neighbourhood apart: keys become the operands of
+ * CASes, and pointers the addresses of answers. docs/chains.md describes it.
  *
  * The queue pairs of a client are those of roost/chain_lookup.h, but the loop has a stride of
  * ROOST_HOOD_STRIDE. A client has one request under way at a time.
@@ -35,8 +35,8 @@ struct roost_hood {
 
 /*
  * Emits the look-up into both queues, whose images must be empty, and stores the ROOST_HOOD_SGES
- * entries of the receive to post. Then the caller posts both images and the receive, and enables one
- * receive and the whole loop queue, once. Errors: in the queues' `error`.
+ * entries of the receive to post. Then the caller posts both images and the receive, and enables
+ * one receive and the whole loop queue, once. Errors: in the queues' `error`.
  */
 void roost_hood_emit(const struct roost_hood *h, struct roost_sge *sge);
 

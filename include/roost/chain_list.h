@@ -47,8 +47,8 @@ struct roost_list {
 void roost_list_emit(const struct roost_list *l, struct roost_sge *sge);
 
 /*
- * Fills in a request. The reply is that of a look-up with one bucket: roost_lookup_result(). Returns
- * the bytes to SEND.
+ * Fills in a request. The reply is that of a look-up with one bucket: roost_lookup_result().
+ * Returns the bytes to SEND.
  */
 static inline uint32_t roost_list_request(struct roost_lookup_request *r, uint64_t key,
 					  uint64_t first_node, uint64_t number)

@@ -52,7 +52,7 @@ void roost_lookup_emit(const struct roost_lookup *l, struct roost_sge *sge, uint
 
 /* ---- the client ---- */
 
-/* What the client SENDs: roost_lookup_request() fills it in. */
+/* The message that the client SENDs. roost_lookup_request() fills it in. */
 struct roost_lookup_request {
 	uint64_t word[ROOST_LOOKUP_SGES];
 };

@@ -65,7 +65,7 @@ static inline uint32_t roost_replica_request(void *message, const uint64_t *at, 
 	return ROOST_REPLICA_BYTES(nodes, len);
 }
 
-/* True if all nodes have stored the write. */
+/* Returns true if all nodes have stored the write. */
 static inline bool roost_replica_done(const uint64_t *ack, uint64_t number)
 {
 	return __atomic_load_n(ack, __ATOMIC_ACQUIRE) == number;

@@ -79,26 +79,32 @@ int roost_qp_limit_chain(struct ibv_qp *qp, const struct roost_chain_limit *limi
 /*
  * Stops the program of a protection domain: all its queue pairs that are set up for chains and not
  * in the state RESET go to the error state, on all processing units. Their memory, keys and objects
- * stay. No WQE of the program is executed after the call. Other queue pairs go on.
+ * stay. No WQE of the program is executed after the call. Other queue pairs continue.
  */
 int roost_pd_stop_chains(struct ibv_pd *pd);
 /*
  * Stops the program, and destroys its queue pairs and the memory regions of their rings. Their
  * pointers become invalid. It waits until the program's events are acknowledged, as
  * ibv_destroy_qp() does. Other regions and the protection domain stay. EBUSY: a queue pair is in a
- * multicast group; those before it are gone.
+ * multicast group; the queue pairs before it are destroyed.
  */
 int roost_pd_remove_chains(struct ibv_pd *pd);
 
 /*
- * Calculations between two hosts (ROOST_OP_MAX .. ROOST_OP_XOR) need the consent of both ends.
- * roost_qp_offer_calc() offers them to the other end, as roost_qp_offer_rpc() offers calls; librdmacm
- * and ibv_query_ece(3) carry the offer. roost_qp_enable_calc() is for programs that connect in
- * another way: both ends call it, before RTR. EINVAL: wrong state; EOPNOTSUPP: not RC.
+ * Offers calculations (ROOST_OP_MAX .. ROOST_OP_XOR) to the other end, as roost_qp_offer_rpc()
+ * offers calls. Calculations between two hosts need the consent of both ends. librdmacm and
+ * ibv_query_ece(3) carry the offer. Errors:
+ *  EINVAL      wrong state
+ *  EOPNOTSUPP  not RC
  */
 int roost_qp_offer_calc(struct ibv_qp *qp);
+/*
+ * Enables calculations, for programs that connect without librdmacm and ECE: both ends call it
+ * before RTR. Errors: those of roost_qp_offer_calc().
+ */
 int roost_qp_enable_calc(struct ibv_qp *qp);
-bool roost_qp_has_calc(struct ibv_qp *qp); /* both ends agreed, or the queue pair was enabled */
+/* Returns true if both ends have agreed on calculations, or they were enabled. */
+bool roost_qp_has_calc(struct ibv_qp *qp);
 
 /*
  * Connects an RC queue pair in the state RESET to itself: its work requests act on the memory of
@@ -126,11 +132,8 @@ uint32_t roost_qp_stride(struct ibv_qp *qp, enum roost_queue queue);
  */
 int roost_post_wqes(struct ibv_qp *qp, const void *wqes, uint32_t n, uint64_t wr_id);
 
-/*
- * Post one work request for chains. send_flags: IBV_SEND_SIGNALED or 0. Errors of
- * roost_post_wqes(); also
- *  EINVAL  no op-code of that kind
- */
+/* ---- single work requests for chains. send_flags: IBV_SEND_SIGNALED or 0 ---- */
+
 struct roost_wait_wr {
 	uint64_t wr_id;
 	unsigned int send_flags;
@@ -138,6 +141,10 @@ struct roost_wait_wr {
 	uint32_t count;
 	bool relative;
 };
+/*
+ * Posts a WAIT for completions of a watched CQ. Errors: those of roost_post_wqes(); EINVAL: also
+ * another send flag.
+ */
 int roost_post_wait(struct ibv_qp *qp, const struct roost_wait_wr *wr);
 
 struct roost_wait_time_wr {
@@ -147,6 +154,9 @@ struct roost_wait_time_wr {
 	uint64_t ns;
 	bool relative;
 };
+/*
+ * Posts a WAIT for a time. Errors: those of roost_post_wqes(); EINVAL: also another send flag.
+ */
 int roost_post_wait_time(struct ibv_qp *qp, const struct roost_wait_time_wr *wr);
 /* Returns the NIC's clock in ns: that of completion time stamps. */
 uint64_t roost_chain_time(struct ibv_context *context);
@@ -159,6 +169,10 @@ struct roost_enable_wr {
 	uint32_t count;
 	bool relative;
 };
+/*
+ * Posts an ENABLE, or a RECV_ENABLE for `queue` ROOST_RECV_QUEUE. Errors: those of
+ * roost_post_wqes(); EINVAL: also another send flag.
+ */
 int roost_post_enable(struct ibv_qp *qp, const struct roost_enable_wr *wr);
 
 struct roost_calc_wr {
@@ -170,7 +184,11 @@ struct roost_calc_wr {
 	uint32_t rkey;
 	uint64_t operand;
 };
-/* EOPNOTSUPP: the queue pair is neither connected to this NIC, nor have both ends agreed. */
+/*
+ * Posts a calculation. IBV_SEND_FENCE is allowed, too. Errors: those of roost_post_wqes(), and
+ *  EINVAL      `op` is no calculation; another send flag
+ *  EOPNOTSUPP  the queue pair is not connected to this NIC, and the ends have not agreed
+ */
 int roost_post_calc(struct ibv_qp *qp, const struct roost_calc_wr *wr);
 
 /* The first WQE of a queue pair that failed; the queue pair is then in the error state. */
@@ -180,8 +198,8 @@ struct roost_chain_failure {
 	struct roost_wqe wqe;
 };
 /*
- * Stores why a queue pair of chains is in the error state. It has raised IBV_EVENT_QP_FATAL.
- * ENOENT: no WQE of it has failed since its last reset.
+ * Stores the first WQE of the queue pair that failed, and its status. The queue pair has then
+ * raised IBV_EVENT_QP_FATAL. ENOENT: no WQE has failed since the last reset.
  */
 int roost_qp_chain_failure(struct ibv_qp *qp, struct roost_chain_failure *failure);
 

@@ -66,14 +66,14 @@ static inline uint64_t roost_consistency_crc(const void *data, size_t len)
 }
 
 /*
- * roost_versions_len() returns the size of an object with versions that holds `data` bytes of data.
- * roost_versions_data() returns the bytes of data that such an object of `len` bytes holds.
+ * Returns the size in bytes of an object with versions that has `data` bytes of data.
  */
 static inline uint32_t roost_versions_len(uint32_t data)
 {
 	return data <= 56 ? 64 : 64 + (data - 56 + 61) / 62 * 64;
 }
 
+/* Returns the bytes of data that an object with versions of `len` bytes has. */
 static inline uint32_t roost_versions_data(uint32_t len)
 {
 	return 56 + (len / 64 - 1) * 62;

@@ -55,7 +55,9 @@ _Static_assert(sizeof(struct roost_get_entry) == 64, "an entry is a cache line")
 _Static_assert(sizeof(struct roost_get_params) == 40, "parameters of get");
 #endif
 
-/* A hash function for callers and tables: the finalizer of MurmurHash3, public domain. */
+/*
+ * Returns the hash of a key, for callers and tables: the finalizer of MurmurHash3, public domain.
+ */
 static inline uint64_t roost_get_hash(uint64_t key)
 {
 	key ^= key >> 33;
@@ -65,7 +67,7 @@ static inline uint64_t roost_get_hash(uint64_t key)
 	return key ^ key >> 33;
 }
 
-/* The caller's side: returns parameters for a GET of `key`, with a bound of 64 entries. */
+/* Returns the parameters of a GET of `key`, with a bound of 64 entries. For callers. */
 static inline struct roost_get_params roost_get_params(uint64_t table, uint64_t entries,
 						       uint64_t key, uint32_t flags)
 {
@@ -75,8 +77,8 @@ static inline struct roost_get_params roost_get_params(uint64_t table, uint64_t 
 }
 
 /*
- * The node's side: inserts a key into the table at t. The key must not be in the table yet. `value`
- * is the address of the value as callers know it.
+ * Inserts a key into the table at t. For nodes. The key must not be in the table yet. `value` is
+ * the address of the value as callers know it.
  *
  * The table has `entries` entries, a power of two. With chains, `more` entries follow, of which
  * *used are taken. Returns 0, or -1 if the table is full. No other thread may change the table

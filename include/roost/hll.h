@@ -74,6 +74,7 @@ _Static_assert(sizeof(struct roost_hll_params) == 24, "parameters of hll");
 _Static_assert(sizeof(struct roost_hll_info) == 24, "reply of hll");
 #endif
 
+/* Returns the parameters of a call for the sketch `name`. what: enum roost_hll_what. */
 static inline struct roost_hll_params roost_hll_params(uint64_t name, uint32_t what,
 						       uint32_t precision)
 {
@@ -83,8 +84,8 @@ static inline struct roost_hll_params roost_hll_params(uint64_t name, uint32_t w
 }
 
 /*
- * The kernel's hash function: Stafford's variant 13 of the finalizer of MurmurHash3, as in
- * SplitMix64. A sketch that another program made with it can be merged.
+ * Returns the hash of an item, as the kernel computes it: Stafford's variant 13 of the finalizer of
+ * MurmurHash3, as in SplitMix64. A sketch that another program made with it can be merged.
  */
 static inline uint64_t roost_hll_hash(uint64_t item)
 {
@@ -95,6 +96,7 @@ static inline uint64_t roost_hll_hash(uint64_t item)
 	return item ^ item >> 31;
 }
 
+/* Returns the index of a hash's register. */
 static inline uint32_t roost_hll_index(uint64_t hash, unsigned precision)
 {
 	return (uint32_t)(hash >> (64 - precision));
@@ -146,6 +148,7 @@ static inline double roost_hll_estimate(const uint8_t *registers, unsigned preci
 	return roost_hll_from_counts(counts, precision);
 }
 
+/* Adds an item to 1 << precision registers. */
 static inline void roost_hll_add(uint8_t *registers, unsigned precision, uint64_t item)
 {
 	uint64_t hash = roost_hll_hash(item);
@@ -156,6 +159,7 @@ static inline void roost_hll_add(uint8_t *registers, unsigned precision, uint64_
 		*to = rank;
 }
 
+/* Merges the registers `from` into `to`, both of the same precision. */
 static inline void roost_hll_merge(uint8_t *to, const uint8_t *from, unsigned precision)
 {
 	uint32_t i;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A hull: a process that owns queue pairs and registered memory, and goes on to serve them while
+ * A hull: a process that owns queue pairs and registered memory, and continues to serve them while
  * the program that works on this memory, its child, is killed and started again. READs, WRITEs,
  * atomics and kernel calls of peers continue without an error. The functions are in Roost's
  * libibverbs.so.1; link with `pkg-config --cflags --libs roost`. See roost_hull(3).
@@ -31,11 +31,11 @@ struct roost_hull;
 #define ROOST_HULL_MESSAGE_MAX 65536 /* bytes of a request, and of its reply */
 
 struct roost_hull_program {
-	/* The child's work, in a forked process; what it returns is its exit status. */
+	/* Runs in a forked process, the child. Its return value is the exit status. */
 	int (*run)(struct roost_hull *hull, void *arg);
 	void *arg;
 	/*
-	 * Instead, where not NULL: a program to execute, as execvp(3) does. It calls
+	 * If not NULL, this program is executed instead of run(), as execvp(3) does. It calls
 	 * roost_hull_join().
 	 */
 	char *const *argv;
@@ -47,23 +47,27 @@ struct roost_hull_program {
 	 */
 	long (*request)(void *ctx, const void *request, size_t len, void *reply);
 	/*
-	 * The child ended; wait_status as waitpid(2) has it. Shall it be started again? NULL: yes,
-	 * unless it exited with status 0.
+	 * Returns true if a child that has ended is to be started again. wait_status is that of
+	 * waitpid(2). NULL: it is, unless it exited with status 0.
 	 */
 	bool (*ended)(void *ctx, int wait_status);
 	void *ctx;
 };
 
-/* NULL: ENOMEM, EMFILE. */
+/* Creates a hull. NULL: ENOMEM, EMFILE. */
 struct roost_hull *roost_hull_create(void);
-/* Unmaps its memory, which is registered no more. */
+/* Destroys a hull and unmaps its memory, which must no longer be registered. */
 void roost_hull_destroy(struct roost_hull *hull);
 
 /*
- * Memory that outlives children, of zeros: a memfd, mapped shared, at the same address in the hull
- * and in each child. In the hull: makes it; EEXIST, ENOSPC (there are ROOST_HULL_MEMORIES), EINVAL
- * (the name, a length of 0). In a child: finds the memory of that name; ENOENT, or EINVAL (len is
- * neither 0 nor its length). Before roost_hull(); one thread.
+ * Creates memory that outlives children, or finds it in a child. It is a memfd of zeros, mapped
+ * shared at the same address in the hull and in each child. Call it before roost_hull(), by one
+ * thread. Returns the memory, or NULL with errno:
+ *   EEXIST	hull: the name is in use
+ *   ENOSPC	hull: there are ROOST_HULL_MEMORIES memories
+ *   EINVAL	hull: invalid name, or length 0; child: len is neither 0 nor the memory's length
+ *   ENOENT	child: no memory has this name
+ *   and the errors of memfd_create(2), ftruncate(2) and mmap(2)
  */
 void *roost_hull_memory(struct roost_hull *hull, const char *name, size_t len);
 
@@ -78,21 +82,22 @@ int roost_hull(struct roost_hull *hull, const struct roost_hull_program *program
 /* Kills the child and makes roost_hull() return. Any thread; a signal handler. */
 void roost_hull_stop(struct roost_hull *hull);
 
+/* ---- in the child ---- */
+
 /*
- * ---- in the child ----
- *
- * The hull of a program that was executed: maps the memory. NULL: ENOENT (no hull started it),
- * EINVAL (ROOST_HULL is not what a hull wrote), ENOMEM, or EEXIST (an address is taken).
+ * Returns the hull of a program that was executed, and maps its memory. NULL: ENOENT (no hull
+ * started this process), EINVAL (ROOST_HULL was not set by a hull), ENOMEM, or EEXIST (an address
+ * is in use).
  */
 struct roost_hull *roost_hull_join(void);
 
 /*
  * Sends a request of 1 to ROOST_HULL_MESSAGE_MAX bytes to the hull and waits for the reply. Stores
  * at most `size` bytes of it. One thread at a time. Returns the length of the whole reply, or
- * - a negative errno that the hull's request() returned,
+ * - the negative errno of the hull's request(),
  * - -EINVAL: a request of 0 bytes,
  * - -EMSGSIZE: a request or a reply that is too long,
- * - -EPIPE: this process is no child of a hull, or the hull does not exist any more.
+ * - -EPIPE: this process is no child of a hull, or the hull has ended.
  */
 long roost_hull_ask(struct roost_hull *hull, const void *request, size_t len, void *reply,
 		    size_t size);

@@ -100,8 +100,8 @@ enum roost_kv_code {
 	ROOST_KV_SCAN,
 	ROOST_KV_STAT, /* `out` is a struct roost_kv_stat */
 	/*
-	 * `key` is the name of a function that the node has loaded (roost/kv_function.h); `out` is a
-	 * struct roost_kv_function_info
+	 * `key` is the name of a function that the node has loaded (roost/kv_function.h); `out` is
+	 * a struct roost_kv_function_info
 	 */
 	ROOST_KV_FIND_FUNCTION,
 	/*
@@ -142,7 +142,9 @@ enum roost_kv_fn {
 	ROOST_KV_REGISTERED = 256, /* and above: functions that the node has loaded */
 };
 
-/* What operation a loaded function is for: UPDATE, UPDATE_EACH and UPDATE_VECTOR; REDUCE; FILTER. */
+/*
+ * What operation a loaded function is for: UPDATE, UPDATE_EACH and UPDATE_VECTOR; REDUCE; FILTER.
+ */
 enum roost_kv_kind { ROOST_KV_KIND_UPDATE, ROOST_KV_KIND_REDUCE, ROOST_KV_KIND_FILTER };
 
 /* The result of ROOST_KV_FIND_FUNCTION. */
@@ -260,17 +262,21 @@ int roost_kv_wait(struct roost_kv *kv);
 int roost_kv_run(struct roost_kv *kv, struct roost_kv_op *ops, unsigned n);
 
 /*
- * Looks up a function that the node has loaded. The number is valid as long as the node runs. Returns
- * 0, -ENOENT, or an error of the connection.
+ * Looks up a function that the node has loaded. The number is valid as long as the node runs.
+ * Returns 0, -ENOENT, or an error of the connection.
  */
 int roost_kv_find_function(struct roost_kv *kv, const char *name,
 			   struct roost_kv_function_info *info);
 
-/* Single operations. They return the status of the operation. */
+/* ---- single operations; they return the status of the operation ---- */
+
+/* Reads a value: at most `cap` bytes of it into out. *len is its length. */
 int roost_kv_get(struct roost_kv *kv, const void *key, size_t key_len, void *out, size_t cap,
 		 size_t *len);
+/* Stores a value. ttl: as in struct roost_kv_op. */
 int roost_kv_put(struct roost_kv *kv, const void *key, size_t key_len, const void *value,
 		 size_t len, uint32_t ttl);
+/* Deletes a key. */
 int roost_kv_delete(struct roost_kv *kv, const void *key, size_t key_len);
 
 /* A pair that a scan returned. */

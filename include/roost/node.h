@@ -70,7 +70,10 @@ struct roost_node {
  *   EPROTO		the peer is no node, or a node of another version
  */
 int roost_node_connect(const char *host, uint16_t service, int timeout_ms, struct roost_node **out);
-/* The same with `sends` send work requests, for callers with more than 64 calls in flight. */
+/*
+ * Connects as roost_node_connect(), with a queue pair of `sends` send work requests: for callers
+ * with more than 64 calls in flight.
+ */
 int roost_node_connect_sends(const char *host, uint16_t service, int timeout_ms, unsigned sends,
 			     struct roost_node **out);
 /*

@@ -165,12 +165,14 @@ static inline struct roost_prism_chain roost_prism_chain(void *buf, uint32_t siz
 	return c;
 }
 
+/* Adds a READ of `len` bytes. Returns the operation, or NULL if the buffer is full. */
 static inline struct roost_prism_op *roost_prism_read(struct roost_prism_chain *c, uint8_t flags,
 						      uint64_t addr, uint32_t len)
 {
 	return roost_prism_add(c, ROOST_PRISM_READ, flags, addr, len, 0, 0);
 }
 
+/* Adds a WRITE of the `len` bytes at data. Returns as roost_prism_read(). */
 static inline struct roost_prism_op *roost_prism_write(struct roost_prism_chain *c, uint8_t flags,
 						       uint64_t addr, const void *data,
 						       uint32_t len)
@@ -178,6 +180,10 @@ static inline struct roost_prism_op *roost_prism_write(struct roost_prism_chain 
 	return roost_prism_add(c, ROOST_PRISM_WRITE, flags, addr, len, data, len);
 }
 
+/*
+ * Adds an ALLOCATE, which takes a buffer of the free list and writes the `len` bytes at data to it.
+ * Returns as roost_prism_read().
+ */
 static inline struct roost_prism_op *roost_prism_allocate(struct roost_prism_chain *c,
 							  uint8_t flags, uint64_t list,
 							  const void *data, uint32_t len)

@@ -144,7 +144,10 @@ _Static_assert(sizeof(struct roost_shuffle_out_params) == 24, "parameters of shu
 _Static_assert(sizeof(struct roost_shuffle_target) == 32, "its table");
 #endif
 
-/* The kernels' hash function: variant 13 (Stafford) of MurmurHash3's finalizer (SplitMix64). */
+/*
+ * Returns the hash of a key, as the kernels compute it: variant 13 (Stafford) of MurmurHash3's
+ * finalizer (SplitMix64).
+ */
 static inline uint64_t roost_shuffle_hash(uint64_t key)
 {
 	key ^= key >> 30;
@@ -154,6 +157,7 @@ static inline uint64_t roost_shuffle_hash(uint64_t key)
 	return key ^ key >> 31;
 }
 
+/* Returns the number of a key's partition. */
 static inline uint32_t roost_shuffle_partition(const struct roost_shuffle_params *p, uint64_t key)
 {
 	if (p->how == ROOST_SHUFFLE_RADIX)

@@ -147,14 +147,13 @@ int roost_kernel_redeploy(struct ibv_context *ctx, const struct roost_kernel *k,
 
 /*
  * Registers the kernel in a shared object with ROOST_KERNEL_EXPORT (roost/kernel.h).
- * roost_kernel_replace() replaces the kernel that has the same op-code.
  *
  * The file is copied and is not needed afterwards, so a new version may have the same path. The
  * object is unloaded after its last call, by the next of these functions or the next
  * roost_kernel_list().
  *
- * On failure nothing has changed, and why[len] holds one line that states the cause (NULL: not
- * wanted). A kernel is code in this process: load only files that you trust like the program
+ * On failure nothing has changed, and why[len] holds one line that states the cause. why may be
+ * NULL. A kernel is code in this process: load only files that you trust like the program
  * itself.
  *
  * Errors: those of roost_kernel_deploy() and roost_kernel_redeploy(), and
@@ -162,6 +161,10 @@ int roost_kernel_redeploy(struct ibv_context *ctx, const struct roost_kernel *k,
  *   EINVAL	the object contains no kernel, or an invalid one
  */
 int roost_kernel_load(struct ibv_context *ctx, const char *path, char *why, size_t len);
+/*
+ * Replaces the kernel that has the same op-code by the kernel in a shared object. As
+ * roost_kernel_load() and roost_kernel_redeploy().
+ */
 int roost_kernel_replace(struct ibv_context *ctx, const char *path, char *why, size_t len);
 
 /*
@@ -340,13 +343,14 @@ int roost_call_begin(struct roost_caller *caller, uint64_t op, uint32_t rkey, co
  *
  * Errors:
  *   EAGAIN	the reply has not arrived yet
+ *   EINVAL	no call has this id
  *   ENOTCONN	the queue pair is in the error state, or was reset
  */
 int roost_call_poll(struct roost_caller *caller, unsigned id, struct roost_result *result);
 /*
- * The same without driving the NIC: looks at the memory of the reply. A program that takes the
- * replies that are there, begins the next calls and then drives the NIC sends these calls together.
- * Errors: EAGAIN, EINVAL.
+ * Returns the result of a call as roost_call_poll() does, but does not drive the NIC: it only reads
+ * the memory of the reply. A program that takes all arrived replies, begins the next calls and then
+ * drives the NIC sends these calls together. Errors: EAGAIN, EINVAL.
  */
 int roost_call_look(struct roost_caller *caller, unsigned id, struct roost_result *result);
 
@@ -377,7 +381,7 @@ int roost_call(struct roost_caller *caller, uint64_t op, uint32_t rkey, const vo
 /* An invocation of a registered kernel by the host. */
 struct roost_invocation_attr {
 	uint64_t op;
-	const void *params; /* what a call has behind its head */
+	const void *params; /* the parameters of a call, behind its head */
 	uint32_t params_len;
 	/* the region of all accesses, with the rights of the host's work requests; NULL: none */
 	struct ibv_mr *mr;

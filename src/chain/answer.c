@@ -69,7 +69,7 @@ void answer_bucket(const struct answer *a, const struct roost_chain *loop, struc
 	roost_chain_emit(loop, roost_wqe_write(roost_ref_at(part, ANSWER_VALUE), table, 8));
 	roost_chain_emit(loop, roost_wqe_cas(ROOST_FIELD(q, hit, ctrl), 0,
 					     ROOST_CTRL(ROOST_OP_WRITE, 0), found));
-	w = roost_wqe_write(answer_place(a), part, ANSWER_PART_LEN);
+	w = roost_wqe_write(answer_ref(a), part, ANSWER_PART_LEN);
 	w.ctrl = ROOST_CTRL(ROOST_OP_NOP, 0);
 	roost_chain_emit(loop, w);
 	sge[0] = answer_sge(ROOST_FIELD(q, n + 2, compare));

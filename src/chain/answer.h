@@ -36,7 +36,7 @@ static inline bool answer_fits(const struct roost_chain_queue *q)
 }
 
 /* Where a part is copied to. */
-static inline struct roost_ref answer_place(const struct answer *a)
+static inline struct roost_ref answer_ref(const struct answer *a)
 {
 	return roost_chain_field(a->queue->queue, a->at, ANSWER_PART);
 }

@@ -95,19 +95,19 @@ static struct roost_cache_item *item_of(const struct roost_cache *c, const struc
 
 /* ---- buckets ---- */
 
-static struct roost_bucket *bucket_at(const struct roost_cache *c, uint64_t place)
+static struct roost_bucket *bucket_at(const struct roost_cache *c, uint64_t offset)
 {
-	return (struct roost_bucket *)(void *)((uint8_t *)c->bucket + place);
+	return (struct roost_bucket *)(void *)((uint8_t *)c->bucket + offset);
 }
 
 static struct roost_bucket *find(const struct roost_cache *c, uint64_t key)
 {
-	uint64_t place[ROOST_LOOKUP_BUCKETS];
+	uint64_t offset[ROOST_LOOKUP_BUCKETS];
 
-	roost_cache_places(&c->shape, key, place);
+	roost_cache_buckets(&c->shape, key, offset);
 	for (int i = 0; i < ROOST_LOOKUP_BUCKETS; i++)
-		if (bucket_at(c, place[i])->key == ROOST_OPERAND(key))
-			return bucket_at(c, place[i]);
+		if (bucket_at(c, offset[i])->key == ROOST_OPERAND(key))
+			return bucket_at(c, offset[i]);
 	return NULL;
 }
 
@@ -128,10 +128,10 @@ static void fill(struct roost_bucket *b, uint64_t key, uint64_t value)
 
 static struct roost_bucket *other_bucket(const struct roost_cache *c, struct roost_bucket *b)
 {
-	uint64_t place[ROOST_LOOKUP_BUCKETS];
+	uint64_t offset[ROOST_LOOKUP_BUCKETS];
 
-	roost_cache_places(&c->shape, ROOST_OPERAND_VALUE(b->key), place);
-	return bucket_at(c, bucket_at(c, place[0]) == b ? place[1] : place[0]);
+	roost_cache_buckets(&c->shape, ROOST_OPERAND_VALUE(b->key), offset);
+	return bucket_at(c, bucket_at(c, offset[0]) == b ? offset[1] : offset[0]);
 }
 
 /*
@@ -162,17 +162,17 @@ static bool make_room(struct roost_cache *c, struct roost_bucket *b)
 
 static bool insert(struct roost_cache *c, uint64_t key, uint64_t value)
 {
-	uint64_t place[ROOST_LOOKUP_BUCKETS];
+	uint64_t offset[ROOST_LOOKUP_BUCKETS];
 
-	roost_cache_places(&c->shape, key, place);
+	roost_cache_buckets(&c->shape, key, offset);
 	for (int i = 0; i < ROOST_LOOKUP_BUCKETS; i++)
-		if (!bucket_at(c, place[i])->key) {
-			fill(bucket_at(c, place[i]), ROOST_OPERAND(key), value);
+		if (!bucket_at(c, offset[i])->key) {
+			fill(bucket_at(c, offset[i]), ROOST_OPERAND(key), value);
 			return true;
 		}
 	for (int i = 0; i < ROOST_LOOKUP_BUCKETS; i++)
-		if (make_room(c, bucket_at(c, place[i]))) {
-			fill(bucket_at(c, place[i]), ROOST_OPERAND(key), value);
+		if (make_room(c, bucket_at(c, offset[i]))) {
+			fill(bucket_at(c, offset[i]), ROOST_OPERAND(key), value);
 			return true;
 		}
 	return false;
@@ -217,15 +217,15 @@ static void release(struct roost_cache *c, uint64_t key)
 }
 
 /* Where an item with a key is in the table, or could be: then `item` is NULL. */
-struct place {
+struct entry_at {
 	struct roost_bucket *bucket;
 	struct roost_cache_item *item;
 	uint32_t attempt;
 };
 
-static struct place find_same(const struct roost_cache *c, const struct roost_cache_item *item)
+static struct entry_at find_same(const struct roost_cache *c, const struct roost_cache_item *item)
 {
-	struct place p = {.attempt = 0};
+	struct entry_at p = {.attempt = 0};
 
 	for (; p.attempt < ROOST_CACHE_ATTEMPTS; p.attempt++) {
 		p.bucket = find(c, key48(c, item, p.attempt));
@@ -239,7 +239,7 @@ static struct place find_same(const struct roost_cache *c, const struct roost_ca
 	return p;
 }
 
-static void take_out(struct roost_cache *c, struct place p)
+static void take_out(struct roost_cache *c, struct entry_at p)
 {
 	struct roost_cache_displaced *d = displaced_of(c, p.item);
 
@@ -248,7 +248,7 @@ static void take_out(struct roost_cache *c, struct place p)
 	release(c, key48(c, p.item, p.attempt));
 }
 
-static void replace(struct roost_cache *c, struct place p, struct roost_cache_item *item)
+static void replace(struct roost_cache *c, struct entry_at p, struct roost_cache_item *item)
 {
 	struct roost_cache_displaced *d = displaced_of(c, p.item);
 
@@ -283,7 +283,7 @@ ROOST_EXPORT int roost_cache_publish(struct roost_cache *c, struct roost_cache_i
 				     uint32_t expires)
 {
 	int rc = check_item(c, item);
-	struct place p;
+	struct entry_at p;
 
 	if (rc == -EINVAL)
 		return rc;
@@ -304,7 +304,7 @@ ROOST_EXPORT int roost_cache_publish(struct roost_cache *c, struct roost_cache_i
 
 ROOST_EXPORT void roost_cache_withdraw(struct roost_cache *c, struct roost_cache_item *item)
 {
-	struct place p;
+	struct entry_at p;
 
 	if (!item->version) /* never published */
 		return;

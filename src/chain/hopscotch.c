@@ -62,7 +62,7 @@ static void emit_loop(const struct roost_hood *h, const struct answer *a, struct
 							     ROOST_CTRL(ROOST_OP_WRITE, 0),
 							     roost_ref_at(end, 8 * i)));
 		sge[1 + i] = answer_sge(ROOST_FIELD(q, n, compare));
-		hit = roost_wqe_write(answer_place(a), parts[i], ANSWER_PART_LEN);
+		hit = roost_wqe_write(answer_ref(a), parts[i], ANSWER_PART_LEN);
 		hit.ctrl = ROOST_CTRL(ROOST_OP_NOP, 0);
 		roost_chain_emit(&h->loop, hit);
 	}
@@ -87,7 +87,7 @@ ROOST_EXPORT void roost_hood_emit(const struct roost_hood *h, struct roost_sge *
 	roost_chain_emit(&h->answer, roost_wqe_enable(ROOST_OP_ENABLE, loop->qp_num, loop->depth));
 	roost_chain_emit(&h->loop, roost_wqe_wait(h->watch, 1));
 	roost_chain_emit(&h->loop,
-			 roost_wqe_write(answer_place(&a), answer_part(&a, 0), ANSWER_PART_LEN));
+			 roost_wqe_write(answer_ref(&a), answer_part(&a, 0), ANSWER_PART_LEN));
 	emit_loop(h, &a, end, sge);
 	sge[1 + h->buckets] =
 		answer_sge(roost_ref_at(end, offsetof(struct roost_hood_end, number)));

@@ -65,7 +65,7 @@ static void emit_walk(const struct roost_list *l, const struct answer *a, struct
 	sge[0] = answer_sge(ROOST_FIELD(q, n + 1, compare));
 	hit = roost_wqe_write(last, enable_template(&l->walk, l->found.queue), WQE);
 	if (l->whole)
-		hit = roost_wqe_write(answer_place(a), part, ANSWER_PART_LEN);
+		hit = roost_wqe_write(answer_ref(a), part, ANSWER_PART_LEN);
 	hit.ctrl = ROOST_CTRL(ROOST_OP_NOP, 0);
 	roost_chain_emit(&l->walk, hit);
 	if (l->whole) { /* the second one has the same condition */
@@ -99,12 +99,12 @@ ROOST_EXPORT void roost_list_emit(const struct roost_list *l, struct roost_sge *
 	part = answer_part(&a, l->value_len);
 	sge[2] = answer_sge(roost_ref_at(end, offsetof(struct roost_lookup_end, number)));
 	emit_walk(l, &a, end, part, sge);
-	roost_chain_emit(&l->found, roost_wqe_write(answer_place(&a), part, ANSWER_PART_LEN));
+	roost_chain_emit(&l->found, roost_wqe_write(answer_ref(&a), part, ANSWER_PART_LEN));
 	roost_chain_emit(&l->found,
 			 roost_wqe_enable(ROOST_OP_ENABLE, answer->qp_num, answer->depth));
 	roost_chain_emit(&l->begin, roost_wqe_wait(l->watch, 1));
 	roost_chain_emit(&l->begin,
-			 roost_wqe_write(answer_place(&a), answer_part(&a, 0), ANSWER_PART_LEN));
+			 roost_wqe_write(answer_ref(&a), answer_part(&a, 0), ANSWER_PART_LEN));
 	roost_chain_emit(&l->begin, roost_wqe_write(end, roost_chain_word(&l->begin, 0), 8));
 	roost_chain_emit(&l->begin, roost_wqe_enable(ROOST_OP_RECV_ENABLE, answer->qp_num, 1));
 	chain_fill(&l->begin, begin->depth - 2);

@@ -55,7 +55,7 @@ ROOST_EXPORT void roost_lookup_emit(const struct roost_lookup *l, struct roost_s
 	end = answer_emit(&a, l->loop.queue);
 	roost_chain_emit(&l->loop, roost_wqe_wait(l->watch, 1));
 	roost_chain_emit(&l->loop,
-			 roost_wqe_write(answer_place(&a), answer_part(&a, 0), ANSWER_PART_LEN));
+			 roost_wqe_write(answer_ref(&a), answer_part(&a, 0), ANSWER_PART_LEN));
 	for (uint32_t i = 0; i < l->buckets; i++, *num_sge += 3)
 		answer_bucket(&a, &l->loop, roost_ref_at(end, 8 * i), &sge[*num_sge]);
 	sge[(*num_sge)++] =

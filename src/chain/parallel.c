@@ -35,7 +35,7 @@ static void emit_loop(const struct roost_parallel *l, unsigned i, const struct a
 
 	done.flags = ROOST_WQE_SIGNALED;
 	roost_chain_emit(c, roost_wqe_wait(l->watch[i], 1));
-	roost_chain_emit(c, roost_wqe_write(answer_place(a), answer_part(a, 0), ANSWER_PART_LEN));
+	roost_chain_emit(c, roost_wqe_write(answer_ref(a), answer_part(a, 0), ANSWER_PART_LEN));
 	answer_bucket(a, c, found, sge);
 	chain_fill(c, ROOST_PARALLEL_LOOP - 1);
 	roost_chain_emit(c, done);

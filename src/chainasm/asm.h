@@ -2,7 +2,7 @@
 /*
  * The assembler. It goes over the text twice, line by line: the first pass finds the names and the
  * sizes, the second writes the bytes. Both do the same, so every construct has the same number of
- * WQEs in both; in the first pass a name that is not known yet is a place at 0.
+ * WQEs in both; in the first pass a name that is not known yet has the location 0.
  *
  * Functions return false after an error, which is in `err`; the first one counts.
  */
@@ -12,7 +12,7 @@
 #include "chainasm/op.h"
 #include "chainasm/program.h"
 
-struct asm_place {
+struct asm_location {
 	int region;	 /* -1: none, `ref` has an address of no region */
 	uint64_t offset; /* in the region */
 	struct roost_ref ref;
@@ -60,10 +60,10 @@ bool asm_name(struct asm_state *s, char name[CHAIN_NAME]); /* false: no name, an
 bool asm_want_name(struct asm_state *s, char name[CHAIN_NAME], const char *what);
 bool asm_end(struct asm_state *s); /* an error unless the line ends here */
 bool asm_value(struct asm_state *s, uint64_t *v);
-bool asm_place(struct asm_state *s, struct asm_place *p);
+bool asm_location(struct asm_state *s, struct asm_location *p);
 bool asm_ref(struct asm_state *s, struct roost_ref *r);
-/* True if a place comes next, and not an expression. */
-bool asm_is_place(struct asm_state *s);
+/* True if a location comes next, and not an expression. */
+bool asm_is_location(struct asm_state *s);
 bool asm_queue_name(struct asm_state *s, int *queue);
 bool asm_operand(struct asm_state *s, struct roost_operand *o);
 bool asm_next_line(struct asm_state *s); /* false: the end of the text */

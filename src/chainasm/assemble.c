@@ -341,7 +341,7 @@ static bool constant(struct asm_state *s)
 	    !asm_value(s, &sym.value) || !asm_end(s))
 		return false;
 	if (s->second) {
-		/* It may name a place, which the first pass did not know. */
+		/* It may name a location, which the first pass did not know. */
 		for (unsigned i = 0; i < s->p->symbols; i++)
 			if (strcmp(s->p->symbol[i].name, sym.name) == 0)
 				s->p->symbol[i].value = sym.value;
@@ -351,7 +351,9 @@ static bool constant(struct asm_state *s)
 	       (chain_add_symbol(s->p, &sym) || asm_fail(s, "too many names"));
 }
 
-/* NAME: at the start of the line. A label of a queue becomes a place when the rings have theirs. */
+/*
+ * NAME: at the start of the line. A label of a queue gets its location when the rings have theirs.
+ */
 static bool label(struct asm_state *s)
 {
 	const char *at = s->at;

@@ -16,7 +16,7 @@ static bool has_remote(uint16_t op)
 	       op == ROOST_OP_READ;
 }
 
-/* NULL, or what is wrong with the place. */
+/* Returns NULL, or the error of the location as text. */
 static const char *wrong(const struct chain_program *p, uint64_t addr, uint32_t key, uint64_t len,
 			 bool writes)
 {
@@ -32,19 +32,19 @@ static const char *wrong(const struct chain_program *p, uint64_t addr, uint32_t 
 	return NULL;
 }
 
-static void check_place(struct checker *c, uint32_t line, const char *what, uint64_t addr,
-			uint32_t key, uint64_t len, bool writes)
+static void check_location(struct checker *c, uint32_t line, const char *what, uint64_t addr,
+			   uint32_t key, uint64_t len, bool writes)
 {
 	const char *why = wrong(c->p, addr, key, len, writes);
 	int region = chain_region_of_key(c->p, key), at = chain_region_at(c->p, addr);
-	char place[96] = "an address of no region";
+	char location[96] = "an address of no region";
 
 	if (!why)
 		return;
 	if (at >= 0)
-		chain_print_place(c->p, (unsigned)at, addr - c->p->region[at].addr, place,
-				  sizeof(place));
-	check_fault(c, CHAIN_FAULT_ADDRESS, line, "the %s, %s, %llu bytes: %s%s%s", what, place,
+		chain_print_location(c->p, (unsigned)at, addr - c->p->region[at].addr, location,
+				     sizeof(location));
+	check_fault(c, CHAIN_FAULT_ADDRESS, line, "the %s, %s, %llu bytes: %s%s%s", what, location,
 		    (unsigned long long)len, why, region >= 0 ? ": " : "",
 		    region >= 0 ? c->p->region[region].name : "");
 }
@@ -69,13 +69,14 @@ static void check_variant(struct checker *c, const struct variant *v)
 				       i * sizeof(sge),
 			       sizeof(sge));
 		if (sge_known && sge.len && (i == 0 || !v->computed))
-			check_place(c, line, "local address", sge.addr, sge.lkey, sge.len, reads);
+			check_location(c, line, "local address", sge.addr, sge.lkey, sge.len,
+				       reads);
 		len += sge.len;
 	}
 	if (!has_remote(op) || v->computed & (1 << 2 | 1 << 3) || q->peer == CHAIN_PEER_OUTSIDE ||
 	    (!len && !is_calc(op)) || v->computed & 1 << 7)
 		return;
-	check_place(c, line, "remote address", v->w.raddr, v->w.rkey, len, op != ROOST_OP_READ);
+	check_location(c, line, "remote address", v->w.raddr, v->w.rkey, len, op != ROOST_OP_READ);
 	if (is_calc(op) && v->w.raddr % 8)
 		check_fault(c, CHAIN_FAULT_ADDRESS, line,
 			    "the remote address of an atomic is not aligned to 8 bytes");
@@ -95,9 +96,9 @@ static void check_receives(struct checker *c, const struct chain_queue *q)
 
 			memcpy(&sge, slot + ROOST_RECV_SGE_OFFSET + k * sizeof(sge), sizeof(sge));
 			if (!c->computed[q->recv_region][at / 8] && sge.len)
-				check_place(c, q->recv_lines ? q->recv_lines[i] : q->line,
-					    "address of the receive", sge.addr, sge.lkey, sge.len,
-					    true);
+				check_location(c, q->recv_lines ? q->recv_lines[i] : q->line,
+					       "address of the receive", sge.addr, sge.lkey,
+					       sge.len, true);
 		}
 	}
 }

@@ -25,12 +25,12 @@ static void say(struct checker *c, const struct rewrite *r, const struct target 
 	const struct chain_queue *q = &c->p->queue[r->queue];
 	const uint32_t line = r->receive ? (q->recv_lines ? q->recv_lines[r->slot] : q->line)
 					 : check_line(c, r->queue, r->slot);
-	char place[96];
+	char location[96];
 
-	chain_print_place(c->p, r->region, r->offset, place, sizeof(place));
+	chain_print_location(c->p, r->region, r->offset, location, sizeof(location));
 	check_fault(c, CHAIN_FAULT_REWRITE, line,
 		    "%s %s of the WQE in line %u, which may have been fetched: %s",
-		    r->receive ? "the receive stores" : "this rewrites", place,
+		    r->receive ? "the receive stores" : "this rewrites", location,
 		    check_line(c, t->queue, t->slot), why);
 }
 

@@ -171,7 +171,7 @@ static void note_receives(struct checker *c)
 
 /* ---- what a write makes of a slot ---- */
 
-/* The queue whose send ring has the place, and the slot and the place in it. */
+/* Finds the queue whose send ring has the location, the slot, and the offset in the slot. */
 static int ring_at(const struct checker *c, uint64_t addr, uint32_t key, uint32_t *slot,
 		   uint32_t *in)
 {
@@ -344,10 +344,10 @@ static void find_loops(struct checker *c)
 	for (unsigned k = 0; k < n; k++)
 		for (unsigned a = 0; a < n; a++)
 			for (unsigned b = 0; b < n; b++) {
-				double over = way[a][k] * way[k][b];
+				double through = way[a][k] * way[k][b];
 
-				if (over > way[a][b])
-					way[a][b] = over < most ? over : most;
+				if (through > way[a][b])
+					way[a][b] = through < most ? through : most;
 			}
 	for (unsigned i = 0; i < n; i++) {
 		c->loops[i] = c->p->queue[i].managed && way[i][i] >= 1 - 1e-9;

@@ -2,7 +2,7 @@
 /*
  * The assembler: the lines of a queue. The constructs are those of roost/chain.h, one macro each:
  *
- *	if X == Y: INSTRUCTION			also <=, >=; Y is a value or a place
+ *	if X == Y: INSTRUCTION			also <=, >=; Y is a value or a location
  *	if X == Y: / ... / else / ... / end	blocks of the same length
  *	if64 X == VALUE: INSTRUCTION
  *	switch X: / case VALUE: INSTRUCTION / default: INSTRUCTION / end
@@ -23,7 +23,7 @@
 bool asm_constants(struct asm_state *s)
 {
 	if (s->section != ASM_QUEUE)
-		return asm_fail(s, "outside of a queue, name the place of the old value");
+		return asm_fail(s, "outside of a queue, name the location of the old value");
 	if (s->constants == -1 && s->second)
 		return asm_fail(s, "out of memory");
 	if (!s->data.n)

@@ -44,7 +44,7 @@ static void add(struct out *o, const char *fmt, ...)
 	o->n += n < 0 ? 0 : (size_t)n;
 }
 
-/* ---- places and words ---- */
+/* ---- locations and words ---- */
 
 static const char *symbol_at(const struct chain_program *p, unsigned region, uint64_t offset)
 {
@@ -57,8 +57,8 @@ static const char *symbol_at(const struct chain_program *p, unsigned region, uin
 	return NULL;
 }
 
-void chain_print_place(const struct chain_program *p, unsigned region, uint64_t offset, char *buf,
-		       size_t n)
+void chain_print_location(const struct chain_program *p, unsigned region, uint64_t offset,
+			  char *buf, size_t n)
 {
 	const struct chain_region *r = &p->region[region];
 	const char *name = symbol_at(p, region, offset);
@@ -110,7 +110,7 @@ static void print_ref(const struct chain_program *p, uint64_t addr, uint32_t key
 	int at = chain_region_at(p, addr), of = chain_region_of_key(p, key);
 
 	if (at >= 0 && at == of)
-		chain_print_place(p, (unsigned)at, addr - p->region[at].addr, buf, n);
+		chain_print_location(p, (unsigned)at, addr - p->region[at].addr, buf, n);
 	else if (of >= 0)
 		snprintf(buf, n, "%s%s@%#llx", p->region[of].name,
 			 p->region[of].kind == CHAIN_RECV_RING ? ".receives" : "",
@@ -131,11 +131,12 @@ void chain_print_word(const struct chain_program *p, uint64_t v, char *buf, size
 	int key = v >> 32 ? -1 : chain_region_of_key(p, (uint32_t)v);
 	int high = chain_region_of_key(p, (uint32_t)(v >> 32));
 	int queue = chain_queue_of_number(p, (uint32_t)v);
-	char place[160];
+	char location[160];
 
 	if (at >= 0) {
-		chain_print_place(p, (unsigned)at, v - p->region[at].addr, place, sizeof(place));
-		snprintf(buf, n, "&%s", place);
+		chain_print_location(p, (unsigned)at, v - p->region[at].addr, location,
+				     sizeof(location));
+		snprintf(buf, n, "&%s", location);
 	} else if (key >= 0 && v) {
 		snprintf(buf, n, "key(%s%s)", p->region[key].name, ring_suffix(&p->region[key]));
 	} else if (high >= 0 && v >> 32) {
@@ -181,10 +182,10 @@ static void say(struct text *t, const char *fmt, ...)
 
 static void say_ref(const struct chain_program *p, struct text *t, uint64_t addr, uint32_t key)
 {
-	char place[200];
+	char location[200];
 
-	print_ref(p, addr, key, place, sizeof(place));
-	say(t, "%s", place);
+	print_ref(p, addr, key, location, sizeof(location));
+	say(t, "%s", location);
 }
 
 static void say_word(const struct chain_program *p, struct text *t, uint64_t v)
@@ -425,7 +426,7 @@ static void print_receive(const struct chain_program *p, const uint8_t *slot, ui
 
 /* ---- regions and queues ---- */
 
-/* All labels of a place: the last one before what is there. */
+/* Prints all labels of a location, the last one before its contents. */
 static void print_labels(const struct chain_program *p, unsigned region, uint64_t offset,
 			 struct out *o)
 {
@@ -481,7 +482,7 @@ static void print_region(const struct chain_program *p, unsigned region, struct 
 	while (offset < r->size) {
 		uint64_t zeros = zeros_at(p, region, offset), left = r->size - offset;
 
-		/* a label of an odd place stands before bytes, which are not aligned */
+		/* a label at an odd address precedes bytes, which are not aligned */
 		print_labels(p, region, offset, o);
 		if (!(offset % 8) && zeros >= 16) {
 			zeros &= ~7ull;

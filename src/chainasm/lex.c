@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The assembler: lines, names, expressions and places. */
+/* The assembler: lines, names, expressions and locations. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -117,25 +117,25 @@ bool asm_end(struct asm_state *s)
 	return !asm_peek(s) || asm_fail(s, "nothing may follow here: '%.40s'", s->at);
 }
 
-/* ---- places ---- */
+/* ---- locations ---- */
 
 static bool expression(struct asm_state *s, uint64_t *v, int depth, unsigned level);
 
-static void place_in(struct asm_state *s, int region, uint64_t offset, struct asm_place *p)
+static void location_in(struct asm_state *s, int region, uint64_t offset, struct asm_location *p)
 {
 	const struct chain_region *r = &s->p->region[region];
 
-	*p = (struct asm_place){region, offset, {r->addr + offset, r->key}};
+	*p = (struct asm_location){region, offset, {r->addr + offset, r->key}};
 }
 
-/* A place that nothing is known of yet. */
-static void unknown(struct asm_place *p)
+/* A location that the first pass does not know. */
+static void unknown(struct asm_location *p)
 {
-	*p = (struct asm_place){-1, 0, {0, 1}};
+	*p = (struct asm_location){-1, 0, {0, 1}};
 }
 
 /* Behind the name of a queue: [n], .receives[n], or nothing. */
-static bool slot_place(struct asm_state *s, int queue, struct asm_place *p)
+static bool slot_location(struct asm_state *s, int queue, struct asm_location *p)
 {
 	const struct chain_queue *q = &s->p->queue[queue];
 	bool recv = asm_take(s, ".receives");
@@ -151,30 +151,31 @@ static bool slot_place(struct asm_state *s, int queue, struct asm_place *p)
 		return asm_fail(s, "the queue %s has no receives", q->name);
 	if (n >= (recv ? q->recvs : q->depth))
 		return asm_fail(s, "the queue %s has no WQE %llu", q->name, (unsigned long long)n);
-	place_in(s, recv ? q->recv_region : q->region, n * (recv ? q->recv_stride : q->stride), p);
+	location_in(s, recv ? q->recv_region : q->region, n * (recv ? q->recv_stride : q->stride),
+		    p);
 	return true;
 }
 
-static bool named_place(struct asm_state *s, const char *name, struct asm_place *p)
+static bool named_location(struct asm_state *s, const char *name, struct asm_location *p)
 {
 	const struct chain_symbol *sym = chain_find_symbol(s->p, name);
 	int queue = chain_find_queue(s->p, name);
 
 	if (queue >= 0)
-		return slot_place(s, queue, p);
+		return slot_location(s, queue, p);
 	if (sym && sym->constant)
-		return asm_fail(s, "%s is a constant, and no place", name);
+		return asm_fail(s, "%s is a constant, and no location", name);
 	for (unsigned i = 0; i < s->p->regions && !sym; i++)
 		if (s->p->region[i].kind == CHAIN_DATA && strcmp(s->p->region[i].name, name) == 0) {
-			place_in(s, (int)i, 0, p);
+			location_in(s, (int)i, 0, p);
 			return true;
 		}
 	if (sym) {
-		place_in(s, sym->region, sym->value, p);
+		location_in(s, sym->region, sym->value, p);
 		return true;
 	}
 	if (s->second)
-		return asm_fail(s, "no place has the name %s", name);
+		return asm_fail(s, "no location has the name %s", name);
 	unknown(p);
 	if (asm_take(s, ".receives") && asm_peek(s) != '[') /* of a queue that follows */
 		return true;
@@ -187,21 +188,22 @@ static bool named_place(struct asm_state *s, const char *name, struct asm_place 
 }
 
 /* NAME@ADDR: an address with the key of a region. raw(ADDR, KEY). */
-static bool addressed_place(struct asm_state *s, const char *name, struct asm_place *p)
+static bool addressed_location(struct asm_state *s, const char *name, struct asm_location *p)
 {
 	uint64_t addr, key = 0;
-	struct asm_place of = {0};
+	struct asm_location of = {0};
 
 	if (strcmp(name, "raw") == 0) {
 		if (!expression(s, &addr, 0, 0) || !asm_want(s, ",") ||
 		    !expression(s, &key, 0, 0) || !asm_want(s, ")"))
 			return false;
 	} else {
-		if (!named_place(s, name, &of) || !asm_want(s, "@") || !expression(s, &addr, 9, 0))
+		if (!named_location(s, name, &of) || !asm_want(s, "@") ||
+		    !expression(s, &addr, 9, 0))
 			return false;
 		key = of.ref.key;
 	}
-	*p = (struct asm_place){-1, 0, {addr, (uint32_t)key}};
+	*p = (struct asm_location){-1, 0, {addr, (uint32_t)key}};
 	return true;
 }
 
@@ -214,17 +216,17 @@ static bool is_at(struct asm_state *s)
 	return *c == '@';
 }
 
-bool asm_place(struct asm_state *s, struct asm_place *p)
+bool asm_location(struct asm_state *s, struct asm_location *p)
 {
 	char name[CHAIN_NAME], field[CHAIN_NAME];
 	uint64_t v;
 
 	if (!asm_name(s, name))
-		return asm_fail(s, "a place is missing%s%.20s", asm_peek(s) ? " before " : "",
+		return asm_fail(s, "a location is missing%s%.20s", asm_peek(s) ? " before " : "",
 				s->at);
 	if (is_at(s) || (strcmp(name, "raw") == 0 && asm_take(s, "(")))
-		return addressed_place(s, name, p);
-	if (!named_place(s, name, p))
+		return addressed_location(s, name, p);
+	if (!named_location(s, name, p))
 		return false;
 	if (asm_take(s, ".")) {
 		const struct chain_field *f;
@@ -250,15 +252,15 @@ bool asm_place(struct asm_state *s, struct asm_place *p)
 
 bool asm_ref(struct asm_state *s, struct roost_ref *r)
 {
-	struct asm_place p;
+	struct asm_location p;
 
-	if (!asm_place(s, &p))
+	if (!asm_location(s, &p))
 		return false;
 	*r = p.ref;
 	return true;
 }
 
-bool asm_is_place(struct asm_state *s)
+bool asm_is_location(struct asm_state *s)
 {
 	const char *at;
 	char name[CHAIN_NAME];
@@ -322,7 +324,7 @@ static bool function(struct asm_state *s, const char *name, uint64_t *v, unsigne
 {
 	char arg[CHAIN_NAME];
 	const struct chain_op *o;
-	struct asm_place p;
+	struct asm_location p;
 	int queue;
 
 	if (strcmp(name, "operand") == 0) {
@@ -332,7 +334,7 @@ static bool function(struct asm_state *s, const char *name, uint64_t *v, unsigne
 			return asm_fail(s, "an operand has 48 bits");
 		*v = ROOST_OPERAND(*v);
 	} else if (strcmp(name, "key") == 0) {
-		if (!asm_place(s, &p))
+		if (!asm_location(s, &p))
 			return false;
 		*v = p.ref.key;
 	} else if (strcmp(name, "qp") == 0) {
@@ -356,7 +358,7 @@ static bool primary(struct asm_state *s, uint64_t *v, unsigned level)
 {
 	char name[CHAIN_NAME];
 	const struct chain_symbol *sym;
-	struct asm_place p;
+	struct asm_location p;
 	char c = asm_peek(s);
 
 	if (level > NESTING)
@@ -376,7 +378,7 @@ static bool primary(struct asm_state *s, uint64_t *v, unsigned level)
 		return true;
 	case '&':
 		s->at++;
-		if (!asm_place(s, &p))
+		if (!asm_location(s, &p))
 			return false;
 		*v = p.ref.addr;
 		return true;
@@ -472,7 +474,7 @@ bool asm_operand(struct asm_state *s, struct roost_operand *o)
 	uint64_t v;
 
 	*o = (struct roost_operand){0};
-	if (asm_is_place(s))
+	if (asm_is_location(s))
 		return asm_ref(s, &o->at);
 	if (!asm_value(s, &v))
 		return false;

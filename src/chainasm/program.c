@@ -107,8 +107,8 @@ bool chain_add_symbol(struct chain_program *p, const struct chain_symbol *s)
 	return true;
 }
 
-/* Constants by name, then places by region, offset and name. */
-static int by_place(const void *a, const void *b)
+/* Orders constants by name, then locations by region, offset and name. */
+static int by_location(const void *a, const void *b)
 {
 	const struct chain_symbol *x = a, *y = b;
 
@@ -124,7 +124,7 @@ static int by_place(const void *a, const void *b)
 void chain_sort_symbols(struct chain_program *p)
 {
 	if (p->symbols)
-		qsort(p->symbol, p->symbols, sizeof(*p->symbol), by_place);
+		qsort(p->symbol, p->symbols, sizeof(*p->symbol), by_location);
 }
 
 /* ---- image ---- */

@@ -64,8 +64,8 @@ struct chain_queue {
 
 struct chain_symbol {
 	char name[CHAIN_NAME];
-	bool constant;	 /* else a place */
-	uint16_t region; /* of a place */
+	bool constant;	 /* else a location */
+	uint16_t region; /* of a location */
 	uint64_t value;	 /* of a constant, or the offset in the region */
 };
 
@@ -104,9 +104,9 @@ void chain_print_wqe(const struct chain_program *p, const void *wqe, uint32_t st
 		     char *buf, size_t n);
 /* Prints a word: the names of what has its number. */
 void chain_print_word(const struct chain_program *p, uint64_t v, char *buf, size_t n);
-/* Prints the name of a place: a symbol, a field of a WQE, or a region and an offset. */
-void chain_print_place(const struct chain_program *p, unsigned region, uint64_t offset, char *buf,
-		       size_t n);
+/* Prints the name of a location: a symbol, a field of a WQE, or a region and an offset. */
+void chain_print_location(const struct chain_program *p, unsigned region, uint64_t offset,
+			  char *buf, size_t n);
 
 /*
  * The image of a program as a file: a header, the tables and the bytes, in the byte order of the
@@ -125,7 +125,7 @@ int chain_find_queue(const struct chain_program *p, const char *name);
 int chain_queue_of_number(const struct chain_program *p, uint32_t qp_num);
 const struct chain_symbol *chain_find_symbol(const struct chain_program *p, const char *name);
 bool chain_add_symbol(struct chain_program *p, const struct chain_symbol *s);
-/* Constants by name, then places by region, offset and name: one order for text and image. */
+/* Constants by name, then locations by region, offset and name: one order for text and image. */
 void chain_sort_symbols(struct chain_program *p);
 /* Gives it the numbers of its own. */
 void chain_bind_own(struct chain_program *p);

@@ -7,12 +7,12 @@
 
 #include "base/mem.h"
 
-#define MAX_CONNS     16384
-#define MAX_HALF_OPEN 4096
-#define MAX_LISTENERS 1024
-#define MAX_HELD      16384
-#define ACK_DELAY     15 /* what rxe says */
-#define LIMIT	      (1u << 24)
+#define MAX_CONNS      16384
+#define MAX_HALF_OPEN  4096
+#define MAX_LISTENERS  1024
+#define MAX_CHALLENGES 16384
+#define ACK_DELAY      15 /* what rxe says */
+#define LIMIT	       (1u << 24)
 
 struct cm *cm_new(const struct cm_config *config, const struct cm_ops *ops, uint64_t now)
 {
@@ -24,10 +24,12 @@ struct cm *cm_new(const struct cm_config *config, const struct cm_ops *ops, uint
 	cm->config.max_conns = config->max_conns ? config->max_conns : MAX_CONNS;
 	cm->config.max_half_open = config->max_half_open ? config->max_half_open : MAX_HALF_OPEN;
 	cm->config.max_listeners = config->max_listeners ? config->max_listeners : MAX_LISTENERS;
-	cm->config.max_held = config->max_held ? (uint32_t)pow2_ceil(config->max_held) : MAX_HELD;
+	cm->config.max_challenges = config->max_challenges
+					    ? (uint32_t)pow2_ceil(config->max_challenges)
+					    : MAX_CHALLENGES;
 	cm->config.ack_delay = config->ack_delay ? config->ack_delay & 31 : ACK_DELAY;
 	if (cm->config.max_conns > LIMIT || cm->config.max_listeners > LIMIT ||
-	    config->max_held > LIMIT) {
+	    config->max_challenges > LIMIT) {
 		free(cm);
 		errno = EINVAL;
 		return NULL;

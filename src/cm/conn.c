@@ -54,7 +54,7 @@ void cm_lost(struct cm *cm, uint64_t now, const struct pkt_addr *dst, uint64_t t
 		return;
 	}
 	cm->counters.no_nic++;
-	cm_over(c, &e);
+	cm_end(c, &e);
 }
 
 enum cm_state cm_conn_state(const struct cm_conn *c)
@@ -184,7 +184,7 @@ int cm_connect(struct cm *cm, uint64_t now, const struct cm_connect *p, void *us
 	c->retry_count = p->retry_count;
 	c->max_retries = p->max_retries;
 	c->interval = cm_interval(p->ack_timeout, p->response_timeout);
-	c->hold = (c->max_retries + 1u) * c->interval; /* as long as a REP may come again */
+	c->keep_ns = (c->max_retries + 1u) * c->interval; /* as long as a REP may come again */
 	fill_req(c, p, &m);
 	c->tid = m.tid;
 	*out = c;
@@ -288,7 +288,7 @@ int cm_reject(struct cm_conn *c, uint64_t now, uint16_t reason, const void *info
 		return -EINVAL;
 	cm_send_rej(c, c->active ? CM_ABOUT_REP : CM_ABOUT_REQ, reason, info, info_len, data,
 		    data_len);
-	cm_enter_timewait(c, now, c->hold);
+	cm_enter_timewait(c, now, c->keep_ns);
 	return 0;
 }
 
@@ -363,7 +363,7 @@ int cm_sidr_reply(struct cm_conn *c, uint64_t now, uint8_t status, uint32_t qpn,
 	m.sidr_rep.qkey = qkey;
 	put_data(&m, NULL, data, data_len);
 	cm_send(c, &m);
-	cm_enter_timewait(c, now, c->hold);
+	cm_enter_timewait(c, now, c->keep_ns);
 	return 0;
 }
 
@@ -376,7 +376,7 @@ void cm_release(struct cm_conn *c, uint64_t now)
 	case CM_REQ_SENT:
 	case CM_MRA_REQ_RCVD:
 		cm_send_rej_timeout(c);
-		cm_over(c, NULL);
+		cm_end(c, NULL);
 		break;
 	case CM_REQ_RCVD:
 	case CM_MRA_REQ_SENT:
@@ -399,6 +399,6 @@ void cm_release(struct cm_conn *c, uint64_t now)
 	case CM_DREQ_SENT:
 		break;
 	default:
-		cm_over(c, NULL);
+		cm_end(c, NULL);
 	}
 }

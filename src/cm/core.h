@@ -70,7 +70,7 @@ struct cm_conn {
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry;
 	uint8_t max_retries, retries; /* allowed retries; retries used for the current message */
 	uint64_t interval;	      /* ns between retries */
-	uint64_t hold;		      /* ns; how long a refusal is kept to be repeated */
+	uint64_t keep_ns;	      /* ns; how long a refusal is kept to be repeated */
 	uint64_t asked_at;
 	uint8_t saved[CM_MAD_LEN]; /* the last message sent */
 };
@@ -85,8 +85,8 @@ struct cm_share {
 };
 #define CM_SHARES 1024
 
-/* A request whose sender was asked to show that it receives answers; tid 0: none. */
-struct cm_held {
+/* A request whose sender must first show that it receives answers; tid 0: none. */
+struct cm_challenge {
 	uint64_t tid;
 	struct pkt_addr src, dst;
 	uint8_t mad[CM_MAD_LEN];
@@ -110,14 +110,14 @@ struct cm {
 	/* half-open connections that were replied to, oldest first */
 	struct list_head replied;
 	struct cm_share *shares;
-	struct cm_held *held;
-	uint32_t next_held;
+	struct cm_challenge *challenges;
+	uint32_t next_challenge;
 	uint32_t strangers; /* senders trusted since strangers_since that are not connected */
 	uint64_t strangers_since;
 	struct cm_conn **heads[CHAINS];
 	struct cm_listener *listeners;
 	struct list_head free_listeners, *services;
-	size_t pool_size, heads_size, listeners_size, services_size, shares_size, held_size;
+	size_t pool_size, heads_size, listeners_size, services_size, shares_size, challenges_size;
 	uint32_t service_buckets;
 };
 
@@ -220,7 +220,7 @@ void cm_tell(struct cm_conn *c, struct cm_event *e);
  * Ends a connection: CM_IDLE, and event e if it is given; or frees it if the caller has released
  * it.
  */
-void cm_over(struct cm_conn *c, struct cm_event *e);
+void cm_end(struct cm_conn *c, struct cm_event *e);
 /* Gives up waiting for an answer. */
 void cm_give_up(struct cm_conn *c, uint64_t now);
 void cm_timer(void *ctx, struct wheel_timer *t);
@@ -265,22 +265,22 @@ void cm_stale(struct cm_conn *old, uint64_t now);
 
 struct cm_share *cm_share_of(struct cm *cm, const struct pkt_addr *src);
 /*
- * Returns true if the request is held until its sender shows that it receives answers, or was
- * dropped.
+ * Challenges the sender of a request if there is need. Returns true if the sender was challenged,
+ * or the request was dropped; false: the request may continue.
  */
-bool cm_held_back(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx);
-/* True for the DREP of such a sender. Its request continues. */
+bool cm_challenged(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx);
+/* Returns true if the DREP answers a challenge, whose request then continues. */
 bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx);
 /*
- * True, and counted, if the source has its full share of the listener, or of all half-open
- * connections.
+ * Returns true, and counts it, if the source has its full share of the listener, or of all
+ * half-open connections.
  */
 bool cm_share_full(struct cm *cm, const struct cm_listener *l, const struct pkt_addr *src);
 /*
  * If there are too many half-open connections, gives up the oldest that waits for its RTU. Returns
  * true if it did; this caused an event.
  */
-bool cm_make_room(struct cm *cm, uint64_t now);
+bool cm_limit_half_open(struct cm *cm, uint64_t now);
 
 /*
  * Returns the timeout of the QP. life_time is that of the REQ or of the values agreed since. As

@@ -229,7 +229,8 @@ static void fill_from_req(struct cm_conn *c, const struct cm_req *r)
 	/*
 	 * As long as the peer may repeat the request: otherwise the program would be asked twice.
 	 */
-	c->hold = (r->max_cm_retries + 1u) * cm_interval(r->primary.ack_timeout, r->remote_timeout);
+	c->keep_ns =
+		(r->max_cm_retries + 1u) * cm_interval(r->primary.ack_timeout, r->remote_timeout);
 	cm_chain(c, CHAIN_REMOTE);
 	cm_chain(c, CHAIN_QPN);
 }
@@ -287,9 +288,9 @@ void cm_rx_req(struct cm *cm, const struct cm_rx *rx)
 		refuse_req(cm, rx, CM_REJ_INVALID_SERVICE_ID);
 		return;
 	}
-	if (cm_held_back(cm, l, rx))
+	if (cm_challenged(cm, l, rx))
 		return;
-	if (cm_make_room(cm, rx->now)) /* which may have ended the listener */
+	if (cm_limit_half_open(cm, rx->now)) /* which may have ended the listener */
 		l = serving(cm, r->service_id, &rx->dst, CM_LISTEN_CONN);
 	c = l ? admit(cm, l, rx, CM_REQ_RCVD) : NULL;
 	if (!c)
@@ -304,7 +305,7 @@ void cm_rx_req(struct cm *cm, const struct cm_rx *rx)
  * The time that a SIDR_REP is kept, because the request does not say when it is repeated: twice the
  * interval of rxe, 6.4 s.
  */
-#define SIDR_HOLD (2 * (cm_time_ns(19) + cm_time_ns(20)))
+#define SIDR_KEEP_NS (2 * (cm_time_ns(19) + cm_time_ns(20)))
 
 void cm_rx_sidr_req(struct cm *cm, const struct cm_rx *rx)
 {
@@ -318,7 +319,7 @@ void cm_rx_sidr_req(struct cm *cm, const struct cm_rx *rx)
 		cm_count_duplicate(cm, CM_SIDR_REQ);
 		if (c->state == CM_TIMEWAIT) {
 			cm_send_again(c);
-			wheel_add(&cm->wheel, &c->timer, rx->now + c->hold);
+			wheel_add(&cm->wheel, &c->timer, rx->now + c->keep_ns);
 		}
 		return;
 	}
@@ -333,16 +334,16 @@ void cm_rx_sidr_req(struct cm *cm, const struct cm_rx *rx)
 		cm_answer(cm, &rx->dst, &rx->src, &m);
 		return;
 	}
-	if (cm_held_back(cm, l, rx))
+	if (cm_challenged(cm, l, rx))
 		return;
-	if (cm_make_room(cm, rx->now))
+	if (cm_limit_half_open(cm, rx->now))
 		l = serving(cm, service_id, &rx->dst, CM_LISTEN_UD);
 	c = l ? admit(cm, l, rx, CM_SIDR_REQ_RCVD) : NULL;
 	if (!c)
 		return;
 	c->sidr = true;
 	c->service_id = service_id;
-	c->hold = SIDR_HOLD;
+	c->keep_ns = SIDR_KEEP_NS;
 	cm_chain(c, CHAIN_REMOTE);
 	e.user = l->user;
 	e.listener = l;

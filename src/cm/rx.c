@@ -60,7 +60,7 @@ static void rep_stale(struct cm_conn *c, struct cm_conn *old, const struct cm_rx
 
 	refuse_rep(c->cm, rx, CM_REJ_STALE);
 	cm_stale(old, rx->now);
-	cm_over(c, &e);
+	cm_end(c, &e);
 }
 
 static void rep_accept(struct cm_conn *c, const struct cm_rx *rx)
@@ -203,5 +203,5 @@ void cm_rx_sidr_rep(struct cm *cm, const struct cm_rx *rx)
 		cm->counters.unexpected++;
 		return;
 	}
-	cm_over(c, &e);
+	cm_end(c, &e);
 }

@@ -91,7 +91,7 @@ void cm_rx_rej(struct cm *cm, const struct cm_rx *rx)
 	switch (c->state) {
 	case CM_REQ_SENT:
 	case CM_MRA_REQ_RCVD:
-		cm_over(c, &e);
+		cm_end(c, &e);
 		return;
 	case CM_REQ_RCVD:
 	case CM_MRA_REQ_SENT:
@@ -99,7 +99,7 @@ void cm_rx_rej(struct cm *cm, const struct cm_rx *rx)
 	case CM_MRA_REP_RCVD:
 	case CM_REP_RCVD:
 	case CM_MRA_REP_SENT:
-		cm_enter_timewait(c, rx->now, c->hold); /* its REQ may come again, late */
+		cm_enter_timewait(c, rx->now, c->keep_ns); /* its REQ may come again, late */
 		break;
 	case CM_ESTABLISHED:
 	case CM_DREQ_SENT:

@@ -103,7 +103,7 @@ void cm_send_mra(struct cm_conn *c, uint8_t service_timeout)
 	cm_send(c, &m);
 	cm_set_state(c, c->active ? CM_MRA_REP_SENT : CM_MRA_REQ_SENT);
 	/* The peer repeats its request only after that time, so the refusal must be kept longer. */
-	c->hold += cm_interval(c->ack_timeout, service_timeout);
+	c->keep_ns += cm_interval(c->ack_timeout, service_timeout);
 }
 
 void cm_send_dreq(struct cm_conn *c, uint64_t now, const void *data, size_t data_len)

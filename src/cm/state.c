@@ -154,7 +154,7 @@ void cm_tell(struct cm_conn *c, struct cm_event *e)
 	c->cm->ops.event(c->cm->ops.ctx, e);
 }
 
-void cm_over(struct cm_conn *c, struct cm_event *e)
+void cm_end(struct cm_conn *c, struct cm_event *e)
 {
 	wheel_del(&c->cm->wheel, &c->timer);
 	cm_unchain(c, CHAIN_REMOTE);
@@ -178,19 +178,19 @@ void cm_give_up(struct cm_conn *c, uint64_t now)
 	case CM_MRA_REQ_RCVD:
 		/* The peer may have the REQ, and its program may not have answered yet. */
 		cm_send_rej_timeout(c);
-		cm_over(c, &e);
+		cm_end(c, &e);
 		return;
 	case CM_REP_SENT:
 	case CM_MRA_REP_RCVD:
 		cm_send_rej_timeout(c);
-		cm_enter_timewait(c, now, c->hold);
+		cm_enter_timewait(c, now, c->keep_ns);
 		break;
 	case CM_DREQ_SENT:
 		e.type = CM_EV_DISCONNECTED;
 		cm_enter_timewait(c, now, cm_time_ns(c->ack_timeout));
 		break;
 	default:
-		cm_over(c, &e);
+		cm_end(c, &e);
 		return;
 	}
 	cm_tell(c, &e);
@@ -203,7 +203,7 @@ void cm_timer(void *ctx, struct wheel_timer *t)
 	struct cm_event e = {.type = CM_EV_TIMEWAIT_EXIT};
 
 	if (c->state == CM_TIMEWAIT) {
-		cm_over(c, c->was_up ? &e : NULL);
+		cm_end(c, c->was_up ? &e : NULL);
 		return;
 	}
 	if (c->retries >= max_retries(c)) {

@@ -3,13 +3,13 @@
  * Requests from unknown peers, in any number, and from addresses that may be forged.
  *
  * While there are few, a request becomes a connection at once. If many unknown peers are not
- * connected yet, or many requests wait for the program (pressed()), a sender must first show that
- * it receives answers at its address. Its request is held, and it is sent a DREQ of a connection
- * that does not exist. Each connection manager answers that with a DREP of the same transaction id
- * (12.9.7.1; cm_issue_drep() of the kernel). The id is random, and the request continues when it
- * comes back. Unknown peers therefore use neither the backlog of a listener nor the time of its
- * program. The held requests are a ring: the oldest is replaced. Its length divided by the rate of
- * requests is the longest round trip that works: docs/decisions.md.
+ * connected yet, or many requests wait for the program (pressed()), a sender is challenged: it must
+ * first show that it receives answers at its address. Its request is stored, and it gets a DREQ of
+ * a connection that does not exist. Each connection manager answers this with a DREP of the same
+ * transaction id (12.9.7.1; cm_issue_drep() of the Linux kernel). The id is random, and the request
+ * continues when it comes back. Unknown peers therefore use neither the backlog of a listener nor
+ * the time of its program. The challenges are a ring: the oldest is replaced. Its length divided by
+ * the rate of requests is the longest round trip that works: docs/decisions.md.
  *
  * Each source of peers that answered has a share: it may take more while it holds less than three
  * times the free resources. A single source gets three quarters, and many sources leave some for
@@ -20,7 +20,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* unknown peers that are trusted without a question and are not connected yet, in this time */
+/* unknown peers that are not challenged and not connected yet, in this time */
 #define FEW	     16
 #define STRANGERS_NS 10000000000u
 #define SHARE	     3
@@ -54,7 +54,7 @@ static bool pressed(struct cm *cm, const struct cm_listener *l, uint64_t now)
 	return cm->strangers >= FEW || l->waiting_count >= (l->backlog + 3) / 4;
 }
 
-/* False if this source was asked too often recently. */
+/* Returns false if this source was challenged too often recently. */
 static bool may_ask(struct cm *cm, const struct cm_rx *rx)
 {
 	struct cm_share *s = cm_share_of(cm, &rx->src);
@@ -68,20 +68,20 @@ static bool may_ask(struct cm *cm, const struct cm_rx *rx)
 
 static void ask(struct cm *cm, const struct cm_rx *rx)
 {
-	uint32_t i = cm->next_held++ & (cm->config.max_held - 1);
-	struct cm_held *h = &cm->held[i];
+	uint32_t i = cm->next_challenge++ & (cm->config.max_challenges - 1);
+	struct cm_challenge *h = &cm->challenges[i];
 	struct cm_msg m = {.attr = CM_DREQ, .local_id = cm_id(cm, i + 1)};
 
 	do
 		m.tid = secret_u64(&cm->secret);
 	while (!m.tid);
-	*h = (struct cm_held){.tid = m.tid, .src = rx->src, .dst = rx->dst};
+	*h = (struct cm_challenge){.tid = m.tid, .src = rx->src, .dst = rx->dst};
 	memcpy(h->mad, rx->mad, sizeof(h->mad));
 	cm->counters.asked++;
 	cm_answer(cm, &rx->dst, &rx->src, &m);
 }
 
-bool cm_held_back(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx)
+bool cm_challenged(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx)
 {
 	if (rx->heard || !pressed(cm, l, rx->now) || l->waiting_count >= l->backlog)
 		return false;
@@ -94,7 +94,8 @@ bool cm_held_back(struct cm *cm, const struct cm_listener *l, const struct cm_rx
 
 bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx)
 {
-	struct cm_held *h = &cm->held[(rx->m.remote_id - 1) & (cm->config.max_held - 1)];
+	struct cm_challenge *h =
+		&cm->challenges[(rx->m.remote_id - 1) & (cm->config.max_challenges - 1)];
 	struct cm_rx again = {
 		.now = rx->now, .src = h->src, .dst = h->dst, .mad = h->mad, .heard = true};
 
@@ -113,18 +114,18 @@ bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx)
 bool cm_share_full(struct cm *cm, const struct cm_listener *l, const struct pkt_addr *src)
 {
 	const struct cm_share *s = cm_share_of(cm, src);
-	uint32_t free_here = l->backlog - l->waiting_count;
+	uint32_t free_listener = l->backlog - l->waiting_count;
 	uint32_t free_all = cm->config.max_half_open > cm->half_open
 				    ? cm->config.max_half_open - cm->half_open
 				    : 0;
 
-	if (s->waiting < SHARE * free_here && s->half_open < SHARE * free_all)
+	if (s->waiting < SHARE * free_listener && s->half_open < SHARE * free_all)
 		return false;
 	cm->counters.source_full++;
 	return true;
 }
 
-bool cm_make_room(struct cm *cm, uint64_t now)
+bool cm_limit_half_open(struct cm *cm, uint64_t now)
 {
 	if (cm->half_open < cm->config.max_half_open || list_empty(&cm->replied))
 		return false;

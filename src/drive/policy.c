@@ -100,8 +100,8 @@ enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake)
 
 void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool yielded, uint64_t stake)
 {
-	/* At once: within the time for which spinning was held back before. */
-	bool again = s->held && now < s->until + s->held, brief = ns < policy_table.lost_min,
+	/* In the last pause, or within its length after it. */
+	bool again = s->pause && now < s->until + s->pause, brief = ns < policy_table.lost_min,
 	     taken_before = s->taken && now - s->yield_ended < policy_table.in_a_row;
 
 	if (yielded) {
@@ -111,9 +111,9 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool yielded, ui
 	if (brief && !(yielded && s->taken && taken_before))
 		return;
 	ns = max64(ns, stake); /* the length of the busy poll */
-	s->held = max64(again ? 2 * s->held : 0, policy_table.lost_factor * ns);
-	s->held = min64(s->held, min64(policy_table.lost_most * ns, policy_table.lost_max));
-	s->until = now + s->held;
+	s->pause = max64(again ? 2 * s->pause : 0, policy_table.lost_factor * ns);
+	s->pause = min64(s->pause, min64(policy_table.lost_most * ns, policy_table.lost_max));
+	s->until = now + s->pause;
 }
 
 /* ---- the program ---- */
@@ -164,15 +164,16 @@ void caller_hit(struct caller *c)
  * memory. Each call counts once: a poller that was preempted does not come back between the turns
  * that the service thread runs in a row.
  */
-void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now)
+void caller_found_by_service(struct caller *c, uint64_t last_call, uint64_t now)
 {
 	uint8_t mem_spin = atomic_load_explicit(&c->mem_spin, memory_order_relaxed);
 
-	if (!here || here == c->counted)
+	if (!last_call || last_call == c->counted)
 		return;
-	if (now <= here + policy_table.mem_spin_min || now >= here + policy_table.mem_spin_max)
+	if (now <= last_call + policy_table.mem_spin_min ||
+	    now >= last_call + policy_table.mem_spin_max)
 		return;
-	c->counted = here;
+	c->counted = last_call;
 	caller_gone(c);
 	if (mem_spin < policy_table.mem_spin_cap)
 		atomic_store_explicit(&c->mem_spin,

@@ -269,7 +269,7 @@ struct spinner {
 	struct bet bet;
 	uint64_t idle_since;  /* end of the last turn with work; 0: none yet */
 	uint64_t until;	      /* no spinning before this time */
-	uint64_t held;	      /* length of the last such pause */
+	uint64_t pause;	      /* length of the last such pause */
 	uint64_t yielded;     /* time of the last yield of the core */
 	uint64_t slept_at;    /* start of the sleep after a busy poll in vain; 0: none */
 	bool busy_polled;     /* the thread has busy polled since its last work */
@@ -445,8 +445,8 @@ static inline bool caller_was_left(struct caller *c)
 	atomic_store_explicit(&c->left, false, memory_order_relaxed);
 	return true;
 }
-/* Records that the service thread found packets. `here`: the program's last call; 0: none. */
-void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now);
+/* Records that the service thread found packets. `last_call`: the program's last call; 0: none. */
+void caller_found_by_service(struct caller *c, uint64_t last_call, uint64_t now);
 /*
  * Returns what to do after a turn beside a service thread that sleeps on the ports, masked or not,
  * until `wake` at the latest.

@@ -189,7 +189,7 @@ static void wrs_wake(struct kernel_wrs *a)
 	free_slot(call);
 	q->wrs_pending--;
 	if (!q->wrs_pending)
-		call_qp_over(q);
+		call_qp_ended(q);
 }
 
 /* ---- steps ---- */

@@ -351,7 +351,7 @@ void call_tell(struct call *call);
 /* Ends a call whose payload was cut short. Data that it sent must be acknowledged before. */
 void call_break(struct call *call, uint32_t status);
 /* Ends the resources of a QP that has ended, after its last call. */
-void call_qp_over(struct call_qp *q);
+void call_qp_ended(struct call_qp *q);
 /* Disables a version after a step crashed or did not return. */
 void version_disable(struct kernel_version *s, enum guard_end how);
 /* Reserves the memory of another slot. Returns false if there is none. */

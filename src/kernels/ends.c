@@ -60,7 +60,7 @@ bool slot_open(struct call_qp *q)
 	return true;
 }
 
-void call_qp_over(struct call_qp *q)
+void call_qp_ended(struct call_qp *q)
 {
 	if (q->ends)
 		owner_ends(q->pu, q->owner);
@@ -94,5 +94,5 @@ void call_stop(struct call_qp *q)
 		list_del(&q->idle_link);
 	q->ends = q->holds;
 	if (!q->wrs_pending)
-		call_qp_over(q);
+		call_qp_ended(q);
 }

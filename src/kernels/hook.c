@@ -32,7 +32,7 @@ static void leave(struct nic_stream_hook *stream)
 	p->moves_pu = false;
 	spin_unlock(&p->lock);
 	if (unlikely(moves_pu))
-		local_call_hand_over(p);
+		local_call_pass_on(p);
 }
 
 static void bytes(struct nic_stream_hook *stream, const struct nic_stream_piece *piece)

@@ -176,8 +176,8 @@ static void settle(struct kernel_wrs *a, uint32_t bit, uint8_t status)
 }
 
 /* Hands the operation to the NIC. Returns 0, -EAGAIN if there is no room, or why it is refused. */
-static int hand_over(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu, uint32_t bit,
-		     uint32_t key)
+static int pass_on(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu, uint32_t bit,
+		   uint32_t key)
 {
 	const struct roost_call *c = a->c;
 	const struct nic_kernel_wr wr = {.owner = a,
@@ -230,7 +230,7 @@ static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runt
 	if (c->qp_posted - c->qp_done == ROOST_QP_OPS)
 		return false;
 	a->st = st;
-	rc = hand_over(a, l, pu, bit, key);
+	rc = pass_on(a, l, pu, bit, key);
 	if (rc == -EAGAIN) {
 		wait_for_room(a, l, pu);
 		return false;

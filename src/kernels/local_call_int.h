@@ -79,6 +79,6 @@ void local_call_init_hook(struct local_call *p);
 
 /* run.c */
 void local_call_wake(struct kernel_wrs *a);
-void local_call_hand_over(struct local_call *p);
+void local_call_pass_on(struct local_call *p);
 
 #endif

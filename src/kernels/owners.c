@@ -8,12 +8,12 @@
 #include "kernels/call.h"
 #include "kernels/guarded.h"
 
-enum hold { FREE, TAKEN, ENDING };
+enum resource_state { FREE, TAKEN, ENDING };
 
 struct holder {
 	uint64_t owner;
 	struct pkt_addr peer;
-	enum hold hold;
+	enum resource_state state;
 };
 
 struct ledger {
@@ -117,7 +117,7 @@ static bool has_share(const struct ledger *l, uint64_t owner, const struct pkt_a
 	for (uint32_t i = 0; i < l->touched; i++) {
 		const struct holder *h = &l->holder[i];
 
-		if (h->hold == FREE || h->owner == OWNER_HOST)
+		if (h->state == FREE || h->owner == OWNER_HOST)
 			continue;
 		own += h->owner == owner;
 		peers += pkt_addr_eq(&h->peer, peer);
@@ -130,7 +130,7 @@ static uint32_t find_free(struct kernel_runtime *rt, struct ledger *l)
 {
 	uint32_t i = 0;
 
-	while (i < l->touched && l->holder[i].hold != FREE)
+	while (i < l->touched && l->holder[i].state != FREE)
 		i++;
 	if (i < l->touched || i == l->n)
 		return i;
@@ -149,7 +149,7 @@ uint32_t ledger_take(struct kernel_runtime *rt, struct ledger *l, uint64_t owner
 	if (has_share(l, owner, peer))
 		i = find_free(rt, l);
 	if (i < l->n) {
-		l->holder[i] = (struct holder){.owner = owner, .hold = TAKEN};
+		l->holder[i] = (struct holder){.owner = owner, .state = TAKEN};
 		if (peer)
 			l->holder[i].peer = *peer;
 		atomic_fetch_add_explicit(&l->taken, 1, memory_order_relaxed);
@@ -161,7 +161,7 @@ uint32_t ledger_take(struct kernel_runtime *rt, struct ledger *l, uint64_t owner
 /* The caller holds the lock. */
 static void set_free(struct ledger *l, struct holder *h)
 {
-	h->hold = FREE;
+	h->state = FREE;
 	atomic_fetch_sub_explicit(&l->taken, 1, memory_order_relaxed);
 }
 
@@ -176,7 +176,7 @@ void ledger_give(struct ledger *l, uint32_t number)
 	 * A resource in state ENDING becomes free after ended() has returned. Otherwise ended()
 	 * could end a resource that was taken again meanwhile.
 	 */
-	if (h->hold == TAKEN)
+	if (h->state == TAKEN)
 		set_free(l, h);
 	spin_unlock(&l->lock);
 }
@@ -224,9 +224,9 @@ static void end_in(struct runtime_pu *pu, struct ledger *l, uint64_t owner)
 	for (uint32_t i = 0; i < l->touched && !l->dead; i++) {
 		struct holder *h = &l->holder[i];
 
-		if (h->hold != TAKEN || h->owner != owner)
+		if (h->state != TAKEN || h->owner != owner)
 			continue;
-		h->hold = ENDING;
+		h->state = ENDING;
 		spin_unlock(&l->lock);
 		tell_ended(pu, l, i + 1);
 		spin_lock(&l->lock);

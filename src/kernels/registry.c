@@ -345,7 +345,7 @@ int runtime_deploy(struct kernel_runtime *rt, const struct roost_kernel *k, void
 
 /* ---- unload ---- */
 
-static int take_away(struct kernel_runtime *rt, struct kernel_version **slot, bool whole)
+static int remove_version(struct kernel_runtime *rt, struct kernel_version **slot, bool whole)
 {
 	struct kernel_version *going = *slot;
 	const struct list_head *at;
@@ -377,13 +377,13 @@ int runtime_unload(struct kernel_runtime *rt, uint64_t op)
 {
 	struct kernel_version **slot = slot_of(rt, op);
 
-	return slot ? take_away(rt, slot, false) : -ENOENT;
+	return slot ? remove_version(rt, slot, false) : -ENOENT;
 }
 
 int runtime_undeploy(struct kernel_runtime *rt, uint64_t op)
 {
 	struct kernel_version **slot = slot_of(rt, op);
-	int rc = slot ? take_away(rt, slot, true) : -ENOENT;
+	int rc = slot ? remove_version(rt, slot, true) : -ENOENT;
 
 	if (!rc)
 		runtime_reap(rt);
@@ -396,7 +396,7 @@ int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k
 	int rc;
 
 	if (!k)
-		rc = rt->fallback ? take_away(rt, &rt->fallback, true) : 0;
+		rc = rt->fallback ? remove_version(rt, &rt->fallback, true) : 0;
 	else if (rt->fallback && busy(rt->fallback))
 		rc = -EBUSY;
 	else

@@ -13,7 +13,7 @@
  * pairs all belong to one PU. A kernel that requests an operation on another PU is handed over to
  * this PU in the middle of its piece. Its stream is paused, so that no other PU runs it.
  *
- *	bytes() --> request --> leave() --> local_call_hand_over() --- nic_rpc_ring() --->
+ *	bytes() --> request --> leave() --> local_call_pass_on() --- nic_rpc_ring() --->
  *		local_call_take_handed(): adds it to the `runs` of the other PU
  */
 #include "kernels/guarded.h"
@@ -136,7 +136,7 @@ static void turn(struct local_call *p, unsigned until)
 		resume_stream(p);
 }
 
-void local_call_hand_over(struct local_call *p)
+void local_call_pass_on(struct local_call *p)
 {
 	_Atomic(struct local_call *) *top = &p->rt->pu[p->pu].handed;
 	struct kernel_runtime *rt = p->rt;

@@ -70,7 +70,7 @@ bool chain_posted(struct nic_qp *qp)
 	if (qp->state == NIC_QPS_ERR)
 		return before(sq->taken,
 			      atomic_load_explicit(&sq->index->prod, memory_order_acquire));
-	return !qp->chain->held && before(sq->taken, send_limit(qp));
+	return !qp->chain->throttled && before(sq->taken, send_limit(qp));
 }
 
 uint32_t chain_receives(struct nic_qp *qp)
@@ -137,7 +137,7 @@ static enum chain_result wait_for(struct nic_qp *qp, struct sq_entry *e)
 	uint32_t name, target = (uint32_t)e->wqe.swap_add;
 	struct chain_watch *watch;
 	struct nic_cq *cq;
-	bool over;
+	bool reached;
 
 	if (unlikely(e->wqe.raddr & ROOST_CHAIN_TIME))
 		return wait_time(qp, e);
@@ -151,15 +151,15 @@ static enum chain_result wait_for(struct nic_qp *qp, struct sq_entry *e)
 		spin_lock(&cq->lock);
 	if (list_linked(&c->wait))
 		list_del(&c->wait);
-	over = !before(cq->count, target);
-	if (!over) {
+	reached = !before(cq->count, target);
+	if (!reached) {
 		c->wait_cq = cq;
 		c->wait_target = target;
 		list_add_tail(&c->wait, &cq->waiters);
 	}
 	if (cq->special & CQ_SHARED)
 		spin_unlock(&cq->lock);
-	if (!over) {
+	if (!reached) {
 		req_blocked(qp, BLOCK_CHAIN);
 		return CHAIN_WAITS;
 	}

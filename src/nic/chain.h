@@ -31,7 +31,7 @@ struct qp_chain {
 	struct wheel_timer timer; /* a WAIT for a time, a rate limit, a full mailbox */
 	uint64_t wait_until;	  /* of the WAIT in progress; 0: none */
 	/* The limits of the managed send queue: chain_pace.c. */
-	bool held;	      /* no WQE is taken until the timer or the next turn */
+	bool throttled;	      /* no WQE is taken until the timer or the next turn */
 	struct tokens tokens; /* rate 0: no limit */
 	uint32_t turn_limit;
 	uint32_t turn_left; /* WQEs that it may take in this turn */
@@ -117,7 +117,7 @@ void chain_failed(struct nic_qp *qp, const struct sq_entry *e); /* keeps the fir
 /* chain_pace.c */
 /* Begins the queue's turn: its share of WQEs. */
 void chain_begin_turn(struct nic_qp *qp);
-void chain_hold(struct nic_qp *qp); /* it has taken its share, or its tokens */
+void chain_throttle(struct nic_qp *qp); /* it has taken its share, or its tokens */
 /* Schedules the queue pair at a time, on its PU. */
 void chain_timer_at(struct nic_qp *qp, uint64_t when);
 void chain_timer(struct nic_qp *qp);			       /* the timer fires */
@@ -130,9 +130,9 @@ static inline bool chain_may_take(struct nic_qp *qp)
 
 	if (c->turn != qp->pu->polls)
 		chain_begin_turn(qp);
-	c->held = !c->turn_left || (c->tokens.rate && !tokens_take(&c->tokens, qp->pu->now));
-	if (unlikely(c->held)) {
-		chain_hold(qp);
+	c->throttled = !c->turn_left || (c->tokens.rate && !tokens_take(&c->tokens, qp->pu->now));
+	if (unlikely(c->throttled)) {
+		chain_throttle(qp);
 		return false;
 	}
 	c->turn_left--;

@@ -32,7 +32,7 @@ void chain_begin_turn(struct nic_qp *qp)
 	c->turn_left = c->turn_limit < share ? c->turn_limit : share;
 }
 
-void chain_hold(struct nic_qp *qp)
+void chain_throttle(struct nic_qp *qp)
 {
 	struct qp_chain *c = qp->chain;
 
@@ -40,7 +40,7 @@ void chain_hold(struct nic_qp *qp)
 		chain_timer_at(qp, tokens_when(&c->tokens));
 		req_blocked(qp, BLOCK_RATE);
 	} else if (!list_linked(&qp->tx_link)) {
-		list_add_tail(&qp->tx_link, &qp->pu->chain_held);
+		list_add_tail(&qp->tx_link, &qp->pu->chain_throttled);
 	}
 }
 
@@ -51,7 +51,7 @@ void chain_timer_at(struct nic_qp *qp, uint64_t when)
 
 void chain_timer(struct nic_qp *qp)
 {
-	qp->chain->held = false;
+	qp->chain->throttled = false;
 	nic_schedule(qp);
 }
 

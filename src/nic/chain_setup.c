@@ -35,7 +35,7 @@ int nic_qp_limit_chain(struct nic_qp *qp, const struct nic_chain_limit *limit, u
 	if (!chain_managed(qp))
 		return -EINVAL;
 	take_limit(qp->chain, limit, now);
-	if (qp->chain->held) {
+	if (qp->chain->throttled) {
 		wheel_del(&qp->pu->wheel, &qp->chain->timer);
 		nic_schedule(qp);
 	}
@@ -147,7 +147,7 @@ void chain_stop(struct nic_qp *qp)
 
 	wheel_del(&qp->pu->wheel, &c->timer);
 	c->wait_until = 0;
-	c->held = false;
+	c->throttled = false;
 	if (!cq)
 		return;
 	if (cq->special & CQ_SHARED)

@@ -14,7 +14,7 @@ static enum nic_chain_activity activity_of(struct nic_qp *qp)
 
 	if (qp->state == NIC_QPS_ERR)
 		return NIC_CHAIN_FAILED;
-	if (qp->chain->held)
+	if (qp->chain->throttled)
 		return NIC_CHAIN_LIMITED;
 	if (sq->next == sq->fetched && !chain_posted(qp))
 		return NIC_CHAIN_IDLE;

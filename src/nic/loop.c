@@ -96,7 +96,7 @@ static int move(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 }
 
 /* True if an outgoing hook holds the message back. */
-static bool held_back(struct nic_qp *qp, const struct sq_entry *e)
+static bool must_wait(struct nic_qp *qp, const struct sq_entry *e)
 {
 	return unlikely(stream_leaves(qp, e)) && !stream_room(qp);
 }
@@ -113,7 +113,7 @@ static int move_watched(struct nic_qp *qp, struct sq_entry *e, struct req_packet
 	struct mr_region_addr region_addr;
 	uint8_t *remote;
 
-	for (; p->bytes < LOOP_TURN && off < e->len && !held_back(qp, e); off += n) {
+	for (; p->bytes < LOOP_TURN && off < e->len && !must_wait(qp, e); off += n) {
 		int rc;
 
 		n = e->len - off < sizeof(bounce) ? e->len - off : sizeof(bounce);
@@ -157,7 +157,7 @@ static int move_send(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p
 	uint32_t off = qp->sq.next_pkt, n;
 	int rc;
 
-	for (; p->bytes < LOOP_TURN && off < e->len && !held_back(qp, e); off += n) {
+	for (; p->bytes < LOOP_TURN && off < e->len && !must_wait(qp, e); off += n) {
 		n = e->len - off < sizeof(bounce) ? e->len - off : sizeof(bounce);
 		rc = sq_gather(qp, e, off, bounce, n);
 		if (unlikely(rc))
@@ -374,7 +374,7 @@ enum req_result loop_complete(struct nic_qp *qp, struct sq_entry *e, const struc
 	uint8_t nak = p->nak;
 
 	if (unlikely(p->not_ready)) {
-		if (!op_is_rpc(e->op) && held_back(qp, e))
+		if (!op_is_rpc(e->op) && must_wait(qp, e))
 			req_blocked(qp, BLOCK_HOOK);
 		else
 			not_ready(qp, p->peer);

@@ -62,7 +62,7 @@ struct pu {
 	/* queue pairs and destinations that hints were compared with since */
 	unsigned hints_looks;
 	/* Chains: managed queues that have had their turn, and how many take WQEs (chain_pace.c). */
-	struct list_head chain_held;
+	struct list_head chain_throttled;
 	uint64_t chain_turn; /* `polls` of the counts */
 	unsigned chain_queues, chain_queues_before;
 	atomic_bool chain_mailed; /* CHAIN_MAIL is in the ring of doorbells */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs: creation, destruction, changes of state, the error state. qp_state.c has the
- * transition rules.
+ * Queue pairs: changes of state, the error state, destruction. qp_create.c creates them, and
+ * qp_state.c has the transition rules.
  */
 #include <stdlib.h>
 
@@ -15,151 +15,7 @@
 #include "nic/rpc.h"
 #include "nic/stream.h"
 
-#define MIN_STRIDE_SHIFT 6
-#define MAX_STRIDE_SHIFT 10
-
-bool queue_ok(const struct nic_queue_attr *q)
-{
-	if (!q->depth)
-		return true;
-	return !(q->depth & (q->depth - 1)) && q->depth <= NIC_MAX_WR &&
-	       q->stride_shift >= MIN_STRIDE_SHIFT && q->stride_shift <= MAX_STRIDE_SHIFT &&
-	       q->ring && q->wr_id && q->index;
-}
-
-/* Returns the next number of an index; it returns after 16 uses of the index. */
-static uint32_t next_number(struct nic *nic, struct qp_numbers *numbers, unsigned slot,
-			    uint32_t index)
-{
-	uint8_t last = atomic_load_explicit(&numbers->last[index], memory_order_relaxed);
-	uint32_t gen = last ? last + 1u : (uint32_t)secret_u64(&nic->secret), qpn;
-
-	/*
-	 * Numbers 0 and 1 are the management QPs (IBA 3.9.1); the last number is for multicast
-	 * (9.6.1.4).
-	 */
-	do
-		qpn = (uint32_t)slot << 18 | index << 4 | (gen++ & (NUMBERS_GENERATIONS - 1));
-	while (qpn <= 1 || qpn == NIC_MCAST_QPN);
-	atomic_store_explicit(&numbers->last[index],
-			      (uint8_t)(NUMBERS_GENERATIONS | (qpn & (NUMBERS_GENERATIONS - 1))),
-			      memory_order_relaxed);
-	return qpn;
-}
-
-/*
- * Takes a free QP number of the PU's lane: slot | index | generation. The slot is the PU's. An index
- * stays unused as long as possible, and then gets the next generation, so that a late packet for a
- * destroyed QP finds no QP. The first index and the first generations are random.
- */
-static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
-{
-	struct qp_numbers *numbers = nic->cfg.qp_numbers[pu];
-	uint32_t next = atomic_load_explicit(&numbers->next, memory_order_relaxed);
-	uint32_t pus = nic->cfg.pus, slots = NIC_MAX_QPS / pus;
-	uint32_t first = next ? next - 1 : (uint32_t)secret_below(&nic->secret, NIC_MAX_QPS);
-
-	/* The indices of a PU are pu, pu + pus, ... */
-	first = (first + pus - 1 - pu) / pus;
-	for (uint32_t i = 0; i < slots; i++) {
-		uint32_t index = (first + i) % slots * pus + pu;
-
-		if (atomic_load_explicit(&nic->qps[index], memory_order_relaxed))
-			continue;
-		qp->qpn = next_number(nic, numbers, nic->slot[pu], index);
-		atomic_store_explicit(&numbers->next, index + 2, memory_order_relaxed);
-		return (int)index;
-	}
-	return -ENOMEM;
-}
-
-static size_t entries_bytes(const struct qp_sq *sq)
-{
-	return (size_t)(sq->entry_mask + 1) * sq->entry_size;
-}
-
-int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more)
-{
-	struct qp_sq *sq = &qp->sq;
-	uint32_t n = (uint32_t)pow2_ceil(window + more);
-	uint8_t *entries = arena_alloc(&qp->nic->arena, (size_t)n * sq->entry_size);
-
-	if (!entries)
-		return -ENOMEM;
-	for (uint32_t i = sq->una; i != sq->fetched; i++)
-		memcpy(entries + (size_t)(i & (n - 1)) * sq->entry_size, sq_entry(sq, i),
-		       sq->entry_size);
-	if (sq->entries)
-		qp->bytes -= entries_bytes(sq);
-	arena_free(&qp->nic->arena, sq->entries, entries_bytes(sq));
-	sq->entries = entries;
-	sq->entry_mask = n - 1;
-	sq->window = window;
-	qp->bytes += (size_t)n * sq->entry_size;
-	return 0;
-}
-
-static int init_sq(struct nic_qp *qp, const struct nic_qp_init *init)
-{
-	struct qp_sq *sq = &qp->sq;
-	const struct nic_queue_attr *q = &init->sq;
-	uint32_t stride = 1u << q->stride_shift;
-	uint32_t sges;
-	int rc;
-
-	if (!q->depth)
-		return -EINVAL;
-	sq->ring = q->ring;
-	sq->wr_ids = q->wr_id;
-	sq->index = q->index;
-	sq->mask = q->depth - 1;
-	sq->stride_shift = q->stride_shift;
-	sq->entry_size =
-		(uint32_t)ALIGN_UP(offsetof(struct sq_entry, wqe) + stride, ROOST_CACHE_LINE);
-	rc = qp_size_entries(qp, q->depth < NIC_SQ_WINDOW ? q->depth : NIC_SQ_WINDOW, 0);
-	if (rc)
-		return rc;
-	sges = (stride - ROOST_WQE_SGE_OFFSET) / sizeof(struct roost_sge);
-	sq->max_sge = (uint8_t)(sges < ROOST_MAX_SGE ? sges : ROOST_MAX_SGE);
-	sq->max_inline = (uint16_t)(stride - ROOST_WQE_INLINE_OFFSET);
-	if (init->max_inline > sq->max_inline) {
-		arena_free(&qp->nic->arena, sq->entries, entries_bytes(sq));
-		return -EINVAL;
-	}
-	return 0;
-}
-
-void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32_t pd)
-{
-	*rq = (struct recv_ring){
-		.ring = q->ring,
-		.wr_ids = q->wr_id,
-		.index = q->index,
-		.mask = q->depth - 1,
-		.stride_shift = q->stride_shift,
-		.pd = pd,
-	};
-}
-
-static void init_rq(struct nic_qp *qp, const struct nic_qp_init *init)
-{
-	struct qp_resp *r = &qp->resp;
-
-	if (init->srq) {
-		qp->srq = init->srq;
-		r->rq = &init->srq->rq;
-	} else if (init->rq.depth) {
-		recv_ring_init(&r->own, &init->rq, init->pd);
-		r->rq = &r->own;
-	}
-}
-
-unsigned nic_qp_home_pu(const struct nic_qp_init *init)
-{
-	return init->srq && init->srq->refs ? init->srq->pu : init->send_cq->pu;
-}
-
-static void set_state(struct nic_qp *qp, enum nic_qp_state state)
+void qp_set_state(struct nic_qp *qp, enum nic_qp_state state)
 {
 	qp->state = (uint8_t)state;
 	qp->attr.state = state;
@@ -168,83 +24,6 @@ static void set_state(struct nic_qp *qp, enum nic_qp_state state)
 	 * publish_recv().
 	 */
 	atomic_store_explicit(&qp->state_hint, (uint8_t)state, memory_order_seq_cst);
-}
-
-int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp **out)
-{
-	struct nic_qp *qp;
-	int rc, index;
-
-	if (init->type != NIC_QPT_RC && init->type != NIC_QPT_UC && init->type != NIC_QPT_UD)
-		return -EOPNOTSUPP;
-	if (!queue_ok(&init->sq) || (!init->srq && !queue_ok(&init->rq)) || !init->send_cq ||
-	    !init->recv_cq)
-		return -EINVAL;
-	qp = arena_alloc(&nic->arena, sizeof(*qp));
-	if (!qp)
-		return -ENOMEM;
-	memset(qp, 0, sizeof(*qp));
-	qp->bytes = sizeof(*qp);
-	qp->nic = nic;
-	qp->pu_index = (uint8_t)nic_qp_home_pu(init);
-	qp->pu = nic->pus[qp->pu_index];
-	qp->type = (uint8_t)init->type;
-	qp->peer_port = UINT32_MAX;
-	qp->service = init->type == NIC_QPT_UD	 ? PKT_UD
-		      : init->type == NIC_QPT_UC ? PKT_UC
-						 : PKT_RC;
-	qp->pd = init->pd;
-	qp->send_cq = init->send_cq;
-	qp->recv_cq = init->recv_cq;
-	qp->sig_all = init->sig_all;
-	qp->ctx = init->ctx;
-	qp->timer.owner = qp;
-	qp->windows = MR_NO_INDEX;
-	rc = init_sq(qp, init);
-	if (rc)
-		goto free_qp;
-	if (!nic_memory_take(nic, qp->bytes)) {
-		rc = -ENOMEM;
-		goto free_sq;
-	}
-	init_rq(qp, init);
-	if (!nic_pd_ref(nic, init->pd)) {
-		rc = -EINVAL;
-		goto give_memory;
-	}
-	index = take_qpn(nic, qp, qp->pu_index);
-	if (index < 0) {
-		rc = index;
-		goto unref_pd;
-	}
-	/* The flag stays set until RTS: before that the verbs refuse posts. */
-	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
-	set_state(qp, NIC_QPS_RESET);
-	qp->send_cq->refs++;
-	qp->recv_cq->refs++;
-	if (qp->send_cq->pu != qp->pu_index)
-		qp->send_cq->special |= CQ_SHARED;
-	if (qp->recv_cq->pu != qp->pu_index)
-		qp->recv_cq->special |= CQ_SHARED;
-	if (qp->srq) {
-		qp->srq->pu = qp->pu_index;
-		qp->srq->refs++;
-	}
-	nic->num_qps++;
-	nic->qp_bytes += qp->bytes;
-	atomic_store_explicit(&nic->qps[index], qp, memory_order_release);
-	*out = qp;
-	return 0;
-
-unref_pd:
-	nic_pd_unref(nic, init->pd);
-give_memory:
-	nic_memory_give(nic, qp->bytes);
-free_sq:
-	arena_free(&nic->arena, qp->sq.entries, entries_bytes(&qp->sq));
-free_qp:
-	arena_free(&nic->arena, qp, sizeof(*qp));
-	return rc;
 }
 
 /* Removes the QP from every list and releases its part of the windows. */
@@ -297,8 +76,7 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 	nic->num_qps--;
 	memory_of_qps(nic, qp->bytes, 0);
 	free(qp->resp.replay);
-	arena_free(&nic->arena, qp->sq.entries, entries_bytes(&qp->sq));
-	arena_free(&nic->arena, qp, sizeof(*qp));
+	qp_free(qp);
 }
 
 uint32_t nic_qp_num(const struct nic_qp *qp)
@@ -335,13 +113,12 @@ void qp_first_packet(struct nic_qp *qp)
 	qp_event(qp, qp->state == NIC_QPS_RTR ? NIC_EVENT_COMM_EST : NIC_EVENT_FIRST_PACKET);
 }
 
-/* Takes the QP to the error state and flushes all posted work (IBA 10.3.1.9). */
 void qp_error(struct nic_qp *qp)
 {
 	if (qp->state == NIC_QPS_ERR)
 		return;
 	detach(qp);
-	set_state(qp, NIC_QPS_ERR);
+	qp_set_state(qp, NIC_QPS_ERR);
 	sq_flush(qp);
 	resp_flush(qp);
 	if (qp->srq)
@@ -351,7 +128,6 @@ void qp_error(struct nic_qp *qp)
 	nic_schedule(qp);
 }
 
-/* Ends the QPs whose completions were lost (cq.c). Must not be called during work on a QP. */
 void qp_end_all_lost(struct pu *pu)
 {
 	while (!list_empty(&pu->lost)) {
@@ -362,10 +138,6 @@ void qp_end_all_lost(struct pu *pu)
 	}
 }
 
-/*
- * A request of an unacknowledged service failed: flushes the send queue and takes it to SQE. The
- * receive queue continues. The program may go back to RTS (IBA 10.3.1.8).
- */
 void qp_sq_error(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -373,7 +145,7 @@ void qp_sq_error(struct nic_qp *qp)
 	wheel_del(&qp->pu->wheel, &qp->timer);
 	sq->block = BLOCK_NONE;
 	qp->attr.sq_draining = false;
-	set_state(qp, NIC_QPS_SQE);
+	qp_set_state(qp, NIC_QPS_SQE);
 	sq_flush(qp);
 	sq->psn_fetch = sq->psn_next; /* unsent packets take no PSN */
 	nic_schedule(qp);
@@ -566,7 +338,7 @@ static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_a
 	default:
 		break;
 	}
-	set_state(qp, to);
+	qp_set_state(qp, to);
 	if (to == NIC_QPS_RTS) {
 		atomic_store_explicit(&qp->db_active, 1, memory_order_release);
 		nic_schedule(qp);

@@ -111,22 +111,34 @@ static inline void qp_prefetch_responder(const struct nic_qp *qp)
 	__builtin_prefetch(&qp->resp_link, 1);
 }
 
-/* qp.c */
+/* qp_create.c */
 /*
- * Makes room for copies of `window` WQEs and `more` entries of kernels, and moves the present
- * entries. 0 or -ENOMEM.
+ * Allocates entries for copies of `window` WQEs and for `more` work requests of kernels, and moves
+ * the present entries to them. Returns 0 or -ENOMEM.
  */
 int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more);
+/* Returns true if sizes and pointers of a ring are valid. A depth of 0 is valid: there is no ring. */
 bool queue_ok(const struct nic_queue_attr *q);
 void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32_t pd);
+/* Frees the QP and its send queue entries. No table may refer to the QP any more. */
+void qp_free(struct nic_qp *qp);
+/* qp.c */
+void qp_set_state(struct nic_qp *qp, enum nic_qp_state state);
+/* Takes the QP to the error state and flushes all posted work (IBA 10.3.1.9). */
 void qp_error(struct nic_qp *qp);
+/* Ends the QPs whose completions were lost (cq.c). Must not be called during work on a QP. */
 void qp_end_all_lost(struct pu *pu);
 static inline void qp_end_lost(struct pu *pu)
 {
 	if (unlikely(!list_empty(&pu->lost)))
 		qp_end_all_lost(pu);
 }
+/*
+ * Flushes the send queue after a failed request of an unacknowledged service, and takes the QP to
+ * SQE. The receive queue continues. The program may go back to RTS (IBA 10.3.1.8).
+ */
 void qp_sq_error(struct nic_qp *qp);
+/* Raises an asynchronous event, unless qp->events says that it was raised before. */
 void qp_event(struct nic_qp *qp, enum nic_event ev);
 void qp_first_packet(struct nic_qp *qp);
 /* qp_state.c */

@@ -8,7 +8,7 @@
  *	ring --take--> cur --pieces--> kernel --> | segment | segment | ...
  *
  * There are SEGS segments, used (head) and released (tail) in order. Each is an entry of the send
- * queue (SQ_SEGMENT; the last one of a WQE: `final`).
+ * queue (SQ_SEGMENT; the last one of a WQE: `last`).
  */
 #include <stdlib.h>
 
@@ -65,7 +65,7 @@ static bool begin(struct nic_qp *qp)
 }
 
 /* Makes the segment at head an entry of the send queue. */
-static void emit(struct nic_qp *qp, uint8_t status, bool final)
+static void emit(struct nic_qp *qp, uint8_t status, bool last)
 {
 	struct qp_resize *z = qp->resize;
 	const struct sq_entry *cur = z->cur;
@@ -76,16 +76,16 @@ static void emit(struct nic_qp *qp, uint8_t status, bool final)
 	e->wr_id = cur->wr_id;
 	e->index = cur->index;
 	e->signaled = cur->signaled;
-	e->op = final ? cur->op : ROOST_OP_WRITE;
+	e->op = last ? cur->op : ROOST_OP_WRITE;
 	e->status = status;
 	e->len = z->open;
 	e->origin = SQ_SEGMENT;
 	e->wqe.flags = cur->wqe.flags & ~(ROOST_WQE_INLINE | (z->out ? ROOST_WQE_FENCE : 0) |
-					  (final ? 0 : ROOST_WQE_SOLICITED));
+					  (last ? 0 : ROOST_WQE_SOLICITED));
 	e->wqe.raddr = cur->wqe.raddr + z->out;
 	e->wqe.rkey = cur->wqe.rkey;
 	e->wqe.imm = cur->wqe.imm;
-	e->segment = (struct sq_segment){.data = seg, .final = final};
+	e->segment = (struct sq_segment){.data = seg, .last = last};
 	if (z->open && status == NIC_WC_SUCCESS)
 		stream_behind(qp, z->hook,
 			      &(struct nic_stream_piece){.va = e->wqe.raddr,
@@ -101,7 +101,7 @@ static void emit(struct nic_qp *qp, uint8_t status, bool final)
 	z->head++;
 	z->out += z->open;
 	z->open = 0;
-	z->busy = !final;
+	z->busy = !last;
 }
 
 /* Gives the kernel its next piece. False: the memory can't be read. */
@@ -177,7 +177,7 @@ int resize_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uin
 	return 0;
 }
 
-/* A segment is at its end. Its WQE ends with the final one, or with the first that fails. */
+/* A segment is at its end. Its WQE ends with the last one, or with the first that fails. */
 void resize_retired(struct nic_qp *qp, const struct sq_entry *e)
 {
 	struct qp_resize *z = qp->resize;
@@ -189,7 +189,7 @@ void resize_retired(struct nic_qp *qp, const struct sq_entry *e)
 	if (e->status != NIC_WC_SUCCESS) {
 		z->told = true;
 		z->told_index = e->index;
-	} else if (!e->segment.final) {
+	} else if (!e->segment.last) {
 		return;
 	}
 	sq_complete(qp, e);

@@ -457,8 +457,8 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 }
 
 /* A request that is not the next one. */
-static __attribute__((noinline)) void out_of_place(struct nic_qp *qp, const struct pkt_view *v,
-						   uint32_t psn)
+static __attribute__((noinline)) void
+out_of_sequence_request(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 {
 	struct qp_resp *r = &qp->resp;
 
@@ -488,7 +488,7 @@ void resp_rx(struct nic_qp *qp, const struct pkt_view *v)
 	if (unlikely(r->nak && nak_is_fatal(r->nak)))
 		return; /* the QP ends when this NAK has been sent */
 	if (unlikely(psn != r->epsn)) {
-		out_of_place(qp, v, psn);
+		out_of_sequence_request(qp, v, psn);
 		return;
 	}
 	if (unlikely(!qp->heard))

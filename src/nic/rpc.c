@@ -115,15 +115,15 @@ static void post(struct nic_qp *qp, const struct nic_rpc_send *s, uint32_t off, 
 
 int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 {
-	uint32_t len = s->len + s->tail_len, over = len & (qp->mtu - 1), ahead = 0;
+	uint32_t len = s->len + s->tail_len, rest = len & (qp->mtu - 1), ahead = 0;
 
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return -ENOTCONN;
 	if (s->len && !s->buf && !s->key)
 		return -EACCES; /* key 0 in an entry means the server's own memory */
 	/* One packet carries the whole tail. If needed, the first bytes go in a WRITE before. */
-	if (over && over < s->tail_len && len > qp->mtu)
-		ahead = over;
+	if (rest && rest < s->tail_len && len > qp->mtu)
+		ahead = rest;
 	if (qp->sq.count[SQ_REPLY] + (ahead != 0) >= NIC_RPC_SENDS)
 		return -EAGAIN;
 	/* The queue is empty: its first entries may still be in a cache. */

@@ -47,7 +47,7 @@ struct sq_kernel_wr {
 
 struct sq_segment {
 	const uint8_t *data;
-	bool final; /* the last segment; it ends the WQE */
+	bool last; /* the last segment; it ends the WQE */
 };
 
 /* An entry, from fetch to retirement. `wqe` is as long as the queue's stride. */

@@ -4,7 +4,7 @@
  * packet is complete, its faults are drawn, and the result is copied into room of the inner port.
  *
  *	built --draw--+--> lost
- *		      +--> held, until 1 to 4 others have passed it (reordered)
+ *		      +--> late, until 1 to 4 others have passed it (reordered)
  *		      +--> queue, in the order of release: now, or after the delay --> inner port
  *
  * Four numbers are drawn for every packet, and more only for its own corruption and place. The n-th
@@ -30,9 +30,9 @@
 #define POOL_PACKETS 2048 /* more that wait for their time make the port full */
 #define SLOT_BYTES   ((PKT_MAX_LEN + 63) & ~63)
 #define FORWARD_AT   32 /* packets ready to go that make a burst of the inner port */
-#define HELD_MAX     16
-#define HELD_PASS    4	      /* a reordered packet lets 1 to this many pass */
-#define HELD_NS	     1000000u /* and goes after this time if they don't come */
+#define LATE_MAX     16
+#define LATE_PASS    4	      /* a reordered packet lets 1 to this many pass */
+#define LATE_NS	     1000000u /* and goes after this time if they don't come */
 #define FLIPS_MAX    3
 
 struct fault_item {
@@ -43,7 +43,7 @@ struct fault_item {
 	uint64_t due; /* ns of the clock */
 	uint32_t len;
 	uint8_t tos;
-	uint8_t pass;  /* held: packets that must still pass */
+	uint8_t pass;  /* late: packets that must still pass */
 	uint8_t flips; /* bits to flip */
 	uint16_t flip[FLIPS_MAX];
 };
@@ -59,9 +59,9 @@ struct fault_port {
 	int epoll, timer; /* -1: no delays, or a clock that no timer follows */
 	bool timer_set;
 	bool stuck; /* the inner port had no room for something due */
-	unsigned ready, num_held;
+	unsigned ready, num_late;
 	struct fault_item *building;
-	struct list_head spare, held, queue;
+	struct list_head spare, late, queue;
 	struct fault_counts counts;
 	/* the last flow an ICRC was built for */
 	const struct port_path *flow_path;
@@ -158,7 +158,7 @@ static bool forward(struct fault_port *f, struct fault_item *it)
 
 static void enqueue(struct fault_port *f, struct fault_item *it, uint64_t due)
 {
-	/* Releases keep their order, although a held packet comes late. */
+	/* Releases keep their order, although a late packet comes late. */
 	if (!list_empty(&f->queue) &&
 	    list_last_entry(&f->queue, struct fault_item, link)->due > due)
 		due = list_last_entry(&f->queue, struct fault_item, link)->due;
@@ -167,10 +167,10 @@ static void enqueue(struct fault_port *f, struct fault_item *it, uint64_t due)
 	f->ready++;
 }
 
-static void release_held(struct fault_port *f, struct fault_item *it, uint64_t due)
+static void release_late(struct fault_port *f, struct fault_item *it, uint64_t due)
 {
 	list_del(&it->link);
-	f->num_held--;
+	f->num_late--;
 	enqueue(f, it, due);
 }
 
@@ -183,9 +183,9 @@ static bool forward_due(struct fault_port *f, uint64_t t)
 	struct fault_item *it, *tmp;
 	bool any = false;
 
-	list_for_each_entry_safe (it, tmp, &f->held, link) {
+	list_for_each_entry_safe (it, tmp, &f->late, link) {
 		if (it->due <= t)
-			release_held(f, it, t);
+			release_late(f, it, t);
 	}
 	f->stuck = false;
 	while (!list_empty(&f->queue)) {
@@ -219,13 +219,13 @@ static void duplicate(struct fault_port *f, const struct fault_item *it, uint64_
 	f->counts.duplicated++;
 }
 
-static void pass_held(struct fault_port *f, uint64_t due)
+static void pass_late(struct fault_port *f, uint64_t due)
 {
 	struct fault_item *it, *tmp;
 
-	list_for_each_entry_safe (it, tmp, &f->held, link) {
+	list_for_each_entry_safe (it, tmp, &f->late, link) {
 		if (--it->pass == 0)
-			release_held(f, it, due);
+			release_late(f, it, due);
 	}
 }
 
@@ -255,7 +255,7 @@ static void complete(struct fault_port *f)
 		for (unsigned i = 0; i < it->flips; i++)
 			it->flip[i] = (uint16_t)rng_below(&f->rng, it->len * 8u);
 	}
-	it->pass = (uint8_t)(late ? 1 + rng_below(&f->rng, HELD_PASS) : 0);
+	it->pass = (uint8_t)(late ? 1 + rng_below(&f->rng, LATE_PASS) : 0);
 	if (lose) {
 		f->counts.lost++;
 		give_back(f, it);
@@ -264,19 +264,19 @@ static void complete(struct fault_port *f)
 	f->counts.corrupted += spoil;
 	f->counts.delayed += f->f.delay_ns != 0;
 	due = now(f) + f->f.delay_ns;
-	if (late && f->num_held < HELD_MAX) {
+	if (late && f->num_late < LATE_MAX) {
 		if (dup)
 			duplicate(f, it, due);
-		it->due = due + HELD_NS;
-		list_add_tail(&it->link, &f->held);
-		f->num_held++;
+		it->due = due + LATE_NS;
+		list_add_tail(&it->link, &f->late);
+		f->num_late++;
 		f->counts.reordered++;
 		return;
 	}
 	enqueue(f, it, due);
 	if (dup)
 		duplicate(f, it, due);
-	pass_held(f, due);
+	pass_late(f, due);
 }
 
 /* ---- port_ops ---- */
@@ -295,8 +295,8 @@ static void fault_path_put(struct port *p, struct port_path *path)
 	struct fault_item *it, *tmp;
 
 	complete(f);
-	list_for_each_entry_safe (it, tmp, &f->held, link)
-		release_held(f, it, now(f));
+	list_for_each_entry_safe (it, tmp, &f->late, link)
+		release_late(f, it, now(f));
 	it = list_empty(&f->queue) ? NULL : calloc(1, sizeof(*it));
 	if (it) {
 		it->path = path;
@@ -374,7 +374,7 @@ static bool fault_flush(struct port *p)
 	bool sent;
 
 	complete(f);
-	if (!list_empty(&f->queue) || f->num_held)
+	if (!list_empty(&f->queue) || f->num_late)
 		forward_due(f, now(f));
 	sent = f->inner->ops->flush(f->inner);
 	sync_stats(f);
@@ -387,7 +387,7 @@ static int fault_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	struct fault_port *f = fault_port(p);
 	int n;
 
-	if ((!list_empty(&f->queue) || f->num_held) && forward_due(f, now(f)))
+	if ((!list_empty(&f->queue) || f->num_late) && forward_due(f, now(f)))
 		f->inner->ops->flush(f->inner);
 	n = f->inner->ops->rx_burst(f->inner, pkts, max);
 	port_pass_news(p, f->inner);
@@ -403,7 +403,7 @@ static uint64_t next_due(const struct fault_port *f)
 
 	if (!list_empty(&f->queue))
 		due = list_first_entry(&f->queue, struct fault_item, link)->due;
-	list_for_each_entry (it, &f->held, link) {
+	list_for_each_entry (it, &f->late, link) {
 		if (it->due < due)
 			due = it->due;
 	}
@@ -551,7 +551,7 @@ struct port *fault_wrap(struct port *inner, const struct port_faults *faults,
 	f->epoll = f->timer = -1;
 	rng_seed(&f->rng, faults->seed);
 	list_init(&f->spare);
-	list_init(&f->held);
+	list_init(&f->late);
 	list_init(&f->queue);
 	f->mem = mem_alloc_pages((size_t)POOL_PACKETS * SLOT_BYTES);
 	if (!f->mem)

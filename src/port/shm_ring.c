@@ -258,13 +258,13 @@ static void copy_first(struct shm_prod *p)
 	uint32_t len = p->pending[p->published % SHM_RING_PENDING] & 0xffff;
 
 	for (uint32_t at = 0; at < len; at += SHM_REC_ALIGN)
-		memcpy(p->place + at, p->first + at, SHM_REC_ALIGN);
-	p->place = NULL;
+		memcpy(p->first_at + at, p->first + at, SHM_REC_ALIGN);
+	p->first_at = NULL;
 }
 
 void shm_prod_publish_to(struct shm_prod *p, uint64_t index)
 {
-	if (p->place && index != p->published)
+	if (p->first_at && index != p->published)
 		copy_first(p);
 	/* The first descriptor is stored last: a consumer that sees it sees all of them. */
 	for (uint64_t i = index; i != p->published;) {

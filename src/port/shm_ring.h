@@ -14,7 +14,7 @@
  * together: a WRITE of 64 bytes takes one and a half cache lines. A ring of slots would have
  * strides of 4 KiB, which are bad for the TLB and the prefetchers.
  *
- * A burst begins with two cache lines whose place the consumer knows in advance. A consumer that
+ * A burst begins with two cache lines whose address the consumer knows in advance. A consumer that
  * finds no packet prefetches these lines together with the line of the next descriptor. A small
  * first packet lies in them, so it arrives with its descriptor and not after it. This saves a
  * single packet one transfer between two cores. The first packet is built in private memory and
@@ -25,13 +25,13 @@
  * without a look at the packets. To look at the first line of each packet first, and at the rest
  * later, halves the bandwidth, because it defeats the prefetchers.
  *
- *   descriptor:  lap (16 bits) | place / 32 (24) | type of service (8) | length (16)
+ *   descriptor:  lap (16 bits) | offset / 32 (24) | type of service (8) | length (16)
  *
  * The lap tells whether a descriptor is new. It counts the rounds of the producer, from 1. No index
  * is needed, and an idle consumer polls the line of the next descriptor. A burst is published from
  * its last descriptor to its first, so the consumer sees all of it at once.
  *
- * Data positions count bytes and never wrap. The place is the position modulo size. A record never
+ * Data positions count bytes and never wrap. The offset is the position modulo size. A record never
  * crosses the end of the data: the producer skips the rest. It also skips at its `extent`, so that
  * an idle ring uses little memory. The extent grows while packets pile up. A stream is faster in a
  * large ring, because its lines have left the consumer's cache when they are written again. It is
@@ -133,8 +133,8 @@ struct shm_prod {
 	uint32_t skip; /* ... and the bytes skipped before it */
 	uint32_t size, extent, step;
 	bool broken; /* the consumer's index was invalid */
-	/* place of the burst's first packet, which is in `first`; NULL: it is not there */
-	uint8_t *place;
+	/* address of the burst's first packet, which is in `first`; NULL: it is not there */
+	uint8_t *first_at;
 	uint64_t pending[SHM_RING_PENDING];
 	uint8_t first[SHM_WATCHED] __attribute__((aligned(CACHE_LINE)));
 };
@@ -147,7 +147,7 @@ struct shm_cons {
 	uint64_t released; /* packets released to the producer */
 	uint32_t size;
 	uint32_t populated; /* bytes of data in the page table of this process */
-	uint32_t next;	    /* place behind the last record handed out */
+	uint32_t next;	    /* offset behind the last record handed out */
 };
 
 /* A full fence. TSan of gcc does not support fences, so a read-modify-write replaces it. */
@@ -177,9 +177,9 @@ static inline uint16_t shm_lap(uint64_t index)
 	return (uint16_t)(index / SHM_RING_DESCS + 1);
 }
 
-static inline uint64_t shm_desc(uint64_t index, uint32_t place, uint32_t len, uint8_t tos)
+static inline uint64_t shm_desc(uint64_t index, uint32_t offset, uint32_t len, uint8_t tos)
 {
-	return (uint64_t)shm_lap(index) << 48 | (uint64_t)(place / SHM_REC_ALIGN) << 24 |
+	return (uint64_t)shm_lap(index) << 48 | (uint64_t)(offset / SHM_REC_ALIGN) << 24 |
 	       (uint64_t)tos << 16 | len;
 }
 
@@ -240,7 +240,7 @@ static inline uint32_t shm_most_size(uint32_t len)
 static inline uint8_t *shm_prod_reserve(struct shm_prod *p, uint32_t len, uint8_t tos)
 {
 	bool begins = p->index == p->published;
-	uint32_t need = shm_rec_size(len), front = 0, place;
+	uint32_t need = shm_rec_size(len), front = 0, offset;
 	uint8_t *at = p->first;
 
 	if (begins && need <= SHM_WATCHED)
@@ -250,17 +250,17 @@ static inline uint8_t *shm_prod_reserve(struct shm_prod *p, uint32_t len, uint8_
 	if (unlikely(p->pos + need > p->limit || p->index >= p->index_limit) &&
 	    !shm_prod_more(p, need))
 		return NULL;
-	place = ((uint32_t)p->pos & (p->size - 1)) + front;
-	p->pending[p->index % SHM_RING_PENDING] = shm_desc(p->index, place, len, tos);
+	offset = ((uint32_t)p->pos & (p->size - 1)) + front;
+	p->pending[p->index % SHM_RING_PENDING] = shm_desc(p->index, offset, len, tos);
 	p->last = p->index;
 	p->last_pos = p->pos;
 	p->pos += need;
 	p->ends[p->index++ % SHM_RING_DESCS] = (uint32_t)p->pos;
 	if (begins && !front) {
-		p->place = p->data + place;
+		p->first_at = p->data + offset;
 	} else {
 		shm_prod_ahead(p, need);
-		at = p->data + place;
+		at = p->data + offset;
 	}
 	return at + shm_rec_front(len);
 }
@@ -273,7 +273,7 @@ static inline void shm_prod_cancel(struct shm_prod *p)
 		p->pos = p->last_pos;
 		p->limit = 0; /* the limit may be that of the next lap */
 		if (p->index == p->published)
-			p->place = NULL;
+			p->first_at = NULL;
 	}
 }
 
@@ -333,19 +333,19 @@ static inline int shm_cons_next(struct shm_cons *c, uint8_t **bth, uint32_t *len
 	uint64_t d =
 		atomic_load_explicit(&c->descs[c->head % SHM_RING_DESCS], memory_order_acquire);
 	uint16_t laps = (uint16_t)((d >> 48) - shm_lap(c->head));
-	uint32_t place = (uint32_t)(d >> 24 & 0xffffff) * SHM_REC_ALIGN, end;
+	uint32_t offset = (uint32_t)(d >> 24 & 0xffffff) * SHM_REC_ALIGN, end;
 
 	/* The producer cannot be more laps ahead than the released records allow. */
 	if (laps != 0)
 		return laps == 0xffff ? 0 : -1;
 	*len = d & 0xffff;
 	*tos = (uint8_t)(d >> 16);
-	end = place + shm_rec_size(*len);
+	end = offset + shm_rec_size(*len);
 	if (unlikely(*len < SHM_MIN_LEN || *len > PKT_MAX_LEN || end > c->size))
 		return -1;
 	if (unlikely(end > c->populated) && !shm_cons_populate(c, end))
 		return -1;
-	*bth = c->data + place + shm_rec_front(*len);
+	*bth = c->data + offset + shm_rec_front(*len);
 	c->next = end;
 	c->head++;
 	return 1;

@@ -85,7 +85,7 @@ static void on_input(void *ctx, unsigned port, const struct pkt_addr *src,
 		     const struct pkt_addr *dst, const uint8_t *mad)
 {
 	rdmacm_lock();
-	if (!rdmacm_early_hold(src, dst, mad))
+	if (!rdmacm_early_keep(src, dst, mad))
 		cm_input(agent.cm, rdmacm_now(), src, dst, mad, CM_MAD_LEN);
 	rdmacm_unlock();
 }

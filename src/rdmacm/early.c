@@ -1,60 +1,60 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests that come too early. There are two cases. A server that serves one client after the
- * other destroys its listener and creates the next one (perftest with -R does this twice for a
- * test), and a client on a fast NIC asks in between. Or a server tells its client the port that it
- * has bound, and listens only then (qperf). The client would be refused, and most clients give up
- * then.
+ * Requests that come before their listener. There are two cases. A server that serves one client
+ * after the other destroys its listener and creates the next one (perftest with -R does this twice
+ * for a test), and a client on a fast NIC connects in between. Or a server sends its client the
+ * port that it has bound, and listens only then (qperf). The client would be refused, and most
+ * clients then give up.
  *
- * So a request is held for a moment if its service had a listener a moment ago, or if its port is
- * bound. Requests to other services are refused at once, and so are requests that find no free
- * place. One source may occupy at most three times as many places as are free, as at a listener
+ * So a request is kept for WAIT_NS if its service had a listener within MEMORY_NS, or if its port
+ * is bound. Requests to other services are refused at once, and so are requests without a free
+ * slot. One source may have at most three times as many slots as are free, as at a listener
  * (cm/stranger.c).
  */
 #include <string.h>
 
 #include "rdmacm/rdmacm.h"
 
-#define HELD	   32
+#define MAX_EARLY  32
 #define REMEMBERED 16
-#define MEMORY_NS  2000000000u /* a service is remembered for so long after its listener's end */
-#define HOLD_NS	   1000000000u
+#define MEMORY_NS  2000000000u /* time for which a service is remembered after its listener's end */
+#define WAIT_NS	   1000000000u
 #define SHARE	   3
 
 static struct {
 	uint64_t service_id, until;
-} served[REMEMBERED];
-static unsigned next_served;
+} ended[REMEMBERED];
+static unsigned next_ended;
 
-static struct held {
-	uint64_t service_id, until; /* until 0: the place is free */
+static struct early {
+	uint64_t service_id, until; /* until 0: the slot is free */
 	struct pkt_addr src, dst;
 	uint8_t mad[CM_MAD_LEN];
-} held[HELD];
+} early[MAX_EARLY];
 
 void rdmacm_early_forget(void)
 {
-	memset(served, 0, sizeof(served));
-	memset(held, 0, sizeof(held));
+	memset(ended, 0, sizeof(ended));
+	memset(early, 0, sizeof(early));
 }
 
 void rdmacm_early_unlisten(uint64_t service_id)
 {
-	served[next_served].service_id = service_id;
-	served[next_served].until = rdmacm_now() + MEMORY_NS;
-	next_served = (next_served + 1) % REMEMBERED;
+	ended[next_ended].service_id = service_id;
+	ended[next_ended].until = rdmacm_now() + MEMORY_NS;
+	next_ended = (next_ended + 1) % REMEMBERED;
 }
 
 /*
  * Compares only the port, not the port space: perftest's first listener is for connections, the
  * second one for datagrams if it tests datagrams.
  */
-static bool was_served(uint64_t service_id, uint64_t now)
+static bool ended_recently(uint64_t service_id, uint64_t now)
 {
 	for (unsigned i = 0; i < REMEMBERED; i++) {
-		bool same = ((served[i].service_id ^ service_id) & RDMA_IB_IP_PORT_MASK) == 0;
+		bool same = ((ended[i].service_id ^ service_id) & RDMA_IB_IP_PORT_MASK) == 0;
 
-		if (same && now < served[i].until)
+		if (same && now < ended[i].until)
 			return true;
 	}
 	return false;
@@ -70,44 +70,44 @@ static bool is_request(const uint8_t *mad, uint64_t *service_id)
 	return m.attr == CM_REQ || m.attr == CM_SIDR_REQ;
 }
 
-/* Returns a free place, or NULL if this source gets none. */
-static struct held *place_for(const struct pkt_addr *src)
+/* Returns a free slot, or NULL if this source gets none. */
+static struct early *slot_for(const struct pkt_addr *src)
 {
 	unsigned its = 0, num_free = 0;
-	struct held *place = NULL;
+	struct early *slot = NULL;
 
-	for (unsigned i = 0; i < HELD; i++) {
-		if (!held[i].until) {
-			place = &held[i];
+	for (unsigned i = 0; i < MAX_EARLY; i++) {
+		if (!early[i].until) {
+			slot = &early[i];
 			num_free++;
 		} else {
-			its += cm_same_source(&held[i].src, src);
+			its += cm_same_source(&early[i].src, src);
 		}
 	}
-	return its < SHARE * num_free ? place : NULL;
+	return its < SHARE * num_free ? slot : NULL;
 }
 
-bool rdmacm_early_hold(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *mad)
+bool rdmacm_early_keep(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *mad)
 {
 	uint64_t now = rdmacm_now(), service_id;
-	struct held *h;
+	struct early *h;
 
 	if (!is_request(mad, &service_id) || rdmacm_any_in(RDMACM_LISTEN, service_id))
 		return false;
-	if (!was_served(service_id, now) && !rdmacm_any_in(RDMACM_BOUND, service_id))
+	if (!ended_recently(service_id, now) && !rdmacm_any_in(RDMACM_BOUND, service_id))
 		return false;
-	h = place_for(src);
+	h = slot_for(src);
 	if (!h)
 		return false;
 	h->service_id = service_id;
-	h->until = now + HOLD_NS;
+	h->until = now + WAIT_NS;
 	h->src = *src;
 	h->dst = *dst;
 	memcpy(h->mad, mad, CM_MAD_LEN);
 	return true;
 }
 
-static void let_go(struct held *h, uint64_t now)
+static void pass_on(struct early *h, uint64_t now)
 {
 	h->until = 0;
 	cm_input(agent.cm, now, &h->src, &h->dst, h->mad, CM_MAD_LEN);
@@ -115,9 +115,9 @@ static void let_go(struct held *h, uint64_t now)
 
 void rdmacm_early_listen(uint64_t service_id)
 {
-	for (unsigned i = 0; i < HELD; i++) {
-		if (held[i].until && held[i].service_id == service_id)
-			let_go(&held[i], rdmacm_now());
+	for (unsigned i = 0; i < MAX_EARLY; i++) {
+		if (early[i].until && early[i].service_id == service_id)
+			pass_on(&early[i], rdmacm_now());
 	}
 }
 
@@ -125,11 +125,11 @@ uint64_t rdmacm_early_expire(uint64_t now)
 {
 	uint64_t next = UINT64_MAX;
 
-	for (unsigned i = 0; i < HELD; i++) {
-		if (held[i].until && held[i].until <= now)
-			let_go(&held[i], now);
-		else if (held[i].until && held[i].until < next)
-			next = held[i].until;
+	for (unsigned i = 0; i < MAX_EARLY; i++) {
+		if (early[i].until && early[i].until <= now)
+			pass_on(&early[i], now);
+		else if (early[i].until && early[i].until < next)
+			next = early[i].until;
 	}
 	return next;
 }

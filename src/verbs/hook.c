@@ -141,16 +141,16 @@ VERBS_EXPORT struct roost_hook *roost_mr_attach(struct ibv_mr *mr,
 VERBS_EXPORT int roost_hook_query(struct roost_hook *p, uint64_t *bytes)
 {
 	struct local_call_result r;
-	bool over;
+	bool finished;
 
 	drive_control_lock(p->ctx->drive);
 	own(p);
-	over = local_call_finished(p->call, &r);
+	finished = local_call_finished(p->call, &r);
 	disown(p);
 	drive_control_unlock(p->ctx->drive);
 	if (bytes)
 		*bytes = r.bytes;
-	return over ? -error_of(r.status) : 0;
+	return finished ? -error_of(r.status) : 0;
 }
 
 VERBS_EXPORT int roost_hook_detach(struct roost_hook *p, struct roost_result *result)

@@ -189,7 +189,7 @@ static inline int put_recv(struct verbs_queue *rq, uint32_t n, const struct ibv_
 
 /*
  * Receives need no doorbell, except in the error state, where they are flushed. The NIC stores the
- * state (set_state() in src/nic/qp.c), then reads the producer index (req_idle()). This function
+ * state (qp_set_state() in src/nic/qp.c), then reads the producer index (req_idle()). This function
  * stores the producer index, then reads the state. All four accesses are sequentially consistent,
  * so at least one side sees the other's store. A weaker order would not keep a load behind a store
  * to another word.

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Attacks two ends of connections from a third place on their network, with any address as the
- * source. Run in a network namespace of its own by test_network.py, which looks at what the two
- * ends say.
+ * Attacks the two ends of connections from a third host on their network, with any source address.
+ * test_network.py runs it in a network namespace of its own, and checks the output of the two ends.
  *
  *	attacker ATTACK SEED SECONDS OWN LEFT,LEFT.. RIGHT,RIGHT.. [FILE]
  *
- * FILE: of `replay` a capture of earlier connections, of those that see packets the network
- * namespace in which they are seen. It prints "ready" when it begins, and at the end what it sent.
+ * FILE is a capture of earlier connections for `replay`, and a network namespace for attacks that
+ * see the packets of this namespace. Prints "ready" at the start, and the number of frames at the
+ * end.
  */
 #include <arpa/inet.h>
 #include <signal.h>
@@ -23,7 +23,7 @@
 #include "packet/pcap.h"
 #include "wire.h"
 
-#define RATE	    20000 /* frames a second, of what is no flood */
+#define RATE	    20000 /* frames a second, of attacks that are no flood */
 #define REPLAYS	    20000
 #define QUOTED	    520 /* bytes of a packet that an ICMP error quotes */
 #define SERVED	    4792
@@ -52,7 +52,7 @@ static enum side any_side(void)
 	return below(2) ? RIGHT : LEFT;
 }
 
-/* An address of that network that nobody has. */
+/* Returns an address of the network that no host has. */
 static struct pkt_addr nobody(void)
 {
 	struct pkt_addr a = wire.own;
@@ -68,7 +68,7 @@ static uint8_t *fill(uint8_t *p, size_t n)
 	return p;
 }
 
-/* ---- who sees nothing ---- */
+/* ---- attacks without a view of the packets ---- */
 
 static void send_mad(unsigned pair, enum side to, const struct pkt_addr *from,
 		     const struct cm_msg *m)
@@ -85,7 +85,7 @@ static void send_mad(unsigned pair, enum side to, const struct pkt_addr *from,
 	wire_packet(&wire, pair, to, from, bth, pkt_make_raw(bth, &make, CM_QPN), true);
 }
 
-/* Every message about a connection, in the peer's name, with ids that are drawn, or 0. */
+/* Sends a message of any kind about a connection in the peer's name. Its ids are random or 0. */
 static void cm(void)
 {
 	static const uint8_t attrs[] = {CM_MRA,	 CM_REJ,  CM_REJ,      CM_REP, CM_RTU,
@@ -144,7 +144,7 @@ static struct cm_msg request(const struct pkt_addr *from, const struct pkt_addr 
 	return m;
 }
 
-/* Requests for connections, of the peer and of nobody. */
+/* Sends a REQ in the name of the peer, or from an address that no host has. */
 static void requests(void)
 {
 	unsigned pair = any_pair();
@@ -155,9 +155,7 @@ static void requests(void)
 	send_mad(pair, to, &from, &m);
 }
 
-/*
- * Requests and answers of every service, well formed, to queue pairs and with PSNs that are drawn.
- */
+/* Sends a valid request or response of any service. QP number and PSN are random. */
 static void data(void)
 {
 	static const uint8_t services[] = {PKT_RC, PKT_RC, PKT_RC, PKT_UC, PKT_UD};
@@ -178,7 +176,7 @@ static void data(void)
 	wire_packet(&wire, any_pair(), any_side(), NULL, bth, pkt_make_raw(bth, &m, any24()), true);
 }
 
-/* Bytes of any length, most of them in the peer's name. */
+/* Sends random bytes of any length, mostly in the peer's name. */
 static void garbage(void)
 {
 	struct pkt_addr from = nobody();
@@ -186,7 +184,7 @@ static void garbage(void)
 	uint32_t len = below(2) ? (uint32_t)below(64) : (uint32_t)below(sizeof(bth) + 1);
 
 	/*
-	 * Of long ones only the beginning is looked at before the ICRC: that is what must be drawn.
+	 * Only the first bytes are parsed before the ICRC is checked, so only these are random.
 	 */
 	fill(bth, len < 64 ? len : 64);
 	if (len > 64)
@@ -194,7 +192,7 @@ static void garbage(void)
 	wire_packet(&wire, any_pair(), any_side(), below(4) ? NULL : &from, bth, len, false);
 }
 
-/* ---- who has a capture of earlier connections ---- */
+/* ---- attacks with a capture of earlier connections ---- */
 
 static struct {
 	struct pcap_record rec[REPLAYS];
@@ -224,7 +222,7 @@ static void load(void)
 	}
 }
 
-/* Each as it was, and then changed in some places, with the right ICRC. */
+/* Sends each packet unchanged, and then with up to 4 changed bytes and the right ICRC. */
 static void replay(void)
 {
 	const struct pcap_record *r;
@@ -251,7 +249,7 @@ static const struct icmp errors4[] = {{3, 3}, {3, 3},  {3, 0},	{3, 1},	 {3, 2}, 
 static const struct icmp errors6[] = {{1, 4}, {1, 4}, {1, 0}, {1, 1}, {1, 3}, {1, 5},
 				      {3, 0}, {3, 1}, {4, 0}, {4, 1}, {4, 2}, {137, 0}};
 
-/* About the packet at `ip`, which is sent back to where it came from. */
+/* Sends an ICMP error about the packet at `ip` to the source of this packet. */
 static void complain(const uint8_t *ip, size_t len, const struct icmp *e, uint32_t rest)
 {
 	struct pkt_addr src, dst, router = nobody();
@@ -281,8 +279,8 @@ static struct icmp too_big(void)
 }
 
 /*
- * A packet from one of a pair to the other, as it may have been sent, but for QP number, PSN and
- * transaction id.
+ * Makes a packet from one end to the other that is valid except for QP number, PSN and transaction
+ * id, which are random.
  */
 static size_t guess(uint8_t *ip, size_t cap)
 {
@@ -309,7 +307,7 @@ static size_t guess(uint8_t *ip, size_t cap)
 				 PKT_UDP_PORT, 0, 0, bth, len);
 }
 
-/* Errors of every kind that quote what was never sent, or too little of it. */
+/* Sends an ICMP error that quotes a packet that no end has sent, or too few bytes of it. */
 static void icmp_guessed(void)
 {
 	uint8_t ip[WIRE_FRAME];
@@ -319,7 +317,7 @@ static void icmp_guessed(void)
 		 0);
 }
 
-/* "It does not fit": who quotes that needs to know addresses and ports, no more. */
+/* Sends "packet too big". The attacker knows the addresses and ports that such an error quotes. */
 static void icmp_mtu(void)
 {
 	static const uint16_t mtus[] = {0, 68, 552, 576, 1280, 1400};
@@ -329,9 +327,9 @@ static void icmp_mtu(void)
 	complain(ip, guess(ip, sizeof(ip)), &e, mtus[below(6)]);
 }
 
-/* ---- who sees what the two ends send ---- */
+/* ---- attacks with a view of the packets ---- */
 
-/* Errors of every kind that quote what was just sent. */
+/* Sends an ICMP error of any kind that quotes the latest packet. */
 static void icmp_seen(void)
 {
 	static uint8_t ip[QUOTED];
@@ -345,7 +343,7 @@ static void icmp_seen(void)
 		complain(ip, n, below(8) ? any_error() : &e, wire.v4 || below(8) ? 0 : 1280);
 }
 
-/* The last request for a connection among the packets that wait. Others are many. */
+/* Finds the last REQ among the captured packets, and skips all others. Returns false if none. */
 static bool seen_request(uint8_t *request, size_t *len, struct cm_msg *m)
 {
 	size_t hdr = (wire.v4 ? IP4_HDR_LEN : IP6_HDR_LEN) + 8,
@@ -367,7 +365,7 @@ static bool seen_request(uint8_t *request, size_t *len, struct cm_msg *m)
 }
 
 /*
- * Port unreachable, about each request for a connection: with its transaction id, or another one.
+ * Sends "port unreachable" about a REQ that was seen, with its transaction id or another one.
  */
 static void quote_request(bool right)
 {
@@ -385,7 +383,7 @@ static void quote_request(bool right)
 	if (!n)
 		return;
 	if (!right) {
-		/* A transaction id that differs: a byte at random is the right one now and then. */
+		/* Changes one byte: a random byte would sometimes be the right one. */
 		ip[tid + turned % 8] ^= (uint8_t)(1 + below(255));
 		turned++;
 	}
@@ -403,8 +401,8 @@ static void request_quoted(void)
 }
 
 /*
- * A request in the name of who has just connected, for the same queue pair: as if that had started
- * anew.
+ * Sends a REQ in the name of a client that has just connected, for the same queue pair, as if the
+ * client had restarted.
  */
 static void stale(void)
 {
@@ -497,7 +495,8 @@ int main(int argc, char **argv)
 	}
 	file = argv[7];
 	if (!a || ((a->sees || a->one == replay) && !file) || pkt_addr_parse(argv[4], &wire.own)) {
-		fprintf(stderr, "attacker: what is %s?\n", argv[1]);
+		fprintf(stderr, "attacker: unknown attack %s, or an argument is missing\n",
+			argv[1]);
 		return 2;
 	}
 	rng_seed(&wire.rng, strtoull(argv[2], NULL, 0));

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A connection that lives: one message after the other goes to the server and comes back, and every
- * byte is looked at.
+ * A connection with steady traffic. The client sends one message after the other, the server
+ * returns it, and the client checks all bytes.
  *
- *	steady server ADDRESS SERVICE               echoes to all who connect
+ *	steady server ADDRESS SERVICE               echoes on all connections
  *	steady client ADDRESS SERVICE SECONDS       prints "rounds N" ten times a second, and "done"
  * 						    at the end
  *
- * Any error ends it with status 1 and a line; a REJECTED with status 3. Nothing here has a time-out
- * of its own.
+ * An error ends the program with a line and status 1, and an event REJECTED with status 3. The
+ * program has no time-outs of its own.
  */
 #include <errno.h>
 #include <poll.h>
@@ -29,7 +29,7 @@ static void __attribute__((noreturn)) end(const char *what)
 {
 	printf("steady: %s: %s\n", what, strerror(errno));
 	fflush(stdout);
-	_exit(1); /* what is left is no leak */
+	_exit(1); /* without the leak check */
 }
 
 static struct ibv_qp_init_attr qp_attr(void)
@@ -50,7 +50,7 @@ static struct rdma_addrinfo *look_up(const char *node, const char *service, int 
 	return res;
 }
 
-/* Something was said about the connection: it has ended. NULL: nothing. */
+/* Returns the name of an event of the connection, which has ended; NULL: there is none. */
 static const char *ended(struct rdma_cm_id *id)
 {
 	struct pollfd p = {.fd = id->channel->fd, .events = POLLIN};
@@ -69,7 +69,7 @@ static void *serve(void *arg)
 	struct ibv_wc wc;
 
 	if (!mr || rdma_post_recv(id, NULL, buf, MESSAGE, mr) || rdma_accept(id, NULL)) {
-		/* Of a request that nobody waits for any more: the attacker's. */
+		/* The attacker's REQ: it has no client that waits. */
 		rdma_destroy_ep(id);
 		return NULL;
 	}
@@ -182,7 +182,7 @@ static int client(const char *node, const char *service, double seconds)
 	}
 	printf("rounds %llu\ndone\n", (unsigned long long)rounds);
 	fflush(stdout);
-	_exit(0); /* the server waits for the next message, and would not answer a good-bye */
+	_exit(0); /* no disconnect: the server waits for the next message and would not answer */
 }
 
 int main(int argc, char **argv)

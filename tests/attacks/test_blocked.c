@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A program that blocks all signals, and drives the NIC: memory that it has unmapped behind the
- * NIC's back fails the work request, and does not end the process. The NIC runs on the program's
- * thread alone, since it polls.
+ * A program blocks all signals, drives the NIC by its polls, and unmaps registered memory. A work
+ * request that uses this memory must fail, and the process must not end. The NIC runs only on the
+ * program's thread, because the program polls.
  */
 #include "../verbs/fixture.h"
 

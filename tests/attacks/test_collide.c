@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keys that a sender has chosen so that a multiplication by a constant of the source puts all of
- * them in one place of the kernel aggregate's index: they take it no more instructions than any
- * keys. Counted one by one, in a process of its own under ptrace(2).
+ * A sender chooses keys that a multiplication by a constant of the source would put into one slot
+ * of the index of the kernel `aggregate`. The kernel must not need more instructions for them than
+ * for other keys. The test counts instructions in a process under ptrace(2).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@
 #define CONSTANT 0x9e3779b97f4a7c15ull
 #define KEYS	 256
 
-static uint64_t keys[2 * KEYS]; /* each twice: so that it is looked up, too */
+static uint64_t keys[2 * KEYS]; /* each twice, so that the second is a look-up */
 static uint8_t state[8192] __attribute__((aligned(64))),
 	scratch[65536] __attribute__((aligned(64)));
 
@@ -50,7 +50,7 @@ static void harmless(void)
 		keys[i] = keys[KEYS + i] = (i + 1) << 32 ^ i * 0x1234567;
 }
 
-/* A piece of payload, as the kernel runtime hands it over; between two stops. */
+/* Runs the kernel on a piece of payload, as the kernel runtime does, between two stops. */
 static void one_piece(void)
 {
 	const struct roost_kernel *k = kernels_builtin("aggregate");
@@ -74,7 +74,7 @@ static void one_piece(void)
 	_exit(0);
 }
 
-/* 0: that can't be counted here. */
+/* Returns the number of instructions; 0: they cannot be counted on this machine. */
 static uint64_t instructions(void)
 {
 	uint64_t n = 0;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests for connections from nobody, as fast as the NIC takes them, from ever new forged
- * addresses, to a program that accepts whatever comes. Meanwhile another one connects, one time
- * after the other: each must succeed. 5,300 such requests kept everybody out for 18 minutes once.
+ * A flood of REQs from forged addresses, each another one, as fast as the NIC takes them. The
+ * server accepts all requests. Meanwhile a client connects again and again, and each attempt must
+ * succeed. 5,300 such requests once kept all clients out for 18 minutes.
  *
- * Three processes in a network of their own: server, client, and who floods through a raw socket.
+ * There are three processes in a network of their own: the server, the client, and the attacker,
+ * which uses a raw socket.
  *
- * Usage: test-attacks-flood [6]			77: no such network, or no raw socket, to be had
- *	  test-attacks-flood 4|6 measure [RATE [SECONDS]]	JSON: how long connecting takes, without and with a flood of RATE a second (100000)
+ * Usage: test-attacks-flood [6]			77: no network namespace or no raw socket
+ *	  test-attacks-flood 4|6 measure [RATE [SECONDS]]	prints JSON: the time to connect,
+ *		without and with a flood of RATE REQs a second (100000)
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -33,7 +35,7 @@
 
 #define SERVICE	   7471
 #define BACKLOG	   128
-#define WAIT_MS	   110000 /* a REQ that is lost again and again is given up before */
+#define WAIT_MS	   110000 /* longer than all retries of a REQ */
 #define REQUESTS   100000
 #define CONNECTS   100
 #define QUEUED_MAX (256 << 10)
@@ -44,9 +46,9 @@ static const uint64_t seed = 20260703;
 static const char *const ADDRESS[2][2] = {{"10.77.0.1", "10.77.0.2"}, {"fd77::1", "fd77::2"}};
 static bool v6;
 
-/* Of who floods, for the others. */
+/* State of the attacker, for the other processes. */
 static struct shared {
-	_Atomic uint64_t sent, rate; /* rate: a second; 0: as fast as it goes */
+	_Atomic uint64_t sent, rate; /* rate: REQs a second; 0: no limit */
 	_Atomic int on;
 	_Atomic int serving;
 } * shared;
@@ -102,7 +104,7 @@ static void make_qp(struct rdma_cm_id *id)
 		die("can't make a queue pair: %s", strerror(errno));
 }
 
-/* ---- the server: accepts everybody ---- */
+/* ---- the server ---- */
 
 static void __attribute__((noreturn)) serve(void)
 {
@@ -137,7 +139,7 @@ static void __attribute__((noreturn)) serve(void)
 	die("no more events: %s", strerror(errno));
 }
 
-/* ---- who floods ---- */
+/* ---- the attacker ---- */
 
 #define MAD_AT (sizeof(struct pkt_bth) + sizeof(struct pkt_deth))
 #define LEN    (MAD_AT + CM_MAD_LEN + PKT_ICRC_LEN)
@@ -160,8 +162,9 @@ static struct pkt_addr to_pkt(const char *text)
 }
 
 /*
- * Where an answer costs most: of 127/8, which is this machine, each brings an ICMP error without a
- * limit of the kernel's; to fd00::/8 there is no route, so each fails.
+ * Draws a forged address for which an answer is expensive. An answer to 127/8, this machine, causes
+ * an ICMP error, which the Linux kernel does not limit there. fd00::/8 has no route, so the send
+ * fails.
  */
 static struct pkt_addr anybody(struct forged *f)
 {
@@ -223,7 +226,7 @@ static size_t put_ip(struct forged *f, const struct pkt_addr *src)
 		ip[7] = 64;
 		memcpy(ip + 8, src->b, 16);
 		memcpy(ip + 24, f->dst.b, 16);
-	} else { /* the kernel fills in length and checksum; don't fragment, identification 0 */
+	} else { /* Linux fills in length and checksum; don't fragment, identification 0 */
 		ip[0] = 0x45;
 		ip[6] = 0x40;
 		ip[8] = 64;
@@ -265,8 +268,8 @@ static void send_one(struct forged *f)
 }
 
 /*
- * Bytes in the longest queue of the NICs' sockets: what is lost there says nothing of what is
- * behind it.
+ * Returns the bytes in the longest queue of the NICs' sockets. The attacker avoids losses there: a
+ * lost REQ would not test the connection manager.
  */
 static unsigned long queued(void)
 {
@@ -285,8 +288,8 @@ static unsigned long queued(void)
 }
 
 /*
- * At the rate that is asked for, by the clock: what was missed is sent at once. Or as fast as the
- * server takes it.
+ * Sends at the given rate by the clock, and catches up at once if it is late. Without a rate it
+ * sends as fast as the server receives.
  */
 static void __attribute__((noreturn)) flood(struct forged *f)
 {
@@ -305,16 +308,15 @@ static void __attribute__((noreturn)) flood(struct forged *f)
 			due = queued() < QUEUED_MAX ? done + 64 : done;
 		for (; done < due; done++)
 			send_one(f);
-		if (shared->rate ||
-		    queued() >=
-			    QUEUED_MAX) /* the machine is small: the others are to have the rest of it */
+		/* leave CPU time to the other processes */
+		if (shared->rate || queued() >= QUEUED_MAX)
 			usleep(100);
 	}
 }
 
 /* ---- the client ---- */
 
-/* False: the connection was refused, or nobody answered. */
+/* Returns false if the connection was refused or there was no answer. */
 static bool await(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
 {
 	struct pollfd p = {.fd = ch->fd, .events = POLLIN};
@@ -330,7 +332,7 @@ static bool await(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
 	return right;
 }
 
-/* One connection, from beginning to end: ns until it was established. */
+/* Makes and ends a connection. Returns the ns until it was established. */
 static uint64_t connect_once(struct rdma_event_channel *ch)
 {
 	struct sockaddr_storage to = address(0, SERVICE);
@@ -414,7 +416,7 @@ static void __attribute__((noreturn)) client(bool measures, uint64_t secs)
 	exit(0);
 }
 
-/* ---- all of them ---- */
+/* ---- the processes ---- */
 
 static pid_t begin(void)
 {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Limits of memory and descriptors, and a folder of sockets that is not ours: each works, or fails
-with one line; none hangs."""
+"""`roost` with limits of memory and descriptors, and with a folder of sockets that belongs to
+another user. Each command works, or fails with one line; none hangs."""
 import os
 import resource
 import subprocess
@@ -15,7 +15,7 @@ import node  # pylint: disable=wrong-import-position
 
 
 def limited(what, most, *args):
-    """What `roost` says and returns when a resource is limited."""
+    """Runs `roost` with a limited resource. Returns its output and status."""
     def limit():
         resource.setrlimit(what, (most, most))
     return subprocess.run([ROOST, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -24,7 +24,7 @@ def limited(what, most, *args):
 
 
 def memory():
-    """Less and less of it: at 20 MB, shm stood still for ever once."""
+    """Smaller and smaller limits: at 20 MB, shm once hung."""
     worked = 0
     for kib in (8000, 12000, 14000, 15500, 16000, 18000, 20000, 24000, 64000):
         r = limited(resource.RLIMIT_AS, kib * 1024, 'perf', 'write', '--check', '--port', 'shm',
@@ -39,7 +39,7 @@ def memory():
 
 
 def folder():
-    """A folder that others may write to is not used; a node on udp needs none."""
+    """A folder that other users may write to is refused; a node on udp needs no folder."""
     with tempfile.TemporaryDirectory() as top:
         os.chmod(top, 0o777)
         os.environ['ROOST_SHM_DIR'] = top

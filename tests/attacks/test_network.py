@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Two ends that talk, and an attacker who is neither, in three network namespaces at one bridge:
-over IPv4 and IPv6.
+"""Attacks on the two ends of a connection from a third host on their network, over IPv4 and IPv6.
+Each of the three has a network namespace, and a bridge connects them.
 
 usage: test_network.py ROOST ATTACKER STEADY [--only TEXT] [--seed N] [--family 4|6] [--list]
 
-The attacker sends with any source address, as whoever has root on that network can; some attacks
-also see what the two send. While each runs, a connection made before has to go on, every byte of a
-checked transfer has to be right, and calls of a node's kernels, a connection each, have to be
-answered. An attack takes ROOST_ATTACK_SECONDS (2). Exit status 77 where there can be no namespaces
-(no root); with ROOST_INTEROP=required that is 1.
+The attacker sends with any source address, as root can on that network. In some attacks it also
+sees the packets of the two ends. During an attack an earlier connection must make progress, each
+byte of a checked transfer must be right, and a node must answer calls of its kernels, each on a new
+connection. An attack takes ROOST_ATTACK_SECONDS (2). The exit status is 77 if there can be no
+namespaces (no root), or 1 with ROOST_INTEROP=required.
 """
 import argparse
 import os
@@ -22,17 +22,18 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
+import namespaces  # noqa: E402
 from namespaces import PATH, Missing, ip  # noqa: E402
 
-LIMIT = 90  # seconds until what was attacked has to be done
+LIMIT = 90  # seconds until a program under attack must be done
 SECONDS = float(os.environ.get('ROOST_ATTACK_SECONDS', '2'))
-MTU = 9000  # path MTU 4096: who says that less fits, says something new
-PERF, STEADY, NODE, OTHER = range(4)  # pairs of addresses: a process each
+MTU = 9000  # for path MTU 4096, so that an ICMP error with a smaller MTU would change something
+PERF, STEADY, NODE, OTHER = range(4)  # pairs of addresses, each for one process of an end
 SERVICE = '7471'
 LEFT, RIGHT, ATTACKER = range(3)
-MEMORY_MIB = 64  # by how much a node may grow
+MEMORY_MIB = 64  # limit of the growth of a node
 
-# Those that everybody has to stand; the special ones have functions below.
+# Attacks that stand() runs. The others have functions of their own below.
 ATTACKS = ['cm', 'requests', 'data', 'replay', 'icmp-guessed', 'icmp-mtu', 'icmp-seen',
            'icmp-flood', 'garbage']
 
@@ -44,11 +45,11 @@ def address(family, side, pair):
 
 
 class Failed(Exception):
-    """What Roost does not protect from, it seems."""
+    """An attack had an effect."""
 
 
 class Network:
-    """A bridge in a namespace of its own, and three others at it: left, right, attacker."""
+    """Four namespaces: a bridge, and left, right and attacker, which it connects."""
 
     def __init__(self):
         if os.geteuid() != 0:
@@ -78,13 +79,11 @@ class Network:
             raise
 
     def remove(self):
-        for name in self.names:
-            subprocess.run(['ip', 'netns', 'del', name], env=dict(os.environ, PATH=PATH),
-                           stderr=subprocess.DEVNULL, check=False)
+        namespaces.remove(self.names)
 
 
 class Inside:
-    """A program in a namespace, with what it says in a file."""
+    """A program in a namespace. Its output goes to a file."""
     running = []
 
     def __init__(self, network, side, command, **env):
@@ -104,16 +103,16 @@ class Inside:
         return self.process.poll() is not None
 
     def until(self, words):
-        """Waits until it says so."""
+        """Waits until the output contains these words."""
         end = time.monotonic() + LIMIT
         while words not in self.text():
             if self.ended() or time.monotonic() > end:
-                raise Failed(f'{self.command} does not say {words!r}: {self.text()[-600:]}')
+                raise Failed(f'{self.command} does not print {words!r}: {self.text()[-600:]}')
             time.sleep(0.02)
         return self
 
     def status(self):
-        """Its exit status, which has to come."""
+        """Waits for the exit status; raises Failed after LIMIT."""
         try:
             return self.process.wait(LIMIT)
         except subprocess.TimeoutExpired:
@@ -136,7 +135,7 @@ class Inside:
         Inside.running.remove(self)
 
     def rounds(self):
-        """How far a steady connection is."""
+        """The number of rounds that a steady connection has completed."""
         said = re.findall(r'rounds (\d+)', self.text())
         return int(said[-1]) if said else 0
 
@@ -146,7 +145,7 @@ class Inside:
 
 
 class Ends:
-    """Both ends, over one family."""
+    """The programs of both ends, with addresses of one family."""
 
     def __init__(self, network, options, family, folder):
         self.network, self.options, self.family, self.folder = network, options, family, folder
@@ -183,7 +182,7 @@ class Ends:
                            str(seconds))
 
     def transfer(self, more='', *sizes):
-        """Every byte of it is checked."""
+        """Starts a transfer whose bytes are all checked. Returns server and client."""
         server = self.roost(LEFT, 'perf', '--server', '--port', self.port(LEFT, PERF, more),
                             '--bind', self.address(LEFT, PERF)).until('waiting')
         kind = ['write', 'send', 'read', 'atomic'][len(self.captures) % 4]
@@ -196,8 +195,8 @@ class Ends:
                           self.address(LEFT, NODE), 'get', '17')
 
     def call_is_answered(self, may_fail=False):
-        """Who sees the request for a connection can say in the network's name that nobody is
-        there."""
+        """Makes a call and waits for its answer. It may fail if the attacker sees the packets: the
+        attacker can then answer the REQ with an ICMP error in the network's name."""
         call = self.call()
         if not may_fail:
             call.succeed()
@@ -208,8 +207,8 @@ class Ends:
         return 1
 
     def remember(self):
-        """What the attacker repeats: connections that were, between the same addresses. In one
-        capture."""
+        """Makes connections between the addresses of the ends, and captures them. The attacker
+        replays this capture."""
         name = os.path.join(self.folder, f'{self.family}-%d.pcap')
         def option(n):
             return f',pcap={name % n}'
@@ -242,14 +241,15 @@ class Ends:
 
 
 def attacked(attacker):
-    """It has ended, and did what it is for."""
+    """Checks that the attacker has ended without an error and has sent frames."""
     said = attacker.succeed()
     if not re.search(r'^[1-9]\d* frames', said, re.M):
         raise Failed(f'the attacker sent nothing: {said}')
 
 
 def stand(ends, name, seed):
-    """The two ends are attacked, and all goes on."""
+    """Attacks the two ends, and checks that transfers, calls and the connection succeed meanwhile,
+    and that the node does not grow."""
     before, mib = ends.client.rounds(), ends.node.mib()
     attacker = ends.attack(name, SECONDS, seed)
     began = ends.client.rounds()
@@ -265,7 +265,7 @@ def stand(ends, name, seed):
     after, end = ends.client.rounds(), time.monotonic() + LIMIT
     while ends.client.rounds() < max(after, began) + 10:
         if ends.client.ended() or time.monotonic() > end:
-            raise Failed(f'the connection stands still: {ends.client.text()[-300:]}')
+            raise Failed(f'the connection hangs: {ends.client.text()[-300:]}')
         time.sleep(0.05)
     if ends.node.mib() > mib + MEMORY_MIB and not ends.options.sanitized:
         raise Failed(f'the node grew from {mib} to {ends.node.mib()} MiB')
@@ -273,7 +273,8 @@ def stand(ends, name, seed):
 
 
 def stand_stale(ends, seed):
-    """Who has just connected is said to have started anew."""
+    """The attacker sends REQs in the name of a client that has just connected, for the same queue
+    pair, as if the client had restarted. The connection must not end."""
     server = ends.steady_server(OTHER)
     attacker = ends.attack('stale', SECONDS + 2, seed)
     ends.steady_client(OTHER, SECONDS).succeed()
@@ -283,8 +284,8 @@ def stand_stale(ends, seed):
 
 
 def stand_quoted(ends, seed, right):
-    """A request that is not answered yet: an error that misquotes it does not end it. One that
-    quotes it ends it at once."""
+    """ICMP errors about a REQ that waits for its answer. An error with another transaction id does
+    not end the connection attempt; an error that quotes the REQ ends it at once."""
     server = ends.steady_server(OTHER)
     attacker = ends.attack('request-quoted' if right else 'request-misquoted', SECONDS, seed)
     server.process.send_signal(signal.SIGSTOP)
@@ -292,7 +293,7 @@ def stand_quoted(ends, seed, right):
         client = ends.steady_client(OTHER, 0.5).until('asks')
         if right:
             if client.status() != 3 or 'rejected: 8' not in client.text():
-                raise Failed(f'no word of the error: {client.text()[-300:]}')
+                raise Failed(f'the client does not report the error: {client.text()[-300:]}')
             client.close()
         attacked(attacker)
     finally:
@@ -343,20 +344,20 @@ def attack_all(network, options, folder, families):
 
 
 def main():
-    parser = argparse.ArgumentParser(description='Attacks from a third place on the network.')
+    parser = argparse.ArgumentParser(description='Attacks from a third host on the network.')
     for name in ('roost', 'attacker', 'steady'):
         parser.add_argument(name, type=os.path.abspath)
-    parser.add_argument('--only', default='', metavar='TEXT', help='attacks whose name holds TEXT')
-    parser.add_argument('--family', type=int, choices=(4, 6), help='not both')
+    parser.add_argument('--only', default='', metavar='TEXT', help='attacks with TEXT in the name')
+    parser.add_argument('--family', type=int, choices=(4, 6), help='one family (default: both)')
     parser.add_argument('--seed', type=int, default=int(os.environ.get('ROOST_ATTACK_SEED', '1')))
     parser.add_argument('--sanitized', action='store_true',
-                        help='a sanitizer keeps what was freed: memory is not looked at')
+                        help='do not check memory (sanitizers keep it)')
     parser.add_argument('--list', action='store_true', help='name the attacks')
     options = parser.parse_args()
     if options.list:
         print('\n'.join(name for name, _ in chosen(options)))
         return
-    # whoever stops us leaves no namespace behind
+    # a signal leaves no namespace behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         network = Network()

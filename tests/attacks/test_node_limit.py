@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""One peer makes connections until a node's limit on memory: it is refused with a reason, the
-operator has one line, and all is given back when it goes."""
+"""One peer makes connections up to a node's limit of memory. Then it is refused with a reason, the
+node prints one line for its operator, and the memory is free again when the peer ends."""
 import ctypes
 import errno
 import json
@@ -18,8 +18,8 @@ LIBRARIES = os.path.join(os.path.dirname(os.path.abspath(ROOST)), 'lib')
 
 
 def greedy(address):
-    """Says how many connections it got, and why not more; then gives them back when a line
-    comes."""
+    """Prints the number of its connections and the reason of the refusal, and closes them when it
+    reads a line."""
     lib = ctypes.CDLL(os.path.join(LIBRARIES, 'librdmacm.so.1'))
     made, rc = [], 0
     while rc == 0 and len(made) < MANY:
@@ -34,13 +34,13 @@ def greedy(address):
 
 
 def usage(n):
-    """What `roost stat` says of it."""
+    """Returns the counters that `roost stat` prints for the node."""
     nics = last_json(run('stat', '--json', str(n.pid))).get('nics', [])
     return nics[0].get('usage', {}) if nics else {}
 
 
 def limit():
-    """1 MiB is room for some connections."""
+    """A limit of 1 MiB allows some connections."""
     here, there = node.addresses('shm')
     n = node.Node(f'shm:{here}', '--fill', '10', '--memory', '1M', '--limit', '1M')
     before = usage(n)
@@ -74,7 +74,7 @@ def limit():
 
 
 def default():
-    """Without the option there is a limit, too."""
+    """There is a limit without the option, too."""
     here, _ = node.addresses('shm')
     n = node.Node(f'shm:{here}', '--memory', '1M')
     u = usage(n)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer that takes all it can of what kernels keep: sketches of hll, buffers of shuffle and
- * shuffle-out, slots and memory of the node. It has its share, another peer has its own, and what a
- * connection had is free when it ends, or when nothing comes of its stream: counted by what the
- * node tells of its kernels. In virtual time.
+ * A peer takes as many resources of kernels as it can: sketches of hll, buffers of shuffle and
+ * shuffle-out, slots and memory of the node. It must get no more than its share, and another peer
+ * must get its own. Resources of a connection must be free again when it ends, or when its stream
+ * stops. The test counts them by the node's statistics of its kernels. It runs in virtual time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ enum { ATTACKER, NODE, PEER, NICS };
 #define ROOM	64u
 #define REPLY	0u	    /* in the caller's memory */
 #define REQUEST 4096u	    /* likewise */
-#define PAYLOAD (64u << 10) /* likewise; and in the node's, where partitions are */
+#define PAYLOAD (64u << 10) /* likewise; in the node's memory, the partitions */
 #define LINES	(16u << 10) /* of payload */
 #define IDLE	(10 * SEC)
 
@@ -42,8 +42,8 @@ struct conn {
 /* ---- the scene ---- */
 
 /*
- * From when on nothing of what the attacker sends arrives any more, so that its messages stop
- * short.
+ * The time from which the link drops all packets of the attacker, so that its messages are
+ * incomplete.
  */
 static struct {
 	bool armed;
@@ -71,7 +71,10 @@ static void open_scene(void)
 
 static void connect_from(struct conn *c, unsigned nic)
 {
-	/* Many tries: a peer whose packets are lost is not gone before its streams are idle. */
+	/*
+	 * many retries: streams of a peer whose packets are lost must be idle before it counts as
+	 * gone
+	 */
 	struct ep_params p = {
 		.rpc = true, .mem = MEM, .mtu = 1024, .depth = 128, .rnr_retry = 7, .timeout = 20};
 
@@ -87,7 +90,7 @@ static void end_conn(struct conn *c)
 	ep_fini(&c->served);
 }
 
-/* The public counter. */
+/* Returns the number of resources in use, by the kernel's public counter. */
 static uint32_t taken(uint64_t op)
 {
 	struct runtime_kernel_info info;
@@ -135,7 +138,7 @@ static void send_payload(struct conn *c, uint64_t op, uint32_t len)
 	ep_post(&c->at, &wr);
 }
 
-/* Of the last call; -1: none yet. */
+/* The status of the last call; -1: there is no reply yet. */
 static int status_of(const struct conn *c)
 {
 	struct roost_rpc_tail tail;
@@ -170,7 +173,7 @@ static int sketch(struct conn *c, uint64_t name, uint32_t what)
 	return call(c, ROOST_HLL_OP, &p, sizeof(p));
 }
 
-/* How many sketches it can make. */
+/* Returns the number of sketches that the connection can make. */
 static unsigned make_all(struct conn *c, uint64_t from)
 {
 	unsigned n = 0;
@@ -199,7 +202,7 @@ static void sketches(void **state)
 	assert_int_equal(n, ROOST_HLL_SKETCHES / 2);
 	assert_int_equal(taken(ROOST_HLL_OP), n);
 	assert_true(counters().resources_refused >= MANY);
-	/* The other peer has its share, which nobody else takes away. */
+	/* The other peer still has its share. */
 	assert_int_equal(make_all(&peer, 1), ROOST_HLL_SHARE);
 	assert_int_equal(sketch(&many[0], 1, ROOST_HLL_DROP), ROOST_HLL_OWNER);
 	assert_int_equal(sketch(&other, 1, ROOST_HLL_DROP), ROOST_HLL_OWNER);
@@ -219,7 +222,9 @@ static void sketches(void **state)
 	world_fini(w);
 }
 
-/* A queue pair in the error state has ended as well, whether its owner has noticed or not. */
+/*
+ * A queue pair in the error state gives its sketches back, even if its program does not know yet.
+ */
 static void after_an_error(void **state)
 {
 	static struct conn bad, peer;
@@ -237,7 +242,7 @@ static void after_an_error(void **state)
 	world_fini(w);
 }
 
-/* A stream of one connection into a sketch of another that ends: the stream does, too. */
+/* A stream into a sketch of another connection ends when that connection ends. */
 static void shared_sketch(void **state)
 {
 	static struct conn maker, user;
@@ -275,7 +280,7 @@ static void host_asks(uint64_t name, uint32_t what, unsigned status)
 	local_call_free(p);
 }
 
-/* What the host makes stays, for all to use; the host alone ends it. */
+/* All peers may use a sketch of the host, and only the host ends it. */
 static void hosts_sketch(void **state)
 {
 	static struct conn c;
@@ -297,7 +302,7 @@ static void hosts_sketch(void **state)
 	world_fini(w);
 }
 
-/* ---- streams that stop short ---- */
+/* ---- incomplete streams ---- */
 
 struct streams {
 	uint64_t op;
@@ -318,7 +323,7 @@ static uint32_t shuffle_params(struct conn *c, void *to)
 	return sizeof(p);
 }
 
-/* Its partition's queue pair is none: a call that had a bench says ROOST_SHUFFLE_LOST. */
+/* The partition names no queue pair: a call that got a bench replies ROOST_SHUFFLE_LOST. */
 static uint32_t out_params(struct conn *c, void *to)
 {
 	struct roost_shuffle_params how = {.partitions = 1, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
@@ -345,7 +350,7 @@ static void begin_stream(struct conn *c, const struct streams *s)
 /* Sends the first half of a stream. */
 static void begin_half(struct conn *c, const struct streams *s)
 {
-	/* Less than a buffer of shuffle-out: nothing leaves. */
+	/* Less than a buffer of shuffle-out, so nothing is sent. */
 	cut_off.armed = true;
 	cut_off.after = 2;
 	cut_off.seen = 0;
@@ -353,7 +358,7 @@ static void begin_half(struct conn *c, const struct streams *s)
 	world_run(w, world_now(w) + MSEC);
 }
 
-/* Does a stream of this connection's get a bench? */
+/* Returns true if a stream of this connection gets a bench. */
 static bool is_served(struct conn *c, const struct streams *s)
 {
 	begin_stream(c, s);
@@ -363,8 +368,8 @@ static bool is_served(struct conn *c, const struct streams *s)
 #define HALVES 20
 
 /*
- * One stream each of more connections than there are buffers, all of which stop short; then they
- * end, or nothing comes of them.
+ * More connections than there are buffers begin a stream each, and stop in the middle. Then they
+ * end or stay silent.
  */
 static void halves(const struct streams *s, bool idle)
 {
@@ -415,9 +420,9 @@ static void idle_streams_lose_buffers(void **state)
 	halves(&outs, true);
 }
 
-/* ---- what an idle stream's peer sees ---- */
+/* ---- the peer of an idle stream ---- */
 
-/* The rest of the message is nobody's, and what follows is served. */
+/* The rest of the message is dropped, and later calls are served. */
 static void late_payload(void **state)
 {
 	static struct conn c;
@@ -442,7 +447,7 @@ static void late_payload(void **state)
 	world_fini(w);
 }
 
-/* Payload that was announced and does not come, and then does. */
+/* Announced payload comes late. */
 static void announced_only(void **state)
 {
 	static struct conn c;
@@ -465,7 +470,7 @@ static void announced_only(void **state)
 	world_fini(w);
 }
 
-/* A piece every nine seconds is slow, and no reason to end it. */
+/* A stream with a piece every nine seconds is slow, and does not end. */
 static void slow_stream(void **state)
 {
 	static struct conn c;
@@ -476,7 +481,7 @@ static void slow_stream(void **state)
 	for (unsigned i = 0; i < LINES / 1024; i++) {
 		uint64_t until = world_now(w) + IDLE - SEC;
 
-		/* All are sent again meanwhile; one more comes through. */
+		/* All are sent again meanwhile, and one more arrives. */
 		cut_off.seen = 0;
 		cut_off.after = 1;
 		world_run(w, until);
@@ -499,8 +504,8 @@ static struct nic_usage usage(void)
 }
 
 /*
- * With the node's memory used up, who is there is served, with fewer slots; nobody else comes. What
- * ends gives back what it had.
+ * When the node's memory is used up, existing connections are served with fewer slots, and new ones
+ * are refused. A connection that ends gives its memory back.
  */
 static void memory_limit(void **state)
 {
@@ -517,7 +522,7 @@ static void memory_limit(void **state)
 	assert_true(with_one > before);
 	nic_memory_limit(w->nic[NODE], with_one);
 	assert_int_equal(usage().memory_limit, with_one);
-	/* No second slot: all calls are served, one behind the other. */
+	/* There is no second slot: calls are served one after the other. */
 	get.table = (uintptr_t)first.served.mem;
 	for (unsigned i = 0; i < 50; i++)
 		begin(&first, ROOST_GET_OP, &get, sizeof(get), 0);
@@ -525,7 +530,7 @@ static void memory_limit(void **state)
 	assert_true(counters().refused > 0);
 	assert_int_equal(usage().memory, with_one);
 	assert_int_equal(sketch(&first, 1, ROOST_HLL_ADD), ROOST_HLL_FULL);
-	/* No connection more. */
+	/* No further connection is accepted. */
 	init.send_cq = first.served.scq;
 	init.recv_cq = first.served.rcq;
 	init.pd = first.served.pd;
@@ -541,7 +546,7 @@ static void memory_limit(void **state)
 	assert_int_equal(sketch(&second, 1, ROOST_HLL_ADD), ROOST_RPC_OK);
 	end_conn(&second);
 	end_conn(&first);
-	/* The kernel keeps the page of a sketch that was made once. */
+	/* The kernel keeps the page of a sketch after its end. */
 	assert_in_range(usage().memory, before, before + (1u << ROOST_HLL_MAX_PRECISION));
 	assert_int_equal(runtime_undeploy(f, ROOST_HLL_OP), 0);
 	assert_int_equal(usage().memory, before);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""What an enemy hands to `roost pcap`, `roost stat`, `roost devices` and `roost kernel`: they end,
-in bounded memory, with a line that says what is wrong, and nothing that controls a terminal comes
-out. Usage: test_reading.py ROOST
+"""Hostile input for `roost pcap`, `roost stat`, `roost devices` and `roost kernel`. The commands
+must end, in bounded memory, with a line that names the error, and print no control characters.
+Usage: test_reading.py ROOST
 """
 import json
 import os
@@ -20,13 +20,13 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 from cli import ROOST, check, finish, last_json, one_line_error, run
 
 ESCAPES = '\x1b]0;owned\x07\x1b[2J\r\x7f\x9b31m\u202eab'
-TIMEOUT = 60  # seconds: a command that ends in time ends long before
+TIMEOUT = 60  # seconds; a command that works needs far less
 MEMORY = 400 << 20
 
 
 def harmless(result):
-    """No control character but the end of a line (terminals ignore DEL), and no change of the
-    direction of writing."""
+    """True if the text has no control characters except line ends (terminals ignore DEL), and none
+    that change the direction of writing."""
     return all(c == '\n' or ord(c) >= 0x20 and not 0x80 <= ord(c) < 0xa0
                and ord(c) not in range(0x2028, 0x202f)
                and ord(c) not in range(0x2066, 0x206a) for c in result.stdout + result.stderr)
@@ -126,7 +126,7 @@ def captures(folder):
 # ---- sockets ----
 
 def answers():
-    """What a stat socket may say; a list is said piece by piece, a tenth of a second apart."""
+    """Answers of a stat socket. A list is sent in pieces, a tenth of a second apart."""
     good = {'pid': 1, 'program': ESCAPES, 'uptime_s': 1e308, 'pus': 1, 'usage': {'qps': -1},
             'ports': [{'kind': ESCAPES, 'address': ESCAPES, 'mtu': 1, 'stats': {'rx_packets': 1}}],
             'counters': {'rcvd_pkts': -2 ** 63, ESCAPES: 5}, 'cm': {'connections': 1},
@@ -153,7 +153,7 @@ def answers():
 
 
 class Liar(threading.Thread):
-    """A socket that a process of this user left there."""
+    """A socket of another process of this user."""
 
     def __init__(self, path, answer):
         super().__init__(daemon=True)
@@ -172,7 +172,7 @@ class Liar(threading.Thread):
     def say(self, peer):
         try:
             if self.answer is None:
-                peer.recv(1)  # says nothing until it is let go
+                peer.recv(1)  # and never answers
                 time.sleep(TIMEOUT)
             elif isinstance(self.answer, list):
                 for piece in self.answer:
@@ -194,7 +194,7 @@ def sockets(top):
         for liar in liars:
             liar.start()
         commands = [['stat', '4711']]
-        if isinstance(answer, bytes):  # the others take as long as one waits: of a kernel 30 s
+        if isinstance(answer, bytes):  # the others wait: 30 s for a kernel
             commands += [['kernel', 'list', '4711'], ['stat', '--all'], ['stat', '--json'],
                          ['stat', '--prometheus'], ['stat', ESCAPES], ['kernel', 'stat', '4711']]
         for args in commands:
@@ -206,7 +206,7 @@ def sockets(top):
 
 
 def entries(top):
-    """Names of sockets and locks that are something else."""
+    """Names of sockets and locks that are other kinds of files."""
     folder = os.path.join(top, 'entries')
     os.mkdir(folder, 0o700)
     os.environ['ROOST_SHM_DIR'] = folder
@@ -222,7 +222,7 @@ def entries(top):
     for args in (['stat'], ['stat', '--json'], ['stat', '5'], ['kernel', 'list']):
         timed(f'entries: {args}', *args)
     check('it opens', r.returncode == 0, r)
-    # Locks and sockets of addresses: 10.0.0.1 and on are tried in turn.
+    # Locks and sockets of addresses: 10.0.0.1 and the following ones are tried in turn.
     plants = [lambda p: os.mkdir(p), lambda p: os.mkfifo(p), lambda p: os.symlink('/dev/zero', p),
               lambda p: os.symlink(p, p)]
     for i, plant in enumerate(plants):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The environment of a set-user-ID program is its caller's: it chooses no port, and so no file that
-root writes. Usage: test_setuid.py PROGRAM"""
+"""A set-user-ID program must ignore the environment of its caller: it would choose the port, and so
+a file that root writes. Usage: test_setuid.py PROGRAM"""
 import os
 import shutil
 import subprocess

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer that answers correctly on thousands of connections, and as late as the time-outs allow.
- * Beside it a tenant READs 64 bytes, one READ behind the other. What that sees is counted in
- * packets that the attacked NIC sends in between, in virtual time: a turn in which it looked after
- * all silent connections would send thousands.
+ * A peer answers correctly on thousands of connections, but as late as the time-outs allow. A
+ * tenant of the same NIC READs 64 bytes, one READ after the other. The test counts the packets that
+ * the NIC sends during one READ, in virtual time: if one turn handled all silent connections, it
+ * would send thousands.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,10 +18,10 @@ enum { ATTACKED, TENANT, SLOW, NICS };
 
 #define CONNECTIONS 4000
 #define TIMEOUT	    14		/* 4.096 us << 14: 67 ms */
-#define LATE	    (60 * MSEC) /* each answer comes so much later */
+#define LATE	    (60 * MSEC) /* delay of each answer */
 #define ROUNDS	    3
 #define DELAY	    2000
-#define PACKET_NS   300 /* a packet takes the NIC so long */
+#define PACKET_NS   300 /* time of the NIC for a packet */
 
 static struct world w;
 static struct ep here[CONNECTIONS], there[CONNECTIONS], tenant, memory;
@@ -80,8 +80,8 @@ static void close_all(void)
 }
 
 /*
- * READs until then: how many, and the most packets that the attacked NIC sent in one turn, and
- * while one READ was under way.
+ * READs until the given time. Counts the READs, and the most packets that the attacked NIC sent in
+ * one turn and during one READ.
  */
 static void reads_until(uint64_t end, uint64_t *reads, uint64_t *turn, uint64_t *wait)
 {
@@ -127,7 +127,7 @@ static void answers_late_on_all(void **state)
 		post_all();
 		reads_until(world_now(&w) + LATE, &reads, &turn, &wait);
 		span += LATE;
-		/* Its buffer is short: what found no room there comes again. */
+		/* The peer's buffer is small: packets that it drops are sent again. */
 		for (unsigned i = 0; i < CONNECTIONS; i++) {
 			for (unsigned k = 0; !ep_poll_send(&here[i], &c); k++, span += MSEC) {
 				if (k == 1000)
@@ -152,9 +152,9 @@ static void answers_late_on_all(void **state)
 }
 
 /*
- * ICMP errors that name the addresses of a peer with thousands of connections, as fast as they
- * come, and quote queue pairs that are drawn: each would be compared with all of them. No more than
- * a few are looked at in a millisecond, and none ends anything.
+ * A flood of ICMP errors about a peer with thousands of connections. They quote random queue pairs,
+ * and each would be compared with all connections. The NIC must check only a few in a millisecond,
+ * and none may end a connection.
  */
 static void errors_about_thousands(void **state)
 {

@@ -76,7 +76,7 @@ void wire_put(struct wire *w, enum side to, size_t len)
 {
 	struct ether_header *eth = (struct ether_header *)frame[w->waiting];
 
-	/* Of the two sides and of the attacker, as the test sets them. */
+	/* MAC addresses of the two sides and of the attacker, as test_network.py sets them. */
 	*eth = (struct ether_header){.ether_dhost = {2, 0, 0, 0, 0, (uint8_t)(1 + to)},
 				     .ether_shost = {2, 0, 0, 0, 0, 3}};
 	eth->ether_type =
@@ -164,7 +164,7 @@ void wire_icmp(struct wire *w, const struct pkt_addr *from, const struct pkt_add
 		check = htons(ip_fold16(ip_sum16(0, icmp, 8 + len)));
 	} else {
 		ip[6] = PROTO_ICMP6;
-		ip[7] = 255; /* redirects are taken from neighbours only (RFC 4861, 8.1) */
+		ip[7] = 255; /* a redirect is accepted only from a neighbour (RFC 4861, 8.1) */
 		check = htons(ip_fold16(ip_sum16(8 + len + PROTO_ICMP6, ip + 8, 32 + 8 + len)));
 	}
 	memcpy(icmp + 2, &check, 2);

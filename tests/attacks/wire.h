@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What an attacker has: an Ethernet device of its own, from which frames leave with any address in
- * them, and, if it sits where it sees others' packets, a look at theirs. It is neither of the two
- * ends, left and right, whose addresses are given in pairs.
+ * The attacker's access to the network: an Ethernet device of its own, which sends frames with any
+ * address, and optionally the packets of another network namespace. The two ends under attack are
+ * left and right; they have pairs of addresses.
  */
 #ifndef ROOST_TESTS_ATTACKS_WIRE_H
 #define ROOST_TESTS_ATTACKS_WIRE_H
@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "packet/icrc.h"
 
-#define WIRE_DEVICE "v0" /* everybody's */
+#define WIRE_DEVICE "v0" /* in each namespace */
 #define WIRE_PAIRS  8
 #define WIRE_FRAME  9200
 #define WIRE_BATCH  64
@@ -22,7 +22,7 @@
 enum side { LEFT, RIGHT };
 
 struct wire {
-	int out, seen; /* sockets; seen: -1, it sees nothing */
+	int out, seen; /* sockets; seen -1: no view of the packets */
 	struct rng rng;
 	unsigned pairs;
 	struct pkt_addr addr[WIRE_PAIRS][2];
@@ -33,37 +33,40 @@ struct wire {
 };
 
 /*
- * Opens the device here; `see`: the file of a network namespace, where frames are seen, or NULL.
- * Ends the process with a line if it can't.
+ * Opens the device of this namespace. `see` is the file of the network namespace whose frames are
+ * seen, or NULL. Prints a line and ends the process on errors.
  */
 void wire_open(struct wire *w, const char *see);
 /*
- * Room for a frame's IP packet, which goes to the device of that side when wire_put() has its
- * length.
+ * Returns the buffer for the IP packet of the next frame. wire_put() adds a frame of `len` bytes to
+ * the batch, and wire_flush() sends the batch.
  */
 uint8_t *wire_room(struct wire *w);
 void wire_put(struct wire *w, enum side to, size_t len);
 void wire_flush(struct wire *w);
 
 /*
- * A packet BTH .. ICRC, with the right ICRC unless `sealed` is false, to one of a pair in the
- * other's name, or in that of `from`.
+ * Sends a packet (BTH to ICRC) to one end of a pair, in the name of the other end or of `from`.
+ * With `sealed` the ICRC is computed.
  */
 void wire_packet(struct wire *w, unsigned pair, enum side to, const struct pkt_addr *from,
 		 uint8_t *bth, uint32_t len, bool sealed);
-/* The same by addresses. Nothing is sent if neither side has `dst`. */
+/* The same, given by addresses. Nothing is sent if neither side has `dst`. */
 void wire_packet_to(struct wire *w, const struct pkt_addr *src, const struct pkt_addr *dst,
 		    uint8_t *bth, uint32_t len, bool sealed);
 /*
- * An ICMP error to `dst` in the name of `from`: `rest` is the word behind the checksum, `quoted` an
- * IP packet's beginning.
+ * Sends an ICMP error to `dst` in the name of `from`. `rest` is the word behind the checksum, and
+ * `quoted` the beginning of an IP packet.
  */
 void wire_icmp(struct wire *w, const struct pkt_addr *from, const struct pkt_addr *dst,
 	       uint8_t type, uint8_t code, uint32_t rest, const uint8_t *quoted, size_t len);
 
-/* Which side has an address; -1: neither. */
+/* Returns the side that has the address; -1: neither. */
 int wire_side(const struct wire *w, const struct pkt_addr *a);
-/* The IP packet of a RoCE frame that was seen, waiting at most `ms` for one: its length, or 0. */
+/*
+ * Waits at most `ms` for a RoCE frame of the ends and stores its IP packet. Returns its length; 0:
+ * no frame came.
+ */
 size_t wire_see(struct wire *w, uint8_t *ip, size_t cap, int ms);
 
 #endif

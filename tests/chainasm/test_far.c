@@ -310,13 +310,13 @@ static void compare(const struct chain_program *p, const struct chain_program *m
 
 		for (uint64_t at = 0; nic && at < r->size; at += 8) {
 			const size_t n = r->size - at < 8 ? r->size - at : 8;
-			char place[96];
+			char location[96];
 
 			if (memcmp(nic + at, model->region[i].image + at, n) == 0)
 				continue;
-			chain_print_place(p, i, at, place, sizeof(place));
+			chain_print_location(p, i, at, location, sizeof(location));
 			print_program();
-			fail_msg("%s differs from the model", place);
+			fail_msg("%s differs from the model", location);
 		}
 	}
 }

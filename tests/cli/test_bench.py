@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The bench driver measures, keeps what it measured, and says of what it did not measure that it
-did not.
+"""The bench driver measures, keeps its results, and marks the figures that it did not measure.
 
 Usage: test_bench.py ROOST BENCH-FOLDER
 """
@@ -48,7 +47,7 @@ with tempfile.TemporaryDirectory() as d:
           'not measured' in table and 'iperf3, TCP loopback | not measured' in table)
     check('no plot without a sweep', not os.path.exists(os.path.join(d, 'perf-sweep.svg')))
 
-    # A sweep as roost prints it, with figures that can be found again.
+    # A sweep in roost's format, with figures that the report must contain.
     rows = [{'size': s, 'goodput_gbps': s / 100, 'msg_rate': 1e6,
              'latency_us': {'kind': 'pingpong', 'p1': 1, 'p50': 2, 'p99': 3}}
             for s in (64, 4096, 1 << 20)]
@@ -62,7 +61,7 @@ with tempfile.TemporaryDirectory() as d:
     check('a plot',
           svg.startswith('<svg') and 'shm WRITE' in svg and 'udp' not in svg and 'StRoM' in svg)
 
-    # The report of the tree is not replaced by one with fewer figures.
+    # A report with fewer figures does not replace the report of the tree.
     own = os.path.join(d, 'bench')
     shutil.copytree(sys.argv[2], own, ignore=shutil.ignore_patterns('results', '__pycache__'))
     os.symlink(os.path.join(os.path.dirname(sys.argv[2]), 'tests'), os.path.join(d, 'tests'))

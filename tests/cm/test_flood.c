@@ -63,7 +63,7 @@ static void count_and_accept(struct end *e, const struct cm_event *ev)
 /* b's program accepts each request at once. */
 static void start(uint32_t backlog)
 {
-	struct cm_config config = {.max_conns = 4096, .max_half_open = 64, .max_held = 1024};
+	struct cm_config config = {.max_conns = 4096, .max_half_open = 64, .max_challenges = 1024};
 	struct cm_connect c;
 	struct cm_conn *conn;
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""For tests that make network namespaces: the `ip` command, and an exception if there can be
-none."""
+"""Network namespaces for tests: the `ip` command, and an exception if the machine allows none."""
 import os
 import subprocess
 
@@ -12,7 +11,15 @@ class Missing(Exception):
 
 
 def ip(*words):
+    """Runs `ip`. Raises Missing if it fails."""
     done = subprocess.run(['ip', *words], env=dict(os.environ, PATH=PATH), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise Missing(f"ip {' '.join(words)}: {done.stdout.strip()}")
+
+
+def remove(names):
+    """Deletes the namespaces that exist; the others are no error."""
+    for name in names:
+        subprocess.run(['ip', 'netns', 'del', name], env=dict(os.environ, PATH=PATH),
+                       stderr=subprocess.DEVNULL, check=False)

@@ -98,8 +98,8 @@ static void play(struct input *in, uint64_t now)
 		if (result == ROOST_CACHE_AGAIN) {
 			roost_cache_get_request(&get, &request);
 			for (int k = 0; k < ROOST_LOOKUP_BUCKETS; k++)
-				must(request.place[k] < sizeof(struct roost_bucket)
-								<< shape.log_buckets,
+				must(request.bucket[k] < sizeof(struct roost_bucket)
+								 << shape.log_buckets,
 				     "a bucket outside of the table");
 		}
 		store_reply(in);

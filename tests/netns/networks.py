@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Two network namespaces with a cable between them, for the tests of this folder."""
+"""Two network namespaces and a cable between them, for the tests of this folder."""
 import os
 import shutil
-import subprocess
 
+import namespaces
 from namespaces import PATH, Missing, ip
 
 NO_RIGHTS = ['setpriv', '--bounding-set=-all', '--inh-caps=-all', '--no-new-privs']
@@ -11,7 +11,7 @@ ADDRESSES = {4: ('10.99.0.1', '10.99.0.2'), 6: ('fd99::1', 'fd99::2')}
 
 
 class Networks:
-    """Two namespaces, and a pair of veth between them."""
+    """Two namespaces, and a pair of veth devices that connects them."""
 
     def __init__(self):
         if os.geteuid() != 0:
@@ -35,6 +35,4 @@ class Networks:
             raise
 
     def remove(self):
-        for name in self.names:
-            subprocess.run(['ip', 'netns', 'del', name], env=dict(os.environ, PATH=PATH),
-                           stderr=subprocess.DEVNULL, check=False)
+        namespaces.remove(self.names)

@@ -18,8 +18,8 @@
  * may be gone when a READ is asked for again), the program sets the fence bit, as a correct program
  * must.
  *
- * Of unreliable messages the model knows the content, and that each WRITE has a place of its own:
- * what of them comes is the link's affair.
+ * Of unreliable messages the model knows the contents, and that each WRITE has a target of its own.
+ * Which of them arrive depends on the link.
  */
 #ifndef ROOST_TESTS_PROGRAM_H
 #define ROOST_TESTS_PROGRAM_H
@@ -42,39 +42,39 @@ struct piece {
 	uint32_t off, len;
 };
 
-enum fault { /* what is wrong with the last request of a program that ends badly */
+enum fault { /* the error of the last request of a program that ends with one */
 	     FAULT_NONE,
-	     /* here: */
+	     /* errors of the requester: */
 	     FAULT_LKEY,       /* our own memory, a wrong key */
 	     FAULT_OPCODE,     /* no such operation */
 	     FAULT_BIND,       /* a window that is bound already, or beyond its region */
-	     FAULT_INVALIDATE, /* of a key that may not be */
+	     FAULT_INVALIDATE, /* of a key that may not be invalidated */
 	     FAULTS_LOCAL,
-	     /* refused by the peer: */
-	     FAULT_RKEY = FAULTS_LOCAL, /* a key that is none */
+	     /* errors that the peer detects: */
+	     FAULT_RKEY = FAULTS_LOCAL, /* a key that does not exist */
 	     FAULT_BOUNDS,		/* beyond the peer's memory */
 	     FAULT_MISALIGNED,		/* an atomic */
 	     FAULT_TOO_LONG,		/* a SEND longer than its receive */
-	     FAULT_STALE,		/* a key that was taken back */
+	     FAULT_STALE,		/* a revoked key */
 	     FAULT_RIGHTS,		/* a key without this right */
-	     FAULT_OUTSIDE,		/* beyond what a key is for */
-	     FAULT_SEND_INV,		/* the whole memory's key, which nobody may take back */
+	     FAULT_OUTSIDE,		/* beyond the key's range */
+	     FAULT_SEND_INV, /* the key of the whole memory, which cannot be invalidated */
 	     FAULTS
 };
 
-/* A key for a part of a side's memory, for its peer: given (bound), used, taken back. */
+/* A key for a part of a side's memory, for its peer: it is granted (bound), used and revoked. */
 struct grant {
 	/*
-	 * 1 + which of the side's windows it is a binding of; 0: a region of its own, there from
-	 * the beginning
+	 * 1 + the index of the side's window that it binds; 0: a region of its own, valid from the
+	 * start
 	 */
 	unsigned window;
 	struct piece range;
 	uint32_t access;
 	bool zero_based;
 	bool open;	/* as far as the program is written */
-	unsigned given; /* requests of its owner that are complete when it can be used */
-	unsigned used;	/* requests of the peer that are complete when it can be taken back */
+	unsigned given; /* number of its owner's requests that must be complete before its use */
+	unsigned used;	/* number of the peer's requests that must be complete before its end */
 };
 
 struct op {
@@ -84,39 +84,43 @@ struct op {
 	bool shared;	/* a fetch-and-add of 1 on a word that several QPs add to */
 	bool unbind;	/* BIND_MW of type 1, to nothing */
 	uint32_t len;
-	uint32_t roff; /* in the peer's memory; index of the word when shared */
+	uint32_t roff; /* in the peer's memory; if shared, the index of the word */
 	uint32_t imm;
 	uint64_t swap_add, compare;
 	struct piece sge[ROOST_MAX_SGE];
 	unsigned num_sge;
-	/* 1 + which key is used, bound or taken back; 0: that of the peer's whole memory */
+	/*
+	 * 1 + the index of the key that is used, bound or revoked; 0: the key of the peer's whole
+	 * memory
+	 */
 	unsigned grant;
-	unsigned after; /* so many requests of the other side are complete when it is posted */
-	unsigned to;	/* UD: to whom, by the number of receiver */
-	unsigned call;	/* RPC, RPC_WRITE: 1 + of which call */
+	/* number of the other side's requests that must be complete before it is posted */
+	unsigned after;
+	unsigned to;   /* UD: the number of the receiver */
+	unsigned call; /* RPC, RPC_WRITE: 1 + the index of the call */
 };
 
 struct receive {
 	struct piece sge[ROOST_MAX_SGE];
 	unsigned num_sge;
-	uint32_t len, imm; /* expected; imm of an invalidation: which grant */
+	uint32_t len, imm; /* expected; imm of an invalidation: index of the grant */
 	uint16_t opcode, flags, status;
 };
 
 /* A call of a kernel at the peer (calls.c). */
 #define MAX_CALLS 64u
-#define CALL_HEAD 56u /* bytes of parameters ahead of those at random */
+#define CALL_HEAD 56u /* bytes of parameters before the random ones */
 struct call {
 	/* as the program says */
 	unsigned how, reads;  /* of the kernel's parameters (tally.h) */
-	uint32_t extra;	      /* bytes of parameters at random */
+	uint32_t extra;	      /* random bytes of parameters */
 	uint32_t len, from;   /* of what the kernel reads and replies, in the peer's memory */
 	uint32_t word;	      /* there: it becomes 1 */
 	uint32_t text;	      /* parameters, in the caller's memory */
 	uint32_t reply, room; /* the buffer there; bytes of data that it holds */
-	uint32_t reply_len;   /* all of it; 0: no reply is wanted */
-	bool nobody, imm,
-		stream; /* its op-code has no kernel; the tail comes with an immediate; payload follows */
+	uint32_t reply_len;   /* with the tail; 0: no reply is requested */
+	/* its op-code has no kernel; the tail comes with an immediate; payload follows */
+	bool nobody, imm, stream;
 	/* as it goes */
 	uint16_t mark;
 	uint32_t entry;
@@ -124,7 +128,7 @@ struct call {
 	bool posted, complete, seen, imm_seen;
 };
 
-/* One end: the model of its memory, and what it gives to its peer. */
+/* One end: the model of its memory, and its grants for the peer. */
 struct side {
 	uint8_t *model;
 	uint32_t size, cap;
@@ -133,15 +137,16 @@ struct side {
 	unsigned window_type[MAX_WINDOWS], num_windows;
 	unsigned bound[MAX_WINDOWS]; /* 1 + its latest grant, as far as the program is written */
 	/*
-	 * the peer's requests that are complete when a window that it took back can be bound again
+	 * number of the peer's requests that must be complete before a window that it has revoked
+	 * is bound again
 	 */
 	unsigned freed[MAX_WINDOWS];
 };
 
-/* What one side asks of the other. */
+/* The requests of one side to the other. */
 struct direction {
 	struct op *ops;
-	struct receive *receives; /* none of an unreliable connection */
+	struct receive *receives; /* not on an unreliable connection */
 	unsigned num_ops, num_receives;
 	struct call calls[MAX_CALLS];
 	unsigned num_calls;
@@ -151,20 +156,20 @@ struct direction {
 struct limits {
 	enum nic_qp_type type;
 	unsigned num_ops, max_sge, max_inline, mtu;
-	uint32_t budget; /* bytes of all messages together, about */
+	uint32_t budget; /* bytes of all messages, approximately */
 	uint32_t max_len;
 	uint32_t max_send; /* of a message that takes a receive; 0: max_len */
-	/* receives are the pool's: the model's is where the program copies the message to */
+	/* receives are a pool's: the program copies the message to the model's receive */
 	bool pooled;
 	unsigned shared_words;
-	bool calls, both_call; /* it calls; so does the other side */
+	bool calls, both_call; /* this side makes calls; the other side makes calls */
 	/* receives of its own side are a pool's: replies to its calls may take one */
 	bool imm_replies;
 	unsigned receivers; /* UD */
 	enum fault fault;   /* of one more request at the end */
 };
 
-/* What earlier requests of a direction may still be doing, for the fence. */
+/* Earlier requests of a direction that may still be in progress, for the fence. */
 #define MAX_READS 512
 struct hazards {
 	/* READs and atomics of the peer's memory since the last fence */
@@ -173,50 +178,53 @@ struct hazards {
 	unsigned num_remote;
 	struct piece local[MAX_READS]; /* where their results go */
 	unsigned num_local;
-	struct piece settled[MAX_READS]; /* results that are surely there: good to send on */
+	struct piece settled[MAX_READS]; /* results that have arrived, and may be sent */
 	unsigned num_settled;
-	uint32_t next; /* UC: where in the target area the next WRITE goes */
+	uint32_t next; /* UC: target of the next WRITE */
 };
 
 void side_init(struct side *s, struct rng *r);
 void side_free(struct side *s);
-/* `len` bytes that nothing else uses. */
+/* Reserves `len` bytes that no other request uses. */
 uint32_t side_take(struct side *s, uint32_t len, struct rng *r);
 /*
- * Makes both programs of a connection, l[i] for what s[i] asks of s[1 - i], and executes them on
- * the models. A fault is of d[0] alone.
+ * Makes both programs of a connection, with the limits l[i] for the requests of s[i], and executes
+ * them on the models. Only d[0] may end with a fault.
  */
 void programs_make(struct direction d[2], struct side s[2], const struct limits l[2],
 		   struct rng *r);
-/* calls.c: makes o an RPC, the start of a call. */
+/* calls.c: makes request o an RPC, the start of a call. */
 void calls_make(struct op *o, struct direction *d, struct side *from, struct side *to,
 		const struct limits *l, struct rng *r);
-/* The program of a UD endpoint. */
+/* Makes the program of a UD endpoint. */
 void datagrams_make(struct direction *d, struct side *from, const struct limits *l, struct rng *r);
 void direction_free(struct direction *d);
-/* The message's bytes, out of the model. */
+/* Copies the bytes of the message from the model. */
 void gather(const struct side *s, const struct op *o, uint8_t *dst);
 
-/* grant.c: requests that give, use and take back keys; each notes what must be complete before. */
+/* grant.c: requests that grant, use and revoke keys, and the waits that they need. */
 void grants_init(struct side *s, struct rng *r);
 /*
- * Another key than the whole memory's for this WRITE, READ or atomic: sets o->grant, roff, len,
- * after.
+ * Selects another key than that of the whole memory for this WRITE, READ or atomic: sets o->grant,
+ * roff, len and after.
  */
 void grant_use(struct op *o, unsigned index, struct side *owner, const struct limits *l,
 	       struct rng *r);
 /*
- * Make o, number `index` of what `owner` asks, such a request; false: there is nothing to bind, or
- * to take back. `peer`: the direction of whoever uses it.
+ * Make o, request number `index` of `owner`, a request that binds or revokes. Return false if there
+ * is nothing to bind or revoke. `peer`: the direction that uses the key.
  */
 bool grant_bind(struct op *o, unsigned index, struct side *owner, struct direction *peer,
 		const struct limits *l, struct rng *r);
 bool grant_local_inv(struct op *o, struct side *owner, struct direction *peer,
 		     const struct limits *l, struct rng *r);
-/* The same from afar: a SEND with invalidation of one of `owner`'s. */
+/* Makes o a SEND that invalidates a key of `owner`, the other side. */
 bool grant_send_inv(struct op *o, unsigned index, struct side *owner, struct direction *of_owner,
 		    const struct hazards *h, struct rng *r);
-/* A request that is refused for its key: sets op, grant, roff; false: there is no such key. */
+/*
+ * Makes a request whose key is refused: sets op, grant, roff. Returns false if there is no such
+ * key.
+ */
 bool grant_fault(struct op *o, const struct side *owner, struct rng *r);
 
 #endif

@@ -24,37 +24,38 @@
 #define FLUSHED_ID   0xf1a5ed
 #define VIRTUAL_MAX  (60 * SEC)
 
-/* How far one side of a connection has come. */
+/* The progress of one side of a connection. */
 struct progress {
 	unsigned posted, completed, recv_posted, recv_completed;
-	bool extra_posted, extra_done; /* what follows a faulty request */
-	/* the request that ended in place of the faulty one, plus 1; on lossy links only */
+	bool extra_posted, extra_done; /* a request behind a faulty one */
+	/* 1 + the request that failed instead of the faulty one; only on links with losses */
 	unsigned cut;
-	unsigned matched; /* unreliable: the peer's requests up to here have come, or never will */
+	/* unreliable: the peer's requests before this one have arrived or are lost */
+	unsigned matched;
 };
 
 struct conn {
 	bool uc, calls[2];
 	struct ep e[2];
 	struct side s[2];
-	struct direction d[2]; /* d[i]: asked by e[i] */
+	struct direction d[2]; /* d[i]: the requests of e[i] */
 	struct progress at[2];
-	struct pool *pool[2]; /* of e[i]'s receives; NULL: as the model says */
+	struct pool *pool[2]; /* of e[i]'s receives; NULL: those of the model */
 	struct pool own[2];
 	uint32_t shared_key[2];		 /* at e[i], for its peer */
 	uint32_t bind_key[2];		 /* at e[i], for its windows */
-	uint32_t window[2][MAX_WINDOWS]; /* their keys of the moment */
+	uint32_t window[2][MAX_WINDOWS]; /* their present keys */
 	uint32_t key[2][MAX_GRANTS];
 };
 
-/* Multicast: what is sent to it carries the Q_Key. */
+/* A multicast group. Datagrams to it have this Q_Key. */
 struct group {
 	struct pkt_addr addr;
 	uint32_t qkey;
-	bool in[MAX_CROWD]; /* who is attached */
+	bool in[MAX_CROWD]; /* the attached endpoints */
 };
 
-/* UD endpoints that talk to each other, and to groups of them. */
+/* UD endpoints that send to each other, and to groups of them. */
 struct crowd {
 	unsigned n, num_groups;
 	struct group group[MAX_GROUPS];
@@ -65,25 +66,32 @@ struct crowd {
 	struct pool *pool[MAX_CROWD];
 	struct pool own[MAX_CROWD];
 	/*
-	 * By sender and receiver, groups behind the endpoints: the handle and the addresses in it;
-	 * 0: it can't send there.
+	 * By sender and receiver, groups behind the endpoints: the handle and its addresses; 0: the
+	 * sender has no path to the receiver.
 	 */
 	uint32_t ah[MAX_CROWD][MAX_CROWD + MAX_GROUPS];
 	struct pkt_addr src[MAX_CROWD][MAX_CROWD + MAX_GROUPS],
 		dst[MAX_CROWD][MAX_CROWD + MAX_GROUPS];
-	/* of each datagram, by its place in the order of PSNs */
+	/* of each datagram, by its index in the order of PSNs */
 	unsigned request[MAX_CROWD][MAX_SENT];
-	/* By receiver, sender and whom that named: requests up to here have come, or never will. */
+	/*
+	 * By receiver, sender and named receiver: requests before this one have arrived or are
+	 * lost.
+	 */
 	unsigned matched[MAX_CROWD][MAX_CROWD][MAX_CROWD + MAX_GROUPS];
 	/*
-	 * By receiver, sender and request: copies that its NIC has taken in for it, and those that
-	 * it was given.
+	 * By receiver, sender and request: copies that its NIC has received for it, and copies that
+	 * it got.
 	 */
 	uint8_t due[MAX_CROWD][MAX_CROWD][MAX_SENT], got[MAX_CROWD][MAX_CROWD][MAX_SENT];
-	uint8_t owed
-		[MAX_CROWD]
-		[MAX_SENT]; /* by sender and request, a bit a receiver: it was there when it left, and has stayed */
-	uint64_t bad_qkey[WORLD_MAX_NICS]; /* a group's datagrams for members with another one */
+	uint8_t owed[MAX_CROWD]
+		    /*
+		 * by sender and request, a bit for each receiver that has been a member since the
+		 * send
+		 */
+		    [MAX_SENT];
+	uint64_t bad_qkey
+		[WORLD_MAX_NICS]; /* a group's datagrams that members with another Q_Key drop */
 };
 
 struct run {
@@ -93,77 +101,79 @@ struct run {
 	struct trace t;
 	struct sim_params sp;
 	unsigned num_conns, pause_every, breaks_left;
-	uint64_t stopped_until[WORLD_MAX_NICS]; /* nothing that the NIC sends arrives */
-	uint32_t mtu;				/* one for all: the oracles are told; 0: various */
+	uint64_t stopped_until[WORLD_MAX_NICS]; /* all packets of the NIC are lost */
+	uint32_t mtu; /* of all connections, for the oracles; 0: various */
 	struct conn c[MAX_CONNS];
 	struct crowd crowd;
 	struct kernel_runtime *runtime[WORLD_MAX_NICS];
 	bool few_slots[WORLD_MAX_NICS];
 	struct tally tally[WORLD_MAX_NICS];
-	struct pool pool[WORLD_MAX_NICS][NIC_MAX_PUS]; /* shared by whoever wants */
+	struct pool pool[WORLD_MAX_NICS][NIC_MAX_PUS]; /* shared by all connections */
 	bool pool_used[WORLD_MAX_NICS][NIC_MAX_PUS];
 	uint64_t *shared[WORLD_MAX_NICS];	      /* SHARED_WORDS each */
-	uint64_t added[WORLD_MAX_NICS][SHARED_WORDS]; /* how often, in all */
-	uint8_t *got[WORLD_MAX_NICS][SHARED_WORDS];   /* which old values came back */
-	double full;				      /* how often a port has no room */
+	uint64_t added[WORLD_MAX_NICS][SHARED_WORDS]; /* number of all additions */
+	uint8_t *got[WORLD_MAX_NICS][SHARED_WORDS];   /* the old values that were returned */
+	double full;				      /* probability that a port is full */
 	bool lossy, faulty;
 };
 
-/* Says what is wrong, with the last packets. Always false. */
+/* Prints the error and the last packets. Returns false. */
 bool run_wrong(struct run *u, const struct ep *e, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Posts some of what is left of this side's program. */
+/* Posts some of the remaining requests of this side's program. */
 void run_post_side(struct run *u, struct conn *c, int i);
-/* What they have in common: a request, and its local memory. Is there room for it? */
+/* Begins a work request, adds its local memory, checks for a free entry of the send queue. */
 struct wr run_begin(const struct op *o, uint64_t id);
 void run_set_local(struct run *u, const struct ep *e, const struct op *o, struct wr *wr);
 bool run_sq_room(const struct ep *e);
-/* Nothing is left to post, and all of it has completed? */
+/* Returns true if all requests were posted and have completed. */
 bool run_side_done(const struct run *u, struct conn *c, int i);
 bool run_sent_all(const struct ep *e, const struct direction *d, const struct progress *at);
 
 /* Takes all completions of one side and compares them with what its program expects. */
 bool run_poll_side(struct run *u, struct conn *c, int i);
-/* All memory, events, counters and the trace, when nothing is under way any more. */
+/* Checks all memory, events, counters and the trace, when no packet is in flight. */
 bool run_check_end(struct run *u);
-/* Of a send: what every service has in common. */
+/* Checks the fields of a send completion that all services have. */
 bool run_check_sent(struct run *u, const struct ep *e, const struct op *o, unsigned index,
 		    const struct roost_cqe *cqe);
-/* A receive of an unreliable connection; and what its WRITEs have left at the end. */
+/*
+ * Checks a receive of an unreliable connection; and at the end the memory that its WRITEs changed.
+ */
 bool run_check_uc_recv(struct run *u, struct conn *c, int i, const struct roost_cqe *cqe);
 bool run_check_uc_end(struct run *u, struct conn *c, int i);
 bool run_check_loose_end(struct run *u);
-/* Could this be what has come of the request? `bytes`: what the receive holds. */
+/* Returns true if the completion fits the request. `bytes`: the contents of the receive. */
 bool run_is_message(const struct op *o, const struct side *from, const struct roost_cqe *cqe,
 		    const uint8_t *bytes, uint32_t len);
 bool run_takes_receive(const struct op *o);
-/* The link repeats or reorders. And: it has taken all packets over as they were. */
+/* Whether the link repeats or reorders; and whether it has delivered all packets unchanged. */
 bool run_disorder(const struct run *u);
 bool run_all_came(const struct run *u);
 
-/* runner.c, for what crowd.c sets up */
+/* runner.c, for crowd.c */
 uint32_t run_pick_mtu(struct run *u);
 struct pool *run_shared_pool(struct run *u, unsigned nic, unsigned pu);
-/* An endpoint of which `used` bytes are the model's, and with a pool of its own if it has one. */
+/* Makes an endpoint. The model has `used` bytes of its memory. It may have a pool of receives. */
 void run_make_ep(struct run *u, struct ep *e, struct ep_params *p, unsigned nic, uint32_t used,
 		 struct pool *pool, struct pool *own);
 
-/* calls.c: the posted request, and the model with it. */
+/* calls.c: posts a request, and executes it on the model. */
 void calls_post(struct run *u, struct conn *c, int i, const struct op *o, struct wr *wr);
 /*
- * Compares replies that are there; have all come? And at the end: was each call served as it should
- * be?
+ * Compares the replies that have arrived; returns whether all have; checks at the end how each call
+ * was served.
  */
 bool calls_poll(struct run *u, struct conn *c, int i);
 bool calls_done(const struct run *u, const struct conn *c, int i);
 bool calls_check_end(struct run *u, struct conn *c, int i);
-/* Of a receive: is it that of a reply? Then *ok says whether it is right. */
+/* Returns true if the receive is that of a reply; *ok is then false if the reply is wrong. */
 bool calls_take_imm(struct run *u, struct conn *c, int i, const struct roost_cqe *cqe, bool *ok);
 
 /*
- * crowd.c: datagrams. Sets them up; a step of everybody's program, false when something is wrong,
- * and *done unless all is sent.
+ * crowd.c: datagrams. Sets them up; runs a step of each endpoint's program, and returns false after
+ * an error; *done is cleared unless all are sent.
  */
 void crowd_make(struct run *u);
 bool crowd_step(struct run *u, bool *done);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer that is gone: hints (also forged ones), questions, and keep-alive. The time is virtual;
+ * Peers that end or stop: hints (also forged ones), questions, and keepalive. The time is virtual;
  * ordinary time-outs would take minutes.
  */
 #include <errno.h>
@@ -20,8 +20,8 @@ static struct world W, *const w = &W;
 static struct ep A[2], B[2];
 static uint64_t packets, questions;
 static uint32_t asked_psn;
-static bool readers; /* the next world's ports know who reads */
-static unsigned pus; /* of the next world, one for each connection; 0: one for both */
+static bool readers; /* ports of the next world know whether their readers read */
+static unsigned pus; /* PUs of the next world, one for each connection; 0: one for both */
 
 static void tap(void *ctx, uint64_t now, bool delivered, const struct pkt_addr *src,
 		const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
@@ -113,7 +113,10 @@ static uint64_t ended(const struct nic_counters *c)
 	return c->peer_gone;
 }
 
-/* The one that waits ends with its own error, the idle one with an event; both flush. */
+/*
+ * The connection with outstanding work ends with an error of its own, the idle one with an event.
+ * Both are flushed.
+ */
 RULE(killed)
 {
 	struct roost_sge sge;
@@ -136,11 +139,12 @@ RULE(killed)
 	assert_int_equal(w->peers_gone, 2);
 	assert_int_equal(A[0].events & 1u << NIC_EVENT_QP_FATAL, 0);
 	assert_int_not_equal(A[1].events & 1u << NIC_EVENT_QP_FATAL, 0);
-	assert_int_equal(count(ended), 2); /* destinations: the simulated link has one a lane */
+	assert_int_equal(count(ended),
+			 2); /* destinations: the simulated link has one for each lane */
 	end();
 }
 
-/* Without hints, and without an agreement, nothing is sent and no timer runs: as hardware does. */
+/* Without hints and keepalive nothing is sent and no timer runs, as in hardware. */
 RULE(idle_is_silent)
 {
 	begin(s, true, TIMEOUT);
@@ -150,7 +154,7 @@ RULE(idle_is_silent)
 	end();
 }
 
-/* Timeout 0: it is to wait for ever. */
+/* With time-out 0 the connection waits without a limit. */
 RULE(timeout_zero)
 {
 	struct roost_cqe c;
@@ -174,7 +178,9 @@ static void forge(uint8_t opcode, uint32_t dqpn, uint32_t psn)
 	port_add_hint(w->port[0][0][0], &h);
 }
 
-/* A hint that quotes well, again and again, while the peer lives: it is asked, and answers. */
+/*
+ * Hints that quote a valid packet arrive repeatedly while the peer lives. It is asked, and answers.
+ */
 RULE(forged_and_right)
 {
 	begin(s, true, TIMEOUT);
@@ -182,23 +188,26 @@ RULE(forged_and_right)
 		forge(PKT_WRITE_ONLY, nic_qp_num(B[0].qp), s);
 		world_run(w, world_now(w) + 50 * MSEC);
 	}
-	assert_in_range(questions, 2, 2 * 41); /* ten seconds, two lanes there */
+	assert_in_range(questions, 2, 2 * 41); /* ten seconds, two lanes of the peer */
 	assert_int_equal(asked_psn, (s - 1) & PKT_PSN_MASK);
 	still_works();
 	/*
-	 * Asked in the middle of things too: the answer acknowledges what is there, and nothing
-	 * else.
+	 * A question between other packets: its answer acknowledges what the peer has received, and
+	 * no more.
 	 */
 	forge(PKT_WRITE_ONLY, nic_qp_num(B[1].qp), s);
 	still_works();
 	assert_int_equal(A[0].events | A[1].events, 0);
 	assert_int_equal(count(ended), 0);
 	world_run(w, world_now(w) + 5 * SEC);
-	assert_true(nic_deadline(w->nic[0], 0) == UINT64_MAX); /* it is forgotten */
+	assert_true(nic_deadline(w->nic[0], 0) == UINT64_MAX); /* the suspicion has ended */
 	end();
 }
 
-/* Of one who can't see our packets nothing is believed, even while the peer is away for long. */
+/*
+ * Hints of an attacker that does not see our packets have no effect, even while the peer does not
+ * answer for long.
+ */
 RULE(forged_and_wrong)
 {
 	struct roost_cqe c;
@@ -221,8 +230,8 @@ RULE(forged_and_wrong)
 }
 
 /*
- * A peer that lives, kept alive: asked now and then. It dies without a hint: what was kept alive
- * ends.
+ * A peer with keepalive is asked from time to time. When it dies without a hint, the connections
+ * with keepalive end.
  */
 RULE(kept_alive)
 {
@@ -239,12 +248,12 @@ RULE(kept_alive)
 	world_run(w, world_now(w) + 100 * SEC + SEC / 2);
 	assert_in_range(
 		count(probes), 90,
-		110); /* of each destination, which is one a lane there, every other second */
+		110); /* for each destination, one for each lane of the peer, every other second */
 	assert_int_equal(
-		packets,
-		4 * count(probes)); /* and an answer; each is seen when sent and when delivered */
+		/* and an answer; each is counted when it is sent and when it is delivered */
+		packets, 4 * count(probes));
 	still_works();
-	/* Kept only as long as it is wanted. */
+	/* Keepalive ends when it is turned off. */
 	assert_int_equal(nic_qp_keepalive(w->nic[0], A[1].qp, false, world_now(w)), 0);
 	world_kill(w, 1);
 	start = world_now(w);
@@ -259,8 +268,8 @@ RULE(kept_alive)
 }
 
 /*
- * Where it is seen that a peer lives and stands still, nothing ends however long it takes: no idle
- * connection, no busy one.
+ * If the port reports that the peer is stalled, neither an idle nor a busy connection ends, however
+ * long the stall is.
  */
 RULE(stopped)
 {
@@ -281,7 +290,7 @@ RULE(stopped)
 	end();
 }
 
-/* A connection ends, and another begins between the same processing units. */
+/* Ends a connection, and makes another one between the same processing units. */
 static void anew(int i)
 {
 	struct ep_params p = A[i].p;
@@ -294,9 +303,9 @@ static void anew(int i)
 }
 
 /*
- * The other connection's partner is destroyed, while this one is busy, so that its peer stands in
- * every look: what the other completes with, by send or receive, and when. Brief: this one is
- * always another.
+ * One connection is busy, so that its peer looks stalled at each check. The peer's QP of the other
+ * connection is destroyed. Stores the completion that ends the other one, of a send or a receive.
+ * Returns its time. `brief`: the busy connection is replaced by a new one again and again.
  */
 static uint64_t ends_beside_a_busy_one(struct roost_cqe *c, bool brief)
 {
@@ -334,27 +343,27 @@ static void retries_beside_a_busy_one(uint32_t s, unsigned of_pus, bool brief)
 }
 
 /*
- * A peer that is busy stands in many a look: that renews the retries of a QP without a partner
- * once, not as long as others are answered.
+ * A busy peer looks stalled at many checks. This renews the retries of a QP whose peer QP is gone
+ * once, and not as long as other connections get answers.
  */
 RULE(busy_is_not_stopped)
 {
 	retries_beside_a_busy_one(s, 0, false);
 }
 
-/* Nor where the others are of another PU, here and there. */
+/* The same if the others belong to another PU at both ends. */
 RULE(busy_elsewhere_is_not_stopped)
 {
 	retries_beside_a_busy_one(s, 2, false);
 }
 
-/* Nor where these are connections that come and go. */
+/* The same if the others are connections of short life. */
 RULE(busy_in_brief_is_not_stopped)
 {
 	retries_beside_a_busy_one(s, 2, true);
 }
 
-/* The same where nothing is posted, and the connection kept alive. */
+/* The same without outstanding work, with keepalive. */
 RULE(kept_alive_beside_a_busy_one)
 {
 	struct roost_cqe c;
@@ -370,8 +379,8 @@ RULE(kept_alive_beside_a_busy_one)
 }
 
 /*
- * An idle connection is kept alive, its other end's queue pair vanishes, and nothing is read there
- * for so long: ours ends between these times.
+ * An idle connection has keepalive. The peer's queue pair is destroyed, and the peer reads nothing
+ * for the time `stopped`. Our queue pair must end between `from` and `to`.
  */
 static void ends_between(uint32_t s, uint64_t stopped, uint64_t from, uint64_t to)
 {
@@ -395,22 +404,25 @@ static void ends_between(uint32_t s, uint64_t stopped, uint64_t from, uint64_t t
 	end();
 }
 
-/* Who goes on after a long stop is given time to answer: silence while it stood does not count. */
+/*
+ * A peer that continues after a long stop gets time to answer: silence during the stop does not
+ * count.
+ */
 RULE(goes_on_and_is_silent)
 {
 	ends_between(s, 60 * SEC, 63 * SEC, 67 * SEC);
 }
 
 /*
- * One that reads and does not answer is as good as dead: the queue pair is gone, or the process is
- * another one.
+ * A peer that reads and does not answer counts as dead: its queue pair was destroyed, or another
+ * process has the address.
  */
 RULE(reads_and_is_silent)
 {
 	ends_between(s, 0, 8 * SEC, 12 * SEC);
 }
 
-/* With hints it takes less. */
+/* With hints the connection ends sooner. */
 RULE(kept_alive_with_hints)
 {
 	struct roost_sge sge;
@@ -429,8 +441,8 @@ RULE(kept_alive_with_hints)
 }
 
 /*
- * A busy link needs no questions; one that is destroyed while it is kept alive leaves nothing
- * behind.
+ * On a busy connection no questions are sent. A QP that is destroyed with keepalive leaves no
+ * timer.
  */
 RULE(busy_is_not_asked)
 {

@@ -223,7 +223,9 @@ static void acks_leave_at_once(void **state)
 	close_all();
 }
 
-/* Many requests leave in parts of a quarter of a batch, so that both sides work at the same time. */
+/*
+ * Many requests leave in parts of a quarter of a batch, so that both sides work at the same time.
+ */
 static void calls_leave_in_parts(void **state)
 {
 	struct wr wr;

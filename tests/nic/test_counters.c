@@ -18,7 +18,7 @@
 
 #define MTU	 1024
 #define QKEY	 0x11111111u
-#define RECV	 262144 /* where receives are */
+#define RECV	 262144 /* offset of the receives */
 #define RECV_LEN 4096
 #define ROUNDS	 60
 
@@ -27,8 +27,8 @@ enum { MAIN, BAD, SHORT, UC, UD, PAIRS };
 static struct world w;
 static struct ep e[PAIRS][2];
 static char folder[32], file[2][64];
-static unsigned seed; /* of what the ports lose and damage */
-/* What the program saw complete: sends, SENDs among them, receives; and with errors. */
+static unsigned seed; /* seed of losses and damage in the ports */
+/* Completions of the program: sends, SENDs among them, receives; and those with errors. */
 static struct {
 	uint64_t done, sends, recvs, send_errors, recv_errors, send_flushed, recv_flushed;
 } book[2];
@@ -86,8 +86,8 @@ static uint64_t waiting(unsigned pair, unsigned side)
 }
 
 /*
- * Virtual time goes on when nothing is on its way: over loopback what is sent is there, but for a
- * kernel that is busy.
+ * Virtual time advances when no packet is in flight. Over loopback a sent packet has arrived,
+ * unless the Linux kernel is busy.
  */
 static void run_until_done(void)
 {
@@ -191,8 +191,8 @@ static void traffic(void)
 		run_until_done();
 	}
 	/*
-	 * A receive that comes late, one that is too short, memory that may not be written; each
-	 * once.
+	 * Each once: a receive that is posted late, a receive that is too short, memory without
+	 * write access.
 	 */
 	post_to(SHORT, 0, ROOST_OP_SEND, 100);
 	for (unsigned i = 0; i < 20 && waiting(SHORT, 0); i++)
@@ -212,7 +212,7 @@ static void traffic(void)
 	nic_ah_destroy(w.nic[0], to_group);
 }
 
-/* ---- the capture, read again ---- */
+/* ---- reading the capture ---- */
 
 /* One direction of a connection, as its responder's capture shows it. */
 struct flow {
@@ -221,10 +221,11 @@ struct flow {
 	uint32_t epsn, next;
 	const struct pkt_op *last; /* of the request accepted last */
 	bool dead;
-	bool gap; /* something above what is expected came, and that has not come since */
+	/* a later PSN than the expected one came, and the expected one has not come since */
+	bool gap;
 };
 
-static struct flow flows[2][PAIRS]; /* by the NIC that answers */
+static struct flow flows[2][PAIRS]; /* by the NIC of the responder */
 
 static int32_t ahead(uint32_t psn, uint32_t of)
 {
@@ -261,7 +262,7 @@ static void request_in(struct nic_counters *c, struct flow *f, const struct pkt_
 		c->rx_bad_qpn++;
 		return;
 	}
-	if (v->op->service == PKT_UC) { /* takes what comes; all messages here are of one packet */
+	if (v->op->service == PKT_UC) { /* accepts any PSN; all messages here have one packet */
 		c->out_of_sequence += d != 0;
 	} else if (d) {
 		c->duplicate_request += d < 0;
@@ -275,14 +276,14 @@ static void request_in(struct nic_counters *c, struct flow *f, const struct pkt_
 	f->last = v->op;
 }
 
-/* Its own NAK says what the responder thought of the request before. */
+/* A NAK in the capture shows the responder's result for the request before. */
 static void answer_out(struct nic_counters *c, struct flow *f, const struct pkt_view *v)
 {
 	bool nak = PKT_AETH_TYPE(v->syndrome) == PKT_AETH_TYPE_NAK;
 
 	if (!(v->op->flags & PKT_AETH) || v->syndrome == PKT_NAK_PSN_SEQ)
 		return;
-	if (f->dead) /* refused again, since the NAK may have been lost: one error all the same */
+	if (f->dead) /* refused again, since the NAK may have been lost: still one error */
 		return;
 	if (PKT_AETH_TYPE(v->syndrome) == PKT_AETH_TYPE_RNR) {
 		c->send_rnr_err++;
@@ -293,8 +294,8 @@ static void answer_out(struct nic_counters *c, struct flow *f, const struct pkt_
 	c->resp_remote_op_errors += v->syndrome == PKT_NAK_REM_OP;
 	if (nak || PKT_AETH_TYPE(v->syndrome) == PKT_AETH_TYPE_RNR) {
 		/*
-		 * And of those behind it, which came before the answer had left: all of one packet
-		 * here.
+		 * Also the requests behind it that arrived before the response left; all have one
+		 * packet here.
 		 */
 		*accepted(c, f->last) -= (uint64_t)ahead(f->epsn, v->psn);
 		f->epsn = v->psn;
@@ -331,7 +332,9 @@ static void packet_out(struct nic_counters *c, unsigned nic, const struct pkt_vi
 	struct flow *f = flow_to(!nic, v->dqpn);
 
 	if (v->op->flags & PKT_RESPONSE) {
-		/* The answer is of the flow whose requester has the number that it goes to. */
+		/*
+		 * The response belongs to the flow whose requester has its destination QP number.
+		 */
 		for (unsigned p = 0; p < PAIRS; p++)
 			if (nic_qp_num(e[p][!nic].qp) == v->dqpn)
 				answer_out(c, &flows[nic][p], v);
@@ -344,7 +347,7 @@ static void packet_out(struct nic_counters *c, unsigned nic, const struct pkt_vi
 	}
 }
 
-/* QP 1 looks at the Q_Key before the ICRC. */
+/* QP 1 checks the Q_Key before the ICRC. */
 static bool seems_of_another_qkey(const struct pkt_view *v)
 {
 	return v->opcode == (PKT_UD | PKT_SEND_ONLY) && v->dqpn == NIC_GSI_QPN &&
@@ -352,8 +355,8 @@ static bool seems_of_another_qkey(const struct pkt_view *v)
 }
 
 /*
- * Returns how many packets came damaged; why each was dropped is the parser's business, but for the
- * Q_Key, which has a counter of its own here.
+ * Returns the number of damaged packets. The parser's counter of a drop is not predicted, except
+ * for the Q_Key of QP 1.
  */
 static uint64_t read_capture(unsigned nic, struct nic_counters *c)
 {
@@ -384,7 +387,7 @@ static uint64_t read_capture(unsigned nic, struct nic_counters *c)
 			packet_out(c, nic, &v);
 			continue;
 		}
-		/* Looked at once a packet is accepted; QP 1 and groups have their own way. */
+		/* Counted for accepted packets; QP 1 and groups differ. */
 		c->np_ecn_marked_roce_packets += (rec.tos & 3) == 3;
 		if (v.op->flags & PKT_RESPONSE)
 			answer_in(c, &v);
@@ -399,7 +402,7 @@ static uint64_t read_capture(unsigned nic, struct nic_counters *c)
 
 /* ---- the comparison ---- */
 
-/* What no packet shows: times, the program's doings, what did not happen here. */
+/* Counters that no packet shows: times, actions of the program, events that this test lacks. */
 static const char *const elsewhere[] = {
 	"implied_nak_seq_err",
 	"local_ack_timeout_err",
@@ -452,11 +455,11 @@ static unsigned compare(unsigned nic)
 	unsigned wrong = 0;
 
 	nic_counters(w.nic[nic], &have);
-	/* A capture does not tell them apart. */
+	/* A capture does not distinguish them. */
 	have.retransmitted_pkts += have.tail_loss_probe;
 	damaged = read_capture(nic, &want);
 	from_the_book(nic, &want);
-	/* A damaged packet is dropped for the first thing that is wrong with it. */
+	/* A damaged packet is dropped and counted for its first error. */
 	dropped = take_drops(&have);
 	if (dropped != damaged + take_drops(&want)) {
 		print_message("NIC %u dropped %llu packets, the capture has %llu\n", nic,
@@ -476,7 +479,7 @@ static unsigned compare(unsigned nic)
 			      (unsigned long long)x);
 		wrong++;
 	}
-	/* With this seed, everything that is compared did happen. */
+	/* With this seed each compared counter has counted. */
 	if (seed != 71)
 		return wrong;
 	assert_true(want.retransmitted_pkts && want.packet_seq_err && want.duplicate_request &&
@@ -506,7 +509,7 @@ static void counters_equal_the_capture(void **state)
 						    .epsn = p == MAIN ? 0xffffd0 : 0x100 * p,
 						    .next = p == MAIN ? 0xffffd0 : 0x100 * p};
 	traffic();
-	/* A port that goes to sleep writes its capture. */
+	/* Arming a port writes its capture. */
 	for (unsigned s = 0; s < 2; s++) {
 		w.port[s][0][0]->ops->arm(w.port[s][0][0]);
 		w.port[s][0][0]->ops->disarm(w.port[s][0][0], true);

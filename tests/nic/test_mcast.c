@@ -15,7 +15,7 @@
 #include "peer.h"
 #include "rule.h"
 
-#define RECV	 32768 /* where receives are, 1 KiB each */
+#define RECV	 32768 /* offset of the receives, 1 KiB each */
 #define GRH	 40
 #define UD(op)	 (uint8_t)(PKT_UD + PKT_SEND_ONLY##op)
 #define COUNT(c) (peer_counters(p).c)
@@ -47,7 +47,7 @@ static void start(uint32_t s)
 	post_recvs(&p->e, 8);
 }
 
-/* A packet to an address and QP number of the test's choice. */
+/* Sends a packet to the given address and QP number. */
 static void send_to(const struct pkt_addr *dst, uint32_t qpn, const struct pkt_make *m)
 {
 	uint8_t buf[PKT_MAX_LEN];
@@ -91,8 +91,8 @@ static void post(struct ep *e, uint32_t ah, uint32_t len)
 }
 
 /*
- * 9.6.1.4: to the group's address and QP 0xffffff, the group in the ICRC; the sender need not be a
- * member.
+ * 9.6.1.4: a packet goes to the group's address and QP 0xffffff, and its ICRC covers this address.
+ * The sender need not be a member.
  */
 RULE(sends)
 {
@@ -103,7 +103,7 @@ RULE(sends)
 	ah = make_ah(&p->e, &group);
 	post(&p->e, ah, 60);
 	g = expect(p, UD(_IMM), s);
-	assert_true(pkt_addr_eq(&g->dst, &group)); /* the peer sees to the QP number and the ICRC */
+	assert_true(pkt_addr_eq(&g->dst, &group)); /* the peer checks the QP number and the ICRC */
 	assert_int_equal(g->v.payload_len, 60);
 	expect_done(p, 1, NIC_WC_SUCCESS);
 	no_recv(&p->e);
@@ -112,8 +112,8 @@ RULE(sends)
 }
 
 /*
- * 10.5: an attached QP gets what comes to the group, the group's address in its route header;
- * before and after it does not.
+ * 10.5: a QP gets the packets of a group while it is attached. The group's address is in the route
+ * header.
  */
 static void attached(void **state)
 {
@@ -147,9 +147,9 @@ static void attached(void **state)
 }
 
 /*
- * What is not for the members is dropped and counted: a group that nobody is in, QP 0xffffff at an
- * address that is no group's, a group's address with the number of a QP or of QP 1, an op-code of
- * another service; a wrong Q_Key, ICRC or length.
+ * Packets that members must not get are dropped and counted: a group without members, QP 0xffffff
+ * at an address that is no group, a group's address with the number of a QP or of QP 1, an op-code
+ * of another service, a wrong Q_Key, ICRC or length.
  */
 static void dropped(void **state)
 {
@@ -159,7 +159,7 @@ static void dropped(void **state)
 
 	start(5);
 	assert_int_equal(nic_qp_attach(p->e.nic, p->e.qp, &group), 0);
-	/* It comes in because somebody else at this port is in it. */
+	/* The port receives it, because another QP of the port is a member. */
 	assert_int_equal(p->w.port[0][0][0]->ops->join(p->w.port[0][0][0], &other), 0);
 	send_to(&other, NIC_MCAST_QPN, &(struct pkt_make){.opcode = UD(), .len = 8});
 	assert_int_equal(COUNT(rx_bad_group), 1);
@@ -178,7 +178,7 @@ static void dropped(void **state)
 	assert_int_equal(COUNT(rx_bad_service), 2);
 	send_to(&group, NIC_MCAST_QPN, &(struct pkt_make){.opcode = UD(), .len = 8, .qkey = 5});
 	assert_int_equal(COUNT(rx_bad_qkey), 1);
-	/* The ICRC covers to whom it was sent. */
+	/* The ICRC covers the destination address. */
 	len = pkt_make_raw(buf, &(struct pkt_make){.opcode = UD(), .len = 8}, NIC_MCAST_QPN);
 	pkt_seal(buf, len, &p->addr, &other);
 	sim_inject(p->w.sim, &p->addr, &group, buf, len);
@@ -194,7 +194,10 @@ static void dropped(void **state)
 	peer_close(p);
 }
 
-/* Who may: UD alone, groups alone; a connection's peer is no group. Attaching twice is once. */
+/*
+ * Only UD QPs attach, and only to groups; the peer of a connection cannot be a group. A second
+ * attachment changes nothing.
+ */
 static void refused(void **state)
 {
 	static const char *const none[] = {"10.0.0.1", "223.255.255.255", "240.0.0.1",
@@ -243,7 +246,7 @@ static void refused(void **state)
 	}
 }
 
-/* As many groups and members as the device says, and no more; all are given back. */
+/* The limits of groups and members are those of the device; all are released. */
 static void limits(void **state)
 {
 	static struct ep more[NIC_MAX_GROUP_QPS];
@@ -263,7 +266,7 @@ static void limits(void **state)
 		assert_int_equal(nic_qp_attach(p->e.nic, more[i].qp, &a),
 				 i + 1 < NIC_MAX_GROUP_QPS ? 0 : -ENOSPC);
 	}
-	/* Not ready to receive, none of them; the one that is gets it. */
+	/* Only the member that is ready to receive gets the packet. */
 	send_to(&a, NIC_MCAST_QPN, &(struct pkt_make){.opcode = UD(), .len = 8});
 	expect_recv(p, 100, NIC_WC_SUCCESS, GRH + 8);
 	assert_int_equal(COUNT(rx_multicast), 1);
@@ -280,7 +283,7 @@ static void limits(void **state)
 	peer_close(p);
 }
 
-/* In a state that hears nothing a member gets nothing, and the others theirs. */
+/* A member in a state that receives nothing gets no packet; the other members get theirs. */
 static void states(void **state)
 {
 	struct nic_qp_attr a = {.state = NIC_QPS_ERR};
@@ -306,8 +309,8 @@ static void states(void **state)
 }
 
 /*
- * Each attached QP gets each packet once: QPs of several NICs, of both PUs of each, the sender's
- * own too. Those of another group, or of none, get nothing.
+ * Each attached QP gets each packet once: QPs of several NICs, of both PUs of each, also the
+ * sender. QPs of another group or of none get nothing.
  */
 static void everybody_once(void **state)
 {
@@ -335,7 +338,7 @@ static void everybody_once(void **state)
 			ep_to_rtr(&e[n][i], &a);
 			ep_to_rts(&e[n][i], &a);
 			post_recvs(&e[n][i], 31);
-			/* The last of NIC 2 is in no group. */
+			/* The last QP of NIC 2 is in no group. */
 			if (n != 2 || i != 3)
 				assert_int_equal(nic_qp_attach(w.nic[n], e[n][i].qp, &group), 0);
 		}
@@ -377,9 +380,9 @@ static void everybody_once(void **state)
 }
 
 /*
- * A port with several addresses on one network hears a group once, whichever of them sends; one of
- * another family is joined by the address that has it. Who attaches again hears by what was added
- * since.
+ * A port with several addresses on one network receives a group's packet once, whichever address
+ * sends. A group of another family is joined by the address of that family. A QP that attaches
+ * again also receives at addresses that were added since.
  */
 static void several_addresses(void **state)
 {
@@ -416,14 +419,14 @@ static void several_addresses(void **state)
 		no_recv(&e);
 		assert_int_equal(nic_ah_destroy(w.nic[0], ah), 0);
 	}
-	/* On another network it is a member as well. */
+	/* The port is a member on the other network as well. */
 	for (unsigned i = 0; i < 2; i++)
 		w.port[0][i][0]->medium = 10 + i;
 	assert_int_equal(nic_qp_attach(w.nic[0], e.qp, &group), 0);
 	uint32_t ah = make_ah(&e, &group);
 
 	post(&e, ah, 20);
-	for (unsigned i = 0; i < 2; i++) /* the simulated link is one all the same */
+	for (unsigned i = 0; i < 2; i++) /* the simulated link is one network */
 		assert_true(ep_wait_recv(&e, &c, SEC));
 	assert_int_equal(nic_qp_detach(w.nic[0], e.qp, &group), 0);
 	post(&e, ah, 20);
@@ -434,7 +437,7 @@ static void several_addresses(void **state)
 	world_fini(&w);
 }
 
-/* A member without room loses its copy, and nobody else's. */
+/* A member without a receive loses only its own copy. */
 static void no_room(void **state)
 {
 	struct ep other;

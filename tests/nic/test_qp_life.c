@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Effects of the states of a queue pair: the error state flushes, SQD drains, RESET starts anew,
- * destruction drops work. InfiniBand Architecture Specification, volume 1, 10.3.1, 10.8.6.
+ * Effects of the states of a queue pair: the error state flushes, SQD drains, RESET discards all
+ * state, destruction drops work. InfiniBand Architecture Specification, volume 1, 10.3.1, 10.8.6.
  * test_qp_state.c tests the permitted changes.
  */
 #include <setjmp.h>
@@ -38,7 +38,7 @@ static void no_completions(void)
 }
 
 /*
- * All that is posted ends as flushed, in order, signaled or not, fetched or not: 10.3.1.9, 10.8.6.
+ * All posted requests are flushed in order, signaled or not, fetched or not: 10.3.1.9, 10.8.6.
  */
 RULE(error_flushes_in_order)
 {
@@ -49,7 +49,7 @@ RULE(error_flushes_in_order)
 		struct wr wr = {.op = i % 3 ? ROOST_OP_WRITE : ROOST_OP_READ,
 				.wr_id = i,
 				.flags = i % 2 ? ROOST_WQE_SIGNALED
-					       : 1 << 15, /* a flag that means nothing */
+					       : 1 << 15, /* a flag without a meaning */
 				.sge = {ep_sge(&p->e, 0, 300)},
 				.num_sge = 1};
 
@@ -71,7 +71,7 @@ RULE(error_flushes_in_order)
 	no_completions();
 	assert_int_equal(peer_counters(p).req_cqe_flush_error, 700);
 	assert_int_equal(peer_counters(p).resp_cqe_flush_error, 700);
-	/* And what is posted from then on. */
+	/* Later requests are flushed, too. */
 	for (uint64_t i = 0; i < 50; i++) {
 		peer_post(p, ROOST_OP_SEND, 5000 + i, 0, 8);
 		ep_post_recv(&p->e, 6000 + i, NULL, 0);
@@ -93,7 +93,7 @@ RULE(error_flushes_in_order)
 	peer_close(p);
 }
 
-/* A receive of which a part has come is flushed too, and counts once. */
+/* The receive of a message in progress is flushed too, and completes once. */
 RULE(half_received)
 {
 	struct roost_sge sge;
@@ -111,7 +111,7 @@ RULE(half_received)
 	peer_close(p);
 }
 
-/* From any state, RESET included, ERR flushes what is there and what comes. */
+/* From any state, RESET included, the error state flushes present and later work. */
 static void error_from_early_states(void **state)
 {
 	static const enum nic_qp_state from[] = {NIC_QPS_RESET, NIC_QPS_INIT, NIC_QPS_RTR};
@@ -138,7 +138,10 @@ static void error_from_early_states(void **state)
 	}
 }
 
-/* RTR answers but does not send: what is posted there (the verbs refuse it) goes out in RTS. */
+/*
+ * A QP in RTR answers but sends no requests. Sends posted there (the verbs refuse them) leave in
+ * RTS.
+ */
 RULE(sends_wait_for_rts)
 {
 	struct nic_qp_attr a;
@@ -154,8 +157,8 @@ RULE(sends_wait_for_rts)
 }
 
 /*
- * 10.3.1.7: in SQD what has begun goes on to its end, nothing new begins; the event comes when all
- * is acknowledged.
+ * 10.3.1.7: in SQD requests that have begun continue, and no others begin. The event is raised when
+ * all are acknowledged.
  */
 RULE(drain)
 {
@@ -193,7 +196,7 @@ RULE(drain)
 		nic_qp_query(p->e.qp, &a);
 		assert_false(a.sq_draining);
 	}
-	/* The responder works on. */
+	/* The responder continues. */
 	peer_send(p, &(struct pkt_make){.opcode = PKT_WRITE_ONLY,
 					.psn = 0x1000,
 					.ackreq = true,
@@ -202,7 +205,7 @@ RULE(drain)
 					.dmalen = 8,
 					.len = 8});
 	expect_ack(p, PKT_AETH_ACK, 0x1000);
-	/* Back to RTS: what waited goes. */
+	/* Back in RTS the waiting requests are sent. */
 	p->e.events = 0;
 	assert_int_equal(to(&p->e, NIC_QPS_RTS, 0), 0);
 	expect(p, PKT_READ_REQUEST, s + 5);
@@ -211,7 +214,7 @@ RULE(drain)
 	peer_ack(p, PKT_AETH_ACK, s + 6, 4);
 	expect_done(p, 3, NIC_WC_SUCCESS);
 	expect_done(p, 4, NIC_WC_SUCCESS);
-	/* Drained at once, and a second time: an event for each time that one was asked for. */
+	/* The queue is drained at once, twice: each request for an event raises one. */
 	assert_int_equal(to(&p->e, NIC_QPS_SQD, NIC_QPA_EN_SQD_ASYNC_NOTIFY), 0);
 	assert_int_equal(p->e.events, 1u << NIC_EVENT_SQ_DRAINED);
 	p->e.events = 0;
@@ -222,7 +225,8 @@ RULE(drain)
 }
 
 /*
- * A message that is cut in the middle by the window, all of it acknowledged so far, is not drained.
+ * The queue is not drained while the window stops a message in the middle, even if all sent packets
+ * are acknowledged.
  */
 RULE(drain_inside_a_message)
 {
@@ -298,8 +302,7 @@ static void read_once(uint32_t psn, uint8_t opcode)
 }
 
 /*
- * The responder's replay ring changes its size without losing its footing: the latest answers that
- * fit stay.
+ * The responder's replay ring changes its size: the latest responses that fit are kept.
  */
 static void fewer_responder_resources(void **state)
 {
@@ -313,7 +316,7 @@ static void fewer_responder_resources(void **state)
 
 			start(0, (struct ep_params){.rd_atomic = before ? before : 255});
 			peer_attr(p, &a);
-			/* Turn the ring by an odd number of places. */
+			/* Turn the ring by an odd number of entries. */
 			for (unsigned i = 0; before && i < (before | 1u) + 10; i++)
 				read_once(psn++, i & 1 ? PKT_FETCH_ADD : PKT_READ_REQUEST);
 			assert_int_equal(to(&p->e, NIC_QPS_SQD, 0), 0);
@@ -328,7 +331,7 @@ static void fewer_responder_resources(void **state)
 			for (unsigned i = 0; after && i < after + 5u; i++) {
 				read_once(psn, PKT_FETCH_ADD);
 				expect(p, PKT_ATOMIC_ACK, psn);
-				/* The oldest that is known is `after` back. */
+				/* The oldest saved response is `after` requests back. */
 				read_once(psn, PKT_FETCH_ADD);
 				expect(p, PKT_ATOMIC_ACK, psn++);
 			}
@@ -342,7 +345,7 @@ static void fewer_responder_resources(void **state)
 		}
 }
 
-/* Another path while a window of the old one is what the QP waits for. */
+/* The path changes while the QP waits for the window of the old path. */
 static void path_changes_while_blocked(void **state)
 {
 	struct sim_params sp = {.window = 1000, .read_window = 1000, .delay_ns = 1000};
@@ -365,7 +368,7 @@ static void path_changes_while_blocked(void **state)
 		for (int i = 0; i < 5; i++)
 			world_step(&w, UINT64_MAX);
 		assert_int_equal(to(&a, NIC_QPS_SQD, 0), 0);
-		/* To somewhere else, and back; by another port, too. */
+		/* To another address and back, also by another port. */
 		attr.dgid = w.port[2][0][0]->addr;
 		assert_int_equal(ep_modify(&a, &attr, NIC_QPA_AV), 0);
 		world_run(&w, world_now(&w) + 10000);
@@ -388,8 +391,8 @@ static void path_changes_while_blocked(void **state)
 }
 
 /*
- * RESET forgets everything, and the QP lives again; what comes late for its first life is none of
- * the second's.
+ * RESET discards all state, and the QP can be used again. Late packets of its first use do not
+ * affect the second.
  */
 RULE(reset_and_reuse)
 {
@@ -436,8 +439,8 @@ RULE(reset_and_reuse)
 }
 
 /*
- * Destroyed with everything under way: requests, responses, timers, doorbells, windows. The others
- * don't notice.
+ * A QP is destroyed with requests, responses, timers, doorbells and windows in progress. Other QPs
+ * are not disturbed.
  */
 static void destroy_with_work(void **state)
 {
@@ -467,7 +470,7 @@ static void destroy_with_work(void **state)
 		}
 		for (unsigned i = 0; i < cut; i++)
 			world_step(&w, UINT64_MAX);
-		/* A doorbell that nobody has taken yet: its QP is gone when it is. */
+		/* A doorbell in the ring whose QP is destroyed before the NIC takes it. */
 		ep_fini(&e[0]);
 		ep_fini(&e[1]);
 		for (int i = 2; i < 6; i++)
@@ -481,7 +484,7 @@ static void destroy_with_work(void **state)
 	}
 }
 
-/* The NIC is destroyed with live QPs: they go with it. */
+/* The NIC is destroyed with its QPs. */
 static void nic_goes_first(void **state)
 {
 	struct ep_params ep = {.mtu = MTU};

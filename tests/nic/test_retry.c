@@ -47,7 +47,7 @@ RULE(rnr_waits_named_time)
 	}
 }
 
-/* Acknowledgements and more RNR NAKs that come while it waits change nothing about that. */
+/* Acknowledgements and further RNR NAKs during the wait do not change it. */
 RULE(rnr_wait_undisturbed)
 {
 	uint64_t at;
@@ -62,7 +62,7 @@ RULE(rnr_wait_undisturbed)
 	peer_rnr_nak(p, 20, s + 1); /* 10.24 ms; acknowledges the WRITE */
 	expect_done(p, 0, NIC_WC_SUCCESS);
 	peer_run(p, MSEC);
-	peer_rnr_nak(p, 20, s + 1); /* a copy: not a second try */
+	peer_rnr_nak(p, 20, s + 1); /* a copy, not a second retry */
 	peer_post(p, ROOST_OP_SEND, 2, 0, 10);
 	peer_ack(p, PKT_AETH_ACK, s, 1);
 	g = peer_get(p, 20 * MSEC);
@@ -72,7 +72,7 @@ RULE(rnr_wait_undisturbed)
 	peer_close(p);
 }
 
-/* rnr_retry n: n tries more, then the work request ends with RNR retry exceeded. */
+/* rnr_retry n: after n retries the work request ends with RNR retry exceeded. */
 RULE(rnr_limit)
 {
 	for (uint8_t limit = 0; limit < 7; limit++) {
@@ -95,7 +95,7 @@ RULE(rnr_limit)
 	}
 }
 
-/* Progress sets the count back: three messages, each with as many RNR NAKs as are allowed. */
+/* Progress resets the count: three messages, each with the allowed number of RNR NAKs. */
 RULE(rnr_limit_not_exceeded)
 {
 	peer_open_requester(p, s, (struct ep_params){.rnr_retry = 2});
@@ -129,8 +129,8 @@ RULE(rnr_for_ever)
 }
 
 /*
- * 9.7.6.1.3, C9-141: a time-out T waits between T and 4T. With T below the interval of the probes
- * each packet that is sent again is a time-out's.
+ * 9.7.6.1.3, C9-141: a time-out T expires between T and 4T. With T below the interval of the probes
+ * only time-outs send packets again.
  */
 RULE(timeout_bounds)
 {
@@ -160,8 +160,7 @@ RULE(timeout_bounds)
 }
 
 /*
- * retry_cnt n: n tries more than the first, at any time-out; the error comes between (n + 1) T and
- * (n + 1) 4T.
+ * retry_cnt n: n retries, with any time-out; the error comes between (n + 1) T and (n + 1) 4T.
  */
 RULE(timeout_exceeded)
 {
@@ -186,7 +185,7 @@ RULE(timeout_exceeded)
 	}
 }
 
-/* An answer to the last try is in time, and what comes after starts with all its tries again. */
+/* An answer to the last retry is accepted, and the next request has all its retries. */
 RULE(timeout_not_exceeded)
 {
 	peer_open_requester(p, s, (struct ep_params){.timeout = 3, .retry_cnt = 3});
@@ -217,8 +216,8 @@ static void read_resp(uint32_t psn)
 }
 
 /*
- * After a time-out one READ is asked for again, and twice as many with each round trip that brings
- * answers.
+ * After a time-out one READ is requested again, and twice as many with each round trip that brings
+ * responses.
  */
 RULE(reads_after_timeout)
 {
@@ -233,7 +232,7 @@ RULE(reads_after_timeout)
 	assert_int_equal(peer_counters(p).local_ack_timeout_err, 1);
 	assert_int_equal(p->ring[16].v.psn, s & PKT_PSN_MASK);
 	expect_quiet(p, T(3) / 2);
-	/* A late answer to what has not been asked for again: no reason to ask. */
+	/* A late response to a READ that was not requested again does not cause a request. */
 	read_resp(s + 9);
 	expect_quiet(p, T(3) / 8);
 	while (answered < 15) {
@@ -248,7 +247,7 @@ RULE(reads_after_timeout)
 	assert_int_equal(asked, 16);
 	read_resp(s + 15);
 	expect_done(p, 15, NIC_WC_SUCCESS);
-	/* All was answered: as many as were agreed. */
+	/* After all responses the agreed number of READs is sent. */
 	for (uint64_t i = 0; i < 17; i++)
 		peer_post(p, ROOST_OP_READ, i, 8 * i, 8);
 	for (uint32_t i = 16; i < 32; i++)
@@ -258,8 +257,8 @@ RULE(reads_after_timeout)
 }
 
 /*
- * A responder that takes half a millisecond for a READ, copies too, and loses a tenth of its
- * answers: what is asked for in vain keeps it from what is awaited.
+ * A responder needs half a millisecond for each READ, also for copies, and a tenth of its responses
+ * are lost. READs that are requested again in vain delay the others.
  */
 RULE(reads_from_a_slow_responder)
 {
@@ -304,7 +303,7 @@ RULE(reads_from_a_slow_responder)
 	peer_close(p);
 }
 
-/* 11.2.5.2: time-out 0 waits for ever. */
+/* 11.2.5.2: with time-out 0 the requester waits without a limit. */
 RULE(timeout_zero)
 {
 	peer_open_requester(p, s, (struct ep_params){.timeout = 255, .retry_cnt = 1});
@@ -320,7 +319,7 @@ RULE(timeout_zero)
 	peer_close(p);
 }
 
-/* All time-outs stretch by the NIC's scale: for work under a debugger. */
+/* The NIC's scale multiplies all time-outs, for debuggers. */
 static void timeout_scale(void **state)
 {
 	struct ep_params ep = {.timeout = 10, .retry_cnt = 255};
@@ -347,7 +346,7 @@ static void timeout_scale(void **state)
 	world_fini(&w);
 }
 
-/* 9.7.5.2.4: a sequence NAK is a try too. Without progress between them there are retry_cnt. */
+/* 9.7.5.2.4: a sequence NAK counts as a retry. Without progress retry_cnt of them are allowed. */
 RULE(sequence_nak_exceeded)
 {
 	for (uint8_t retries = 0; retries < 8; retries++) {
@@ -362,7 +361,7 @@ RULE(sequence_nak_exceeded)
 			peer_ack(p, PKT_NAK_PSN_SEQ, s, 0);
 			assert_in_range(tries, 1, 9);
 		}
-		/* The first NAK is of the first loss: it is answered whatever the limit says. */
+		/* The first NAK is for the first loss, and the requester always resends. */
 		assert_in_range(tries, retries + 1u, retries + 2u);
 		expect_done(p, 1, NIC_WC_RETRY_EXC_ERR);
 		expect_done(p, 2, NIC_WC_WR_FLUSH_ERR);
@@ -393,7 +392,7 @@ RULE(sequence_nak_not_exceeded)
 	}
 }
 
-/* Takes packets until there are none for `ns`; how many. */
+/* Takes packets until none comes for `ns`. Returns their number. */
 static unsigned take_all(uint64_t ns)
 {
 	unsigned n = 0;
@@ -404,9 +403,9 @@ static unsigned take_all(uint64_t ns)
 }
 
 /*
- * What follows a SEND that found no receive is out of sequence, and some responders (rxe) say so
- * behind their RNR NAK. Nothing is lost then: the wait goes on, and however often it happens it is
- * no try.
+ * Packets behind a SEND without a receive are out of sequence, and some responders (rxe) send a
+ * sequence NAK behind their RNR NAK. No packet is lost then: the wait continues, and such NAKs
+ * never count as retries.
  */
 RULE(sequence_nak_behind_rnr)
 {
@@ -426,7 +425,7 @@ RULE(sequence_nak_behind_rnr)
 	peer_close(p);
 }
 
-/* Counters of NAKs count packets, as a capture does: copies and late ones too. */
+/* Counters of NAKs count all packets, as a capture does, also copies and late ones. */
 RULE(naks_counted)
 {
 	peer_open_requester(p, s, (struct ep_params){0});

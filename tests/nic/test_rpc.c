@@ -19,11 +19,11 @@
 #define KERNEL 0x123456789abcdef0ull
 #define BYTES  (1u << 18)
 
-/* A server that keeps what it is given, and refuses now and then. */
+/* A server that stores all pieces, and sometimes refuses one. */
 struct server {
 	struct nic_qp *qp;
 	struct rng rng;
-	double refuse; /* probability a piece */
+	double refuse; /* probability for each piece */
 	uint8_t got[BYTES];
 	uint32_t len;	 /* bytes of the message in progress, or of the last */
 	uint32_t params; /* messages that are complete */
@@ -163,8 +163,8 @@ static void done(struct ep *e, enum nic_wc_status status, enum nic_wc_opcode opc
 static const uint32_t sizes[] = {0, 1, 7, 255, 256, 257, 1000, 4096, 4097, 20000, BYTES};
 
 /*
- * Every size at every path MTU, over a link that does what `sp` says, to a server that refuses as
- * often as said.
+ * Calls of each size at each path MTU, over a link with the parameters `sp`, to a server that
+ * refuses pieces with probability `refuse`.
  */
 static void all_sizes(const struct sim_params *sp, double refuse, uint64_t seed)
 {
@@ -198,7 +198,7 @@ static void all_sizes(const struct sim_params *sp, double refuse, uint64_t seed)
 			assert_int_equal(S.params, params + 1);
 			assert_memory_equal(S.got, p.a.mem, n);
 		}
-		/* All that was posted came, once, and the wire was by the book. */
+		/* All calls arrived once, and the trace follows the rules. */
 		assert_int_equal(S.payloads, sizeof(sizes) / sizeof(sizes[0]));
 		assert_true(trace_check(&t, refuse > 0 ? TRACE_RNR : 0));
 		trace_stop(&t);
@@ -234,7 +234,7 @@ static void disorder(void **state)
 			seed & 1 ? 0.1 : 0, seed);
 }
 
-/* The same between two QPs of one NIC, where no packet goes. */
+/* The same between two QPs of one NIC, without packets. */
 static void loopback(void **state)
 {
 	struct ep_params ep = {.rpc = true, .mem = BYTES, .mtu = 1024};
@@ -262,7 +262,7 @@ static void loopback(void **state)
 	world_fini(&w);
 }
 
-/* Work requests that can't be: longer than a packet, on a QP without the op-codes. */
+/* Invalid work requests: longer than a packet, or on a QP without the op-codes. */
 static void bad_work_requests(void **state)
 {
 	struct ep_params ep = {.rpc = true, .mtu = 256};
@@ -285,7 +285,7 @@ static void bad_work_requests(void **state)
 	}
 }
 
-/* Which QPs take the op-codes, when, and for how long. */
+/* The QPs and states in which the op-codes can be enabled, and the end of that. */
 static void attribute(void **state)
 {
 	struct ep_params rc = {0}, uc = {.type = NIC_QPT_UC};
@@ -337,8 +337,8 @@ static void reply(struct server *s, const struct ep *to, uint64_t off, const voi
 }
 
 /*
- * Replies and the program's own WRITEs share the QP, in the order in which they were begun; each
- * arrives once.
+ * Replies and the program's own WRITEs share the QP, in the order of their beginning. Each arrives
+ * once.
  */
 static void replies(void **state)
 {
@@ -372,8 +372,8 @@ static void replies(void **state)
 }
 
 /*
- * Out of a region, by key, with an immediate: what a READ would give, and a receive that says how
- * much came.
+ * A reply from a region by its key, with an immediate. The data are those of a READ, and a receive
+ * completion has the length.
  */
 static void reply_from_memory(void **state)
 {
@@ -405,8 +405,8 @@ static void reply_from_memory(void **state)
 }
 
 /*
- * Replies have entries of their own: a full ring of the program's does not take them, nor they the
- * program's.
+ * Replies have entries of their own: a full ring of the program does not use them, and replies do
+ * not use the program's.
  */
 static void reply_room(void **state)
 {
@@ -434,7 +434,7 @@ static void reply_room(void **state)
 	pair_close(&p);
 }
 
-/* A caller that names memory which is not its own ends its connection, and the host hears of it. */
+/* A reply to memory that is not the caller's ends the connection, and the server is notified. */
 static void reply_refused(void **state)
 {
 	struct ep_params ep = {.rpc = true};
@@ -452,7 +452,7 @@ static void reply_refused(void **state)
 	pair_close(&p);
 }
 
-/* The server is run when it asks, and as often as it asks. */
+/* The server runs in the turns that it requests. */
 static void turns(void **state)
 {
 	struct ep_params ep = {.rpc = true};
@@ -468,7 +468,7 @@ static void turns(void **state)
 	pair_close(&p);
 }
 
-/* ---- what a call may touch ---- */
+/* ---- accesses of a call ---- */
 
 static void accesses(void **state)
 {
@@ -504,7 +504,7 @@ static void accesses(void **state)
 	assert_int_equal(nic_rpc_read(S.qp, p.b.key, va, buf, 1), 0);
 	assert_int_equal(nic_rpc_write(S.qp, p.b.key, va, buf, 1), -EACCES);
 	assert_int_equal(nic_rpc_copy(S.qp, p.b.key, va + 8, p.b.key, va, 1), -EACCES);
-	/* The region would let it, the QP does not. */
+	/* The region allows it, the QP does not. */
 	all = (struct nic_mr_attr){
 		.pd = p.b.pd, .addr = p.b.mem, .len = p.b.mem_len, .iova = va, .access = 15};
 	assert_int_equal(nic_mr_register(p.b.nic, &all, &key), 0);
@@ -515,7 +515,7 @@ static void accesses(void **state)
 	pair_close(&p);
 }
 
-/* What was granted a moment before is refused as soon as it is gone, in each way that there is. */
+/* An access is refused as soon as its permission has ended, in each of the possible ways. */
 static void accesses_end(void **state)
 {
 	struct ep_params ep = {.rpc = true};
@@ -555,7 +555,7 @@ static void accesses_end(void **state)
 	pair_close(&p);
 }
 
-/* ---- a peer that breaks rules ---- */
+/* ---- a peer that violates rules ---- */
 
 static struct peer P, *const p = &P;
 
@@ -582,7 +582,7 @@ static void send_rpc(uint8_t opcode, uint32_t psn, uint64_t op, uint32_t dmalen,
 					.len = len});
 }
 
-/* IBA 9.7.4.1: lengths agree with the RETH, packets stand where they may. */
+/* IBA 9.7.4.1: lengths must agree with the RETH, and packets be at valid positions. */
 RULE(malformed_calls_are_refused)
 {
 	static const struct {
@@ -610,7 +610,7 @@ RULE(malformed_calls_are_refused)
 	}
 }
 
-/* Nobody there who serves calls: the request is not supported (IBA 9.7.4.1.2). */
+/* A NIC that serves no calls: the request is not supported (IBA 9.7.4.1.2). */
 RULE(a_nic_that_only_calls_refuses_calls)
 {
 	hostile_open(s, false, 0);
@@ -619,7 +619,7 @@ RULE(a_nic_that_only_calls_refuses_calls)
 	peer_close(p);
 }
 
-/* A duplicate is acknowledged and not served again (IBA 9.7.5.1.2). */
+/* A duplicate is acknowledged and not executed again (IBA 9.7.5.1.2). */
 RULE(a_duplicate_call_is_not_served_again)
 {
 	hostile_open(s, true, 0);
@@ -631,7 +631,10 @@ RULE(a_duplicate_call_is_not_served_again)
 	peer_close(p);
 }
 
-/* No room for a call: RNR NAK (IBA 9.7.5.2.8), and what follows is dropped until it comes again. */
+/*
+ * Without a free slot a call gets an RNR NAK (IBA 9.7.5.2.8), and later packets are dropped until
+ * it arrives again.
+ */
 RULE(a_call_without_room_is_asked_for_again)
 {
 	hostile_open(s, true, 1);
@@ -646,7 +649,7 @@ RULE(a_call_without_room_is_asked_for_again)
 	peer_close(p);
 }
 
-/* Before RTS there are no PSNs to answer with. */
+/* Before RTS the QP has no PSNs for replies. */
 RULE(calls_wait_for_rts)
 {
 	struct nic_qp_attr a;

@@ -39,7 +39,7 @@ static struct trace_end *end_of(struct trace *t, unsigned nic, uint32_t qpn)
 	return NULL;
 }
 
-/* Forged: a connection's packets come from its peer's address, to its own. */
+/* True if a packet of a connection is forged: not from the peer's address, or not to its own. */
 static bool is_strange(struct trace *t, unsigned nic, const struct trace_packet *r)
 {
 	const struct trace_end *end = r->v.op->service == PKT_UD ? NULL : end_of(t, nic, r->v.dqpn);
@@ -49,8 +49,8 @@ static bool is_strange(struct trace *t, unsigned nic, const struct trace_packet 
 }
 
 /*
- * A packet of an unreliable connection that the NIC takes in: which messages are whole when they
- * reach it. After a gap nothing counts before the next FIRST or ONLY (IBA 9.8.2.2).
+ * Records a received packet of an unreliable connection, to know the complete messages. After a gap
+ * packets do not count before the next FIRST or ONLY (IBA 9.8.2.2).
  */
 static void take_uc(struct trace *t, unsigned nic, const struct pkt_view *v)
 {
@@ -73,8 +73,8 @@ static void take_uc(struct trace *t, unsigned nic, const struct pkt_view *v)
 }
 
 /*
- * DCQCN's notification point: one CNP in 50 us for each connection, in answer to what is marked and
- * could be sent more slowly.
+ * DCQCN's notification point: at most one CNP in 50 us for each connection, after marked packets
+ * whose rate the sender can reduce.
  */
 static void take_marked(struct trace *t, unsigned nic, const struct trace_packet *r)
 {
@@ -95,7 +95,7 @@ static void datagram(struct trace *t, unsigned nic, const struct port *port,
 		t->loose[nic].due += n;
 }
 
-/* `port`: that it came in by; or one of those with the address that it left by. */
+/* `port`: the port of arrival, or a port with the address of departure. */
 static void record(struct trace *t, const struct port *port, struct nic_port at, bool in,
 		   bool marked, const struct pkt_addr *src, const struct pkt_addr *dst,
 		   const uint8_t *bth, uint32_t len)
@@ -164,7 +164,7 @@ static void on_send(void *ctx, uint64_t now, bool delivered, const struct pkt_ad
 	}
 }
 
-/* What a NIC takes in is seen when it takes it, not when it arrived: the order in which it acts. */
+/* Records packets when the NIC receives them, not when they arrive: the NIC acts in this order. */
 static int tapped_rx(struct port *port, struct port_pkt *pkts, int max)
 {
 	struct trace *t = current;
@@ -202,7 +202,7 @@ void trace_start(struct trace *t, struct world *w, bool disorder, uint32_t mtu)
 			struct oracle_options o = oracle_defaults;
 
 			o.max_streams = 64;
-			/* without a window all of a program may be under way */
+			/* without a window all requests of a program may be in flight */
 			o.inflight = 1u << 16;
 			o.mtu = mtu;
 			o.has_local = true;
@@ -225,7 +225,7 @@ static void add_end(struct trace *t, const struct ep *e, const struct ep *peer)
 		.e = e, .peer = peer, .uc = e->p.type == NIC_QPT_UC, .psn = peer->p.psn & 0xffffff};
 }
 
-/* What the oracle of `own` is to know. */
+/* Tells the oracle of `own` about the connection. */
 static void tell(struct trace *t, const struct pkt_addr *own, const struct ep *a,
 		 const struct ep *b)
 {
@@ -275,7 +275,7 @@ void trace_print(const struct trace *t, FILE *f)
 		print_one(&t->last[i % TRACE_KEEP], f);
 }
 
-/* Sums over the streams that a NIC sends requests on (`requester`), or answers. */
+/* Sums over the streams on which a NIC sends requests (`requester`), or responses. */
 static struct oracle_counts sum(struct trace *t, unsigned nic, bool requester)
 {
 	struct oracle_counts total = {0};
@@ -303,8 +303,7 @@ static bool equal(unsigned nic, const char *what, uint64_t counted, uint64_t see
 }
 
 /*
- * Messages of which the first packets came, and not the rest: ended by another one, or still open
- * at the end.
+ * Returns the number of incomplete messages: ended by another message, or still open at the end.
  */
 static uint64_t torn(const struct trace *t, unsigned nic)
 {
@@ -337,13 +336,13 @@ static bool check_counters(struct trace *t, unsigned i, unsigned events)
 	ok &= equal(i, "np_cnp_sent", c.np_cnp_sent, t->seen[i].cnp_out);
 	if (!(events & TRACE_ERROR))
 		ok &= equal(i, "rp_cnp_handled", c.rp_cnp_handled, t->seen[i].cnp_in);
-	/* One that finds no room in the port goes later, with the next one. */
+	/* A packet for which the port is full leaves later, with the next one. */
 	if (c.np_cnp_sent > t->seen[i].cnp_due || (!(events & TRACE_ERROR) && t->full <= 0))
 		ok &= equal(i, "np_cnp_sent, of what was marked", c.np_cnp_sent,
 			    t->seen[i].cnp_due);
 	ok &= equal(i, "retransmitted_pkts", c.retransmitted_pkts + c.tail_loss_probe,
 		    rq.retransmitted);
-	/* NAKs that come when their QP is in the error state find nobody who counts them. */
+	/* NAKs that arrive when their QP is in the error state are not counted. */
 	late = events & TRACE_ERROR && drops > bad ? drops - bad : 0;
 	if (c.packet_seq_err > rq.naks_seq || rq.naks_seq - c.packet_seq_err > late)
 		ok &= equal(i, "packet_seq_err", c.packet_seq_err, rq.naks_seq);
@@ -355,12 +354,12 @@ static bool check_counters(struct trace *t, unsigned i, unsigned events)
 		return ok;
 	if (c.rnr_nak_retry_err > rq.naks_rnr || rq.naks_rnr - c.rnr_nak_retry_err > late)
 		ok &= equal(i, "rnr_nak_retry_err", c.rnr_nak_retry_err, rq.naks_rnr);
-	/* Of a message that is not whole the first packet may have found no receive. */
+	/* The first packet of an incomplete message may have found no receive. */
 	missed = rs.naks_rnr + t->loose[i].whole + t->loose[i].due - t->loose[i].got;
 	if (c.out_of_buffer < missed || c.out_of_buffer - missed > torn(t, i))
 		ok &= equal(i, "out_of_buffer", c.out_of_buffer, missed);
 	if (events & TRACE_ERROR && rq.naks_invalid + rq.naks_access + rq.naks_op > 1)
-		return ok; /* copies of the NAK that ended the QP find nobody who counts them */
+		return ok; /* copies of the NAK that ended the QP are not counted */
 	ok &= equal(i, "req_remote_invalid_request", c.req_remote_invalid_request, rq.naks_invalid);
 	ok &= equal(i, "req_remote_access_errors", c.req_remote_access_errors, rq.naks_access);
 	ok &= equal(i, "req_remote_op_errors", c.req_remote_op_errors, rq.naks_op);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A tap at every NIC of a world: the packets that it sent and received, in order. It feeds one
- * oracle per address of a NIC (packet/oracle.h, at that end), keeps the last packets to print them,
- * and compares the NICs' counters with the packets.
+ * A tap at each NIC of a world: the packets that it sent and received, in order. It feeds an oracle
+ * for each address of a NIC (packet/oracle.h), keeps the last packets to print them, and compares
+ * the NICs' counters with the packets.
  */
 #ifndef ROOST_TESTS_TRACE_H
 #define ROOST_TESTS_TRACE_H
@@ -26,52 +26,54 @@ struct trace_packet {
 
 struct trace {
 	struct world *w;
-	struct oracle *oracle[WORLD_MAX_NICS][NIC_MAX_PORTS + 1]; /* NULL behind the last */
+	struct oracle *oracle[WORLD_MAX_NICS][NIC_MAX_PORTS + 1]; /* the last one is NULL */
 	struct {
 		uint64_t out, out_bytes, in, in_bytes, bad;
 		uint64_t cnp_in, cnp_out;
-		/* marked packets of connections that were to be answered with one */
+		/* marked packets of connections that require a CNP */
 		uint64_t cnp_due;
-		/* whole, for a connection, and not from its peer or not to its address */
+		/*
+		 * valid packets for a connection that are not from its peer, or not to its address
+		 */
 		uint64_t strange;
 	} seen[WORLD_MAX_NICS];
 	/*
-	 * Of unreliable services, messages that take a receive; the first and last are told by
-	 * whoever knows.
+	 * Of unreliable services, messages that take a receive; the caller sets the first and last
+	 * of these fields.
 	 */
 	struct {
 		uint64_t sent;
-		uint64_t whole; /* of connections: all their packets were taken in, in order */
-		uint64_t due;	/* datagrams: once for each QP that they are for */
-		/* those of a group that nobody is in any more; told by whoever knows */
+		uint64_t whole; /* of connections: all their packets were received in order */
+		uint64_t due;	/* datagrams, once for each receiving QP */
+		/* datagrams of a group without members; set by the caller */
 		uint64_t stray;
 		uint64_t got;  /* delivered */
-		uint64_t torn; /* only the first of them were */
-		uint64_t gaps; /* of connections: packets that are not the next one */
+		uint64_t torn; /* only the first packets were delivered */
+		uint64_t gaps; /* of connections: packets with another than the expected PSN */
 	} loose[WORLD_MAX_NICS];
 	struct trace_end {
 		const struct ep *e, *peer;
-		bool uc, inside;   /* a message of which nothing is missing */
+		bool uc, inside;   /* no packet of the message is missing */
 		uint32_t psn;	   /* UC: expected */
-		uint64_t cnp_next; /* a marked packet is answered from then on */
+		uint64_t cnp_next; /* from this time on a marked packet causes a CNP */
 	} end[TRACE_ENDS];
 	unsigned num_ends;
 	/*
-	 * Told of each whole datagram as it leaves its NIC and as it is taken in, by that port: for
-	 * how many QPs is it then? NULL: one.
+	 * Called for each valid datagram when its NIC sends it, and when the port receives it.
+	 * Returns the number of QPs that get it. NULL: one.
 	 */
 	unsigned (*datagram)(void *ctx, const struct port *port, const struct trace_packet *r);
 	void *ctx;
 	uint8_t sample[PKT_MAX_LEN]; /* the latest packet of a connection */
 	struct pkt_addr sample_src, sample_dst;
 	uint32_t sample_len;
-	/* QPs of it talk to each other: their errors are counted and not seen */
+	/* has QPs that are connected to each other: their errors are counted without packets */
 	bool loops[WORLD_MAX_NICS];
 	struct trace_packet last[TRACE_KEEP];
 	uint64_t packets;
-	double full; /* how often a port has no room for a packet */
+	double full; /* probability that a port is full */
 	struct rng rng;
-	FILE *live;		     /* where to print every packet at once; NULL: nowhere */
+	FILE *live;		     /* prints each packet there at once; NULL: no output */
 	const struct port_ops *real; /* the simulator's */
 	struct port_ops tapped;
 };
@@ -81,20 +83,20 @@ struct trace {
  * connections; 0: various, which makes the oracles less sharp. Call before anything is sent.
  */
 void trace_start(struct trace *t, struct world *w, bool disorder, uint32_t mtu);
-/* They are connected, RC or UC, and not before it was said. */
+/* Reports that two endpoints, RC or UC, are connected now. */
 void trace_pair(struct trace *t, const struct ep *a, const struct ep *b);
 void trace_stop(struct trace *t);
 void trace_print(const struct trace *t, FILE *f);
 enum trace_events {
-	/* there were RNR NAKs, which make the trace's idea of the expected PSN uncertain */
+	/* there were RNR NAKs, so the trace does not know the expected PSN exactly */
 	TRACE_RNR = 1,
-	TRACE_ERROR = 2, /* QPs went to the error state, in which a NIC drops what is right */
-	TRACE_MTU = 4,	 /* path MTUs are various, so how many PSNs a READ takes is not known */
+	TRACE_ERROR = 2, /* QPs went to the error state, in which a NIC drops valid packets */
+	TRACE_MTU = 4,	 /* path MTUs differ, so the number of PSNs of a READ is unknown */
 };
 
 /*
- * True when no oracle has found anything and all counters equal what was seen. Says on stderr what
- * is wrong.
+ * Returns true if no oracle has found an error and all counters equal the trace. Prints errors to
+ * stderr.
  */
 bool trace_check(struct trace *t, unsigned events);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A small world for tests of the core: NICs on a simulated link in virtual time, endpoints with
- * queues and memory, and verbs-like helpers. Everything follows from the seed.
+ * A world for tests of the core: NICs on a simulated link in virtual time, endpoints with queues
+ * and memory, and helpers that resemble the verbs. The seed determines all of it.
  */
 #ifndef ROOST_TESTS_WORLD_H
 #define ROOST_TESTS_WORLD_H
@@ -20,7 +20,7 @@ struct world {
 	struct nic *nic[WORLD_MAX_NICS];
 	struct port *port[WORLD_MAX_NICS][NIC_MAX_PORTS][NIC_MAX_PUS];
 	unsigned nics, ports, pus;
-	uint64_t turn_ns;		       /* how long a turn has taken, to those who ask */
+	uint64_t turn_ns;		       /* length of a turn, as nic_tell_time() reports it */
 	uint64_t paused_until[WORLD_MAX_NICS]; /* the NIC is not polled before */
 	uint64_t cq_events, cq_errors, peers_gone;
 	struct {
@@ -28,12 +28,12 @@ struct world {
 		unsigned port;
 		struct pkt_addr src, dst;
 		uint8_t mad[NIC_GSI_LEN];
-	} gsi; /* what came to any QP 1, the last of it */
+	} gsi; /* the last datagram that a QP 1 received */
 	struct {
 		uint64_t count;
 		struct pkt_addr dst;
 		uint64_t tid;
-	} gsi_lost; /* what any QP 1 sent and found nobody, the last of it */
+	} gsi_lost; /* the last datagram of a QP 1 that found no NIC */
 };
 
 struct world_shape {
@@ -64,21 +64,22 @@ struct ep_params {
 		rd_atomic;     /* 0 means 14, 7, 7, 1, 4; 255 means 0 */
 	uint32_t access;       /* of QP and MR; 0: everything */
 	struct shared_rq *srq; /* receives come from it */
-	bool own_srq;	       /* the receive queue is an SRQ of this QP alone */
+	bool own_srq;	       /* the receive queue is an SRQ that only this QP uses */
 	bool rpc;	       /* it has the op-codes of calls */
-	bool calc;	       /* calculations are agreed upon */
+	bool calc;	       /* calculations are enabled */
 	bool counts;	       /* its CQs only count */
 	bool chain; /* it is set up for chains and watches its own CQs: 0 sends, 1 receives */
 	bool managed_send, managed_recv;
-	const struct ep *watch[2];   /* whose receives are watched besides, at 2 and 3 */
-	bool watch_sends;	     /* not their receives but their sends */
-	const struct ep *recv_cq_of; /* its receives complete in that one's CQ; NULL: in its own */
-	const struct ep *audit;	     /* whose receive CQ audits it */
+	const struct ep *watch[2]; /* also watches the receives of these, at 2 and 3 */
+	bool watch_sends;	   /* their sends instead of their receives */
+	const struct ep *
+		recv_cq_of; /* its receives complete in the CQ of this endpoint; NULL: in its own */
+	const struct ep *audit; /* the endpoint whose receive CQ audits it */
 	struct nic_chain_limit limit;
-	uint32_t first; /* all its counts begin here */
+	uint32_t first; /* start of all its counts */
 	bool no_mem;	/* no memory of its own */
 	bool only_cqs;	/* no memory, and no QP */
-	/* its protection domain, which that one frees; NULL: one of its own */
+	/* has its protection domain, and frees it; NULL: one of its own */
 	const struct ep *pd_of;
 };
 
@@ -135,41 +136,41 @@ void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t
 		      const struct sim_params *params);
 void world_fini(struct world *w);
 /*
- * The process that has the NIC is killed: nobody says good-bye. Its endpoints are to be forgotten:
- * ep_forget().
+ * Ends the NIC as if its process was killed, without a message to its peers. Call ep_forget() for
+ * its endpoints.
  */
 void world_kill(struct world *w, unsigned nic);
-/* One address more of a NIC, in the table of its port `port_num`; the answer of nic_port_add(). */
+/* Adds an address to port `port_num` of a NIC. Returns the result of nic_port_add(). */
 int world_add_addr(struct world *w, unsigned nic, unsigned port_num, const char *text);
-/* Whose address it is; WORLD_MAX_NICS: nobody's. */
+/* Returns the NIC that has the address; WORLD_MAX_NICS: none. */
 unsigned world_nic_of(const struct world *w, const struct pkt_addr *a);
 /*
- * One turn of all NICs, or a jump to the next moment at which something happens. False: nothing
- * before `until`.
+ * Runs one turn of all NICs, or jumps to the time of the next event. Returns false if there is no
+ * event before `until`.
  */
 bool world_step(struct world *w, uint64_t until);
-/* Runs until nothing is left to happen before `until` (virtual ns), or forever-idle. */
+/* Runs until there are no more events before `until` (virtual ns). */
 void world_run(struct world *w, uint64_t until);
 uint64_t world_now(const struct world *w);
 
 void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params *p);
 void ep_fini(struct ep *e);
-/* Frees what is the program's own, when the NIC is gone already. */
+/* Frees the program's memory of an endpoint whose NIC was destroyed before. */
 void ep_forget(struct ep *e);
-/* RESET -> RTS on both. */
+/* Moves both from RESET to RTS. */
 void ep_connect(struct ep *a, struct ep *b);
 void ep_connect_self(struct ep *e);
 void ep_to_init(struct ep *e);
-/* INIT -> RTR, RTR -> RTS, with all that they require out of `a`. */
+/* Moves from INIT to RTR, or from RTR to RTS, with the required attributes of `a`. */
 void ep_to_rtr(struct ep *e, const struct nic_qp_attr *a);
 void ep_to_rts(struct ep *e, const struct nic_qp_attr *a);
-/* Its own address. */
+/* Returns the address of the endpoint. */
 const struct pkt_addr *ep_addr(const struct ep *e);
 void ep_attr(const struct ep *e, const struct ep *peer, struct nic_qp_attr *a);
 int ep_modify(struct ep *e, const struct nic_qp_attr *a, uint32_t mask);
 
 void shared_rq_init(struct shared_rq *q, struct nic *nic, uint32_t depth);
-/* -EBUSY while a QP uses it: nothing is freed then. */
+/* Returns -EBUSY, and frees nothing, while a QP uses it. */
 int shared_rq_fini(struct shared_rq *q);
 void shared_rq_post(struct shared_rq *q, uint64_t wr_id, const struct roost_sge *sge,
 		    unsigned num_sge);
@@ -180,7 +181,7 @@ static inline struct roost_sge shared_rq_sge(const struct shared_rq *q, uint64_t
 
 void ep_post(struct ep *e, const struct wr *wr);
 void ep_post_recv(struct ep *e, uint64_t wr_id, const struct roost_sge *sge, unsigned num_sge);
-/* Takes one completion; false: none. */
+/* Takes one completion. Returns false if there is none. */
 bool ep_poll_send(struct ep *e, struct roost_cqe *out);
 bool ep_poll_recv(struct ep *e, struct roost_cqe *out);
 /* Runs the world until a completion comes or `ns` of virtual time have passed. */
@@ -202,7 +203,7 @@ static inline struct wr wr_rdma(enum roost_op op, const struct ep *e, uint64_t o
 			   .rkey = peer->key};
 }
 
-/* Everything that the given transitions require, of RC, UC and UD. */
+/* The attributes that the transitions of RC, UC and UD require. */
 #define MASK_INIT (NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS)
 #define MASK_RTR                                                                                   \
 	(NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN |       \

@@ -159,7 +159,7 @@ static void run(struct port *p, unsigned n, unsigned burst)
 			assert_true(p->ops->flush(p));
 		}
 	}
-	virtual_time += 100000000; /* all held or delayed packets are sent now */
+	virtual_time += 100000000; /* all late or delayed packets are sent now */
 	assert_true(p->ops->flush(p));
 	p->ops->path_put(p, path);
 	assert_int_equal(mock.paths, 0);
@@ -336,7 +336,7 @@ static void test_delay(void **state)
 }
 
 /* A reordered packet is sent after a while if no other packet passes it. */
-static void test_held(void **state)
+static void test_late(void **state)
 {
 	const struct port_faults f = {.reorder = 1, .seed = 1};
 	struct pkt_addr dst = rig_addr("10.0.0.2");
@@ -458,7 +458,7 @@ int main(void)
 		cmocka_unit_test(test_counts),
 		cmocka_unit_test(test_everything_lost),
 		cmocka_unit_test(test_delay),
-		cmocka_unit_test(test_held),
+		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_path_waits),
 		cmocka_unit_test(test_inner_full),
 		cmocka_unit_test_teardown(test_udp, rig_close_all),

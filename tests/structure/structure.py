@@ -14,7 +14,10 @@ quotes       a file of the tree that a page of docs quotes ("The file [NAME](../
 picture      texts of docs/architecture.svg stay in their boxes, and off its arrows, with a font a
              fifth wider than usual
 version      the newest entry of debian/changelog is of the project's version
-names        no identifier has a word that docs/glossary.md replaced
+names        no identifier has a word that docs/glossary.md replaced; those of src and include have
+             none of them as a part
+manual       each function of include/roost has a comment, whose first sentence says what the
+             function does and begins with a verb (Returns, Posts ...)
 docs         functions and files of src that docs, README.md and CONTRIBUTING.md name exist
 mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that
              must notice are there
@@ -168,12 +171,36 @@ REPLACED = [
     ('reclaim, record of a slot, socket of a slot',
      r'(?:\w+_)?seats?(?:_\w+)?|(?:pool|seat|find)_homes?|homed'),
 ]
+# Words that no identifier of src and include has as one of its parts, and the rooms where a word
+# has another meaning: the buckets and slabs of the store have places.
+REPLACED_PARTS = {
+    'abroad': (), 'act': (), 'acts': (), 'blind': (), 'buried': (), 'bury': (), 'condemned': (),
+    'deaf': (), 'excused': (), 'eyes': (), 'fabric': (), 'gathered': (), 'gathers': (),
+    'held': (), 'here': (), 'hungry': (), 'lend': (), 'lent': (), 'linger': (), 'loan': (),
+    'loans': (), 'orphan': (), 'orphans': (), 'patience': (), 'place': ('kv',), 'served': (),
+    'spot': (), 'spots': (), 'standing': (), 'stands': (), 'struck': (), 'tender': (),
+    'unlend': ()}
+NO_NAMES = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)  # comments and strings
 NAMES = [(word, re.compile(rf'\b(?:{pattern})\b', re.I)) for word, pattern in REPLACED]
 NAMED = ('src', 'include', 'tests', 'bench', 'examples', 'scripts', 'completion')
 NAMED_IN = ('.c', '.h', '.S', '.map', '.py', '.sh', '')  # '': scripts
 
 
+def name_parts(top):
+    """Identifiers of src and include that have a replaced word as a part."""
+    part = re.compile(rf'(?<![a-z])(?:{"|".join(REPLACED_PARTS)})(?![a-z])', re.I)
+    for path, lines in files(top, ['src', 'include']):
+        if not path.endswith(('.c', '.h')) or not part.search('\n'.join(lines)):
+            continue
+        text = NO_NAMES.sub(lambda match: '\n' * match[0].count('\n'), '\n'.join(lines))
+        for number, line in enumerate(text.split('\n'), 1):
+            for match in part.finditer(line):
+                if path.split('/')[1] not in REPLACED_PARTS[match[0].lower()]:
+                    yield f'{path}:{number}: {match[0]}: docs/glossary.md replaced this word'
+
+
 def names(top):
+    yield from name_parts(top)
     for path, lines in files(top, NAMED):
         if os.path.splitext(path)[1] not in NAMED_IN or path == 'tests/structure/structure.py':
             continue
@@ -182,6 +209,25 @@ def names(top):
                 match = pattern.search(line)
                 if match:
                     yield f'{path}:{number}: {match[0]}: docs/glossary.md has another word: {word}'
+
+
+FUNCTION = re.compile(r'[a-z][\w *]*?\b(\w+)\((?!\*)')
+VERB = re.compile(r'/\*\s*\*?\s*(?!Errors\b|Atomics\b|Functions\b)[A-Z][a-z-]+s\b')
+
+
+def manual(top):
+    for path, lines in files(top, ['include/roost']):
+        for number, line in enumerate(lines, 1):
+            match = FUNCTION.match(line)
+            if not match or line.startswith(('return ', 'typedef ')):
+                continue
+            begin = end = number - 2
+            while begin > 0 and '/*' not in lines[begin]:
+                begin -= 1
+            comment = '\n'.join(lines[begin:end + 1]) if lines[end].endswith('*/') else ''
+            if not VERB.match(comment):
+                yield (f'{path}:{number}: the comment before {match[1]}() does not begin with what '
+                       'it does')
 
 
 GETENV = re.compile(r'\b(?:secure_)?getenv\s*\(')
@@ -375,8 +421,8 @@ def mutants(top):
 
 
 RULES = {'includes': includes, 'sizes': sizes, 'columns': columns, 'words': words,
-         'names': names, 'docs': docs, 'environment': environment, 'conformance': conformance,
-         'mutants': mutants,
+         'names': names, 'manual': manual, 'docs': docs, 'environment': environment,
+         'conformance': conformance, 'mutants': mutants,
          'quotes': quotes, 'picture': picture, 'version': version}
 
 # For the self-test: a file, its text, and the rules that it breaks.
@@ -439,11 +485,19 @@ CASES = [
      SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'go' 'ne', 'x')]\n", ['mutants']),
     ('tests/nic/mutants.py',
      SPDX_PY + "MUTANTS = [('a:b', 'tests/nic/mutants.py', 'MUT' 'ANTS', 'x')]\n", ['mutants']),
-    ('src/nic/names.c', SPDX + 'struct nic_hook *place; /* in place, libfabric */\n', []),
+    ('src/nic/names.c', SPDX + 'struct nic_hook *hook; /* in place, libfabric */\n', []),
     ('src/nic/names.c', SPDX + 'int roost_qp_' 'place(void);\n', ['names']),
     ('src/pool/names.c', SPDX + 'bool pool_' 'bury(struct pool *p);\n', ['names']),
     ('src/pool/names.h', SPDX + 'struct sea' 't_home {\n', ['names']),
+    ('include/roost/manual.h', SPDX + '/*\n * Returns x.\n * Any thread.\n */\nint x(void);\n',
+     []),
+    ('include/roost/manual.h', SPDX + '/* NULL: ENOMEM. */\nint *x(void);\n', ['manual']),
+    ('include/roost/manual.h', SPDX + '/* Returns x. */\n\nstatic inline int x(void)\n',
+     ['manual']),
     ('include/roost/names.h', SPDX + 'ROOST_KERNEL_' 'STANDS,\n', ['names']),
+    ('src/nic/parts.c', SPDX + 'int held_' 'back; /* held */ char *s = "held";\n', ['names']),
+    ('src/kv/parts.c', SPDX + 'int place_' 'of; /* held */ char *s = "held";\n', []),
+    ('src/nic/parts.h', SPDX + 'int place_' 'of;\n', ['names']),
     ('src/cm/env.c', SPDX + 'x = getenv("ROOST_PORT");\n', ['environment']),
     ('src/cm/env2.c', SPDX + 'x = secure_getenv ("ROOST_PORT");\n', ['environment']),
     ('src/base/sys.c', SPDX + 'return secure_getenv(name);\n', []),

@@ -16,7 +16,7 @@ struct chain_run {
 	const char *file;
 	const char *stop_at; /* --break: a label; NULL: none */
 	const char *dump;    /* writes an image of the memory at the end; NULL: none */
-	const char *show;    /* a place: prints its word at the end; NULL: all labels of regions */
+	const char *show; /* a location: prints its word at the end; NULL: all labels of regions */
 	bool trace, step;
 	uint64_t time_ns; /* ends the program after this time; 0: when it stands still */
 };

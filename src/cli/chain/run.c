@@ -43,12 +43,12 @@ static const uint8_t *shown(unsigned region)
 
 static void print_change(unsigned region, uint64_t offset, uint64_t was, uint64_t is)
 {
-	char place[160], a[200], b[200];
+	char location[160], a[200], b[200];
 
-	chain_print_place(d.l.p, region, offset, place, sizeof(place));
+	chain_print_location(d.l.p, region, offset, location, sizeof(location));
 	chain_print_word(d.l.p, was, a, sizeof(a));
 	chain_print_word(d.l.p, is, b, sizeof(b));
-	printf("%s: %s -> %s", place, a, b);
+	printf("%s: %s -> %s", location, a, b);
 }
 
 /* A whole WQE that has changed is printed as one. */
@@ -56,7 +56,7 @@ static bool print_wqe_change(unsigned region, uint64_t offset)
 {
 	const struct chain_region *r = &d.l.p->region[region];
 	const struct chain_queue *q = &d.l.p->queue[r->queue];
-	char place[160], text[LINE];
+	char location[160], text[LINE];
 	unsigned words = 0;
 
 	if (r->kind != CHAIN_SEND_RING || offset % q->stride)
@@ -66,10 +66,10 @@ static bool print_wqe_change(unsigned region, uint64_t offset)
 			 0;
 	if (words < 2)
 		return false;
-	chain_print_place(d.l.p, region, offset, place, sizeof(place));
+	chain_print_location(d.l.p, region, offset, location, sizeof(location));
 	chain_print_wqe(d.l.p, d.l.memory[region] + offset, q->stride, r->queue, text,
 			sizeof(text));
-	printf("%s: %s", place, text);
+	printf("%s: %s", location, text);
 	memcpy(d.copy[region] + offset, d.l.memory[region] + offset, q->stride);
 	return true;
 }
@@ -134,18 +134,18 @@ static void list_queue(const char *name)
 {
 	int i = chain_find_queue(d.l.p, name);
 	const struct chain_queue *q = &d.l.p->queue[i < 0 ? 0 : i];
-	char place[160], text[LINE];
+	char location[160], text[LINE];
 
 	if (i < 0) {
 		printf("no queue has the name %s\n", name);
 		return;
 	}
 	for (uint32_t n = 0; n < q->n; n++) {
-		chain_print_place(d.l.p, (unsigned)q->region, (uint64_t)n * q->stride, place,
-				  sizeof(place));
+		chain_print_location(d.l.p, (unsigned)q->region, (uint64_t)n * q->stride, location,
+				     sizeof(location));
 		chain_print_wqe(d.l.p, d.l.memory[q->region] + (size_t)n * q->stride, q->stride, i,
 				text, sizeof(text));
-		printf("  %-16s %s\n", place, text);
+		printf("  %-16s %s\n", location, text);
 	}
 }
 
@@ -202,7 +202,7 @@ static void executed(void *ctx, struct nic_qp *qp, uint32_t index, const struct 
 	const uint32_t slot = index & (q->depth - 1);
 	const uint64_t offset = (uint64_t)slot * q->stride;
 	bool stop = d.step || (d.stop_region == q->region && d.stop_offset == offset);
-	char place[160], text[LINE];
+	char location[160], text[LINE];
 
 	if (d.quit)
 		return;
@@ -214,9 +214,10 @@ static void executed(void *ctx, struct nic_qp *qp, uint32_t index, const struct 
 		if (!(wqe->flags & ROOST_WQE_INLINE) && wqe->num_sge > 1 && wqe->num_sge <= q->sges)
 			memcpy(whole + sizeof(*wqe), wqe + 1,
 			       (wqe->num_sge - 1u) * sizeof(wqe->sge[0]));
-		chain_print_place(d.l.p, (unsigned)q->region, offset, place, sizeof(place));
+		chain_print_location(d.l.p, (unsigned)q->region, offset, location,
+				     sizeof(location));
 		chain_print_wqe(d.l.p, whole, q->stride, (int)i, text, sizeof(text));
-		printf("%6u  %-12s %-16s %s", index, q->name, place, text);
+		printf("%6u  %-12s %-16s %s", index, q->name, location, text);
 		print_changes();
 	}
 	if (stop && !d.input_ended)

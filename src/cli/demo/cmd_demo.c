@@ -26,6 +26,7 @@
 #include "base/sys.h"
 #include "cli/commands.h"
 #include "cli/demo/get.h"
+#include "cli/demo/report.h"
 #include "cli/local.h"
 #include "cli/options.h"
 #include "cli/pattern.h"
@@ -38,22 +39,12 @@
 #define ANSWER_NS    UINT64_C(60000000000)
 #define DEFAULT_SIZE (UINT64_C(64) << 20)
 #define MAX_SIZE     (UINT64_C(64) << 30)
-#define HASH_LEN     33
-
-enum { SENT, RECEIVED, RETURNED, NUM_FILES };
-static const char *const file_names[] = {"sent", "received", "returned"};
-
-struct step {
-	const char *name, *what;
-	double seconds;
-	uint64_t packets, again; /* sent, and retransmitted, by both sides */
-};
 
 static struct {
 	const char *port, *file, *keep;
 	uint64_t size, seed, timeout_scale;
 	bool has_size, json, pin;
-	int fd[NUM_FILES];
+	int fd[DEMO_FILES];
 	struct local lo;
 	char address[64], peer_address[64];
 	json_t *machine; /* description taken before this process was pinned */
@@ -123,7 +114,7 @@ static int make_file(unsigned which)
 	int fd, rc;
 
 	if (demo.keep) {
-		snprintf(path, sizeof(path), "%s/%s", demo.keep, file_names[which]);
+		snprintf(path, sizeof(path), "%s/%s", demo.keep, demo_file_names[which]);
 		fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	} else {
 		fd = make_unnamed(path, sizeof(path));
@@ -170,17 +161,17 @@ static int open_source(void)
 	uint8_t *p;
 
 	if (!demo.file) {
-		if (make_file(SENT) != 0)
+		if (make_file(DEMO_SENT) != 0)
 			return CLI_FAILED;
-		p = map_file(SENT, true);
+		p = map_file(DEMO_SENT, true);
 		if (!p)
 			return opt_failed(&cmd, "can't map the file: %s", strerror(errno));
 		pattern_fill(p, demo.size, pattern_mix(demo.seed), 0);
 		munmap(p, demo.size);
 		return 0;
 	}
-	demo.fd[SENT] = open(demo.file, O_RDONLY | O_CLOEXEC);
-	if (demo.fd[SENT] < 0 || fstat(demo.fd[SENT], &st) < 0)
+	demo.fd[DEMO_SENT] = open(demo.file, O_RDONLY | O_CLOEXEC);
+	if (demo.fd[DEMO_SENT] < 0 || fstat(demo.fd[DEMO_SENT], &st) < 0)
 		return opt_failed(&cmd, "can't read %s: %s", demo.file, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_size == 0 || (uint64_t)st.st_size > MAX_SIZE)
 		return opt_failed(&cmd, "%s is not a file of 1 byte to 64 GiB", demo.file);
@@ -188,11 +179,11 @@ static int open_source(void)
 	return 0;
 }
 
-static void hash_of(const uint8_t *p, char text[HASH_LEN])
+static void hash_of(const uint8_t *p, char text[DEMO_HASH_LEN])
 {
 	XXH128_hash_t h = XXH3_128bits(p, demo.size);
 
-	snprintf(text, HASH_LEN, "%016" PRIx64 "%016" PRIx64, h.high64, h.low64);
+	snprintf(text, DEMO_HASH_LEN, "%016" PRIx64 "%016" PRIx64, h.high64, h.low64);
 }
 
 /* ---- both sides ---- */
@@ -200,8 +191,8 @@ static void hash_of(const uint8_t *p, char text[HASH_LEN])
 struct side {
 	struct perf_nic nic;
 	struct perf_link link;
-	struct ibv_mr *mr[NUM_FILES];
-	uint8_t *map[NUM_FILES];
+	struct ibv_mr *mr[DEMO_FILES];
+	uint8_t *map[DEMO_FILES];
 	struct demo_table table; /* of the other process */
 	struct nic_counters before;
 	char err[PERF_ERR_LEN];
@@ -217,7 +208,7 @@ static int side_file(struct side *s, unsigned which, int access)
 {
 	char why[128];
 
-	s->map[which] = map_file(which, which != SENT);
+	s->map[which] = map_file(which, which != DEMO_SENT);
 	if (s->map[which])
 		s->mr[which] = ibv_reg_mr(s->nic.pd, s->map[which], demo.size, access);
 	if (s->mr[which])
@@ -247,7 +238,7 @@ static void side_close(struct side *s)
 {
 	perf_link_destroy(&s->link);
 	demo_table_free(&s->table);
-	for (unsigned i = 0; i < NUM_FILES; i++) {
+	for (unsigned i = 0; i < DEMO_FILES; i++) {
 		if (s->mr[i])
 			ibv_dereg_mr(s->mr[i]);
 		if (s->map[i])
@@ -271,7 +262,7 @@ static int side_connect(struct side *s, const json_t *peer)
 
 static int answer_steps(struct side *s, struct oob *oob)
 {
-	char hash[HASH_LEN];
+	char hash[DEMO_HASH_LEN];
 	json_t *msg;
 	int rc;
 
@@ -286,7 +277,7 @@ static int answer_steps(struct side *s, struct oob *oob)
 		json_decref(msg);
 		if (rc)
 			return 0;
-		hash_of(s->map[RECEIVED], hash);
+		hash_of(s->map[DEMO_RECEIVED], hash);
 		if (oob_send(oob, json_pack("{s:s,s:s,s:o}", "type", "step", "hash", hash,
 					    "counters", perf_counters_since(&s->nic, &s->before))) <
 		    0)
@@ -304,14 +295,14 @@ static int other_side(struct local *lo, void *arg)
 
 	rc = side_open(&s, oob);
 	if (rc == 0)
-		rc = side_file(&s, RECEIVED,
+		rc = side_file(&s, DEMO_RECEIVED,
 			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				       IBV_ACCESS_REMOTE_READ);
 	if (rc == 0) {
 		link = perf_link_describe(&s.link);
 		json_object_set_new(link, "file",
-				    json_integer((json_int_t)(uintptr_t)s.map[RECEIVED]));
-		json_object_set_new(link, "file_rkey", json_integer(s.mr[RECEIVED]->rkey));
+				    json_integer((json_int_t)(uintptr_t)s.map[DEMO_RECEIVED]));
+		json_object_set_new(link, "file_rkey", json_integer(s.mr[DEMO_RECEIVED]->rkey));
 		rc = demo_table_make(&s.table, &s.nic, link, s.err);
 		if (rc == 0)
 			oob_send(oob, link);
@@ -386,7 +377,7 @@ static int post_chunk(struct side *s, enum ibv_wr_opcode op, unsigned which, con
 
 /* Transfers the whole file, in pieces of 1 MiB, with several in progress. */
 static int move(struct side *s, enum ibv_wr_opcode op, unsigned which, const struct remote *r,
-		struct step *step)
+		struct demo_step *step)
 {
 	uint64_t start = clock_ns(), chunks = (demo.size + CHUNK - 1) / CHUNK, next = 0,
 		 moved = start, idle = 0;
@@ -419,7 +410,7 @@ static int move(struct side *s, enum ibv_wr_opcode op, unsigned which, const str
 }
 
 /* Requests the hash and counters of the other side, and adds up the counters of the step. */
-static int account(struct side *s, struct oob *oob, struct step *step, char *hash)
+static int account(struct side *s, struct oob *oob, struct demo_step *step, char *hash)
 {
 	json_t *mine, *msg = NULL, *theirs;
 	const char *text;
@@ -437,156 +428,87 @@ static int account(struct side *s, struct oob *oob, struct step *step, char *has
 		      perf_counter(theirs, "retransmitted_pkts") +
 		      perf_counter(theirs, "tail_loss_probe");
 	text = json_string_value(json_object_get(msg, "hash"));
-	snprintf(hash, HASH_LEN, "%s", text ? text : "");
+	snprintf(hash, DEMO_HASH_LEN, "%s", text ? text : "");
 	json_decref(mine);
 	json_decref(msg);
 	return 0;
 }
 
-static int move_both(struct side *s, struct oob *oob, struct step *step,
-		     struct demo_lookups *lookups, char *received)
+static int move_both(struct side *s, struct oob *oob, struct demo_report *report)
 {
+	struct demo_step *step = report->step;
+	char *received = report->hash[DEMO_RECEIVED];
 	struct remote r = {0};
 	int rc;
 
 	rc = side_open(s, oob);
 	if (rc == 0)
-		rc = side_file(s, SENT, 0);
+		rc = side_file(s, DEMO_SENT, 0);
 	if (rc == 0)
-		rc = side_file(s, RETURNED, IBV_ACCESS_LOCAL_WRITE);
+		rc = side_file(s, DEMO_RETURNED, IBV_ACCESS_LOCAL_WRITE);
 	if (rc == 0)
 		rc = meet(s, oob, &r);
 	if (rc == 0)
-		rc = move(s, IBV_WR_RDMA_WRITE, SENT, &r, &step[0]);
+		rc = move(s, IBV_WR_RDMA_WRITE, DEMO_SENT, &r, &step[0]);
 	if (rc == 0)
 		rc = account(s, oob, &step[0], received);
 	if (rc == 0)
-		rc = move(s, IBV_WR_RDMA_READ, RETURNED, &r, &step[1]);
+		rc = move(s, IBV_WR_RDMA_READ, DEMO_RETURNED, &r, &step[1]);
 	if (rc == 0)
 		rc = account(s, oob, &step[1], received);
 	if (rc == 0)
 		rc = demo_lookups_run(&r.lookups, &s->link, s->err);
-	*lookups = r.lookups;
+	report->lookups = r.lookups;
 	if (rc == 0)
 		oob_send(oob, json_pack("{s:s,s:b}", "type", "step", "end", 1));
 	return rc;
 }
 
-static double gbps(const struct step *s)
-{
-	return s->seconds > 0 ? (double)demo.size * 8 / s->seconds / 1e9 : 0;
-}
-
-static void print_lookups(const struct demo_lookups *d)
-{
-	printf("\n%" PRIu64
-	       " keys looked up in a hash table of the other process, one after the other\n",
-	       d->keys);
-	printf("  by RDMA READ       %5.2f round trips each, median %.1f us\n",
-	       (double)d->reads / (double)d->keys, d->read_us);
-	printf("  by the kernel get  %5.2f round trips each, median %.1f us\n",
-	       (double)d->calls / (double)d->keys, d->call_us);
-	printf("  by a chain         %5.2f round trips each, median %.1f us\n",
-	       (double)d->sends / (double)d->keys, d->chain_us);
-}
-
-static void print_text(const struct step *step, const struct demo_lookups *lookups,
-		       char (*hash)[HASH_LEN], bool equal)
-{
-	static const char *const head[] = {"",	     "bytes",	"seconds",
-					   "Gbit/s", "packets", "sent again"};
-	char bytes[32], seconds[32], rate[32], packets[32], again[32];
-	struct table t;
-
-	printf("%s, %s and %s\n\n", demo.lo.kind, demo.address, demo.peer_address);
-	table_init(&t, 6);
-	table_row(&t, head);
-	fmt_count(bytes, sizeof(bytes), demo.size);
-	for (unsigned i = 0; i < 2; i++) {
-		const char *cells[] = {step[i].what, bytes, seconds, rate, packets, again};
-
-		snprintf(seconds, sizeof(seconds), "%.4f", step[i].seconds);
-		snprintf(rate, sizeof(rate), "%.2f", gbps(&step[i]));
-		fmt_count(packets, sizeof(packets), step[i].packets);
-		fmt_count(again, sizeof(again), step[i].again);
-		table_row(&t, cells);
-	}
-	table_print(&t, stdout, 1);
-	table_free(&t);
-	printf("\n");
-	for (unsigned i = 0; i < NUM_FILES; i++)
-		printf("%-8s  XXH3 %s\n", file_names[i], hash[i]);
-	if (equal)
-		printf("all three are equal, byte by byte\n");
-	if (demo.keep)
-		printf("the files are in %s\n", demo.keep);
-	print_lookups(lookups);
-}
-
-static void print_json(const struct step *step, const struct demo_lookups *d,
-		       char (*hash)[HASH_LEN], bool equal)
-{
-	json_t *steps = json_array(), *lookups, *top;
-
-	for (unsigned i = 0; i < 2; i++)
-		json_array_append_new(
-			steps, json_pack("{s:s,s:f,s:f,s:I,s:I}", "name", step[i].name, "seconds",
-					 step[i].seconds, "goodput_gbps", gbps(&step[i]), "packets",
-					 (json_int_t)step[i].packets, "retransmitted_pkts",
-					 (json_int_t)step[i].again));
-	lookups =
-		json_pack("{s:I,s:{s:I,s:f},s:{s:I,s:f},s:{s:I,s:f}}", "keys", (json_int_t)d->keys,
-			  "read", "round_trips", (json_int_t)d->reads, "p50_us", d->read_us,
-			  "kernel", "round_trips", (json_int_t)d->calls, "p50_us", d->call_us,
-			  "chain", "round_trips", (json_int_t)d->sends, "p50_us", d->chain_us);
-	top = json_pack("{s:s,s:s,s:I,s:o,s:o,s:s,s:s,s:s,s:b,s:o}", "tool", "demo", "port",
-			demo.lo.kind, "size", (json_int_t)demo.size, "steps", steps, "lookups",
-			lookups, "sent", hash[SENT], "received", hash[RECEIVED], "returned",
-			hash[RETURNED], "equal", equal, "machine", demo.machine);
-	json_dumpf(top, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
-	putchar('\n');
-	json_decref(top);
-}
-
 /*
- * Compares the hashes, and the bytes of all three files. `received` is the file that the mapping of
- * the other process wrote.
+ * Compares the hashes, and the bytes of all three files, and prints the report. `received` is the
+ * file that the mapping of the other process wrote.
  */
-static int compare(struct side *s, const struct step *step, const struct demo_lookups *lookups,
-		   char (*hash)[HASH_LEN])
+static int compare(struct side *s, struct demo_report *r)
 {
-	uint8_t *received = mmap(NULL, demo.size, PROT_READ, MAP_SHARED, demo.fd[RECEIVED], 0);
-	bool equal;
+	uint8_t *received = mmap(NULL, demo.size, PROT_READ, MAP_SHARED, demo.fd[DEMO_RECEIVED], 0);
+	char(*hash)[DEMO_HASH_LEN] = r->hash;
 
 	if (received == MAP_FAILED)
 		return opt_failed(&cmd, "can't map the received file: %s", strerror(errno));
-	hash_of(s->map[SENT], hash[SENT]);
-	hash_of(s->map[RETURNED], hash[RETURNED]);
-	equal = memcmp(s->map[SENT], received, demo.size) == 0 &&
-		memcmp(s->map[SENT], s->map[RETURNED], demo.size) == 0 &&
-		strcmp(hash[SENT], hash[RECEIVED]) == 0 && strcmp(hash[SENT], hash[RETURNED]) == 0;
+	hash_of(s->map[DEMO_SENT], hash[DEMO_SENT]);
+	hash_of(s->map[DEMO_RETURNED], hash[DEMO_RETURNED]);
+	r->equal = memcmp(s->map[DEMO_SENT], received, demo.size) == 0 &&
+		   memcmp(s->map[DEMO_SENT], s->map[DEMO_RETURNED], demo.size) == 0 &&
+		   strcmp(hash[DEMO_SENT], hash[DEMO_RECEIVED]) == 0 &&
+		   strcmp(hash[DEMO_SENT], hash[DEMO_RETURNED]) == 0;
 	munmap(received, demo.size);
 	if (demo.json)
-		print_json(step, lookups, hash, equal);
+		demo_print_json(r);
 	else
-		print_text(step, lookups, hash, equal);
-	return equal ? CLI_OK : opt_failed(&cmd, "THE COPIES DIFFER");
+		demo_print_text(r);
+	return r->equal ? CLI_OK : opt_failed(&cmd, "THE COPIES DIFFER");
 }
 
 static int run(void)
 {
-	struct step step[2] = {{.name = "write", .what = "RDMA WRITE sent -> received"},
-			       {.name = "read", .what = "RDMA READ received -> returned"}};
-	char hash[NUM_FILES][HASH_LEN] = {"", "", ""};
-	struct demo_lookups lookups;
+	struct demo_report report = {
+		.step = {{.name = "write", .what = "RDMA WRITE sent -> received"},
+			 {.name = "read", .what = "RDMA READ received -> returned"}},
+		.address = demo.address,
+		.peer_address = demo.peer_address,
+		.keep = demo.keep,
+		.size = demo.size,
+		.machine = demo.machine,
+	};
 	struct side s;
 	int rc, theirs;
 
 	rc = local_start(&demo.lo, other_side, NULL);
 	if (rc < 0)
 		return opt_failed(&cmd, "can't start a second process: %s", strerror(-rc));
-	rc = move_both(&s, &demo.lo.oob, step, &lookups, hash[RECEIVED]);
-	rc = rc < 0 ? opt_failed(&cmd, "%s", s.err) : compare(&s, step, &lookups, hash);
+	report.port = demo.lo.kind;
+	rc = move_both(&s, &demo.lo.oob, &report);
+	rc = rc < 0 ? opt_failed(&cmd, "%s", s.err) : compare(&s, &report);
 	oob_close(&demo.lo.oob);
 	side_close(&s);
 	theirs = local_wait(&demo.lo);
@@ -614,8 +536,8 @@ int cmd_demo(int argc, char **argv)
 		demo.machine = machine_describe();
 	rc = open_source();
 	if (rc == 0)
-		rc = make_file(RECEIVED);
+		rc = make_file(DEMO_RECEIVED);
 	if (rc == 0)
-		rc = make_file(RETURNED);
+		rc = make_file(DEMO_RETURNED);
 	return rc != 0 ? rc : run();
 }

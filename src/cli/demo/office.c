@@ -19,8 +19,8 @@
 #define LOCAL	  IBV_ACCESS_LOCAL_WRITE
 #define REMOTE	  (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
-/* What belongs to a client. */
-struct place {
+/* The objects of one client. */
+struct client {
 	struct ibv_cq *receives, *quiet;
 	struct ibv_qp *conn, *loop, *starter;
 	struct ibv_mr *rings[2];
@@ -35,8 +35,8 @@ struct demo_office {
 	size_t mem_len;
 	struct ibv_mr *table, *chains; /* no remote access to the table */
 	uint32_t value_len;
-	struct place place[CLIENTS];
-	unsigned places;
+	struct client client[CLIENTS];
+	unsigned clients;
 	pthread_t thread;
 	bool has_thread, deployed;
 	atomic_bool stop;
@@ -77,7 +77,7 @@ static const struct roost_kernel kernel = {.abi = ROOST_KERNEL_ABI,
 
 /* ---- a client's queue pairs ---- */
 
-static struct ibv_qp *make_queue(const struct demo_office *o, const struct place *p,
+static struct ibv_qp *make_queue(const struct demo_office *o, const struct client *p,
 				 struct ibv_qp_cap cap, const struct roost_chain_attr *attr)
 {
 	struct ibv_qp_init_attr init = {
@@ -93,7 +93,7 @@ static struct ibv_qp *make_queue(const struct demo_office *o, const struct place
 	return qp;
 }
 
-static int make_queues(const struct demo_office *o, struct place *p)
+static int make_queues(const struct demo_office *o, struct client *p)
 {
 	struct roost_chain_attr attr = {.managed_send = true, .managed_recv = true};
 
@@ -132,7 +132,7 @@ static struct roost_chain_queue image_of(struct ibv_qp *qp, const struct ibv_mr 
 					  .image = calloc(depth, stride)};
 }
 
-static int start(const struct place *p, const struct roost_chain_queue *loop,
+static int start(const struct client *p, const struct roost_chain_queue *loop,
 		 const struct roost_chain_queue *answer, const struct roost_sge *sge, uint32_t n)
 {
 	struct roost_enable_wr go = {
@@ -159,9 +159,9 @@ static int start(const struct place *p, const struct roost_chain_queue *loop,
 }
 
 /* Makes the offload that was asked for. Returns an errno. */
-static int make_place(struct demo_office *o, struct place *p)
+static int make_client(struct demo_office *o, struct client *p)
 {
-	const size_t at = o->places * (size_t)DATA_LEN;
+	const size_t at = o->clients * (size_t)DATA_LEN;
 	struct roost_chain_data data = {.at = {(uintptr_t)o->data + at, o->chains->rkey},
 					.image = o->data + at,
 					.size = DATA_LEN};
@@ -197,7 +197,7 @@ static int make_place(struct demo_office *o, struct place *p)
 	return rc;
 }
 
-static void free_place(struct place *p)
+static void free_client(struct client *p)
 {
 	for (unsigned i = 0; i < 2; i++)
 		if (p->rings[i])
@@ -227,12 +227,12 @@ static void *work(void *arg)
 		o->reply = (struct office_reply){.value_len = o->value_len,
 						 .table = (uintptr_t)o->mem};
 		memcpy(o->reply.gid, &o->nic->gid, sizeof(o->reply.gid));
-		if (o->places < CLIENTS) {
-			struct place *p = &o->place[o->places];
+		if (o->clients < CLIENTS) {
+			struct client *p = &o->client[o->clients];
 
-			if (make_place(o, p) == 0)
+			if (make_client(o, p) == 0)
 				o->reply.qp_num = p->conn->qp_num;
-			o->places++;
+			o->clients++;
 		}
 		atomic_store(&o->state, READY);
 	}
@@ -300,8 +300,8 @@ void demo_office_close(struct demo_office *o)
 	atomic_store(&o->stop, true);
 	if (o->has_thread)
 		pthread_join(o->thread, NULL);
-	for (unsigned i = 0; i < o->places; i++)
-		free_place(&o->place[i]);
+	for (unsigned i = 0; i < o->clients; i++)
+		free_client(&o->client[i]);
 	if (o->table)
 		ibv_dereg_mr(o->table);
 	if (o->chains)

@@ -29,7 +29,7 @@ struct ping {
 	_Alignas(128) _Atomic uint64_t back;
 	_Alignas(128) struct hist hist; /* ps of a round trip, one entry for `trips` of them */
 	int trips;
-	_Atomic bool over;
+	_Atomic bool stop;
 };
 
 static void ping_side(void *arg, int me, struct limit_pair *p)
@@ -42,7 +42,7 @@ static void ping_side(void *arg, int me, struct limit_pair *p)
 		for (;;) {
 			while ((seen = atomic_load_explicit(&g->there, memory_order_acquire)) ==
 			       n) {
-				if (atomic_load_explicit(&g->over, memory_order_relaxed)) {
+				if (atomic_load_explicit(&g->stop, memory_order_relaxed)) {
 					limit_count(p, me, 0);
 					return;
 				}
@@ -66,7 +66,7 @@ static void ping_side(void *arg, int me, struct limit_pair *p)
 		/* In picoseconds, for a fine resolution of the histogram. */
 		hist_add(&g->hist, (clock_ns() - start) * 1000 / (unsigned)g->trips);
 	} while (limit_count(p, me, (uint64_t)g->trips));
-	atomic_store(&g->over, true);
+	atomic_store(&g->stop, true);
 }
 
 int limit_core_rtt(const struct limit_cores *c, unsigned percentile, double seconds, double *ns)

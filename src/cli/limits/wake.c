@@ -20,7 +20,7 @@ struct wake {
 	int fd;
 	bool beside;			      /* another thread spins on the sleeper's core */
 	_Alignas(128) _Atomic uint64_t woken; /* ns; 0: not yet */
-	_Alignas(128) _Atomic bool over;
+	_Alignas(128) _Atomic bool stop;
 	struct hist hist; /* ns */
 };
 
@@ -28,7 +28,7 @@ static void *spin(void *arg)
 {
 	struct wake *w = arg;
 
-	while (!atomic_load_explicit(&w->over, memory_order_relaxed))
+	while (!atomic_load_explicit(&w->stop, memory_order_relaxed))
 		cpu_pause();
 	return NULL;
 }
@@ -42,7 +42,7 @@ static void sleeper(struct wake *w, struct limit_pair *p)
 	for (;;) {
 		if (read(w->fd, &count, sizeof(count)) != sizeof(count))
 			break;
-		if (atomic_load_explicit(&w->over, memory_order_relaxed))
+		if (atomic_load_explicit(&w->stop, memory_order_relaxed))
 			break;
 		atomic_store_explicit(&w->woken, clock_ns(), memory_order_release);
 	}
@@ -83,7 +83,7 @@ static void wake_side(void *arg, int me, struct limit_pair *p)
 		hist_add(&w->hist, woken > start ? woken - start : 0);
 		wakes++;
 	} while (limit_count(p, me, 1) || wakes < LIMIT_WAKES);
-	atomic_store(&w->over, true);
+	atomic_store(&w->stop, true);
 	ring_bell(w);
 }
 
