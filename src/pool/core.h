@@ -20,8 +20,9 @@ struct pool_addr {
 	struct pkt_addr addr;
 	uint32_t scope;
 	unsigned refs;
-	uint64_t in_use; /* bit mask of slots that this process uses here */
-	int alone;	 /* pool_addr_alone() */
+	uint64_t in_use;	    /* bit mask of slots that this process uses here */
+	_Atomic uint64_t leftovers; /* pool_addr_leftovers() */
+	int alone;		    /* pool_addr_alone() */
 	/* If alone, `only` has the address, and `sock` holds sockets that receive nothing, or it. */
 	int only;
 	int sock[POOL_SLOTS];
@@ -115,6 +116,11 @@ void addr_steer(struct pool_addr *a);
 bool addr_shared(struct pool *p, unsigned a, unsigned b, unsigned families);
 /* addr_steer() for all addresses. */
 void pool_steer(struct pool *p);
+/*
+ * Looks for datagrams in sockets without an owner, at all addresses, and lets a port of this process
+ * take them. To be called after pool_steer(): no more of them come then.
+ */
+void pool_find_leftovers(struct pool *p);
 
 /* ---- will.c ---- */
 

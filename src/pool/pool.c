@@ -270,6 +270,7 @@ static void repair(struct pool *p)
 	if (version != p->repaired)
 		pool_steer(p);
 	p->repaired = version;
+	pool_find_leftovers(p);
 }
 
 static void *run(void *arg)

@@ -21,6 +21,7 @@
  *	service.c  services: which slot listens for connection requests
  *	route.c	   requests for services that the BPF program has no room for
  *	addr.c	   the sockets of an address
+ *	leftover.c   datagrams for programs that have ended
  *	will.c	   what members leave to the others
  *	filter.c   the BPF program of an address
  *	view.c	   what an observer sees of the pool, who need not be a member
@@ -125,6 +126,19 @@ int pool_addr_use(struct pool_addr *a, unsigned slot);
 /* Tells the others. To be called once after pool_addr_use(). */
 void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket *sock);
 void pool_addr_unuse(struct pool_addr *a, unsigned slot);
+
+/*
+ * Datagrams that came for a program which has ended, and which it did not take: connection requests
+ * among them are for another program now. Each member that notices the end lets its ports of the
+ * address take them.
+ *
+ * pool_addr_leftovers(): a bit mask of the slots whose sockets have such datagrams; valid until
+ * pool_addr_put(). When the pool sets a bit, it wakes a port of the address by an empty mail.
+ * pool_addr_adopt(): takes a slot out of the mask. Returns its socket, to receive from until it is
+ * empty or pool_owner() of *slot is not 0; or -1. Makes no system call.
+ */
+const _Atomic uint64_t *pool_addr_leftovers(const struct pool_addr *a);
+int pool_addr_adopt(struct pool_addr *a, unsigned *slot);
 
 /*
  * Finds what the owner of (addr, slot) told. Returns false if no living program serves it, as far

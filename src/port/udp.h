@@ -23,6 +23,7 @@
 
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 
 #include "base/list.h"
@@ -167,6 +168,7 @@ struct udp_rx {
 	unsigned next, count; /* buffers [next, count) hold packets to hand out */
 	unsigned want;	      /* datagrams to request in one call */
 	bool group;	      /* they are from the socket of a multicast group */
+	bool adopted;	      /* they were for a program that has ended */
 	struct udp_rx_buf buf[UDP_RX_BUFS];
 };
 
@@ -195,7 +197,11 @@ struct udp_port {
 	int epoll;
 	struct pool *pool;
 	struct pool_addr *pool_addr;
-	bool slot_used; /* the socket of the slot is in use */
+	const _Atomic uint64_t *leftovers; /* pool_addr_leftovers() */
+	int leftover;			   /* the socket of one that is being emptied; -1: none */
+	unsigned leftover_slot;
+	bool leftovers_turn; /* it is looked at first next time */
+	bool slot_used;	     /* the socket of the slot is in use */
 	bool v6;
 	/* events that the epoll set watches on the sockets; 0: they are not in the set */
 	uint32_t watched, watched_out;
@@ -307,6 +313,11 @@ int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max);
 static inline bool udp_rx_waiting(const struct udp_port *u)
 {
 	return u->rx.next < u->rx.count;
+}
+/* True if datagrams of programs that have ended may wait. Makes no system call. */
+static inline bool udp_leftovers_wait(const struct udp_port *u)
+{
+	return u->leftover >= 0 || atomic_load_explicit(u->leftovers, memory_order_acquire);
 }
 
 /*

@@ -98,7 +98,7 @@ void udp_unclaim(struct udp_port *u)
 		pool_addr_unuse(u->pool_addr, u->port.slot);
 	if (u->pool_addr)
 		pool_addr_put(u->pool_addr);
-	u->out = u->sock = -1;
+	u->out = u->sock = u->leftover = -1;
 	u->slot_used = false;
 	u->pool_addr = NULL;
 }
@@ -124,6 +124,7 @@ static int claim(struct udp_opening *o, const struct pkt_addr *addr)
 	u->pool_addr = pool_addr_get(u->pool, addr, u->scope, &o->silent);
 	if (!u->pool_addr)
 		return -errno;
+	u->leftovers = pool_addr_leftovers(u->pool_addr);
 	rc = pool_addr_use(u->pool_addr, u->port.slot);
 	o->own = rc == -EADDRINUSE;
 	if (rc >= 0) {

@@ -159,7 +159,8 @@ static bool receive(struct udp_port *u)
 	if (n < 0)
 		return false;
 	udp_addr(&name, &src, &sport);
-	if (!pkt_addr_eq(&src, &u->port.addr) || !pool_sends(u->pool, &src, sport)) {
+	/* An empty one only wakes this port: see pool_addr_leftovers(). */
+	if (n && (!pkt_addr_eq(&src, &u->port.addr) || !pool_sends(u->pool, &src, sport))) {
 		u->port.stats.rx_bad++;
 		n = 0;
 	}

@@ -189,7 +189,7 @@ static bool udp_arm(struct port *p)
 {
 	struct udp_port *u = udp_port(p);
 
-	if (udp_rx_waiting(u) || udp_mail_waits(u))
+	if (udp_rx_waiting(u) || udp_mail_waits(u) || udp_leftovers_wait(u))
 		return false;
 	/* If this fails (no memory), the thread does not sleep and looks again. */
 	return !watch(u, true);
@@ -294,7 +294,7 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	}
 	o.u = u;
 	u->port.ops = &udp_ops;
-	u->port.ctl_fd = u->sock = u->out = u->epoll = u->groups_epoll = -1;
+	u->port.ctl_fd = u->sock = u->out = u->epoll = u->groups_epoll = u->leftover = -1;
 	u->port.lane = (uint8_t)lane;
 	u->port.lanes = (uint8_t)lanes;
 	list_init(&u->paths);

@@ -213,13 +213,36 @@ static void receive_group(struct udp_port *u)
 	u->rx.group = u->rx.count != 0;
 }
 
+/*
+ * Takes what came for a program that has ended. If another one has the slot now, the rest is its
+ * own; what was taken reaches it by mail.
+ */
+static void receive_leftovers(struct udp_port *u)
+{
+	if (u->leftover >= 0 && pool_owner(u->pool, u->leftover_slot))
+		u->leftover = -1;
+	if (u->leftover < 0)
+		u->leftover = pool_addr_adopt(u->pool_addr, &u->leftover_slot);
+	if (u->leftover < 0)
+		return;
+	receive_from(u, u->leftover, &u->port.addr);
+	u->rx.adopted = u->rx.count != 0;
+	if (!u->rx.count)
+		u->leftover = -1;
+}
+
 /* The groups and the own address are looked at first in turn, so that neither delays the other. */
 static void receive(struct udp_port *u)
 {
 	struct udp_rx *r = &u->rx;
 
 	r->next = r->count = 0;
-	r->group = false;
+	r->group = r->adopted = false;
+	if (unlikely(udp_leftovers_wait(u))) {
+		u->leftovers_turn = !u->leftovers_turn;
+		if (u->leftovers_turn)
+			receive_leftovers(u);
+	}
 	if (unlikely(u->unsure)) {
 		u->unsure = false;
 		udp_take_errors(u);
@@ -228,7 +251,7 @@ static void receive(struct udp_port *u)
 		udp_hear_errors(u);
 	if (unlikely(u->groups_epoll >= 0))
 		u->groups_turn = !u->groups_turn;
-	if (unlikely(u->groups_turn))
+	if (unlikely(u->groups_turn) && !r->count)
 		receive_group(u);
 	if (!r->count)
 		receive_from(u, u->sock, &u->port.addr);
@@ -275,8 +298,9 @@ static bool pass_request(struct udp_port *u, const struct port_pkt *pkt)
 
 /*
  * A datagram may contain packets for QPs of another slot. Returns true if the packet was passed on.
- * If no program has that slot, the packet is for the core, which refuses it. Every lane has its own
- * copy of packets to a group.
+ * If no program has that slot, the packet is for the core, which refuses it; or it was for a queue
+ * pair of a program that has ended, and is dropped. Every lane has its own copy of packets to a
+ * group.
  */
 static bool pass_on(struct udp_port *u, const struct port_pkt *pkt)
 {
@@ -288,7 +312,7 @@ static bool pass_on(struct udp_port *u, const struct port_pkt *pkt)
 	if (unlikely(qpn <= PKT_GSI_QPN))
 		return pass_request(u, pkt);
 	return unlikely(PORT_SLOT_OF_QPN(qpn) != u->port.slot) &&
-	       udp_mail_pass(u, PORT_SLOT_OF_QPN(qpn), pkt);
+	       (udp_mail_pass(u, PORT_SLOT_OF_QPN(qpn), pkt) || u->rx.adopted);
 }
 
 int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max)
