@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cgroup.h"
@@ -84,4 +85,11 @@ uint64_t mem_allowed(void)
 	uint64_t groups = mem_allowed_from("/proc/self/mountinfo", "/proc/self/cgroup");
 
 	return groups && groups < all ? groups : all;
+}
+
+bool mem_file_fits(uint64_t bytes)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur >= bytes;
 }

@@ -84,6 +84,12 @@ static inline void mem_prefetch_write(const void *p)
 void *mem_alloc_pages(size_t size);
 void mem_free_pages(void *p, size_t size);
 
+/*
+ * True if a file of this process, or memory with a descriptor, may have so many bytes
+ * (RLIMIT_FSIZE). A longer one would end the process with SIGXFSZ. Any thread.
+ */
+bool mem_file_fits(uint64_t bytes);
+
 /* Returns the bytes of a page. */
 size_t mem_page_size(void);
 /*

@@ -267,13 +267,13 @@ static int open_sockets(struct pool_addr *a, unsigned *silent)
 			  .slot = a->pool->slot[0],
 			  .addr = a->addr,
 			  .scope = a->scope};
-	bool serves = pool_serves(a->pool, &a->addr);
+	bool serves = pool_serves(a->pool, &a->addr), hung_up;
 	int rc, bound;
 
 	for (int try = 0; try < 3; try++) { /* the last two ask */
 		rc = 0;
 		if (!a->pool->alone && !a->alone && (try || serves))
-			rc = pool_ask(a->pool, &ask, a->sock, POOL_SLOTS, silent);
+			rc = pool_ask(a->pool, &ask, a->sock, POOL_SLOTS, silent, &hung_up);
 		if (rc == -EMFILE)
 			return rc;
 		if (rc > 0) {

@@ -153,7 +153,7 @@ int pool_answer(int fd, const int *fds, unsigned n)
 
 /*
  * Returns the number of descriptors in an answer, and keeps them if there are `want`; or -EMFILE if
- * some of them did not fit into the limit of this process.
+ * some of them did not fit into the limit of this process; or -ECONNRESET: the member has hung up.
  */
 static int receive(int fd, int *fds, unsigned want)
 {
@@ -172,7 +172,7 @@ static int receive(int fd, int *fds, unsigned want)
 	int got[POOL_SLOTS];
 
 	if (sys_recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 1)
-		return 0;
+		return -ECONNRESET;
 	c = CMSG_FIRSTHDR(&m);
 	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
 		n = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
@@ -215,13 +215,15 @@ static unsigned send_all(const struct pool *p, const struct ask *ask, struct pol
 	return n;
 }
 
-int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned want, unsigned *silent)
+int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned want, unsigned *silent,
+	     bool *hung_up)
 {
 	uint64_t until = pool_clock_ms() + ANSWER_MS, now;
 	struct pollfd at[POOL_SLOTS];
 	unsigned n = send_all(p, ask, at), left = n;
 	int got = 0;
 
+	*hung_up = false;
 	while (left && !got && (now = pool_clock_ms()) < until) {
 		struct timespec ts = {.tv_sec = (time_t)((until - now) / 1000),
 				      .tv_nsec = (long)((until - now) % 1000) * 1000000};
@@ -232,6 +234,10 @@ int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned wan
 			if (at[i].fd < 0 || !at[i].revents)
 				continue;
 			got = receive(at[i].fd, fds, want);
+			if (got == -ECONNRESET) {
+				*hung_up = true;
+				got = 0;
+			}
 			sys_close(at[i].fd);
 			at[i].fd = -1;
 			left--;

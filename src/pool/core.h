@@ -48,6 +48,7 @@ struct pool {
 	void *execute_ctx;
 	uint64_t repaired; /* pool_version() at the last repair; the thread's */
 	bool alone;	   /* the other members could not be reached */
+	bool foreign;	   /* pool_is_foreign() */
 	int steers;	   /* 0, or -errno: the kernel refuses programs for groups of sockets */
 };
 
@@ -92,9 +93,10 @@ int pool_connect(enum name_kind kind, int type, unsigned slot);
 /*
  * Asks all members other than this process. Takes the first answer with `want` descriptors. Returns
  * their number, 0 if no member has them, or -errno. *silent: members that did not answer in time.
+ * *hung_up: one hung up instead of an answer; it does so if it has another STATE_MAGIC.
  */
-int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned want,
-	     unsigned *silent);
+int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned want, unsigned *silent,
+	     bool *hung_up);
 /* Sends an answer: `n` descriptors, which may be none. Does not wait. Returns 0 or -errno. */
 int pool_answer(int fd, const int *fds, unsigned n);
 /* Moves a descriptor out of the low numbers, which select(2) needs. */

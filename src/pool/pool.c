@@ -343,7 +343,8 @@ static int get_state(struct pool *p, int *founder)
 	while ((*founder = pool_bind_name(NAME_FOUNDER, 0)) == -EADDRINUSE &&
 	       pool_clock_ms() < joins)
 		pool_sleep_ms(FOUND_SLEEP);
-	while ((rc = pool_ask(p, &ask, &p->state_fd, 1, &silent)) == 0 && *founder < 0) {
+	while ((rc = pool_ask(p, &ask, &p->state_fd, 1, &silent, &p->foreign)) == 0 &&
+	       *founder < 0) {
 		*founder = pool_bind_name(NAME_FOUNDER, 0);
 		if (*founder < 0 && *founder != -EADDRINUSE)
 			return *founder;
@@ -480,6 +481,16 @@ out:
 	if (rc)
 		errno = -rc;
 	return p;
+}
+
+bool pool_is_foreign(const struct pool *p)
+{
+	return p->foreign;
+}
+
+uint64_t pool_file_bytes(void)
+{
+	return sizeof(struct pool_state);
 }
 
 struct pool *pool_mine(void)

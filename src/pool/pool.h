@@ -50,13 +50,23 @@ struct pool;
 struct pool_addr;
 
 /*
- * Makes this process a member, or adds a reference to its membership. Returns NULL with errno set.
- * Waits at most about a second for members that do not answer. pool_put() drops the reference; the
+ * Makes this process a member, or adds a reference to its membership. Returns NULL with errno set;
+ * EFBIG: the limit of file sizes (RLIMIT_FSIZE) is below pool_file_bytes(), which the first member
+ * needs. Waits at most about a second for members that do not answer. pool_put() drops the reference; the
  * last one ends the membership and frees the slots. In a forked child, pool_put() only closes the
  * child's descriptors, and pool_get() makes a new membership.
  */
 struct pool *pool_get(void);
 void pool_put(struct pool *p);
+
+/*
+ * True if there were members that did not understand this process when it founded a pool: they are
+ * of another version of Roost, and have addresses of their own.
+ */
+bool pool_is_foreign(const struct pool *p);
+
+/* Bytes of the memory that the members share. */
+uint64_t pool_file_bytes(void);
 
 /*
  * Returns the slot of processing unit `unit` (below POOL_MAX_OWN). The first call claims it.

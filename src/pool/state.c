@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "base/sys.h"
 
 /* Otherwise a member could make it shorter, and each access of the others would raise SIGBUS. */
@@ -15,8 +16,11 @@
 int state_create(void)
 {
 	struct pool_state *s;
-	int fd = memfd_create("roost-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd;
 
+	if (!mem_file_fits(sizeof(*s)))
+		return -EFBIG;
+	fd = memfd_create("roost-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
 	if (ftruncate(fd, sizeof(struct pool_state)) || fcntl(fd, F_ADD_SEALS, SEALS))

@@ -75,7 +75,7 @@ struct pool_state {
 	struct slot_record record[POOL_SLOTS];
 };
 
-/* Makes the memory. Returns a descriptor of it, or -errno. */
+/* Makes the memory. Returns a descriptor of it, -EFBIG (the limit of file sizes), or -errno. */
 int state_create(void);
 /* Maps it. Returns NULL if the descriptor is no state of this version. */
 struct pool_state *state_map(int fd);

@@ -98,12 +98,13 @@ unsigned pool_look(struct pool_seen seen[POOL_SLOTS])
 	struct ask ask = {.magic = STATE_MAGIC, .what = ASK_STATE};
 	struct pool nobody = {.num_slots = 0};
 	unsigned silent = 0;
+	bool hung_up;
 	int state_fd;
 
 	_Static_assert(POOL_SEEN_ADDRS == SLOT_SOCKETS, "all addresses of a slot");
 	for (unsigned i = 0; i < POOL_SLOTS; i++)
 		seen[i] = (struct pool_seen){.taken = pool_alive(&nobody, i), .first = (uint8_t)i};
-	if (pool_ask(&nobody, &ask, &state_fd, 1, &silent) > 0) {
+	if (pool_ask(&nobody, &ask, &state_fd, 1, &silent, &hung_up) > 0) {
 		read_state(state_fd, seen);
 		sys_close(state_fd);
 	}

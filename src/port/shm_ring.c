@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -68,14 +67,6 @@ static bool populate(uint8_t *data, uint32_t from, uint32_t upto)
 	       (errno != ENOMEM && errno != EFAULT);
 }
 
-/* A longer file would end the process with SIGXFSZ. */
-static bool file_may_have(uint32_t bytes)
-{
-	struct rlimit limit;
-
-	return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur >= bytes;
-}
-
 int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
 {
 	uint32_t first = min_u32(size, SHM_RING_FIRST);
@@ -84,7 +75,7 @@ int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
 
 	if (!good_size(size))
 		return -EINVAL;
-	if (!file_may_have(SHM_RING_OVERHEAD + size))
+	if (!mem_file_fits(SHM_RING_OVERHEAD + size))
 		return -EFBIG;
 	rc = make_memfd();
 	if (rc < 0)

@@ -167,6 +167,12 @@ static int enter_pool(struct udp_opening *o)
 			"udp: can't join the other programs of this user: the memory that they share is "
 			"damaged, or of another version of Roost; end them (roost devices lists them), "
 			"then start them again");
+	else if (rc == -EFBIG)
+		udp_say(o,
+			"udp: the first program of this user needs %u KiB of shared memory, and the limit of file "
+			"sizes of this process is lower: raise it (ulimit -f unlimited), or start another program "
+			"without this limit first",
+			(unsigned)((pool_file_bytes() + 1023) / 1024));
 	else if (rc < 0)
 		udp_say(o,
 			"udp: can't join the other programs of this user: %s; look at the limits of this process (ulimit -n, "
@@ -230,6 +236,13 @@ static int claim_given(struct udp_opening *o)
 			udp_say(o,
 				"udp: another program of this user has %s, and one of the two can't share it (see its messages, "
 				"and roost doctor): choose another address, as in udp:127.0.0.2",
+				text);
+			break;
+		}
+		if (!o->own && pool_is_foreign(o->u->pool)) {
+			udp_say(o,
+				"udp: %s is in use, and there are programs of another version of Roost (roost devices lists "
+				"them): end these, or choose another address, as in udp:127.0.0.2",
 				text);
 			break;
 		}
