@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Internals of the shm port. shm_open.c opens and closes endpoints, shm.c moves packets (port_ops), shm_conn.c makes and ends connections,
- * shm_admit.c accepts those of peers, shm_wake.c sleeps and wakes, shm_find.c
+ * shm_admit.c accepts those of peers, shm_room.c tells them how long a ring may be, shm_wake.c sleeps and wakes, shm_find.c
  * finds peers, and shm_mcast.c sends to groups and joins them.
  *
  * Endpoints find each other by the private folder (shm_dir.h), or by the pool, as a part of the
@@ -173,7 +173,9 @@ struct shm_port {
 	struct pool *pool; /* NULL: the folder is used */
 	uint8_t slot;	   /* in the pool */
 	uint32_t owner;
-	bool said_descriptors, said_memory;
+	uint32_t told; /* bytes: shm_tell_room() */
+	bool ending;
+	bool said_descriptors, said_memory, said_full;
 	struct shm_claim claim;
 	uint32_t ring_size;
 	bool armed, forked;
@@ -254,6 +256,12 @@ void shm_hint(struct shm_port *s, const struct pkt_addr *dst);
 
 /* Returns the milliseconds of a coarse monotonic clock. Makes no system call. */
 uint32_t shm_now_ms(void);
+
+/* shm_room.c */
+/* In a pool: tells the others the longest ring that the port can take, if it has changed. */
+void shm_tell_room(struct shm_port *s);
+/* Tells that it takes no more. */
+void shm_tell_end(struct shm_port *s);
 
 /* shm_conn.c */
 int shm_listen(struct shm_port *s);

@@ -385,6 +385,7 @@ void shm_rx_end(struct shm_port *s, unsigned i)
 	shm_end_close(s, &rx->end);
 	rx->next_dead = s->dead_rx;
 	s->dead_rx = rx;
+	shm_tell_room(s);
 }
 
 void shm_free_dead_rx(struct shm_port *s)

@@ -18,8 +18,7 @@
 
 static void close_descriptors(struct shm_port *s)
 {
-	if (s->pool && !s->forked)
-		pool_tell_ring(s->pool, &s->base.addr, s->slot, 0);
+	shm_tell_end(s);
 	shm_leave_all(s);
 	shm_close_all(s);
 	if (s->claim.lock_fd >= 0)
@@ -282,7 +281,7 @@ struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
 	rc = s->scratch ? open_descriptors(s) : -ENOMEM;
 	rc = rc ? rc : shm_try_ring();
 	if (rc == 0) {
-		pool_tell_ring(pool, addr, slot, s->ring_size);
+		shm_tell_room(s);
 		return &s->base;
 	}
 	snprintf(err, errlen, "%s%s", strerror(-rc), remedy(rc));

@@ -218,6 +218,22 @@ struct program {
 	struct pkt_addr addr;
 };
 
+static unsigned descriptors; /* that the next program may open after its port; 0: no limit */
+
+static void leave_descriptors(unsigned n)
+{
+	int fd[16];
+	struct rlimit limit;
+
+	for (unsigned i = 0; i < n; i++)
+		fd[i] = dup(STDOUT_FILENO);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	limit.rlim_cur = (rlim_t)fd[n - 1] + 1;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	for (unsigned i = 0; i < n; i++)
+		close(fd[i]);
+}
+
 /*
  * Receives until the parent closes the socket. Sends the number of each packet to it.
  */
@@ -233,6 +249,8 @@ static void serve(int fd, const char *spec)
 	self.addr = p->addr;
 	if (write(fd, &self, sizeof(self)) != sizeof(self))
 		_exit(1);
+	if (descriptors)
+		leave_descriptors(descriptors);
 	for (;;) {
 		int n;
 		char c;
@@ -409,6 +427,39 @@ static void test_no_ring(void **state)
 	assert_int_equal(port_stats_of(a).tx_shm_packets, 0);
 }
 
+/*
+ * A program has descriptors for the ring of one peer. It tells so, and the next peer uses udp; the
+ * first one keeps its ring.
+ */
+static void test_no_room(void **state)
+{
+	struct port *a = rig_open("host:" A), *b = rig_open("host:127.0.0.2");
+	struct port_path *path[2];
+	struct pool_socket sock = {.ring = 1};
+	struct program p;
+
+	descriptors = 2;
+	p = start_as(0, "host:127.0.0.3");
+	descriptors = 0;
+	path[0] = a->ops->path_get(a, &p.addr, p.qpn);
+	assert_true(path[0] && is(path[0], "shm"));
+	send_one(a, path[0], p.qpn, 1);
+	assert_int_equal(received(&p), 1);
+	assert_true(pool_find(pool_mine(), &p.addr, PORT_SLOT_OF_QPN(p.qpn), &sock));
+	assert_int_equal(sock.ring, 0);
+	path[1] = b->ops->path_get(b, &p.addr, p.qpn);
+	assert_true(path[1] && is(path[1], "udp"));
+	send_one(b, path[1], p.qpn, 2);
+	assert_int_equal(received(&p), 2);
+	send_one(a, path[0], p.qpn, 3);
+	assert_int_equal(received(&p), 3);
+	assert_int_equal(port_stats_of(b).tx_shm_packets, 0);
+	assert_int_equal(port_stats_of(a).tx_shm_packets, 2);
+	a->ops->path_put(a, path[0]);
+	b->ops->path_put(b, path[1]);
+	end(&p, 0);
+}
+
 #define STRANGER 65534
 
 /* False without the right, and in a user namespace that has root alone. */
@@ -448,9 +499,11 @@ static void test_other_user(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		TEST(test_ways), TEST(test_last_words), TEST(test_by_udp),  TEST(test_sleep),
-		TEST(test_cold), TEST(test_wrapped),	TEST(test_options), TEST(test_successor),
-		TEST(test_fork), TEST(test_no_shm),	TEST(test_no_ring), TEST(test_other_user),
+		TEST(test_ways),       TEST(test_last_words), TEST(test_by_udp),
+		TEST(test_sleep),      TEST(test_cold),	      TEST(test_wrapped),
+		TEST(test_options),    TEST(test_successor),  TEST(test_fork),
+		TEST(test_no_shm),     TEST(test_no_ring),    TEST(test_no_room),
+		TEST(test_other_user),
 	};
 
 	if (!network_own()) {
