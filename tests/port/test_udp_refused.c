@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,8 +168,8 @@ static void short_files(void **state)
 /* ---- other versions ---- */
 
 /*
- * A program of another version has the address, a slot and the name of a member. `fd`: of the memory
- * that it sends as an answer; -1: it does not understand requests and hangs up.
+ * A program of another version has the address, a slot and the name of a member. Returns its
+ * listener.
  */
 static int listen_as_other(void)
 {
@@ -185,11 +186,16 @@ static int listen_as_other(void)
 	return fd;
 }
 
-/* Answers until it is killed. */
-static void serve_as_other(int listener, int answer)
+/*
+ * Starts a process that answers until it is killed. `answer`: of the memory that it sends; -1: it
+ * does not understand requests and hangs up.
+ */
+static pid_t serve_as_other(int listener, int answer)
 {
-	if (fork())
-		return;
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (;;) {
 		int fd = accept(listener, NULL, NULL);
@@ -201,21 +207,31 @@ static void serve_as_other(int listener, int answer)
 	}
 }
 
+/* Its names and its port are free when this returns. */
+static void end(pid_t pid)
+{
+	CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
+}
+
 static void deaf_child(void)
 {
-	serve_as_other(listen_as_other(), -1);
+	pid_t pid = serve_as_other(listen_as_other(), -1);
+
 	refused(EADDRINUSE, "of another version of Roost", "udp:127.0.0.2");
 	opens(THERE);
+	end(pid);
 }
 
 static void garbage_child(void)
 {
 	int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	pid_t pid;
 
 	CHECK(!ftruncate(fd, 1 << 20));
 	CHECK(!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
-	serve_as_other(listen_as_other(), fd);
+	pid = serve_as_other(listen_as_other(), fd);
 	refused(EPROTO, "of another version of Roost", "roost devices lists them");
+	end(pid);
 }
 
 static void other_version(void **state)
