@@ -182,6 +182,7 @@ REPLACED_PARTS = {
     'unlend': ()}
 NO_NAMES = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)  # comments and strings
 NAMES = [(word, re.compile(rf'\b(?:{pattern})\b', re.I)) for word, pattern in REPLACED]
+ANY_NAME = re.compile(rf'\b(?:{"|".join(pattern for _, pattern in REPLACED)})\b', re.I)
 NAMED = ('src', 'include', 'tests', 'bench', 'examples', 'scripts', 'completion')
 NAMED_IN = ('.c', '.h', '.S', '.map', '.py', '.sh', '')  # '': scripts
 
@@ -204,7 +205,10 @@ def names(top):
     for path, lines in files(top, NAMED):
         if os.path.splitext(path)[1] not in NAMED_IN or path == 'tests/structure/structure.py':
             continue
-        for number, line in enumerate([os.path.basename(path), *lines]):
+        lines = [os.path.basename(path), *lines]
+        if not ANY_NAME.search('\n'.join(lines)):
+            continue
+        for number, line in enumerate(lines):
             for word, pattern in NAMES:
                 match = pattern.search(line)
                 if match:
