@@ -43,7 +43,7 @@
 #define HOOD	    (6 * sizeof(struct roost_bucket))
 #define SERVICE	    "7477"
 #define READS	    "7478"
-#define SLICE_NS    50000000u
+#define SLICE_NS    200000000u
 #define BIN_NS	    100000000u
 #define MAX_BINS    1200u
 

@@ -114,7 +114,7 @@ class Servers:
         return dict(measure.last_json(out), kills=kills)
 
 
-def one_round(build, folder, seconds=0.2, sizes=None, writers=None, kills=None):
+def one_round(build, folder, seconds=0.4, sizes=None, writers=None, kills=None):
     servers = Servers(build, folder)
     kills = KILLS if kills is None else kills
     try:

@@ -89,8 +89,9 @@ def unused(folder):
 def plan(path):
     folder = os.path.dirname(path)
     return [
-        *(rows(folder, test, delay, 0.05) for test, delays in LISTED.items() for delay in delays),
-        rows(folder, 'writers', point=0.2),
+        *(rows(folder, test, delay, 0.02 if test == 'chain' else 0.05)
+          for test, delays in LISTED.items() for delay in delays),
+        rows(folder, 'writers', point=0.1),
         rows(folder, 'endless', point=0.2),
         rows(folder, 'walk', point=0.1),
         rows(folder, 'hll', point=0.1),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The part of bench/RESULTS.md about look-ups: by chains, beside READs, a kernel, a two-sided
 server and memcached, with the figures of RedN (NSDI '22)."""
+import statistics
+
 import cache
 import kernels
 from kernels import Rows, cell, over, share
@@ -82,14 +84,15 @@ def of_cache(rows, way, size, writers, figure='p50_us'):
 
 def cache_rows(data):
     sizes, writers = data.get('sizes', []), data.get('writers', [])
-    chain = of_cache(sizes, 'chain', 64, 0, 'mean_us')
+    chain = of_cache(sizes, 'chain', 64, 0)
     for way, what, paper in (('two READs', 'two READs', '1.7'),
                              ('two-sided', 'stock memcached', '2.6')):
-        most = max((share(of_cache(sizes, way, s, 0), of_cache(sizes, 'chain', s, 0)) or 0
-                    for s in cache.SIZES), default=None) if sizes else None
-        yield (f'memcached: {what} against the chain, p50, the largest ratio of all sizes', most,
-               'times', f'chain, 64 B, mean: {cell(chain, "us")}',
-               f'figure 14: up to {paper} times', '', None)
+        ratios = [share(of_cache(sizes, way, s, 0), of_cache(sizes, 'chain', s, 0))
+                  for s in cache.SIZES]
+        ratios = [r for r in ratios if r is not None]
+        yield (f'memcached: {what} against the chain, p50, median of the sizes',
+               statistics.median(ratios) if ratios else None, 'times',
+               f'chain, 64 B: {cell(chain, "us")}', f'figure 14: up to {paper} times', '', None)
     p99 = [of_cache(writers, way, 64, MOST, 'p99_us') for way in ('two-sided', 'chain')]
     yield (f'memcached: stock against the chain, {MOST} writers, p99', share(*p99), 'times',
            f'chain: {cell(p99[1], "us")}', 'figure 15: 35 times', '', None)
@@ -157,6 +160,28 @@ def cache_table(data):
                 for w in ways) + ' |'
 
 
+FINDINGS = """
+The price of a chain: the NIC takes its 10 WQEs one at a time and checks each, while the kernel is \
+compiled C. The difference is the same for all sizes,
+so it matters for short values and at high rates. On a wire a chain and a kernel save a round trip \
+against two READs.
+
+The NIC is software, so a chain and a server that polls run on the same core, and neither is \
+faster. A chain saves the server's program: a server that sleeps
+must be woken for each request, and a server that was killed does not answer.
+
+Writers: the server's program does the sets on the core of the NIC, and a chain waits for them as \
+the server does. The bar needs a third core, for the
+processing unit alone. A set is a copy of 64 bytes, so the queue of 16 sets is short; the paper's \
+two-sided server is memcached.
+
+memcached's chain is in a hull. The NIC of a hull sleeps while other programs use the cores: \
+figures above 20 us are mostly the time to wake it, for the two READs
+as well. The stock memcached has lost its items when it comes back, and its client stores 20,000 \
+of them again.
+"""
+
+
 def section(f):
     look, writers, tenants = (Rows(f, t) for t in ('chain', 'writers', 'endless'))
     data = f.load(cache.NAME).get('rows')
@@ -169,6 +194,8 @@ def section(f):
                           *tenant_rows(tenants),
                           *(cache_rows(data) if data else []),
                           *(kill_rows(data['time']) if data else [])])
+    yield ''
+    yield from FINDINGS.strip().splitlines()
     yield ''
     yield '![look-ups](../docs/perf-lookups.svg)'
     for title, text, table in (
