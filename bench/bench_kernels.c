@@ -4,7 +4,7 @@
  * each with a NIC and a core, communicate over shm. Prints JSON. Latency is from the post to the
  * data.
  *
- *	bench-kernels TEST [--delay US] [--point SECONDS]
+ *	bench-kernels TEST [--delay US] [--point SECONDS] [--size BYTES]
  */
 #include <errno.h>
 #include <stdio.h>
@@ -112,6 +112,18 @@ static void slice(struct duo *c, struct kern_way *w, struct rng *rng, unsigned s
 		w->end(c);
 }
 
+void kern_row(const char *test, const char *way, unsigned size, const struct hist *h,
+	      uint64_t trips, const char *extra)
+{
+	row_begin(test, way, size);
+	printf(", \"p50_us\": %.3f, \"p99_us\": %.3f, \"rate\": %.0f",
+	       (double)hist_percentile(h, 50) / 1e3, (double)hist_percentile(h, 99) / 1e3,
+	       1e9 / hist_mean(h));
+	if (trips)
+		printf(", \"round_trips\": %.2f", (double)trips / (double)h->count);
+	printf("%s}", extra);
+}
+
 void kern_compare(struct duo *c, const char *test, struct kern_way *ways, unsigned n, unsigned size,
 		  const char *extra)
 {
@@ -125,17 +137,8 @@ void kern_compare(struct duo *c, const char *test, struct kern_way *ways, unsign
 	for (unsigned s = 0; s < SLICES; s++)
 		for (unsigned i = 0; i < n; i++)
 			slice(c, &ways[i], &rng, size);
-	for (unsigned i = 0; i < n; i++) {
-		const struct hist *h = &ways[i].hist;
-
-		row_begin(test, ways[i].name, size);
-		printf(", \"p50_us\": %.3f, \"p99_us\": %.3f, \"rate\": %.0f",
-		       (double)hist_percentile(h, 50) / 1e3, (double)hist_percentile(h, 99) / 1e3,
-		       1e9 / hist_mean(h));
-		if (ways[i].trips)
-			printf(", \"round_trips\": %.2f", (double)ways[i].trips / (double)h->count);
-		printf("%s}", extra);
-	}
+	for (unsigned i = 0; i < n; i++)
+		kern_row(test, ways[i].name, size, &ways[i].hist, ways[i].trips, extra);
 }
 
 void kern_rates(struct duo *c, const char *test, const struct kern_rate *ways, unsigned n,
@@ -157,15 +160,17 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
-	{"list", kern_list}, {"get", kern_get}, {"object", kern_object},
-	{"walk", kern_walk}, {"hll", kern_hll}, {"shuffle", kern_shuffle},
+	{"list", kern_list},   {"get", kern_get},	  {"object", kern_object},
+	{"chain", kern_chain}, {"writers", kern_writers}, {"endless", kern_endless},
+	{"walk", kern_walk},   {"hll", kern_hll},	  {"shuffle", kern_shuffle},
 };
 
 #define NUM_TESTS (sizeof(tests) / sizeof(tests[0]))
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: bench-kernels TEST [--delay US] [--point SECONDS]\ntests:");
+	fprintf(stderr,
+		"usage: bench-kernels TEST [--delay US] [--point SECONDS] [--size BYTES]\ntests:");
 	for (unsigned i = 0; i < NUM_TESTS; i++)
 		fprintf(stderr, " %s", tests[i].name);
 	fputc('\n', stderr);
@@ -187,6 +192,8 @@ int main(int argc, char **argv)
 			kern.delay_ns = (uint64_t)(v * 1e3);
 		else if (strcmp(argv[i], "--point") == 0 && v > 0 && v < 1000)
 			kern.point_ns = (uint64_t)(v * 1e9);
+		else if (strcmp(argv[i], "--size") == 0 && v >= 0 && v < 1e9)
+			kern.size = (unsigned)v;
 		else
 			return usage();
 	}

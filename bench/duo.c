@@ -28,7 +28,7 @@ struct joint {
 };
 
 struct duo_shared {
-	struct joint joint[2];
+	struct joint joint[2][1 + DUO_LINKS];
 	_Atomic unsigned ready[2];	      /* the last step that each side has reached */
 	_Alignas(128) _Atomic unsigned order; /* 0: drive the NIC */
 	_Alignas(128) _Atomic unsigned doing;
@@ -98,7 +98,7 @@ static void make_memory(struct duo *d, size_t len)
 		duo_fail("can't register %zu MiB", len >> 20);
 }
 
-static void make_qp(struct duo *d, struct joint *j)
+static struct ibv_qp *make_qp(struct duo *d)
 {
 	struct ibv_qp_init_attr init = {
 		.send_cq = d->cq,
@@ -106,6 +106,15 @@ static void make_qp(struct duo *d, struct joint *j)
 		.qp_type = IBV_QPT_RC,
 		.cap = {DUO_DEPTH, 1, 1, 1, 256},
 	};
+	struct ibv_qp *qp = ibv_create_qp(d->pd, &init);
+
+	if (!qp)
+		duo_fail("can't make a queue pair");
+	return qp;
+}
+
+static void init_qp(struct duo *d, struct ibv_qp *qp, struct joint *j)
+{
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
@@ -113,17 +122,27 @@ static void make_qp(struct duo *d, struct joint *j)
 			IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
 	};
 
-	d->qp = ibv_create_qp(d->pd, &init);
-	if (!d->qp || roost_qp_enable_rpc(d->qp) ||
-	    ibv_modify_qp(d->qp, &a,
+	if (ibv_modify_qp(qp, &a,
 			  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
-		duo_fail("can't make a queue pair with the op-codes of calls");
-	*j = (struct joint){.mem = (uintptr_t)d->mem, .qpn = d->qp->qp_num, .rkey = d->mr->rkey};
+		duo_fail("queue pair to INIT");
+	*j = (struct joint){.mem = (uintptr_t)d->mem, .qpn = qp->qp_num, .rkey = d->mr->rkey};
 	if (ibv_query_gid(d->ctx, 1, 0, &j->gid))
 		duo_fail("the port has no address");
 }
 
-static void join(struct duo *d, const struct joint *peer)
+static void make_qps(struct duo *d, const struct duo_plan *plan, unsigned me)
+{
+	d->qp = make_qp(d);
+	if (roost_qp_enable_rpc(d->qp))
+		duo_fail("can't make a queue pair with the op-codes of calls");
+	init_qp(d, d->qp, &d->shared->joint[me][0]);
+	for (unsigned i = 0; i < plan->links; i++) {
+		d->link[i] = me == SERVER ? plan->make_link(d, i) : make_qp(d);
+		init_qp(d, d->link[i], &d->shared->joint[me][1 + i]);
+	}
+}
+
+static void join(struct ibv_qp *qp, const struct joint *peer)
 {
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_RTR,
@@ -137,7 +156,7 @@ static void join(struct duo *d, const struct joint *peer)
 			    .grh = {.dgid = peer->gid, .hop_limit = 64}},
 	};
 
-	if (ibv_modify_qp(d->qp, &a,
+	if (ibv_modify_qp(qp, &a,
 			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 				  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
 		duo_fail("queue pair to RTR");
@@ -147,10 +166,17 @@ static void join(struct duo *d, const struct joint *peer)
 				 .rnr_retry = 7,
 				 .sq_psn = PSN,
 				 .max_rd_atomic = 16};
-	if (ibv_modify_qp(d->qp, &a,
+	if (ibv_modify_qp(qp, &a,
 			  IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				  IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
 		duo_fail("queue pair to RTS");
+}
+
+static void join_all(struct duo *d, const struct duo_plan *plan, const struct joint *peer)
+{
+	join(d->qp, &peer[0]);
+	for (unsigned i = 0; i < plan->links; i++)
+		join(d->link[i], &peer[1 + i]);
 	d->remote = peer->mem;
 	d->rkey = peer->rkey;
 }
@@ -176,9 +202,11 @@ static void open_side(struct duo *d, const struct duo_plan *plan, unsigned me)
 	make_memory(d, me == SERVER ? plan->server_len : plan->client_len);
 	if (me == SERVER && plan->build)
 		plan->build(d);
-	make_qp(d, &d->shared->joint[me]);
+	make_qps(d, plan, me);
 	meet(d, me, 1);
-	join(d, &d->shared->joint[!me]);
+	join_all(d, plan, d->shared->joint[!me]);
+	if (me == SERVER && plan->joined)
+		plan->joined(d);
 	meet(d, me, 2);
 }
 

@@ -18,6 +18,7 @@
 
 #define DUO_DEPTH 256 /* of the send queues */
 #define DUO_CALLS 64
+#define DUO_LINKS 64 /* connections besides the first one */
 
 struct duo_shared;
 
@@ -27,6 +28,7 @@ struct duo {
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
+	struct ibv_qp *link[DUO_LINKS];
 	struct ibv_mr *mr;
 	uint8_t *mem; /* registered, with all access rights */
 	size_t len;
@@ -40,7 +42,11 @@ struct duo_plan {
 	size_t client_len, server_len; /* bytes of memory */
 	/* at the server, before the connection: fills its memory, deploys kernels. May be NULL */
 	void (*build)(struct duo *s);
-	void (*turn)(struct duo *s);		  /* at the server, between polls. May be NULL */
+	/* Further connections. The server's queue pairs are made by make_link(), in RESET. */
+	unsigned links;
+	struct ibv_qp *(*make_link)(struct duo *s, unsigned i);
+	void (*joined)(struct duo *s); /* at the server, with all connections. May be NULL */
+	void (*turn)(struct duo *s);   /* at the server, between polls. May be NULL */
 	void (*phase)(struct duo *s, unsigned n); /* for duo_phase() */
 	void (*client)(struct duo *c);
 };

@@ -10,6 +10,7 @@
 struct kern_options {
 	uint64_t delay_ns; /* of a round trip on the wire */
 	uint64_t point_ns; /* duration of each measurement */
+	unsigned size;	   /* chain: only values of this size; 0: of all */
 };
 
 extern struct kern_options kern;
@@ -32,6 +33,9 @@ struct kern_way {
  */
 void kern_compare(struct duo *c, const char *test, struct kern_way *ways, unsigned n, unsigned size,
 		  const char *extra);
+/* Prints a row: `trips` is the number of round trips in all, or 0. */
+void kern_row(const char *test, const char *way, unsigned size, const struct hist *h,
+	      uint64_t trips, const char *extra);
 struct kern_rate {
 	const char *name;
 	double (*run)(struct duo *c, unsigned size); /* for kern.point_ns */
@@ -61,6 +65,9 @@ void kern_list(void);
 void kern_get(void);
 void kern_object(void);
 void kern_walk(void);
+void kern_chain(void);
+void kern_writers(void);
+void kern_endless(void);
 void kern_hll(void);
 void kern_shuffle(void);
 

@@ -11,7 +11,7 @@ import measure
 
 DELAYS = [0, 5, 10]  # us of a round trip on the wire
 FIGURES = ('p50_us', 'p99_us', 'rate', 'gbps', 'round_trips')
-LISTED = ('list', 'get', 'object')
+LISTED = {'list': DELAYS, 'get': DELAYS, 'object': DELAYS, 'chain': [0, 2, 5]}
 
 
 def named(test, delay=0):
@@ -89,7 +89,10 @@ def unused(folder):
 def plan(path):
     folder = os.path.dirname(path)
     return [
-        *(rows(folder, test, delay, 0.05) for test in LISTED for delay in DELAYS),
+        *(rows(folder, test, delay, 0.02 if test == 'chain' else 0.05)
+          for test, delays in LISTED.items() for delay in delays),
+        rows(folder, 'writers', point=0.1),
+        rows(folder, 'endless', point=0.2),
         rows(folder, 'walk', point=0.1),
         rows(folder, 'hll', point=0.1),
         rows(folder, 'shuffle'),
@@ -213,7 +216,7 @@ def bar_table(f):
 def latency_table(f, test, what, ways, failures=None):
     yield f'| {what} | wire | ' + ' | '.join(ways) + ' |'
     yield '|---:|---:|' + '---:|' * len(ways)
-    for delay in DELAYS:
+    for delay in LISTED[test]:
         r = Rows(f, test, delay)
         for size in r.sizes():
             cells = []

@@ -4,43 +4,13 @@ streams with hll."""
 import math
 
 import kernels
-from plot import GAP, HEIGHT, LEFT, TOP, WIDTH, curve, line, text
+from panel import Panel, svg
+from plot import HEIGHT, LEFT, TOP, curve, line, text
 
 WAYS = [('kernel', '#1b6ca8'), ('READs', '#c8553d'), ('READ, check', '#c8553d'),
         ('ONC RPC', '#6a8d3a'), ('one READ', '#777777')]
 DASHES = {0: '', 5: '5 3', 10: '2 3'}
 BAR = '#1b6ca8'
-
-
-class Panel:
-    """Sizes stand side by side, whatever they are; values from `low`, logarithmic, or from 0."""
-
-    def __init__(self, index, title, sizes, low, high):
-        self.x0 = LEFT + index * (WIDTH + GAP + LEFT)
-        self.title, self.sizes, self.low, self.high = title, sizes, low, high
-
-    def x(self, size):
-        return self.x0 + (self.sizes.index(size) + 0.5) / len(self.sizes) * WIDTH
-
-    def y(self, value):
-        t = math.log(max(value, self.low) / self.low) / math.log(
-            self.high / self.low) if self.low else value / self.high
-        return TOP + HEIGHT - min(t, 1) * HEIGHT
-
-    def ticks(self):
-        if not self.low:
-            return [self.high * i / 5 for i in range(6)]
-        return [d * s for d in (1, 10, 100, 1000) for s in (1, 2, 5)
-                if self.low <= d * s <= self.high]
-
-
-def axes(p):
-    yield (f'<rect x="{p.x0}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" '
-           f'stroke="#222222"/>')
-    yield text(p.x0, TOP - 12, p.title, size=13)
-    for v in p.ticks():
-        yield line(p.x0, p.y(v), p.x0 + WIDTH, p.y(v), '#dddddd')
-        yield text(p.x0 - 6, p.y(v) + 4, f'{v:g}', 'end', size=10)
 
 
 def latencies(f, index, test, title, key, choose):
@@ -50,9 +20,8 @@ def latencies(f, index, test, title, key, choose):
     if not rows:
         return
     p = Panel(index, title, sorted({r[key] for r in rows}), 1, 1000)
-    yield from axes(p)
-    for size in p.sizes:
-        yield text(p.x(size), TOP + HEIGHT + 16, str(size), 'middle', size=10)
+    yield from p.axes()
+    yield from p.names()
     for way, color in WAYS:
         for delay, dash in DASHES.items():
             points = [(r[key], r['p50_us']) for r in data[delay] if r['way'] == way]
@@ -66,7 +35,7 @@ def rates(f, index):
         return
     p = Panel(index, 'hll on a stream, Gbit/s', [r['way'] for r in rows], 0,
               math.ceil(max(r['gbps'] for r in rows) / 10) * 10)
-    yield from axes(p)
+    yield from p.axes()
     for r in rows:
         x, y = p.x(r['way']), p.y(r['gbps'])
         yield (f'<rect x="{x - 18:.1f}" y="{y:.1f}" width="36" height="{TOP + HEIGHT - y:.1f}" '
@@ -96,9 +65,5 @@ def write(f, path):
            *rates(f, 3)]
     if not out:
         return
-    total = LEFT + 4 * (WIDTH + LEFT + GAP)
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total} {TOP + HEIGHT + 110}" '
-           f'font-family="sans-serif">', '<rect width="100%" height="100%" fill="#ffffff"/>', *out,
-           *legend(TOP + HEIGHT + 95), '</svg>']
     with open(path, 'w', encoding='utf-8') as file:
-        file.write('\n'.join(out) + '\n')
+        file.write(svg(4, 110, [*out, *legend(TOP + HEIGHT + 95)]))

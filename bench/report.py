@@ -8,6 +8,7 @@ import statistics
 import kernels
 import kv
 import kvnic
+import lookups
 import mpi
 import papers
 import pool
@@ -320,8 +321,9 @@ def write(folder, path):
     lines += machine(folder)
     lines += ['', '## Roost', '', *own_table(f), '', '## Stock programs', '', *stock.section(f), '',
               '## Programs behind one address', '', *pool.section(f), '', '## MPI', '',
-              *mpi.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Key-value store',
-              '', *kv.section(f), *kvnic.section(f), '', '## Peers', '', *peer_table(f), '',
+              *mpi.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Look-ups',
+              '', *lookups.section(f), '', '## Key-value store', '', *kv.section(f),
+              *kvnic.section(f), '', '## Peers', '', *peer_table(f), '',
               '## Beside the papers', '', *papers.section(f), '', '## What the machine allows', '',
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '',
               *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',

@@ -73,7 +73,8 @@ def compile_all(folder, files, lib):
     """Builds the program; what it may use of Roost is in `lib`."""
     with open(os.path.join(folder, 'config.h'), 'w', encoding='ascii') as file:
         file.write(''.join(f'#define {name} 1\n' for name in CONFIG)
-                   + '#define PACKAGE "memcached"\n#define VERSION "1.6.18"\n')
+                   + '#define PACKAGE "memcached"\n#define VERSION "1.6.18"\n'
+                   '#include <stdbool.h>\n#include <inttypes.h>\n')
 
     def one(name):
         output('cc', *OPTIONS, '-c', name + '.c', cwd=folder)

@@ -15,6 +15,7 @@ from cli import ROOST, check, finish
 
 RUN = [sys.executable, os.path.join(sys.argv[2], 'run'), '--roost', ROOST, '--rounds', '2',
        '--seconds', '0.1']
+KERNELS = os.path.join(os.path.dirname(ROOST), 'bench', 'bench-kernels')
 
 
 def bench(*args):
@@ -60,6 +61,38 @@ with tempfile.TemporaryDirectory() as d:
           and '| 4 KiB | 1.000 | 40.96 | 1.00 | 2.00 | 3.00 |' in read(d, 'RESULTS.md'), r)
     check('a plot',
           svg.startswith('<svg') and 'shm WRITE' in svg and 'udp' not in svg and 'StRoM' in svg)
+
+    # Look-ups: short runs of the program that measures them; figures that can be found again.
+    for test, delays in (('chain', (0, 2)), ('writers', (None,)), ('endless', (None,))):
+        for delay in delays:
+            r = subprocess.run([KERNELS, test, '--delay', str(delay or 0), '--point', '0.002',
+                                '--size', '64'],
+                               stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                               timeout=200, check=False)
+            rows = json.loads(r.stdout or '{}').get('rows', [])
+            check(f'rows of {test}', r.returncode == 0 and rows
+                  and all(0 < row.get('p50_us', 1) <= row.get('p99_us', 1) < 1e8 for row in rows),
+                  r)
+            name = f'kernels-{test}' + ('' if delay is None else f'-{delay}us')
+            with open(os.path.join(d, 'results', name + '.json'), 'w', encoding='utf-8') as f:
+                json.dump({'name': name, 'command': 'c', 'runs': [], 'rows': rows}, f)
+            if test == 'chain':
+                check('each way', len({row['way'] for row in rows}) == 15, rows)
+    gets = [{'way': w, 'size': s, 'writers': n, 'gets': 5, 'p50_us': 7.25, 'p99_us': 9.5,
+             'mean_us': 8} for w in ('chain', 'two READs', 'two-sided')
+            for s, n in ((64, 0), (64, 16), (65536, 0))]
+    with open(os.path.join(d, 'results', 'memcached.json'), 'w', encoding='utf-8') as f:
+        json.dump({'name': 'memcached', 'command': 'c', 'runs': [], 'rows': {
+            'sizes': gets, 'writers': [g for g in gets if g['way'] != 'two READs'], 'time': {
+                'bin_ms': 100, 'kills': [0.1], 'chain': [7, 7, 7], 'two-sided': [7, 0, 0]}}}, f)
+    r = bench('--out', d, '--report')
+    table, svg = read(d, 'RESULTS.md'), read(d, 'perf-lookups.svg')
+    check('look-ups in the report', r.returncode == 0
+          and '| 64 | 16 | 7.25 / 9.50 |  | 7.25 / 9.50 |' in table
+          and 'longest time without a get, two-sided | 200 ms' in table
+          and 'chain over one READ, 64 B, p50 | ' in table, r)
+    check('a plot of look-ups',
+          svg.startswith('<svg') and 'figure 16' in svg and 'dasharray' in svg)
 
     # A report with fewer figures does not replace the report of the tree.
     own = os.path.join(d, 'bench')

@@ -255,7 +255,8 @@ static void print(uint64_t done, uint64_t ns)
 	json_decref(o);
 }
 
-int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, const struct kv_bench *b)
+int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, struct kv_view *view,
+		 const struct kv_bench *b)
 {
 	struct roost_kv_stat before = {0}, after = {0};
 	uint64_t ns = 0, done;
@@ -268,14 +269,14 @@ int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, const struc
 		zipf_prepare(b->keys, b->zipf);
 	rc = make_slots() ? load() : -ENOMEM;
 	if (!rc)
-		rc = kv_read_stat(kv, &before);
+		rc = kv_view_read(view, &before);
 	if (!rc)
 		rc = measure(&ns);
 	done = run.done;
 	if (!rc)
 		rc = roost_kv_wait(kv);
 	if (!rc)
-		rc = kv_read_stat(kv, &after);
+		rc = kv_view_read(view, &after);
 	compare_stats(&before, &after);
 	if (!rc && run.wrong)
 		rc = opt_failed(cmd, "%" PRIu64 " values were not those of their keys", run.wrong);

@@ -476,7 +476,7 @@ static int perform(enum verb verb, char **args)
 	case STAT:
 		return do_stat();
 	case BENCH:
-		return kv_bench_run(&cmd, kv, &want.bench);
+		return kv_bench_run(&cmd, kv, &view, &want.bench);
 	case TOP:
 		return kv_top(&cmd, &view, &want.watch, want.bench.json);
 	case SNAPSHOT:
@@ -510,7 +510,7 @@ static int reach(enum verb verb, const char *host)
 			       ? opt_failed(&cmd, "%s", why)
 			       : CLI_OK;
 	rc = roost_kv_open(host, (uint16_t)want.service, &attr, &kv);
-	if (!rc && of_nodes(verb)) {
+	if (!rc && (of_nodes(verb) || verb == BENCH)) {
 		view.kv[0] = kv;
 		view.nodes = 1;
 	}

@@ -19,9 +19,6 @@ struct kv_bench {
 	bool json;
 };
 
-/* Runs the measurement on a connection with these batches and prints it. Returns an exit status. */
-int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, const struct kv_bench *b);
-
 /* Connections to one node, or to each node of a table. */
 struct kv_view {
 	struct kv_table table; /* partitions 0: there is none, and one node */
@@ -44,6 +41,13 @@ int kv_view_read(struct kv_view *v, struct roost_kv_stat *sum);
 unsigned kv_view_hottest(const struct kv_view *v, const uint64_t *before, uint64_t *most);
 /* Returns the number of partitions of which no node answered. 0 without a table. */
 unsigned kv_view_lost(const struct kv_view *v);
+
+/*
+ * Runs the measurement on a connection with these batches, and prints it with what the statistics of
+ * `view` say of it. Returns an exit status.
+ */
+int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, struct kv_view *view,
+		 const struct kv_bench *b);
 
 /* Writes a table of `count` partitions for these nodes. Returns an exit status. */
 int kv_create_table(const struct opt_command *cmd, const char *file, const char *count,
