@@ -110,11 +110,22 @@ enum roost_kv_code {
 	 * partitions. The numbers have 8 bytes, low bytes first.
 	 */
 	ROOST_KV_PARTITIONS,
+	/*
+	 * Of `roost kv move`: a PUT into a partition that moves to the node, and a DELETE from one
+	 * that the node does not own and that does not move away. Other partitions give -EREMCHG.
+	 */
+	ROOST_KV_MOVE_PUT,
+	ROOST_KV_MOVE_DELETE,
 	ROOST_KV_CODES,
 };
 
+/* Functions of SCAN. The last two are those of `roost kv move`. */
 #define ROOST_KV_SCAN_KEYS 1
-#define ROOST_KV_NOT_OWNED UINT64_MAX
+/* the pairs of partitions that move away, each followed by the second of its expiry (4 bytes) */
+#define ROOST_KV_SCAN_LEAVING 2
+/* the keys of pairs that the node has, but does not own and that do not move away */
+#define ROOST_KV_SCAN_STRAY 3
+#define ROOST_KV_NOT_OWNED  UINT64_MAX
 
 /* ADD to MUL_SAT are for updates and REDUCE; SWAP for updates; EQ to GE for FILTER. */
 enum roost_kv_fn {

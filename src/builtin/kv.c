@@ -67,6 +67,8 @@ static const uint8_t codes[ROOST_KV_CODES] = {
 	[ROOST_KV_UPDATE_VECTOR] = KV_UPDATE_VECTOR,
 	[ROOST_KV_REDUCE] = KV_REDUCE,
 	[ROOST_KV_FILTER] = KV_FILTER,
+	[ROOST_KV_MOVE_PUT] = KV_PUT,
+	[ROOST_KV_MOVE_DELETE] = KV_DELETE,
 };
 _Static_assert((int)ROOST_KV_DOUBLE == (int)KV_DOUBLE && (int)ROOST_KV_TYPES == (int)KV_TYPES &&
 		       (int)ROOST_KV_U32 == (int)KV_U32 && (int)ROOST_KV_I8 == (int)KV_I8,
@@ -184,17 +186,48 @@ static void add_results(struct kv_store *st, struct kvwire_reply *w, const struc
 
 /* ---- scans ---- */
 
+#define EXPIRY 4u /* bytes behind a pair that leaves */
+
+static bool is_stray(const struct kv_parts *p, unsigned at)
+{
+	return !p->owned[at] && !p->leaves[at];
+}
+
+/* Returns whether a scan with this function has the pairs of the key. */
+static bool in_scan(const struct kv_store_scan *s, const struct kv_pair *pair)
+{
+	const struct kv_parts *p = s->parts;
+	unsigned at;
+
+	if (!p)
+		return s->function <= ROOST_KV_SCAN_KEYS;
+	at = kv_table_partition(p->seed, p->partitions, pair->key, pair->key_len);
+	switch (s->function) {
+	case ROOST_KV_SCAN_LEAVING:
+		return p->leaves[at];
+	case ROOST_KV_SCAN_STRAY:
+		return is_stray(p, at);
+	default:
+		return p->owned[at];
+	}
+}
+
 static bool add_pair(void *ctx, const struct kv_pair *p)
 {
 	struct kv_store_scan *s = ctx;
-	struct roost_kv_pair pair = {p->key, p->value, p->key_len, s->keys ? 0 : p->value_len};
+	bool keys = s->function == ROOST_KV_SCAN_KEYS || s->function == ROOST_KV_SCAN_STRAY;
+	bool leaves = s->function == ROOST_KV_SCAN_LEAVING;
+	struct roost_kv_pair pair = {p->key, p->value, p->key_len, keys ? 0 : p->value_len};
+	size_t len = kvwire_pair_len(pair.key_len, pair.value_len), before = s->need;
 
-	if (!kv_parts_own(s->parts, p->key, p->key_len))
+	if (!in_scan(s, p))
 		return true;
-	s->need += kvwire_pair_len(pair.key_len, pair.value_len);
-	if (s->need <= (size_t)(s->end - s->at))
-		kvwire_put_pair(s->at + s->need - kvwire_pair_len(pair.key_len, pair.value_len),
-				&pair);
+	s->need += len + (leaves ? EXPIRY : 0);
+	if (s->need > (size_t)(s->end - s->at))
+		return true;
+	kvwire_put_pair(s->at + before, &pair);
+	if (leaves)
+		put_u32(s->at + before + len, p->expires);
 	return true;
 }
 
@@ -205,10 +238,14 @@ static bool begin_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_gr
 	struct kv_store_scan *s = &g->scan;
 	size_t room;
 
+	if (g->alone.function >= ROOST_KV_SCAN_LEAVING && (!st->parts || st->groups)) {
+		kvwire_reply_add(w, -EOPNOTSUPP, NULL, 0); /* as run_move() */
+		return false;
+	}
 	*s = (struct kv_store_scan){
 		.state = {.cursor = g->alone.cursor, .client = g->client},
 		.data = kvwire_reply_room(w, 1, &room),
-		.keys = g->alone.function == ROOST_KV_SCAN_KEYS,
+		.function = g->alone.function,
 		.parts = st->parts,
 	};
 	if (room < KVWIRE_CURSOR) {
@@ -333,12 +370,39 @@ static void run_function(struct kv_store *st, struct kvwire_reply *w, const stru
 	kvwire_reply_add(w, rc, rc ? NULL : &info, rc ? 0 : sizeof(info));
 }
 
+/*
+ * An operation of a move. Not with a far tier: groups that began before the table changed may still
+ * run there.
+ */
+static void run_move(struct kv_store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
+{
+	const struct kv_parts *p = st->parts;
+	struct kv_op run;
+	unsigned at;
+
+	if (!p || st->groups) {
+		kvwire_reply_add(w, -EOPNOTSUPP, NULL, 0);
+		return;
+	}
+	at = kv_table_partition(p->seed, p->partitions, op->key, op->key_len);
+	if (op->code == ROOST_KV_MOVE_PUT ? !p->comes[at] : !is_stray(p, at)) {
+		add_not_owned(st, w);
+		return;
+	}
+	to_store(&run, op, NULL);
+	kv_run(st->kv, &run, 1);
+	st->operations++;
+	add_result(w, &run);
+}
+
 /* An operation that is not one of the store's own. Returns false if it goes on later. */
 static bool run_alone(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
 	if (g->alone.code == ROOST_KV_SCAN)
 		return run_scan(st, w, g);
-	if (g->alone.code == ROOST_KV_STAT)
+	if (g->alone.code == ROOST_KV_MOVE_PUT || g->alone.code == ROOST_KV_MOVE_DELETE)
+		run_move(st, w, &g->alone);
+	else if (g->alone.code == ROOST_KV_STAT)
 		run_stat(st, w);
 	else if (g->alone.code == ROOST_KV_PARTITIONS)
 		run_partitions(st, w);

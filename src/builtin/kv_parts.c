@@ -9,8 +9,13 @@ void kv_parts_set(struct kv_parts *p, const struct kv_table *t, const char *addr
 	p->version = t->version;
 	p->seed = t->seed;
 	p->partitions = t->partitions;
-	for (unsigned i = 0; i < t->partitions; i++)
-		p->owned[i] = self >= 0 && t->owner[i] == (unsigned)self;
+	for (unsigned i = 0; i < t->partitions; i++) {
+		bool moves = t->from[i] != KV_TABLE_NOBODY, ours = (int)t->owner[i] == self;
+
+		p->owned[i] = ours && !moves;
+		p->comes[i] = ours && moves;
+		p->leaves[i] = moves && (int)t->from[i] == self;
+	}
 }
 
 unsigned kv_parts_owned(const struct kv_parts *p, unsigned *hottest)

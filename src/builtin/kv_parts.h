@@ -15,8 +15,9 @@
 struct kv_parts {
 	uint64_t version, seed; /* of the table */
 	unsigned partitions;
-	bool owned[KV_TABLE_PARTITIONS];
-	uint64_t operations[KV_TABLE_PARTITIONS]; /* on keys that are owned */
+	bool owned[KV_TABLE_PARTITIONS];			      /* and served */
+	bool leaves[KV_TABLE_PARTITIONS], comes[KV_TABLE_PARTITIONS]; /* partitions that move */
+	uint64_t operations[KV_TABLE_PARTITIONS];		      /* on keys that are owned */
 };
 
 /* Returns whether the store owns a key. `p` may be NULL: the store owns all keys. */

@@ -126,26 +126,39 @@ static int take_number(struct text *x, const char *name, unsigned base, uint64_t
 	return 0;
 }
 
-static int take_range(struct text *x, struct kv_table *t, struct word w)
+/* Gives a partition to the last node; or, with `from`, lets it move away from that node. */
+static int take_one(struct text *x, struct kv_table *t, uint64_t i, unsigned node, bool from)
+{
+	uint16_t *to = from ? &t->from[i] : &t->owner[i];
+
+	if (*to != KV_TABLE_NOBODY)
+		return bad(x, "partition %" PRIu64 " %s already", i,
+			   from ? "moves" : "has an owner");
+	if (from && (t->owner[i] == KV_TABLE_NOBODY || t->owner[i] == node))
+		return bad(x, "partition %" PRIu64 " moves to no other node", i);
+	*to = (uint16_t)node;
+	return 0;
+}
+
+static int take_range(struct text *x, struct kv_table *t, struct word w, unsigned node, bool moves)
 {
 	const char *dash = memchr(w.at, '-', w.len);
 	struct word first = {w.at, dash ? (size_t)(dash - w.at) : w.len}, last = first;
 	uint64_t from, to;
+	int rc = 0;
 
 	if (dash)
 		last = (struct word){dash + 1, w.len - first.len - 1};
 	if (!number(first, 10, t->partitions - 1, &from) ||
 	    !number(last, 10, t->partitions - 1, &to) || from > to)
 		return bad(x, "partitions are numbers below %u: 0-3,7", t->partitions);
-	for (uint64_t i = from; i <= to; i++) {
-		if (t->owner[i] != KV_TABLE_NOBODY)
-			return bad(x, "partition %" PRIu64 " has an owner already", i);
-		t->owner[i] = (uint16_t)(t->nodes - 1);
-	}
-	return 0;
+	for (uint64_t i = from; i <= to && !rc; i++)
+		rc = take_one(x, t, i, node, moves);
+	return rc;
 }
 
-static int take_ranges(struct text *x, struct kv_table *t, struct word all)
+static int take_ranges(struct text *x, struct kv_table *t, struct word all, unsigned node,
+		       bool moves)
 {
 	int rc = 0;
 
@@ -153,7 +166,7 @@ static int take_ranges(struct text *x, struct kv_table *t, struct word all)
 		const char *comma = memchr(all.at, ',', all.len);
 		struct word one = {all.at, comma ? (size_t)(comma - all.at) : all.len};
 
-		rc = take_range(x, t, one);
+		rc = take_range(x, t, one, node, moves);
 		if (!comma)
 			break;
 		all.at += one.len + 1;
@@ -162,28 +175,56 @@ static int take_ranges(struct text *x, struct kv_table *t, struct word all)
 	return rc;
 }
 
+/* Reads ADDRESS SERVICE RANGES, to the end of the line. */
+static int take_line(struct text *x, struct kv_table_node *n, struct word *ranges)
+{
+	struct word address = next_word(x), service = next_word(x);
+	uint64_t value;
+
+	*n = (struct kv_table_node){.address = ""};
+	*ranges = next_word(x);
+	if (!address.len || address.len >= sizeof(n->address) || memchr(address.at, 0, address.len))
+		return bad(x, "a node has an address of up to %zu characters",
+			   sizeof(n->address) - 1);
+	memcpy(n->address, address.at, address.len);
+	if (!number(service, 10, UINT16_MAX, &value) || !value)
+		return bad(x, "a node has a service from 1 to 65535");
+	n->service = (uint16_t)value;
+	if (!ranges->len || next_word(x).len)
+		return bad(x, "a node has one list of partitions, or none");
+	return 0;
+}
+
 /* node ADDRESS SERVICE RANGES; RANGES may be "none". */
 static int take_node(struct text *x, struct kv_table *t)
 {
-	struct kv_table_node n = {.address = ""};
-	struct word address = next_word(x), service = next_word(x), ranges = next_word(x);
-	uint64_t value;
+	struct kv_table_node n;
+	struct word ranges;
+	int rc = take_line(x, &n, &ranges);
 
-	if (!address.len || address.len >= sizeof(n.address) || memchr(address.at, 0, address.len))
-		return bad(x, "a node has an address of up to %zu characters",
-			   sizeof(n.address) - 1);
-	memcpy(n.address, address.at, address.len);
-	if (!number(service, 10, UINT16_MAX, &value) || !value)
-		return bad(x, "a node has a service from 1 to 65535");
-	n.service = (uint16_t)value;
-	if (!ranges.len || next_word(x).len)
-		return bad(x, "a node has one list of partitions, or none");
+	if (rc)
+		return rc;
 	if (kv_table_find(t, n.address, n.service) >= 0)
 		return bad(x, "the node is in the table already");
 	if (t->nodes == KV_TABLE_NODES)
 		return bad(x, "a table has at most %u nodes", KV_TABLE_NODES);
 	t->node[t->nodes++] = n;
-	return is(ranges, "none") ? 0 : take_ranges(x, t, ranges);
+	return is(ranges, "none") ? 0 : take_ranges(x, t, ranges, t->nodes - 1, false);
+}
+
+/* from ADDRESS SERVICE RANGES: the partitions move from this node to their owners. */
+static int take_from(struct text *x, struct kv_table *t)
+{
+	struct kv_table_node n;
+	struct word ranges;
+	int rc = take_line(x, &n, &ranges), node;
+
+	if (rc)
+		return rc;
+	node = kv_table_find(t, n.address, n.service);
+	if (node < 0)
+		return bad(x, "the table does not have this node");
+	return take_ranges(x, t, ranges, (unsigned)node, true);
 }
 
 static int take_nodes(struct text *x, struct kv_table *t)
@@ -196,7 +237,12 @@ static int take_nodes(struct text *x, struct kv_table *t)
 			return next_word(x).len || x->next != x->last
 				       ? bad(x, "text behind the end")
 				       : 0;
-		rc = is(w, "node") ? take_node(x, t) : bad(x, "neither 'node' nor 'end'");
+		if (is(w, "node"))
+			rc = take_node(x, t);
+		else if (is(w, "from"))
+			rc = take_from(x, t);
+		else
+			rc = bad(x, "neither 'node' nor 'from' nor 'end'");
 		if (rc)
 			return rc;
 	}
@@ -211,6 +257,7 @@ int kv_table_parse(struct kv_table *t, const char *text, size_t len, char *why, 
 
 	memset(t, 0, sizeof(*t));
 	memset(t->owner, 0xff, sizeof(t->owner));
+	memset(t->from, 0xff, sizeof(t->from));
 	if (rc)
 		return rc;
 	if (format != 1)
@@ -248,24 +295,33 @@ static void __attribute__((format(printf, 2, 3))) add(struct out *o, const char 
 	va_end(args);
 }
 
-static void add_ranges(struct out *o, const struct kv_table *t, unsigned node)
+/* Adds the partitions that have this node in `of`. Returns whether there is one. */
+static bool add_ranges(struct out *o, const struct kv_table *t, const uint16_t *of, unsigned node)
 {
 	const char *before = " ";
 	unsigned first, last;
 
 	for (first = 0; first < t->partitions; first = last + 1) {
 		last = first;
-		if (t->owner[first] != node)
+		if (of[first] != node)
 			continue;
-		while (last + 1 < t->partitions && t->owner[last + 1] == node)
+		while (last + 1 < t->partitions && of[last + 1] == node)
 			last++;
 		add(o, "%s%u", before, first);
 		if (last > first)
 			add(o, "-%u", last);
 		before = ",";
 	}
-	if (*before == ' ')
-		add(o, " none");
+	return *before == ',';
+}
+
+static bool is_left(const struct kv_table *t, unsigned node)
+{
+	for (unsigned i = 0; i < t->partitions; i++) {
+		if (t->from[i] == node)
+			return true;
+	}
+	return false;
 }
 
 size_t kv_table_format(const struct kv_table *t, char *text, size_t cap)
@@ -276,7 +332,15 @@ size_t kv_table_format(const struct kv_table *t, char *text, size_t cap)
 	    t->seed, t->partitions);
 	for (unsigned i = 0; i < t->nodes; i++) {
 		add(&o, "node %s %u", t->node[i].address, t->node[i].service);
-		add_ranges(&o, t, i);
+		if (!add_ranges(&o, t, t->owner, i))
+			add(&o, " none");
+		add(&o, "\n");
+	}
+	for (unsigned i = 0; i < t->nodes; i++) {
+		if (!is_left(t, i))
+			continue;
+		add(&o, "from %s %u", t->node[i].address, t->node[i].service);
+		add_ranges(&o, t, t->from, i);
 		add(&o, "\n");
 	}
 	add(&o, "end\n");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The table of partitions (docs/kv.md): which node owns which part of the keys. It is a file that
- * nodes and clients read. kv_table_read() and kv_table_create() use files, the others memory only.
+ * nodes and clients read. kv_table_read(), kv_table_create() and
+ * kv_table_replace() use files, the others memory only.
  */
 #ifndef ROOST_KVWIRE_TABLE_H
 #define ROOST_KVWIRE_TABLE_H
@@ -27,6 +28,11 @@ struct kv_table {
 	unsigned partitions, nodes;
 	struct kv_table_node node[KV_TABLE_NODES];
 	uint16_t owner[KV_TABLE_PARTITIONS]; /* an index of node[], or KV_TABLE_NOBODY */
+	/*
+	 * The node that a partition moves from, or KV_TABLE_NOBODY. While a partition moves to its
+	 * owner, no node serves it.
+	 */
+	uint16_t from[KV_TABLE_PARTITIONS];
 };
 
 /* Returns the partition of a key. `partitions` is a power of two. */
@@ -48,5 +54,7 @@ int kv_table_read(struct kv_table *t, const char *path, char *why, size_t why_le
  * with a line in `why`: -EEXIST if there is a file.
  */
 int kv_table_create(const struct kv_table *t, const char *path, char *why, size_t why_len);
+/* Replaces the table in a file by a later version. Returns 0, or a negative errno as above. */
+int kv_table_replace(const struct kv_table *t, const char *path, char *why, size_t why_len);
 
 #endif

@@ -95,7 +95,8 @@ static int sync_folder(const char *path)
 	return rc;
 }
 
-int kv_table_create(const struct kv_table *t, const char *path, char *why, size_t why_len)
+static int put_file(const struct kv_table *t, const char *path, bool replace, char *why,
+		    size_t why_len)
 {
 	size_t len = kv_table_format(t, NULL, 0);
 	char *text = malloc(len + 1), *temporary = NULL;
@@ -104,7 +105,8 @@ int kv_table_create(const struct kv_table *t, const char *path, char *why, size_
 	if (text && asprintf(&temporary, "%s.%d", path, (int)getpid()) >= 0) {
 		kv_table_format(t, text, len + 1);
 		rc = write_new(temporary, text, len);
-		if (!rc && link(temporary, path)) /* unlike rename(), this replaces no file */
+		/* link() replaces no file */
+		if (!rc && (replace ? rename(temporary, path) : link(temporary, path)))
 			rc = -errno;
 		unlink(temporary);
 		if (!rc)
@@ -113,4 +115,14 @@ int kv_table_create(const struct kv_table *t, const char *path, char *why, size_
 	}
 	free(text);
 	return rc ? fail(why, why_len, path, rc) : 0;
+}
+
+int kv_table_create(const struct kv_table *t, const char *path, char *why, size_t why_len)
+{
+	return put_file(t, path, false, why, why_len);
+}
+
+int kv_table_replace(const struct kv_table *t, const char *path, char *why, size_t why_len)
+{
+	return put_file(t, path, true, why, why_len);
 }

@@ -43,15 +43,16 @@ def until(what, ready):
     return True
 
 
-def replace(table, version, owners):
-    """A new version of the table: `owners` has a list of ranges for each node."""
+def replace(table, version, owners, partitions=PARTITIONS, moves=''):
+    """A new version of the table: `owners` has a list of ranges for each node, `moves` the lines of
+    partitions that move."""
     with open(table) as f:
         lines = f.read().split('\n')
     seed = next(line for line in lines if line.startswith('seed '))
     nodes = ''.join(f'node {a} 4792 {ranges}\n' for a, ranges in owners.items())
     with open(f'{table}.next', 'w') as f:
-        f.write(f'roost-kv-partitions 1\nversion {version}\n{seed}\npartitions {PARTITIONS}\n'
-                f'{nodes}end\n')
+        f.write(f'roost-kv-partitions 1\nversion {version}\n{seed}\npartitions {partitions}\n'
+                f'{nodes}{moves}end\n')
     os.rename(f'{table}.next', table)
 
 
@@ -211,8 +212,85 @@ def flips(folder):
         check('a node ends well', n.end()[0] == 0)
 
 
+def version_of(table):
+    with open(table) as f:
+        return int(f.read().split()[3])
+
+
+def moves(folder):
+    """Partitions move to a node that is added, and back, under load. Their pairs move with them: no
+    operation that was acknowledged is lost, none is done twice."""
+    table = os.path.join(folder, 'moves')
+    run('kv', 'table', table, '4', where[0])
+    nodes = node(where[0], table), node(other, table)
+    clients = [Client(table, 'count') for _ in range(CLIENTS)] + [Client(table, 'load', 'new')]
+
+    def move(partition, to):
+        r = kv('move', table, str(partition), to)
+        check(f'partition {partition} moves', r.returncode == 0 and not r.stdout + r.stderr, r)
+
+    def goes_on():
+        before = stat('--partitions', table, 'stat').get('pairs', 0)
+        until('the load goes on',
+              lambda: stat('--partitions', table, 'stat').get('pairs', 0) > before + 100)
+
+    goes_on()
+    lasting = [f'lasting-{i}' for i in range(8)]
+    for key in lasting:
+        check('a pair for an hour', kv('--ttl', '3600', '--partitions', table, 'put', key,
+                                       'x').returncode == 0)
+    for partition in range(4):
+        move(partition, other)
+    goes_on()
+    check('the node has all', stat('stat', other).get('partitions') == 4)
+    check('the other has no pairs', stat('stat', where[0]).get('pairs') == 0)
+    for partition in 0, 3:
+        move(partition, where[0])
+    goes_on()
+
+    # Two moves that were interrupted: one goes on, the other is undone.
+    replace(table, version_of(table) + 1, {where[0]: '0-1', other: '2-3'}, 4,
+            f'from {where[0]} 4792 3\nfrom {other} 4792 1\n')
+    one_line_error('a third node', kv('move', table, '1', '10.0.0.4'), 1, 'moves to')
+    move(1, where[0])
+    move(3, where[0])
+    goes_on()
+    with open(table) as f:
+        lines = f.read().split('\n')
+    check(f'all is done: {lines}',
+          lines[4:] == [f'node {where[0]} 4792 0-1,3', f'node {other} 4792 2', 'end', ''])
+    one_line_error('no such partition', kv('move', table, '4', other), 2, 'below 4')
+    one_line_error('no such node', kv('move', table, '1', '10.0.0.4'), 1, '10.0.0.4')
+
+    for c in clients:
+        c.process.stdin.close()
+        c.process.stdin = None
+    ends = [c.end() for c in clients]
+    check(f'clients end well: {ends}', all(e[0] == 0 for e in ends))
+    counted, stored = sum(int(e[1] or 0) for e in ends[:-1]), int(ends[-1][1] or 0)
+    total = Client(table, 'sum').end()
+    check(f'each number was counted once: {total} of {counted}',
+          counted > 1000 and total[1].strip() == str(counted))
+    keys = kv('--partitions', table, 'scan', '--keys-only').stdout.split()
+    check(f'all pairs are there: {stored}',
+          sum(k.startswith('new-') for k in keys) == stored and set(lasting) <= set(keys))
+    pairs = stat('--partitions', table, 'stat').get('pairs')
+    check(f'no node has pairs of the other: {pairs}', pairs == len(keys))
+    brief = [f'brief-{i}' for i in range(12)]
+    for key in brief:
+        kv('--ttl', '5', '--partitions', table, 'put', key, 'x')
+    move(2, where[0])
+    for partition in 0, 1, 3:
+        move(partition, other)
+    until('pairs expire at their new node', lambda: not set(brief) & set(
+        kv('--partitions', table, 'scan', '--keys-only').stdout.split()))
+    for n in nodes:
+        check('a node ends well', n.end()[0] == 0)
+
+
 with tempfile.TemporaryDirectory() as work:
     options(work)
     routes(work)
     flips(work)
+    moves(work)
 finish()

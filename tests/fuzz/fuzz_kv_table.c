@@ -13,7 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static bool equal(const struct kv_table *a, const struct kv_table *b)
 {
 	if (a->version != b->version || a->seed != b->seed || a->partitions != b->partitions ||
-	    a->nodes != b->nodes || memcmp(a->owner, b->owner, sizeof(a->owner)) != 0)
+	    a->nodes != b->nodes || memcmp(a->owner, b->owner, sizeof(a->owner)) != 0 ||
+	    memcmp(a->from, b->from, sizeof(a->from)) != 0)
 		return false;
 	for (unsigned i = 0; i < a->nodes; i++) {
 		if (a->node[i].service != b->node[i].service ||
@@ -39,7 +40,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	must(!kv_table_parse(&again, text, len, why, sizeof(why)), "written, and not read");
 	must(equal(&t, &again), "another table");
 	for (unsigned i = 0; i < t.partitions; i++)
-		must(t.owner[i] == KV_TABLE_NOBODY || t.owner[i] < t.nodes, "an owner of no node");
+		must((t.owner[i] == KV_TABLE_NOBODY || t.owner[i] < t.nodes) &&
+			     (t.from[i] == KV_TABLE_NOBODY || t.from[i] < t.nodes),
+		     "an index of no node");
 	must(kv_table_partition(t.seed, t.partitions, data, size) < t.partitions, "a partition");
 	return 0;
 }

@@ -4,6 +4,9 @@
  *
  *	kv-parts TABLE load NAME	stores a new pair again and again, many at once, until its input
  *					ends; then prints their number. Each must be stored once.
+ *	kv-parts TABLE count		adds 1 to the numbers of COUNTERS keys again and again, many at
+ *					once, until its input ends; then prints how often
+ *	kv-parts TABLE sum		prints the sum of these numbers
  *	kv-parts TABLE ask		for each KEY in a line of input, stores it and prints 0 or the
  *					error
  */
@@ -16,7 +19,9 @@
 
 #include "roost/kv.h"
 
-#define DEPTH 64u
+#define DEPTH	 64u
+#define COUNTERS 48u
+#define LIMIT_MS 120000 /* a machine may be slow */
 
 static struct roost_kv *kv;
 
@@ -36,21 +41,36 @@ static const char *name;
 static unsigned long begun, done;
 static int ended;
 
+static uint32_t counter_key(char key[64], unsigned long i)
+{
+	return (uint32_t)snprintf(key, 64, "counter-%lu", i % COUNTERS);
+}
+
 static void begin(struct store *s)
 {
+	static const uint64_t one = 1;
 	int rc;
 
-	s->op.code = ROOST_KV_PUT_ABSENT;
 	s->op.key = s->key;
-	s->op.key_len = (uint32_t)snprintf(s->key, sizeof(s->key), "%s-%lu", name, begun++);
 	s->op.context = s;
+	if (name) {
+		s->op.code = ROOST_KV_PUT_ABSENT;
+		s->op.key_len = (uint32_t)snprintf(s->key, sizeof(s->key), "%s-%lu", name, begun++);
+	} else {
+		s->op.code = ROOST_KV_UPDATE;
+		s->op.type = ROOST_KV_U64;
+		s->op.function = ROOST_KV_ADD;
+		s->op.value = &one;
+		s->op.value_len = sizeof(one);
+		s->op.key_len = counter_key(s->key, begun++);
+	}
 	rc = roost_kv_submit(kv, &s->op);
 	must(!rc, "submit", rc);
 }
 
 static void stored(struct roost_kv_op *op)
 {
-	must(!op->status, "a pair that is new", op->status);
+	must(!op->status, name ? "a pair that is new" : "a number", op->status);
 	done++;
 	if (!ended)
 		begin(op->context);
@@ -76,6 +96,40 @@ static void load(void)
 	printf("%lu\n", done);
 }
 
+/* The numbers are 0 at first. */
+static void begin_counters(void)
+{
+	static const uint64_t none = 0;
+	char key[64];
+
+	for (unsigned i = 0; i < COUNTERS; i++) {
+		struct roost_kv_op op = {.code = ROOST_KV_PUT_ABSENT,
+					 .key = key,
+					 .key_len = counter_key(key, i),
+					 .value = &none,
+					 .value_len = sizeof(none)};
+		int rc = roost_kv_run(kv, &op, 1);
+
+		must(!rc && (!op.status || op.status == -EEXIST), "a first number",
+		     rc ? rc : op.status);
+	}
+}
+
+static void print_sum(void)
+{
+	uint64_t sum = 0, value;
+	char key[64];
+	size_t len;
+
+	for (unsigned i = 0; i < COUNTERS; i++) {
+		int rc = roost_kv_get(kv, key, counter_key(key, i), &value, sizeof(value), &len);
+
+		must(!rc && len == sizeof(value), "a number", rc);
+		sum += value;
+	}
+	printf("%lu\n", (unsigned long)sum);
+}
+
 static void ask(void)
 {
 	char line[256];
@@ -91,17 +145,23 @@ static void ask(void)
 
 int main(int argc, char **argv)
 {
+	static const struct roost_kv_attr patient = {.timeout_ms = LIMIT_MS};
 	char why[300];
-	int rc;
+	int rc, asks;
 
 	must(argc >= 3, "arguments", -EINVAL);
-	rc = roost_kv_open_table(argv[1], NULL, &kv, why, sizeof(why));
+	asks = !strcmp(argv[2], "ask");
+	rc = roost_kv_open_table(argv[1], asks ? NULL : &patient, &kv, why, sizeof(why));
 	must(!rc, why, rc);
-	if (argc == 4) {
-		name = argv[3];
-		load();
-	} else {
+	name = argc == 4 ? argv[3] : NULL;
+	if (asks) {
 		ask();
+	} else if (!strcmp(argv[2], "sum")) {
+		print_sum();
+	} else {
+		if (!name)
+			begin_counters();
+		load();
 	}
 	roost_kv_close(kv);
 	return 0;

@@ -17,7 +17,8 @@
 
 #define HEAD "roost-kv-partitions 1\nversion 7\nseed 00000000000000ff\npartitions 4\n"
 
-static const char text[] = HEAD "node 10.0.0.1 4792 0-1,3\nnode fd00::2 1 none\nend\n";
+static const char text[] = HEAD "node 10.0.0.1 4792 0-1,3\nnode fd00::2 1 none\n"
+				"from fd00::2 1 0,3\nend\n";
 
 static struct kv_table table, again;
 
@@ -39,6 +40,9 @@ static void test_text(void **state)
 	assert_int_equal(table.owner[1], 0);
 	assert_int_equal(table.owner[2], KV_TABLE_NOBODY);
 	assert_int_equal(table.owner[3], 0);
+	assert_int_equal(table.from[0], 1);
+	assert_int_equal(table.from[1], KV_TABLE_NOBODY);
+	assert_int_equal(table.from[3], 1);
 	assert_int_equal(kv_table_find(&table, "fd00::2", 1), 1);
 	assert_int_equal(kv_table_find(&table, "fd00::2", 2), -1);
 	assert_int_equal(kv_table_format(&table, out, sizeof(out)), strlen(text));
@@ -76,8 +80,13 @@ static void test_errors(void **state)
 		{HEAD "node a 1 0\nnode a 1 1\nend\n", "line 6: the node is in the table already"},
 		{HEAD "node a 65536 0\nend\n", "line 5: a node has a service from 1 to 65535"},
 		{HEAD "node a 1\nend\n", "line 5: a node has one list of partitions, or none"},
-		{HEAD "nodes\n", "line 5: neither 'node' nor 'end'"},
+		{HEAD "nodes\n", "line 5: neither 'node' nor 'from' nor 'end'"},
 		{HEAD "end\nend\n", "line 5: text behind the end"},
+		{HEAD "node a 1 0\nfrom a 1 0\n", "line 6: partition 0 moves to no other node"},
+		{HEAD "node a 1 0\nfrom a 1 1\n", "line 6: partition 1 moves to no other node"},
+		{HEAD "node a 1 0\nfrom b 1 0\n", "line 6: the table does not have this node"},
+		{HEAD "node a 1 0\nnode b 1 1\nfrom b 1 0,0\n",
+		 "line 7: partition 0 moves already"},
 	};
 	char why[200];
 
@@ -137,6 +146,10 @@ static void test_file(void **state)
 	assert_int_equal(kv_table_create(&table, path, why, sizeof(why)), -EEXIST);
 	assert_int_equal(kv_table_read(&table, path, why, sizeof(why)), 0);
 	assert_int_equal(table.version, 7);
+	table.version++;
+	assert_int_equal(kv_table_replace(&table, path, why, sizeof(why)), 0);
+	assert_int_equal(kv_table_read(&again, path, why, sizeof(why)), 0);
+	assert_int_equal(again.version, 8);
 	unlink(path);
 	assert_int_equal(rmdir(folder), 0); /* no temporary file is left */
 }

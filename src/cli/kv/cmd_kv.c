@@ -78,9 +78,25 @@ static const struct opt opts[] = {
 		   "stat, bench, top: one JSON object on stdout, of top at each look"),
 	OPT_END};
 
-static const char *const verbs[] = {"get",  "put",  "del",   "incr", "update",	 "reduce", "filter",
-				    "scan", "stat", "bench", "top",  "snapshot", "table",  NULL};
-enum verb { GET, PUT, DEL, INCR, UPDATE, REDUCE, FILTER, SCAN, STAT, BENCH, TOP, SNAPSHOT, TABLE };
+static const char *const verbs[] = {"get",    "put",	  "del",   "incr", "update",
+				    "reduce", "filter",	  "scan",  "stat", "bench",
+				    "top",    "snapshot", "table", "move", NULL};
+enum verb {
+	GET,
+	PUT,
+	DEL,
+	INCR,
+	UPDATE,
+	REDUCE,
+	FILTER,
+	SCAN,
+	STAT,
+	BENCH,
+	TOP,
+	SNAPSHOT,
+	TABLE,
+	MOVE
+};
 
 static const struct opt_command cmd = {
 	.name = "kv",
@@ -90,7 +106,8 @@ static const struct opt_command cmd = {
 		    "[OPTIONS] update|reduce|filter ADDR KEY FUNCTION VALUE\n"
 		    "[OPTIONS] scan|stat|bench|top|snapshot ADDR\n"
 		    "[OPTIONS] --partitions FILE get|put|... KEY ...\n"
-		    "[OPTIONS] table FILE PARTITIONS NODE...",
+		    "[OPTIONS] table FILE PARTITIONS NODE...\n"
+		    "[OPTIONS] move FILE PARTITION NODE",
 	.about =
 		"Operations on the key-value store of the node at ADDR (roost node --kv SIZE). incr adds N (1) to a\n"
 		"decimal number, which is 0 if the key does not exist. scan prints a line with key, tab and value for\n"
@@ -102,7 +119,8 @@ static const struct opt_command cmd = {
 		"process number: it writes the file of roost node --snapshot. bench stores its keys first,\n"
 		"and replaces pairs with the same keys. table writes a table that divides keys into partitions, and\n"
 		"these among nodes, each ADDR or ADDR:SERVICE, which are started with --kv-partitions FILE. With\n"
-		"--partitions FILE there is no ADDR: each operation goes to the node that owns its key.",
+		"--partitions FILE there is no ADDR: each operation goes to the node that owns its key. move moves\n"
+		"the pairs of one partition to another node, which it adds to the table.",
 	.opts = opts,
 	.examples = "  roost kv put 127.0.0.2 colour green\n"
 		    "  roost kv get 127.0.0.2 colour\n"
@@ -110,7 +128,8 @@ static const struct opt_command cmd = {
 		    "  roost kv update 127.0.0.2 counts add 10 --type u32\n"
 		    "  roost kv bench 127.0.0.2 --batch 64 --put 50 --zipf 0.99\n"
 		    "  roost kv table parts 16 127.0.0.2 127.0.0.3\n"
-		    "  roost kv --partitions parts put colour green\n",
+		    "  roost kv --partitions parts put colour green\n"
+		    "  roost kv move parts 3 127.0.0.3\n",
 	.words = verbs,
 };
 
@@ -481,6 +500,7 @@ static int perform(enum verb verb, char **args)
 		return kv_top(&cmd, &view, &want.watch, want.bench.json);
 	case SNAPSHOT:
 	case TABLE:
+	case MOVE:
 		break; /* without a connection */
 	}
 	return CLI_USAGE;
@@ -494,13 +514,28 @@ static bool of_nodes(enum verb verb)
 	return verb == SCAN || verb == STAT || verb == TOP;
 }
 
+static struct roost_kv_attr attributes(void)
+{
+	return (struct roost_kv_attr){.batches = (unsigned)want.bench.depth,
+				      .ops = (unsigned)want.bench.batch,
+				      .timeout_ms = (int)(want.timeout / 1000000)};
+}
+
+static int do_move(const char *file, const char *partition, const char *to)
+{
+	struct roost_kv_attr attr = attributes();
+	struct kv_table_node node;
+
+	if (!kv_parse_node(to, (uint16_t)want.service, &node))
+		return opt_usage(&cmd, "'%s' is no ADDRESS or ADDRESS:SERVICE", to);
+	return kv_move(&cmd, file, partition, &node, &attr);
+}
+
 /* Connects to the node at `host`; NULL: to the nodes of a table. Returns an exit status. */
 static int reach(enum verb verb, const char *host)
 {
 	char why[400];
-	struct roost_kv_attr attr = {.batches = (unsigned)want.bench.depth,
-				     .ops = (unsigned)want.bench.batch,
-				     .timeout_ms = (int)(want.timeout / 1000000)};
+	struct roost_kv_attr attr = attributes();
 	int rc;
 
 	if (!host && of_nodes(verb))
@@ -525,10 +560,10 @@ static int reach(enum verb verb, const char *host)
 int cmd_kv(int argc, char **argv)
 {
 	static const unsigned char operands[][2] = {
-		[GET] = {1, 1},	   [PUT] = {2, 2},    [DEL] = {1, 1},	 [INCR] = {1, 2},
-		[UPDATE] = {3, 3}, [REDUCE] = {3, 3}, [FILTER] = {3, 3}, [SCAN] = {0, 0},
-		[STAT] = {0, 0},   [BENCH] = {0, 0},  [TOP] = {0, 0},	 [SNAPSHOT] = {0, 0},
-		[TABLE] = {2, 255}};
+		[GET] = {1, 1},	    [PUT] = {2, 2},    [DEL] = {1, 1},	  [INCR] = {1, 2},
+		[UPDATE] = {3, 3},  [REDUCE] = {3, 3}, [FILTER] = {3, 3}, [SCAN] = {0, 0},
+		[STAT] = {0, 0},    [BENCH] = {0, 0},  [TOP] = {0, 0},	  [SNAPSHOT] = {0, 0},
+		[TABLE] = {2, 255}, [MOVE] = {2, 2}};
 	int at = opt_parse(&cmd, argc, argv, false), verb, given, rc;
 	const char *where;
 
@@ -540,9 +575,9 @@ int cmd_kv(int argc, char **argv)
 	if (verb < 0)
 		return opt_usage(
 			&cmd,
-			"'%s' is none of get, put, del, incr, update, reduce, filter, scan, stat, bench, top, snapshot and table",
+			"'%s' is none of get, put, del, incr, update, reduce, filter, scan, stat, bench, top, snapshot, table and move",
 			argv[at]);
-	if (want.partitions && (verb == SNAPSHOT || verb == TABLE))
+	if (want.partitions && verb >= SNAPSHOT)
 		return opt_usage(&cmd, "%s has no --partitions", verbs[verb]);
 	where = want.partitions ? NULL : argv[++at];
 	at++;
@@ -557,6 +592,8 @@ int cmd_kv(int argc, char **argv)
 		return kv_create_table(&cmd, where, argv[at], argv + at + 1, given - 1,
 				       (uint16_t)want.service);
 	opt_environment(want.port, 0);
+	if (verb == MOVE)
+		return do_move(where, argv[at], argv[at + 1]);
 	if (reach((enum verb)verb, where))
 		return CLI_FAILED;
 	rc = perform((enum verb)verb, argv + at);

@@ -53,6 +53,12 @@ int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, struct kv_v
 int kv_create_table(const struct opt_command *cmd, const char *file, const char *count,
 		    char **nodes, int num_nodes, uint16_t service);
 
+/* Reads ADDRESS, ADDRESS:SERVICE or [ADDRESS]:SERVICE. Returns false if it is none of these. */
+bool kv_parse_node(const char *text, uint16_t service, struct kv_table_node *n);
+/* Moves a partition of the table in `file` to a node. Returns an exit status. */
+int kv_move(const struct opt_command *cmd, const char *file, const char *partition,
+	    const struct kv_table_node *node, const struct roost_kv_attr *attr);
+
 /* Shows rates of the stores until it is interrupted. Returns an exit status. */
 int kv_top(const struct opt_command *cmd, struct kv_view *v, const struct watch *w, bool json);
 

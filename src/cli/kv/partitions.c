@@ -15,8 +15,7 @@
 
 /* ---- creating a table ---- */
 
-/* Reads ADDRESS, ADDRESS:SERVICE or [ADDRESS]:SERVICE. */
-static bool parse_node(const char *text, uint16_t service, struct kv_table_node *n)
+bool kv_parse_node(const char *text, uint16_t service, struct kv_table_node *n)
 {
 	bool bracket = *text == '[';
 	const char *from = text + bracket, *colon = strchr(from, ':'), *to = NULL;
@@ -61,6 +60,7 @@ int kv_create_table(const struct opt_command *cmd, const char *file, const char 
 	if (num_nodes > (int)KV_TABLE_NODES)
 		return opt_usage(cmd, "a table has at most %u nodes", KV_TABLE_NODES);
 	t.version = 1;
+	memset(t.from, 0xff, sizeof(t.from));
 	t.partitions = (unsigned)partitions;
 	t.nodes = (unsigned)num_nodes;
 	if (getrandom(&t.seed, sizeof(t.seed), 0) != (ssize_t)sizeof(t.seed))
@@ -68,7 +68,7 @@ int kv_create_table(const struct opt_command *cmd, const char *file, const char 
 	for (unsigned i = 0; i < t.nodes; i++) {
 		struct kv_table_node *n = &t.node[i];
 
-		if (!parse_node(nodes[i], service, n))
+		if (!kv_parse_node(nodes[i], service, n))
 			return opt_usage(cmd, "'%s' is no ADDRESS or ADDRESS:SERVICE", nodes[i]);
 		if (kv_table_find(&t, n->address, n->service) != (int)i)
 			return opt_usage(cmd, "'%s' is twice in the list", nodes[i]);

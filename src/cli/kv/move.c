@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * `roost kv move`: moves a partition to another node. The table says that it moves, and no node
+ * serves it; its pairs are copied; then the table gives it to the new owner. A move that was
+ * interrupted is in the table, and the same command goes on with it from the start of the copy.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "cli/kv/kv.h"
+
+#define WHY   400
+#define NAP   1000000 /* ns between two looks at the version of a node */
+#define PUTS  64u     /* at once */
+#define SPACE (2u * ROOST_KV_VALUE_MAX)
+
+struct end {
+	const struct kv_table_node *node;
+	struct roost_kv *kv;
+};
+
+struct move {
+	const struct opt_command *cmd;
+	const char *file;
+	const struct roost_kv_attr *attr;
+	struct kv_table table;
+	unsigned partition;
+	struct end from, to;
+	uint8_t *scan;
+};
+
+static int failed(const struct move *m, const struct end *e, int rc)
+{
+	return opt_failed(m->cmd, "%s, service %u: %s", e->node->address, e->node->service,
+			  rc == -EREMCHG      ? "the table was changed by others"
+			  : rc == -EOPNOTSUPP ? "no store with partitions and without a far tier"
+					      : kv_error(rc));
+}
+
+static int connect_to(const struct move *m, struct end *e, unsigned node)
+{
+	int rc;
+
+	e->node = &m->table.node[node];
+	rc = roost_kv_open(e->node->address, e->node->service, m->attr, &e->kv);
+	if (rc)
+		e->kv = NULL;
+	return rc ? failed(m, e, rc) : CLI_OK;
+}
+
+static int run_one(const struct end *e, struct roost_kv_op *op)
+{
+	int rc = roost_kv_run(e->kv, op, 1);
+
+	return rc ? rc : op->status;
+}
+
+/* ---- the table ---- */
+
+/* Writes the next version, and waits until both nodes have it. */
+static int publish(struct move *m, unsigned owner, unsigned from)
+{
+	const struct end *ends[] = {&m->from, &m->to};
+	char why[WHY];
+
+	m->table.owner[m->partition] = (uint16_t)owner;
+	m->table.from[m->partition] = (uint16_t)from;
+	m->table.version++;
+	if (kv_table_replace(&m->table, m->file, why, sizeof(why)))
+		return opt_failed(m->cmd, "%s", why);
+	for (unsigned i = 0; i < 2 && ends[i]->kv; i++) {
+		struct timespec start, now;
+		uint64_t limit = (uint64_t)m->attr->timeout_ms * 1000000;
+		struct roost_kv_stat s = {0};
+
+		clock_gettime(CLOCK_MONOTONIC, &start);
+		while (le64toh(s.table_version) < m->table.version) {
+			struct roost_kv_op op = {
+				.code = ROOST_KV_STAT, .out = &s, .out_cap = sizeof(s)};
+			int rc = run_one(ends[i], &op);
+
+			clock_gettime(CLOCK_MONOTONIC, &now);
+			if (!rc && (uint64_t)(now.tv_sec - start.tv_sec) * 1000000000 > limit)
+				rc = -ETIMEDOUT;
+			if (rc)
+				return failed(m, ends[i], rc);
+			nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
+		}
+	}
+	return CLI_OK;
+}
+
+/* ---- pairs ---- */
+
+static bool is_ours(const struct move *m, const struct roost_kv_pair *p)
+{
+	const struct kv_table *t = &m->table;
+
+	return kv_table_partition(t->seed, t->partitions, p->key, p->key_len) == m->partition;
+}
+
+static int scan_next(const struct end *e, struct roost_kv_op *scan)
+{
+	scan->out_len = 0;
+	return run_one(e, scan);
+}
+
+/* Runs what was collected. Returns 0, or the first error. */
+static int run_all(const struct end *e, struct roost_kv_op *ops, unsigned n)
+{
+	int rc = n ? roost_kv_run(e->kv, ops, n) : 0;
+
+	for (unsigned i = 0; i < n && !rc; i++)
+		rc = ops[i].status == -ENOENT ? 0 : ops[i].status;
+	return rc;
+}
+
+/* Removes the pairs that a node has from an earlier time, of a partition that it does not own. */
+static int clear(const struct move *m, const struct end *e)
+{
+	struct roost_kv_op scan = {.code = ROOST_KV_SCAN,
+				   .function = ROOST_KV_SCAN_STRAY,
+				   .out = m->scan,
+				   .out_cap = SPACE};
+	struct roost_kv_op ops[PUTS];
+	struct roost_kv_pair p;
+	int rc;
+
+	do {
+		uint32_t at = 0;
+		unsigned n = 0;
+
+		rc = scan_next(e, &scan);
+		while (!rc && roost_kv_next_pair(&scan, &at, &p, &scan.cursor)) {
+			if (!is_ours(m, &p))
+				continue;
+			ops[n++] = (struct roost_kv_op){
+				.code = ROOST_KV_MOVE_DELETE, .key = p.key, .key_len = p.key_len};
+			if (n == PUTS) {
+				rc = run_all(e, ops, n);
+				n = 0;
+			}
+		}
+		if (!rc)
+			rc = run_all(e, ops, n);
+	} while (!rc && scan.cursor);
+	return rc ? failed(m, e, rc) : CLI_OK;
+}
+
+/* Takes the second of expiry behind a pair. Returns 0 if the reply is cut. */
+static bool take_expiry(const struct roost_kv_op *scan, uint32_t *at, uint32_t *expires)
+{
+	if (scan->out_len - *at < sizeof(*expires))
+		return false;
+	memcpy(expires, (const uint8_t *)scan->out + *at, sizeof(*expires));
+	*expires = le32toh(*expires);
+	*at += sizeof(*expires);
+	return true;
+}
+
+static int copy_some(const struct move *m, struct roost_kv_op *scan)
+{
+	struct roost_kv_op ops[PUTS];
+	uint32_t at = 0, now = (uint32_t)time(NULL), expires;
+	struct roost_kv_pair p;
+	unsigned n = 0;
+	int rc = 0;
+
+	while (!rc && roost_kv_next_pair(scan, &at, &p, &scan->cursor)) {
+		if (!take_expiry(scan, &at, &expires))
+			return -EBADMSG;
+		if (!is_ours(m, &p) || (expires && expires <= now))
+			continue;
+		ops[n++] = (struct roost_kv_op){.code = ROOST_KV_MOVE_PUT,
+						.key = p.key,
+						.key_len = p.key_len,
+						.value = p.value,
+						.value_len = p.value_len,
+						.ttl = expires ? expires - now : 0};
+		if (n == PUTS) {
+			rc = run_all(&m->to, ops, n);
+			n = 0;
+		}
+	}
+	return rc ? rc : run_all(&m->to, ops, n);
+}
+
+static int copy(const struct move *m)
+{
+	struct roost_kv_op scan = {.code = ROOST_KV_SCAN,
+				   .function = ROOST_KV_SCAN_LEAVING,
+				   .out = m->scan,
+				   .out_cap = SPACE};
+	int rc;
+
+	do {
+		rc = scan_next(&m->from, &scan);
+		if (rc)
+			return failed(m, &m->from, rc);
+		rc = copy_some(m, &scan);
+		if (rc)
+			return failed(m, &m->to, rc);
+	} while (scan.cursor);
+	return CLI_OK;
+}
+
+/* ---- the move ---- */
+
+static int perform(struct move *m, unsigned from, unsigned to)
+{
+	int rc = connect_to(m, &m->from, from);
+
+	if (!rc)
+		rc = connect_to(m, &m->to, to);
+	/* Also if the table says so already: a node may not have that version yet. */
+	if (!rc)
+		rc = publish(m, to, from);
+	if (!rc)
+		rc = clear(m, &m->to);
+	if (!rc)
+		rc = copy(m);
+	if (!rc)
+		rc = publish(m, to, KV_TABLE_NOBODY);
+	return rc ? rc : clear(m, &m->from);
+}
+
+/* The former owner gets the partition back: it has all pairs. */
+static int undo(struct move *m, unsigned from, unsigned to)
+{
+	int rc = connect_to(m, &m->from, from);
+
+	if (rc)
+		return rc;
+	m->to.node = &m->table.node[to];
+	if (roost_kv_open(m->to.node->address, m->to.node->service, m->attr, &m->to.kv))
+		m->to.kv = NULL; /* it has ended, and its pairs with it */
+	rc = publish(m, from, KV_TABLE_NOBODY);
+	return rc || !m->to.kv ? rc : clear(m, &m->to);
+}
+
+/* Returns the index of the node, which is added if the table does not have it; -1: no room. */
+static int find_or_add(struct kv_table *t, const struct kv_table_node *n)
+{
+	int at = kv_table_find(t, n->address, n->service);
+
+	if (at >= 0 || t->nodes == KV_TABLE_NODES)
+		return at;
+	t->node[t->nodes] = *n;
+	return (int)t->nodes++;
+}
+
+static int begin(struct move *m, const char *partition, const struct kv_table_node *node)
+{
+	char why[WHY], *end;
+	unsigned long number = strtoul(partition, &end, 10);
+	unsigned owner, from;
+	int to;
+
+	if (kv_table_read(&m->table, m->file, why, sizeof(why)))
+		return opt_failed(m->cmd, "%s", why);
+	if (*end || end == partition || number >= m->table.partitions)
+		return opt_usage(m->cmd, "'%s': partitions are numbers below %u", partition,
+				 m->table.partitions);
+	m->partition = (unsigned)number;
+	to = find_or_add(&m->table, node);
+	if (to < 0)
+		return opt_failed(m->cmd, "a table has at most %u nodes", KV_TABLE_NODES);
+	owner = m->table.owner[number];
+	from = m->table.from[number];
+	if (owner == KV_TABLE_NOBODY)
+		return opt_failed(m->cmd, "partition %lu has no node, and no pairs to move",
+				  number);
+	if (from == KV_TABLE_NOBODY)
+		return owner == (unsigned)to ? CLI_OK : perform(m, owner, (unsigned)to);
+	if (from == (unsigned)to)
+		return undo(m, from, owner);
+	if (owner != (unsigned)to)
+		return opt_failed(m->cmd, "partition %lu moves to %s, service %u", number,
+				  m->table.node[owner].address, m->table.node[owner].service);
+	return perform(m, from, owner);
+}
+
+/* One move of a table at a time: its lock is a file beside it. */
+static int lock(const struct opt_command *cmd, const char *file, int *fd)
+{
+	char *path;
+
+	*fd = -1;
+	if (asprintf(&path, "%s.lock", file) < 0)
+		return opt_failed(cmd, "%s", strerror(ENOMEM));
+	*fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	if (*fd < 0 || flock(*fd, LOCK_EX | LOCK_NB)) {
+		int rc = errno;
+
+		opt_failed(cmd, "%s: %s", path,
+			   rc == EWOULDBLOCK ? "another move is under way" : strerror(rc));
+		free(path);
+		return CLI_FAILED;
+	}
+	free(path);
+	return CLI_OK;
+}
+
+int kv_move(const struct opt_command *cmd, const char *file, const char *partition,
+	    const struct kv_table_node *node, const struct roost_kv_attr *attr)
+{
+	static struct move m;
+	int fd, rc = lock(cmd, file, &fd);
+
+	m = (struct move){.cmd = cmd, .file = file, .attr = attr, .scan = malloc(SPACE)};
+	if (!rc)
+		rc = m.scan ? begin(&m, partition, node) : opt_failed(cmd, "no memory");
+	if (m.from.kv)
+		roost_kv_close(m.from.kv);
+	if (m.to.kv)
+		roost_kv_close(m.to.kv);
+	free(m.scan);
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
