@@ -230,6 +230,20 @@ static void begin(struct kv *kv, struct kv_op *ops, unsigned n)
 	prefetch_all(kv, addrs, num);
 }
 
+/* Returns whether an inline pair with the tag of the hash begins in the bucket. */
+static inline bool may_be_inline(const struct bucket *b, uint64_t hash)
+{
+	uint32_t starts = bucket_starts(b);
+	uint64_t map;
+
+	if (!starts)
+		return false;
+	for (map = bucket_tagged(b, kv_tag(hash)); map;)
+		if (starts >> bucket_next(&map, BUCKET_NIBBLES) & 1)
+			return true;
+	return false;
+}
+
 /* Prefetches the records to which the buckets of a group point, and the next buckets. */
 static void fetch(struct kv *kv, const struct kv_op *ops, unsigned n)
 {
@@ -245,6 +259,8 @@ static void fetch(struct kv *kv, const struct kv_op *ops, unsigned n)
 		if (ops[i].status)
 			continue;
 		b = kv_more(&kv->mem, kv_bucket_addr(kv_home(kv, hash)), BUCKET_BYTES);
+		if (may_be_inline(b, hash))
+			continue;
 		map = bucket_candidates(b, kv_second_hash(hash));
 		while (map) {
 			unsigned k = bucket_next(&map, BUCKET_BYTEWISE);
@@ -274,9 +290,9 @@ void kv_run(struct kv *kv, struct kv_op *ops, unsigned n)
 	}
 	for (unsigned i = 0; i < n; i++) {
 		if (i % GROUP == 0) {
-			for (; begun < n && begun < i + 3 * GROUP; begun += GROUP)
+			for (; begun < n && begun < i + 2 * GROUP; begun += GROUP)
 				begin(kv, ops + begun, n - begun < GROUP ? n - begun : GROUP);
-			for (; n > 1 && fetched < n && fetched < i + 2 * GROUP; fetched += GROUP)
+			for (; n > 1 && fetched < n && fetched < i + GROUP; fetched += GROUP)
 				fetch(kv, ops + fetched, n - fetched < GROUP ? n - fetched : GROUP);
 		}
 		if (!ops[i].status)
