@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Helpers of the command's tests: run it, and look at what came out. Arguments of each: ROOST
-BUILD-FOLDER."""
+"""Helpers of the tests of `roost`: they run the command and check its output. Arguments of each
+test: ROOST BUILD-FOLDER."""
 import fcntl
 import json
 import os
@@ -32,7 +32,7 @@ def run(*args, env=None, limit=LIMIT):
 
 
 def check(what, ok, result=None):
-    """Counts and shows a failure."""
+    """Counts a failure and prints it."""
     global failures
     if ok:
         return
@@ -44,7 +44,7 @@ def check(what, ok, result=None):
 
 
 def loopback_up():
-    """As `ip link set lo up`, which not every system has."""
+    """Does what `ip link set lo up` does; not every system has this program."""
     get, put, up = 0x8913, 0x8914, 1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         name, flags = struct.unpack('16sh', fcntl.ioctl(s, get, struct.pack('16sh', b'lo', 0)))
@@ -52,8 +52,8 @@ def loopback_up():
 
 
 def own_network():
-    """Goes on in a network namespace of its own, where no program of another test is: the script
-    starts again. Skips without rights."""
+    """Restarts the script in a network namespace of its own, without the programs of other tests.
+    Skips the test if it lacks the rights."""
     inside = 'ROOST_TEST_NETWORK'
     if os.environ.pop(inside, None):
         loopback_up()
@@ -66,7 +66,7 @@ def own_network():
 
 
 def last_json(result):
-    """The object that --json prints last; {} when there is none."""
+    """Returns the object that --json prints last; {} if there is none."""
     try:
         return json.loads(result.stdout.strip().splitlines()[-1])
     except (IndexError, ValueError):
@@ -74,7 +74,7 @@ def last_json(result):
 
 
 def one_line_error(what, result, status, *words):
-    """An error is one line on stderr, nothing on stdout, and says what to do."""
+    """Checks that an error is one line on stderr that names the remedy, with nothing on stdout."""
     lines = result.stderr.strip().splitlines()
     check(what, result.returncode == status and len(lines) == 1 and not result.stdout
           and all(w in result.stderr for w in words), result)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A running `roost node`, for tests of what talks to it. Import it before anything starts: the
-folder of sockets is the test's own."""
+"""A running `roost node`, for tests of its clients. Import this module before a program starts: it
+sets a folder of sockets of the test's own."""
 import json
 import os
 import signal
@@ -16,15 +16,15 @@ os.mkdir(os.environ['ROOST_SHM_DIR'], 0o700)
 
 
 def addresses(kind):
-    """Of a node, and of who calls it: loopback ones of this process's, and any on shm, whose folder
-    is ours."""
+    """Returns the addresses of a node and of its caller. On udp they are loopback addresses of this
+    process; on shm any will do, since the folder is our own."""
     high, low = os.getpid() >> 8 & 0xff, os.getpid() & 0xff
     net = f'127.{(high % 250) + 2}.{low}' if kind != 'shm' else '10.0.0'
     return f'{net}.1', f'{net}.2'
 
 
 class Node:
-    """Ready when made: .hello is what it said with --json."""
+    """A node that is ready. .hello is the object that it printed with --json."""
 
     def __init__(self, spec, *args):
         self.process = subprocess.Popen([cli.ROOST, 'node', '--port', spec, '--json', *args],
@@ -38,7 +38,7 @@ class Node:
         return os.path.join(os.environ['ROOST_SHM_DIR'], f'node.{self.pid}')
 
     def end(self, how=signal.SIGTERM):
-        """(exit status, stderr)"""
+        """Ends the node. Returns (exit status, stderr)."""
         self.process.send_signal(how)
         try:
             return self.process.wait(LIMIT), self.process.stderr.read()

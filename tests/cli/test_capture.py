@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Captures of our own runs over bad links: `roost pcap` finds every packet right and no rule
-broken, and the NIC's counters say what the capture shows.
+"""Captures of our own runs over bad links: `roost pcap` must find all packets valid and no rule
+violated, and the NIC's counters must equal the capture.
 """
 import os
 import tempfile
@@ -26,8 +26,8 @@ with tempfile.TemporaryDirectory() as d:
                 r = run('pcap', '--json', file)
                 j = last_json(r)
                 seen = j.get('oracles', {}).get('counts', {})
-                # Corrupted packets are in the capture as they arrived: they are what the counters
-                # say was dropped.
+                # Corrupted packets are in the capture as they arrived; the counters count them as
+                # dropped.
                 clean = 'corrupt' not in link
                 check(f'oracles: {what}', j.get('oracles', {}).get('violations') == 0
                       and j.get('packets', 0) > 0 and (r.returncode == 0 or not clean), r)

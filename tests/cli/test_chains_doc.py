@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The commands of docs/chains.md, executed from the first line to the last, and what it says that
-they print.
+"""Runs the commands of docs/chains.md from the first to the last, and compares their output with
+the document.
 
 A command is an indented line that begins with build/roost, or pipes into it. In the text behind it,
 "prints `X`" and an indented block name what it prints; three dots stand for any text. A command
@@ -17,12 +17,12 @@ from cli import LIMIT, ROOST, check, finish
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
 DOC = os.path.join(TOP, 'docs', 'chains.md')
 FEWEST = 12  # commands of the document
-KEYS = {'--break': 'l loop\np sum\nc\nq\n'}  # what the user types, by an option of the command
+KEYS = {'--break': 'l loop\np sum\nc\nq\n'}  # input of the user, by an option of the command
 
 
 def parts(text):
-    """Pairs of a command and the text up to the next one. A command in the background belongs to
-    the one behind it."""
+    """Yields each command with the text up to the next one. A command in the background belongs to
+    the command behind it."""
     at = [m for m in re.finditer(r'^    (\S.*)$', text, re.M)
           if re.search(r'\bbuild/roost\b', m.group(1))]
     before = ''
@@ -40,7 +40,7 @@ def squeezed(text):
 
 
 def promises(rest):
-    """The texts that the command prints: `X` behind "prints", and an indented block."""
+    """Returns the texts that the command must print: `X` behind "prints", and an indented block."""
     block = re.search(r'^(?:prints|finds)[^`]*?\n\n((?:    [^\n]*\n)+)', rest.lstrip('\n'))
     lines = block.group(1).splitlines() if block else []
     if block and 'without the line break' in squeezed(block.group(0)):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""examples/ci/ci.sh, as docs/guide-ci.md has it: it passes with the faults that the guide's
-workflows name, keeps what it promises to keep, and fails when a program fails, and when the capture
-is of damaged packets.
+"""Tests examples/ci/ci.sh of docs/guide-ci.md: it passes with the faults that the guide's workflows
+name, keeps the files that the guide lists, and fails if a program fails or the capture has damaged
+packets.
 
 Arguments: ROOST SCRIPT. Exit status 77 when rping is not installed; 1 for that too with
 ROOST_INTEROP=required in the environment.
@@ -31,7 +31,7 @@ def ci(folder, **variables):
 
 
 def links():
-    """What the workflows beside the script name, and the script's own."""
+    """Returns the links that the workflows beside the script name, and the script's own."""
     texts = [open(path, encoding='utf-8').read()
              for path in glob.glob(os.path.join(os.path.dirname(SCRIPT), '*.yml')) + [SCRIPT]]
     lists = [found for text in texts

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the shells offer for roost, asked of the shells themselves: the commands, each option that a
-command's --help names, the values of options that have a list of them, operands, files, programs.
+"""Asks the shells for their completions of roost: the commands, each option that a command's --help
+names, the values of options that have a list of them, operands, files, programs.
 
 Arguments: ROOST SHELL. Exit status 77 when the shell is not installed; 1 for that too with
 ROOST_INTEROP=required in the environment.
@@ -18,8 +18,8 @@ from cli import ROOST, check, finish, one_line_error, run, skip
 SHELL = sys.argv[2]
 MARK = '-- end --'
 
-# Each asks for what completes the lines of a file, one after the other, and prints the candidates
-# and a mark.
+# Each script completes the lines of a file, one after the other, and prints the candidates and a
+# mark.
 BASH = r'''
 source /dev/stdin <<<"$("$1" completion bash)"
 compopt() { :; } # outside of a real completion it only complains
@@ -47,8 +47,7 @@ while read -l line
 end <$argv[2]
 '''
 
-# zsh completes only in its line editor, so it gets a terminal; what would be offered is written to
-# a file.
+# zsh completes only in its line editor, so it gets a terminal; the candidates go to a file.
 ZSH = (r'''
 zmodload zsh/zpty
 zpty shell zsh -f -i
@@ -94,7 +93,7 @@ zpty -d shell
 
 
 def ask(lines):
-    """{line: [what the shell offers]}"""
+    """Returns {line: [candidates]}."""
     with tempfile.TemporaryDirectory() as d:
         asked, script, answers = (os.path.join(d, name) for name in ('asked', 'script', 'answers'))
         with open(asked, 'w', encoding='utf-8') as f:
@@ -122,8 +121,8 @@ def ask(lines):
             text = f.read() if SHELL == 'zsh' else r.stdout
     got = [part.split('\n') for part in text.split(MARK + '\n')][:-1]
     check('the shell answers each question', len(got) == len(lines) and not r.stderr, r)
-    # fish repeats the option in front of a value; a blank, = or / at the end says how the line goes
-    # on.
+    # fish repeats the option in front of a value. A blank, = or / at the end shows how the line
+    # continues.
     return {line: sorted({re.sub('^--[a-z-]+=', '', w).rstrip(' =/') for w in words if w})
             for line, words in zip(lines, got)}
 

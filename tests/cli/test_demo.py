@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost demo` over every port, with a bad link too; odd sizes; a file given; files kept; nothing
-left behind."""
+"""`roost demo` over each port, also with a bad link; with odd sizes, a given file, and kept files.
+It must leave nothing behind."""
 import hashlib
 import os
 import tempfile

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """`roost doctor`: its table, its JSON and its exit status. tests/containers makes each condition
-bad; what takes no rights is here."""
+bad; this test needs no rights."""
 import os
 import pty
 import re
@@ -19,7 +19,7 @@ def row(result, condition):
 
 
 def agrees(what, result):
-    """The exit status says whether a row fails."""
+    """Checks that the exit status shows whether a row fails."""
     rows = last_json(result).get('rows', [])
     fails = sum(r['state'] == 'fails' for r in rows)
     check(f'{what}: rows', rows and all(r['state'] in STATES and r['found'] for r in rows)

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The examples of kernels, each against a running node, over both kinds of port: they say what they
-should.
+"""Runs the examples of kernels against a node, over both kinds of port, and checks their output.
 
 Arguments: ROOST BUILD-FOLDER.
 """
@@ -29,7 +28,7 @@ EXPECTED = {
 
 
 def amounts():
-    """What the example of aggregate adds up, done here."""
+    """Computes the result of the example of aggregate."""
     rows = [(i % 4, i * 31 % 1009) for i in range(100000)]
     hits = [row for row in rows if row[1] > 900]
     keys = list(dict.fromkeys(country for country, _ in hits))
@@ -39,7 +38,7 @@ def amounts():
 
 
 def partitions(writes=None):
-    """What the example of shuffle finds in each partition."""
+    """Computes the partitions of the example of shuffle."""
     tuples = [i * i % 1009 for i in range(4096)]
     lines = [f'{len(tuples)} tuples' + (f' in {writes} WRITEs' if writes else '')]
     for part in range(8):
@@ -49,14 +48,14 @@ def partitions(writes=None):
 
 
 def within(text):
-    """The estimate of hll is within four times its standard error."""
+    """Checks that the estimate of hll is within four times its standard error."""
     words = text.replace(',', '').split()
     return len(words) == 9 and words[0] == '200000' and words[6] == '50000' and abs(
         int(words[2]) - 50000) < 50000 * 4 * 1.04 / 128
 
 
 def written():
-    """What that of shuffle-out finds, which has sent it by WRITEs of 1 KiB."""
+    """Computes the output of the example of shuffle-out, which sends by WRITEs of 1 KiB."""
     counts = [sum(i * i % 1009 % 8 == part for i in range(4096)) for part in range(8)]
     return partitions(sum((8 * n + 1023) // 1024 for n in counts))
 
@@ -69,7 +68,7 @@ for kind in ('udp', 'shm'):
     try:
         for name, expected in EXPECTED.items():
             program = os.path.join(sys.argv[2], 'examples', 'example-' + name)
-            for _ in range(2):  # the node is as good as new for the next one
+            for _ in range(2):  # the node has no state of the last example
                 r = subprocess.run([program, where[0]],
                                    env=dict(os.environ, ROOST_PORT=f'{kind}:{where[1]}'),
                                    stdin=subprocess.DEVNULL, capture_output=True, text=True,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""A kernel outside of the tree, as docs/kernels.md walks through it: Roost is installed in a
-folder, the example is built against that with what pkg-config says and nothing else, loaded into a
-running node, called, replaced by its version 2, and unloaded.
+"""A kernel outside of the tree, as in docs/kernels.md: Roost is installed in a folder, the example
+is built against it with the options of pkg-config alone, loaded into a running node, called,
+replaced by its version 2, and unloaded.
 
 Arguments: ROOST BUILD-FOLDER SOURCE-FOLDER.
 """
@@ -79,7 +79,7 @@ try:
     one_line_error('another ABI', run('kernel', 'replace', f'{work}/old.so'), 1, 'old.so',
                    'version 3')
     check('nothing of it changed anything', client() == (0, 'the sum is 500500, the largest 0\n'))
-    # The same path, written anew: the node has a copy of what it loaded.
+    # The same path with a new file: the node has a copy of the file that it loaded.
     shutil.copy(f'{work}/sum2.so', f'{work}/sum.so')
     r = run('kernel', 'replace', 'here', f'{work}/sum.so')
     check('replaced', r.returncode == 0, r)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost node`, `roost call`, `roost kernel`: what is served, shown and changed, and what is
-refused; a control socket that hears nonsense."""
+"""`roost node`, `roost call`, `roost kernel`: services, output, changes and refusals; and a control
+socket with invalid requests."""
 import json
 import os
 import random
@@ -23,7 +23,7 @@ def call(kind, where, *args):
 
 
 def serves(kind):
-    """A table that was filled, looked up in."""
+    """Looks keys up in a filled table."""
     where = addresses(kind)
     node = Node(f'{kind}:{where[0]}', '--fill', '1000', '--memory', '1M', '-v')
     try:
@@ -66,7 +66,7 @@ def serves(kind):
 
 
 def tables():
-    """Keys that are words; what does not fit, or is no table."""
+    """Keys that are words; entries that are too long; files that are no table."""
     where = addresses('shm')
     with tempfile.NamedTemporaryFile('w', suffix='.txt') as f:
         f.write('http   80/tcp web\n\nssh\t22/tcp\n12 twelve\n')
@@ -106,7 +106,7 @@ def tables():
 
 
 def chosen():
-    """Which node is meant."""
+    """The choice of a node among several."""
     where = addresses('shm')
     one_line_error('no node at all', run('kernel', 'list'), 1, 'start one')
     nodes = [Node(f'shm:{where[0]}', '--name', 'left'),
@@ -138,7 +138,7 @@ def chosen():
 
 
 def watched():
-    """Rates of calls while somebody calls; and what --watch is not for."""
+    """Rates of calls with --watch during calls; and commands that refuse --watch."""
     where = addresses('shm')
     node = Node(f'shm:{where[0]}', '--fill', '10', '--kernels', 'get,hll')
     caller = subprocess.Popen(['sh', '-c', 'while :; do "$@"; done >/dev/null 2>&1', 'sh', ROOST,
@@ -188,14 +188,14 @@ def watched():
 
 
 def objects(pid):
-    """How many kernels out of files a process has mapped."""
+    """Returns the number of kernel files that a process has mapped."""
     with open(f'/proc/{pid}/maps') as f:
         return len({line.split()[4] for line in f if 'memfd:waiter-' in line})
 
 
 def leaving():
-    """A version that was replaced under a call goes when the call has ended, without another
-    word."""
+    """A version that is replaced during a call is unloaded when the call has ended, without a
+    further command."""
     where = addresses('shm')
     with tempfile.TemporaryDirectory() as d:
         mark = os.path.join(d, 'mark')
@@ -228,7 +228,7 @@ def leaving():
 
 
 def looks(p):
-    """The rows of each look that a watch takes."""
+    """Yields the rows of each look of --watch."""
     rows = []
     for line in p.stdout:
         if line.strip():
@@ -239,8 +239,8 @@ def looks(p):
 
 
 def replaced_under_watch():
-    """Versions that come, leave and go while a watch looks, and nobody calls: no rate but 0,
-    whichever row the counts are in."""
+    """Versions are loaded, replaced and unloaded during --watch without calls: all rates must be 0,
+    whichever row has the counts."""
     where = addresses('shm')
     seen = []
     with tempfile.TemporaryDirectory() as d:
@@ -293,8 +293,8 @@ def replaced_under_watch():
 
 
 def nonsense():
-    """Whatever is said at the control socket, and by however many who say nothing: it answers or
-    hangs up, and goes on."""
+    """Invalid requests at the control socket, and many silent clients: the node answers or hangs
+    up, and continues."""
     where = addresses('shm')
     node = Node(f'shm:{where[0]}', '--kernels', 'get')
     rng = random.Random(7)

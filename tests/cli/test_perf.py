@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost perf`: every kind of measurement runs and reports what roost-perf(1) says. No figure is
-judged."""
+"""`roost perf`: each kind of measurement runs and reports the fields of roost-perf(1). Figures are
+not checked."""
 import socket
 import subprocess
 import time
@@ -79,7 +79,7 @@ for args in LATENCY:
           r.returncode == 0 and lat.get('kind') == args[2] and lat.get('count') == 300
           and 0 <= lat['min'] <= lat['p50'] <= lat['p99'] <= lat['p999'] <= lat['max'], r)
 
-# Datagrams: what arrived counts; over a link that loses, some did not.
+# Datagrams: arrived ones count; a link with losses drops some.
 for port, least in (('shm', 0), ('udp', 0), ('udp,loss=0.2,seed=4', 1)):
     r = run('perf', 'send', '--transport', 'ud', '--port', port, '--qps', '2', '--iters', '2000',
             '--json')
@@ -104,7 +104,7 @@ check('a sweep has rows',
       and all(x['msg_rate'] > 0
               and x['latency_us']['p1'] <= x['latency_us']['p99'] for x in j['rows']), r)
 
-# Calls: what was called is said; the target counts what ran there.
+# Calls: the report names the kernel, and the target counts its calls.
 r = run('perf', 'rpc', '--kernel', 'traversal', '--hops', '3', '--port', 'shm', '--iters', '300',
         '--json')
 j = last_json(r)
@@ -137,7 +137,7 @@ one_line_error('an echo larger than the path MTU', run('perf', 'rpc', '--kernel'
 r = run('perf', 'write', '--port', 'shm', '--iters', '100')
 check('text for people', r.returncode == 0 and 'Gbit/s' in r.stdout and '64 KiB' in r.stdout, r)
 
-# ROOST_PORT says what --port does not.
+# ROOST_PORT is used without --port.
 check('ROOST_PORT', last_json(
     run('perf', 'read', '--iters', '50', '--json', env={'ROOST_PORT': 'shm'})).get('port') == 'shm')
 
@@ -153,7 +153,7 @@ with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-
     check('client', r.returncode == 0 and last_json(r).get('messages', 0) >= 300, r)
     check('server ends well', server.wait(60) == 0)
 
-# What is no peer gets a word of error, and the server ends with one line.
+# A client that is no peer gets an error, and the server ends with one line.
 for junk in (b'GET / HTTP/1.0\r\n\r\n', b'{"type":"job","version":99}\n', b'{"type":"job"}\n',
              b'[1]\n', b'{"type":"job","version":3,"op":0,"mode":0,"lat":0,"size":99999999999}\n',
              b'\n', b'x' * 2000000 + b'\n'):
@@ -179,7 +179,7 @@ for junk in (b'GET / HTTP/1.0\r\n\r\n', b'{"type":"job","version":99}\n', b'{"ty
         check(f'junk {junk[:30]!r}: {server.returncode} {err!r}',
               server.returncode == 1 and len(err.splitlines()) == 1)
 
-# A check says how much it looked at.
+# --check reports the number of checked bytes.
 r = run('perf', 'write', '--check', '--port', 'shm', '--sizes', '0,1,100', '--iters', '3', '--json')
 j = last_json(r)
 check('check counts',

@@ -22,8 +22,8 @@ programs = []
 
 
 def start(*args, **env):
-    """A node, which says that it is ready. Its folder may be another one, as of a program that cron
-    started."""
+    """A node that is ready. Its folder may be another one, as that of a program that cron
+    starts."""
     p = subprocess.Popen([ROOST, 'node', '--port', PORT, '--json', '--service', '0', *args],
                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.DEVNULL, text=True, env=dict(os.environ, **env))
@@ -33,7 +33,7 @@ def start(*args, **env):
 
 
 def rows_of(*args):
-    """{pid: [rows]} of a command."""
+    """Returns {pid: [rows]} of a command."""
     found = {}
     for row in last_json(run(*args, '--json')).get('programs', []):
         found.setdefault(row['pid'], []).append(row)
@@ -41,7 +41,7 @@ def rows_of(*args):
 
 
 def lines_up(what, text, columns):
-    """Each column begins or ends at one place in all lines."""
+    """Checks that each column begins or ends at the same offset in all lines."""
     lines = text.splitlines()
     for word in columns:
         at = lines[0].index(word)
@@ -89,8 +89,8 @@ def selects_one(one):
 
 
 def counts_connections(one):
-    """A caller that is connected is a connection of the node and its own, and its bytes are in the
-    rates."""
+    """A connected caller counts as a connection of the node and of itself, and its bytes count in
+    the rates."""
     with subprocess.Popen([ROOST, 'perf', 'write', '--port', PORT, '--seconds', '600', '--no-pin'],
                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL) as p:
@@ -106,8 +106,8 @@ def counts_connections(one):
 
 
 def shows_stopped(stopped, other):
-    """It holds its slots: the list has it, and others are not delayed by more than its time to
-    answer."""
+    """A stopped program keeps its slots: the list names it, and others are delayed by its time to
+    answer at most."""
     os.kill(stopped.pid, signal.SIGSTOP)
     rows = rows_of('devices')
     check('a stopped program is listed', rows.get(stopped.pid, [{}])[0].get('state') == 'stopped'
@@ -135,15 +135,15 @@ def forgets_killed(killed, other):
 
 
 def lists_when_full():
-    """The list is there although no program more can open a NIC, and says which to stop."""
+    """The list works when no further program can open a NIC, and names the programs to stop."""
     r = run('devices', '--port', 'udp:192.0.2.77')
     check('devices without a device', r.returncode == 1 and len(r.stderr.strip().splitlines()) == 1
           and 'program' in r.stdout, r)
 
 
 def like_a_container(words):
-    """The words of a command that sees no file of others and none of their processes: the network
-    alone is shared."""
+    """Returns a command line that runs without the files and processes of others; it shares only
+    the network."""
     return [
         'unshare', '-m', '-p', '-f', '--mount-proc', 'sh', '-c',
         'mount -t tmpfs none /tmp && mount -t tmpfs none /run && mount -t tmpfs none /dev/shm && '
@@ -151,8 +151,8 @@ def like_a_container(words):
 
 
 def shares_with_container(other):
-    """The names of the pool belong to the network namespace: no folder has to be shared. Takes
-    root."""
+    """The names of the pool belong to the network namespace, so programs need no common folder.
+    Needs root."""
     if os.geteuid() != 0:
         return
     words = like_a_container(
@@ -174,8 +174,8 @@ def shares_with_container(other):
 
 
 def refuses_others():
-    """A program of another user is refused with one line; without an address it takes one of its
-    own, and says so. Takes root, and `ip`."""
+    """A program of another user is refused with one line. Without an address it takes one of its
+    own and prints a message. Needs root and `ip`."""
     if os.geteuid() != 0 or not shutil.which('ip', path=PATH):
         print('not tried: a program of another user, which takes root and the program ip')
         return
@@ -212,7 +212,7 @@ def pool_row(*args):
 
 
 def others_hold_names():
-    """Another user that takes the names of this user's pool is named. Takes root."""
+    """The message names another user who has taken the names of this user's pool. Needs root."""
     row = pool_row('--port', PORT)
     check('doctor: programs and slots',
           row.get('state') == 'ok' and '1 program of yours, 63 of 64 slots free' in row['found'])

@@ -20,7 +20,7 @@ one_line_error('not executable', run('run', '/etc/passwd'), 126, '/etc/passwd')
 one_line_error('no library there', run('run', 'true', env={'ROOST_LIBDIR': '/etc'}), 1,
                'ROOST_LIBDIR')
 with tempfile.TemporaryDirectory() as d:
-    # A command away from its libraries says where it looked.
+    # A command without its libraries prints where it looked.
     alone = os.path.join(d, 'roost')
     shutil.copy(ROOST, alone)
     r = subprocess.run([alone, 'run', 'true'], capture_output=True, text=True, check=False)
@@ -49,7 +49,7 @@ check('what was in LD_LIBRARY_PATH stays', r.stdout.strip() == LIB + ':/somewher
 check('without --port, ROOST_PORT stays', run('run', 'sh', '-c', 'echo "$ROOST_PORT"',
                                               env={'ROOST_PORT': 'shm'}).stdout == 'shm\n')
 
-# The view: python asks with stat, access, open, opendir, as programs do.
+# The view: python uses stat, access, open, opendir, as programs do.
 PROBE = r'''
 import ctypes, os, stat
 dev = '/dev/infiniband/uverbs_roost0'

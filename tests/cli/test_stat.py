@@ -21,8 +21,8 @@ LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)'
 
 
 def parse_prometheus(text):
-    """The text exposition format, version 0.0.4: {name: (type, {labels: value})}; ValueError where
-    it is not kept."""
+    """Parses the text exposition format, version 0.0.4: {name: (type, {labels: value})}. Raises
+    ValueError if the text violates it."""
     metrics, name = {}, None
     if not text.endswith('\n'):
         raise ValueError('the last line does not end')
@@ -49,7 +49,7 @@ def parse_prometheus(text):
     return metrics
 
 
-# A network and a folder of our own: other NICs of this user are none of our business.
+# A network and a folder of our own, without other NICs of this user.
 own_network()
 folder = tempfile.TemporaryDirectory()
 os.environ['ROOST_SHM_DIR'] = os.path.join(folder.name, 'nics')
@@ -61,8 +61,8 @@ check('nobody', r.returncode == 0 and r.stdout == 'no NIC of yours is running\n'
 
 
 def ends_while_asked():
-    """A process that ends before it has answered is no NIC any more; one that lives and says
-    nothing is named."""
+    """A process that ends before it answers is left out; a process that lives and does not answer
+    is named."""
     path = os.path.join(os.environ['ROOST_SHM_DIR'], 'stat.4711')
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
@@ -109,8 +109,8 @@ try:
     check('table', r.returncode == 0 and f'process {pid},' in r.stdout and 'rcvd_pkts' in r.stdout
           and 'a second' not in r.stdout, r)
 
-    # A processing unit that nobody lets go of for 20 ms shows what it did last time: then there is
-    # no rate, and the next look has it.
+    # A processing unit that is owned for 20 ms shows its last values. Then there is no rate, and
+    # the next look has one.
     while True:
         r = run('stat', pid, '--watch', '0.3', '--count', '3')
         heads = [line for line in r.stdout.splitlines() if line.startswith('counter')]
