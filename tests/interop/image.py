@@ -3,8 +3,8 @@
 programs.
 
 The kernel package is downloaded and unpacked, never installed. Programs and libraries are those
-installed here: both ends of a row run the same perftest. All that is made stays in one folder and
-is made again only when what it is made of changed.
+installed on this machine: both ends of a row run the same perftest. All files stay in one folder
+and are made again only if their sources have changed.
 """
 import os
 import platform
@@ -22,15 +22,15 @@ MODULES = ['virtio_pci', 'virtio_net', 'crc32_pclmul', 'crc32_generic', 'ipv6', 
 
 
 def libraries(file):
-    """What the dynamic linker would load for it, the linker itself too."""
+    """Returns the files that the dynamic linker would load for a program, and the linker itself."""
     text = subprocess.run(['ldd', file], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                           text=True, env=ENV, check=False).stdout
     return set(re.findall(r'(/\S+) \(0x', text))
 
 
 def needed_by_threads():
-    """The C library opens it when a thread ends by pthread_exit(), as rping's do; no program names
-    it."""
+    """Returns the library that the C library opens when a thread ends by pthread_exit(), as those
+    of rping do. No program names it."""
     for line in output('ldconfig', '-p').splitlines():
         if re.match(r'\s*libgcc_s\.so\.1 .*x86-64', line):
             return line.split(' => ')[1]
@@ -38,7 +38,7 @@ def needed_by_threads():
 
 
 def contents(tree, release, programs):
-    """{path in the guest: file here}"""
+    """Returns {path in the guest: file on this machine}."""
     # Names as they are linked, contents as they are: libfoo.so.1 is a link, the loader opens what
     # it is called.
     files = {'bin/busybox': tool('busybox')}
@@ -66,8 +66,8 @@ def contents(tree, release, programs):
 
 
 def build(folder, programs):
-    """Builds what is not there yet, with these programs in it. (kernel, initial file system), two
-    files."""
+    """Builds missing files, with these programs in the guest. Returns (kernel, initial file
+    system)."""
     if platform.machine() != 'x86_64':
         raise Missing(f'the guest is made for x86_64 only, this is {platform.machine()}')
     os.makedirs(folder, exist_ok=True)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Which failures of a row are run again: those of a program's clock, those of the kernel's
-retransmission, and no others.
+"""Selects the failed rows that run again: failures by a program's clock, and by the kernel's
+retransmission.
 
-perftest calibrates its cycle counter against the time of day and gives up when the two do not fit
-(get_clock.c), as they may not in an emulated guest beside other work. It says so, and exits with
-status 1 when the transfer is done; its peer then misses the last exchange.
+perftest calibrates its cycle counter by the time of day, and gives up if the two do not fit
+(get_clock.c), which happens in an emulated guest under load. It prints this, and exits with status
+1 when the transfer is done; its peer then misses the last exchange.
 
 The kernel's rdma_rxe may send a PSN as two different packets. While it sends a SEND or WRITE again,
 and its last packet is not out yet, an ACK of the whole message moves comp.psn past it and leaves
 the work request in the queue (rxe_comp.c: COMPST_WRITE_SEND). The next retransmission begins with
-that request and has nothing left to send of it: it sends an empty ONLY packet with the PSN of the
-next message (rxe_req.c: req_retry(), next_opcode_rc()), and all that follows is one PSN too high. A
+that request, of which no bytes are left: it sends an empty ONLY packet with the PSN of the next
+message (rxe_req.c: req_retry(), next_opcode_rc()), and all that follows is one PSN too high. A
 responder has to refuse that (IBA 9.7.4.1.1).
 """
 import re
@@ -18,8 +18,8 @@ import re
 TRIES = 3  # runs of a row, the first one included
 
 CLOCK = re.compile(r'^Correlation coefficient r\^2: [0-9.e+-]+ < 0\.9\s*$', re.M)
-# What such an end leads to: its own exit, and that of its peer, which says that the other is gone.
-# Nothing about completions, bytes or packets.
+# Lines that such an end causes: the exits of the program and of its peer, which reports that the
+# other has ended. No lines about completions, bytes or packets.
 FOLLOWS = re.compile(
     r"(client|server)(: exit status 1|: no result line| says: (Failed to exchange data between "
     r"server and clients"
@@ -30,20 +30,20 @@ FOLLOWS = re.compile(
 # too.
 PACKET = re.compile(
     r'\s*\d+\s+[0-9.]+ (\S+) > \S+ (RC_(?:SEND|WRITE)_\w+) qp (\w+) psn (\d+) .*icrc ok$')
-# After it, both programs may say and do anything; not our port, and not the guest's kernel.
+# After it, both programs may print and do anything, but not our port and the guest's kernel.
 PROGRAMS = re.compile(r'(client|server)\b')
 
 
 def is_the_clock(trouble, text):
-    """Was it the clock of one of the programs alone? `trouble`: what went wrong, a line each;
-    `text`: what both ends said."""
+    """Returns true if only the clock of one of the programs failed. `trouble`: the problems, a line
+    each; `text`: the output of both ends."""
     return bool(trouble) and bool(CLOCK.search(text)) and all(FOLLOWS.fullmatch(line)
                                                               for line in trouble)
 
 
 def one_psn_twice(packets, sender):
-    """The first PSN that the sender gave to two different packets, said in a line; None. `packets`:
-    lines of `roost pcap`, in any order."""
+    """Returns a line about the first PSN that the sender gave to two different packets, or None.
+    `packets`: lines of `roost pcap`, in any order."""
     seen = {}
     for packet in filter(None, map(PACKET.match, packets)):
         source, kind, qp, psn = packet.groups()
@@ -54,8 +54,8 @@ def one_psn_twice(packets, sender):
 
 
 def why(trouble, text, packets, sender):
-    """Why a row is to be run again: some words; None. packets() gives the lines of what crossed the
-    link; `sender`: the guest's address."""
+    """Returns the reason to run a row again, or None. packets() returns the lines of the packets on
+    the link; `sender`: the guest's address."""
     if is_the_clock(trouble, text):
         return 'the clock of a program'
     if trouble and all(PROGRAMS.match(line) for line in trouble):
@@ -65,8 +65,8 @@ def why(trouble, text, packets, sender):
 
 
 def run_again(once):
-    """Calls once() -> (trouble, text, reason), up to TRIES times while there is a reason to.
-    (trouble, text, [the reasons of further runs])"""
+    """Calls once() -> (trouble, text, reason), up to TRIES times while it returns a reason. Returns
+    (trouble, text, [the reasons of further runs])."""
     reasons = []
     while True:
         trouble, text, reason = once()

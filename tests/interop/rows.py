@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The matrix: what is run between Roost here and the kernel's stack in the guest. One line makes
-rows, one for each direction."""
+"""The matrix of programs that run between Roost on this machine and the kernel's stack in the
+guest. One line makes a row for each direction."""
 from dataclasses import dataclass, field
 
 HOST, GUEST = 'host', 'guest'
 BIG_LINK, ETHERNET = 9000, 1500
 DISORDER = 'delay 3ms 2ms duplicate 5%'  # the delay varies, so packets overtake each other
-OURS, THEIRS = 0.01, 0.10  # loss of what we send; of what the guest sends
+OURS, THEIRS = 0.01, 0.10  # loss of our packets; of the guest's packets
 
 
 @dataclass
 class Row:
     name: str
     program: str
-    # of both; where they meet by rdma_cm, of the server: {S} is its address, {P} a port
+    # of both; with rdma_cm, of the server: {S} is its address, {P} a port
     arguments: str
     server: str = GUEST          # where the server is; the client is at the other end
-    # of the addresses that packets go between; the programs meet over IPv4
+    # of the addresses of packets; the programs connect over IPv4
     family: int = 4
     link_mtu: int = BIG_LINK
     port: str = ''               # options of our port
     netem: str = ''              # discipline of the guest's interface
-    # the server is killed in the middle, and the client must say so and end
+    # the server is killed during the transfer; the client must report it and end
     killed: bool = False
-    client: str = ''             # the client's arguments, where they meet by rdma_cm
+    client: str = ''             # the client's arguments with rdma_cm
     wanted: str = ''             # a pattern in the client's output
-    refused: bool = False        # the client is to fail
-    counts: dict = field(default_factory=dict)  # least that the oracles count in our capture
+    refused: bool = False        # the client must fail
+    counts: dict = field(default_factory=dict)  # least count of the oracles in our capture
 
     @property
     def cm(self):
@@ -48,8 +48,8 @@ class Row:
         return f'{self.name} {self.direction}'
 
 
-# An ACK time-out of half a second instead of perftest's 67 ms, for rows that lose nothing: an
-# emulated guest on a busy machine stands still for seconds, and retries are used up meanwhile.
+# An ACK time-out of half a second instead of perftest's 67 ms, for rows without losses: an emulated
+# guest on a busy machine may stop for seconds, which uses up the retries.
 PATIENT = ' -u 17'
 
 
@@ -58,7 +58,7 @@ def rows_of(name, program, arguments='', servers=(GUEST, HOST), **more):
 
 
 def perftest():
-    """Every operation, speeds left aside."""
+    """Rows for each operation, without speeds."""
     rows = []
     for tool in ('ib_send', 'ib_write', 'ib_read'):
         for mtu in (256, 1024, 4096):
@@ -73,7 +73,7 @@ def perftest():
     for kind in ('CMP_AND_SWAP', 'FETCH_AND_ADD'):
         rows += rows_of(f'ib_atomic_bw {kind}', 'ib_atomic_bw', f'-n 100 -A {kind}')
         rows += rows_of(f'ib_atomic_lat {kind}', 'ib_atomic_lat', f'-n 100 -A {kind}')
-    # perftest has no events for WRITEs, whose target is told nothing.
+    # perftest has no events for WRITEs: their target gets no completion.
     for tool, size in (('ib_send_bw', '-s 5001'), ('ib_read_bw', '-s 5001'), ('ib_atomic_bw', ''),
                        ('ib_send_lat', ''), ('ib_read_lat', ''), ('ib_atomic_lat', '')):
         rows += rows_of(f'{tool} -e', tool, f'-n 100 -e {size}')
@@ -81,7 +81,7 @@ def perftest():
                        ('ib_atomic', '')):
         rows += rows_of(f'{tool}_bw 4 QPs', f'{tool}_bw', f'-n 100 -q 4 {size}')
         rows += rows_of(f'{tool}_bw IPv6', f'{tool}_bw', f'-n 100 {size}', family=6)
-        # some twenty are lost
+        # about twenty are lost
         rows += rows_of(f'{tool}_bw our loss', f'{tool}_bw', f'-n 1000 {size}',
                         port=f'loss={OURS},seed=7')
         rows += rows_of(f'{tool}_bw their loss', f'{tool}_bw', f'-n 100 -u 12 {size}',
@@ -91,8 +91,8 @@ def perftest():
         rows += rows_of(f'{tool}_bw their disorder', f'{tool}_bw', f'-n 100 -u 12 {size}',
                         netem=DISORDER)
     for tool in ('ib_send', 'ib_write'):
-        # No more packets than the link's queues hold: who loses one of an unreliable connection
-        # waits for it for ever.
+        # No more packets than the queues of the link hold: a program that loses a packet of an
+        # unreliable connection waits forever.
         for mtu, n in ((256, 20), (1024, 100), (4096, 100)):
             rows += rows_of(f'{tool}_bw UC mtu {mtu}', f'{tool}_bw',
                             f'-c UC -m {mtu} -n {n} -s 5001')
@@ -110,7 +110,7 @@ def perftest():
 
 
 def checked():
-    """pair_tests.c: every byte, and every operation that must fail."""
+    """Rows of pair_tests.c, which checks each byte, and each operation that must fail."""
     rows = []
     for mtu in (256, 1024, 4096):
         rows += rows_of(f'pair ops mtu {mtu}', 'pair', f'-m {mtu} ops')
@@ -134,13 +134,12 @@ def checked():
 
 def killed():
     """
-    The server dies in mid-transfer: its queue pair is gone, and says nothing more. The client sees
-    its retries exceeded (status 12) once they are used up: at the kernel's and at ours. But seven
-    retries, as perftest asks for where it meets over TCP, are forever to the kernel's rxe
-    (rxe_comp.c): its client sends to nobody until its minute is over, where hardware gives up after
-    the seventh. So one with fewer has to show it, which only -R lets us ask for; there a retry
-    takes two seconds (4.096 us << 19: rdma_cm's own ACK time-out, and where perftest sets one, -u
-    19).
+    Rows whose server dies during the transfer: its queue pair no longer answers. A client of either
+    stack must end with status 12, retries exceeded. perftest asks for seven retries if it connects
+    over TCP, and for the kernel's rxe these are without a limit (rxe_comp.c): its client sends
+    until its minute is over, while hardware gives up after the seventh. So a row with fewer retries
+    shows the error, which only -R allows. A retry takes two seconds there (4.096 us << 19:
+    rdma_cm's own ACK time-out, and with -u 19 that of perftest).
     """
     rows = []
     patient = '-R -F -p {P} -s 65536 -D 60 --retry_count=1 -u 19'
@@ -153,7 +152,7 @@ def killed():
 
 
 def connected():
-    """Programs that meet by rdma_cm: connection management of both stacks."""
+    """Rows of programs that connect by rdma_cm: connection management of both stacks."""
     rping = {'arguments': '-s -a {S} -p {P} -C 20', 'client': '-c -a {S} -p {P} -C 20'}
     verify = {'arguments': rping['arguments'] + ' -V -S 20000',
               'client': rping['client'] + ' -V -S 20000'}
@@ -163,8 +162,8 @@ def connected():
     rows += rows_of('rping rejected', 'rping', rping['arguments'], client='-c -a {S} -p 1 -C 20',
                     wanted='REJECTED', refused=True)
     # Few pings: rdma_cm gives the kernel's queue pair an ACK time-out of two seconds (4.096 us <<
-    # 19), and its REQs one of four. No loss at the kernel's end: its rping was seen to stand still
-    # for ever after the last message, acknowledged by both.
+    # 19), and its REQs one of four. No loss at the kernel's end: its rping sometimes hangs after the
+    # last message, although both ends have acknowledged it.
     few = {'arguments': '-s -a {S} -p {P} -C 3 -V -S 20000',
            'client': '-c -a {S} -p {P} -C 3 -V -S 20000'}
     rows += rows_of('rping our loss', 'rping', **few, port=f'loss={OURS},seed=11')
@@ -177,7 +176,8 @@ def connected():
     # from a work queue: of ten, one was seen to leave before the queue pair went. The server is
     # content with ten.
     rows += rows_of('mckey', 'mckey', '-m {G} -b {S}', client='-m {G} -b {C} -s -C 1000', **done)
-    # Not the other way round: a kernel whose rping only waits never learns of a killed peer.
+    # Not in the other direction: an rping of the kernel that only waits never detects a killed
+    # peer.
     rows += rows_of('rping killed', 'rping', '-s -a {S} -p {P} -S 60000',
                     client='-c -a {S} -p {P} -S 60000', servers=(GUEST,), killed=True)
     for tool, more in (('ib_send_bw', '-s 5001'), ('ib_write_bw', '-s 5001'),
@@ -187,5 +187,5 @@ def connected():
     return rows
 
 
-# What changes the link goes last: it is changed once.
+# Rows that change the link are last: it is changed once.
 ROWS = sorted(perftest() + checked() + killed() + connected(), key=lambda row: -row.link_mtu)

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Roost over UDP on this machine against the Linux kernel's own RoCE v2 (rdma_rxe) in a virtual
+"""Tests Roost over UDP on this machine against the Linux kernel's RoCE v2 (rdma_rxe) in a virtual
 machine.
 
 usage: run.py [--build DIR] [--only TEXT] [--list]
 
-The same programs run at both ends of a tap device, in both directions: perftest's on either stack,
-and our own pair, which checks every byte. What Roost captured passes `roost pcap` with its oracles,
-what crossed the link its check of every ICRC. A row that fails through the clock of a program, or a
-known fault of the kernel's, runs again (repeat.py), and its line says so. One line for each row;
-what failed is shown, and its captures stay in DIR/interop/failed beside the guest's console.log.
+The same programs run at both ends of a tap device, in both directions: perftest on either stack,
+and our own pair, which checks each byte. Roost's captures must pass the oracles of `roost pcap`,
+and the packets on the link its check of each ICRC. A row that fails by the clock of a program, or
+by a known fault of the Linux kernel, runs again (repeat.py), and its line reports that. The script
+prints a line for each row, and the output of a failed one, whose captures stay in
+DIR/interop/failed beside the guest's console.log.
 
-Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no
-packages), and 1 for that too with ROOST_INTEROP=required in the environment.
+The exit status is 0 if all rows passed, and 77 if this machine can run no guest (no root, no tap
+device, no packages); with ROOST_INTEROP=required in the environment it is then 1.
 """
 import argparse
 import json
@@ -36,13 +37,13 @@ from rows import GUEST, HOST, ROWS  # noqa: E402
 from skip import skip  # noqa: E402
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-ROW_LIMIT = 120    # seconds for a program to end; the slowest takes ten beside other work
+ROW_LIMIT = 120    # seconds for a program to end; the slowest takes ten under load
 KILL_AFTER = 100000  # bytes on the link: the transfer is under way
-DAMAGE_TRIES = 10  # a run of such a row sends some 25 packets, a tenth of them damaged
+DAMAGE_TRIES = 10  # a run of such a row sends about 25 packets, a tenth of them damaged
 OURS, THEIRS = 'roost0', 'rxe0'
 GROUP = '239.77.1.2'
 
-# Lines that a good run never prints, whatever its exit status says; and perftest's warnings about
+# Lines that a successful run never prints, whatever its exit status; and perftest's warnings about
 # its own flags.
 COMPLAINTS = re.compile(r"fail|error|couldn't|unable|not supported|invalid|completion "
                         r"with|mismatch|segmentation|roost:", re.I)
@@ -106,7 +107,7 @@ class GuestSide:
         self.status, self.text = self.guest.status, self.guest.text
 
     def listens(self, port):
-        if self.row.program == 'mckey':  # listens to a group, of which the kernel tells the network
+        if self.row.program == 'mckey':  # joins a group; the kernel reports this to the network
             return self.guest.run(
                 f'grep -qi {socket.inet_aton(GROUP)[::-1].hex()} /proc/net/igmp')[0] == 0
         if self.row.cm:
@@ -118,7 +119,7 @@ class GuestSide:
 
 
 class Wire:
-    """All RoCE packets on the link, as they are there."""
+    """Captures all RoCE packets on the link."""
 
     def __init__(self, tap, file):
         self.file = file
@@ -126,7 +127,7 @@ class Wire:
             [tool('tcpdump'), '-q', '--immediate-mode', '-U', '-B', '16384', '-s', '0', '-Z',
              'root', '-i', tap.name, '-w', file, 'udp port 4791'], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        self.process.stderr.readline()  # "listening on": from here on nothing is missed
+        self.process.stderr.readline()  # "listening on": tcpdump captures from now on
 
     def stop(self):
         self.process.send_signal(signal.SIGINT)
@@ -151,8 +152,8 @@ class Rig:
             made = image.build(folder, sorted({self.here(row.program) for row in ROWS}))
             self.guest = guest.Guest(folder, made, self.tap, self.link_mtu)
             self.release = self.guest.wait_ready()
-            # Datagrams that go out before a neighbour's answer are dropped beyond a few: it is
-            # asked now.
+            # The Linux kernel drops all but a few datagrams that are sent before the neighbour has
+            # answered, so the neighbour is asked now.
             for address in self.tap.ours.values():
                 status, text = self.guest.run(f'ping -c 1 -W 20 {address}')
                 if status:
@@ -174,7 +175,7 @@ class Rig:
         self.tap.remove()
 
     def gid(self, address):
-        """The index of the guest's GID for an address."""
+        """Returns the index of the guest's GID for an address."""
         raw = socket.inet_pton(socket.AF_INET6,
                                address if ':' in address else '::ffff:' + address).hex()
         wanted = ':'.join(raw[i:i + 4] for i in range(0, 32, 4))
@@ -197,7 +198,7 @@ class Rig:
         self.guest.run('dmesg -c >/dev/null')
 
     def commands(self, row):
-        """{end: its command}"""
+        """Returns {end: its command}."""
         port = ports.free_tcp_port()
         commands = {}
         if row.cm:
@@ -218,8 +219,8 @@ class Rig:
         return port, commands
 
     def run(self, row):
-        """What went wrong: [] when nothing did; what was said; why to run it again, or None. Until
-        there was damage in a row about it: netem takes no seed."""
+        """Runs a row. Returns the problems (a list), the output, and the reason to run it again or
+        None. A row about damage runs until a packet was damaged, since netem takes no seed."""
         for _ in range(DAMAGE_TRIES):
             trouble, text, damaged = self.run_once(row)
             if trouble or damaged or not row.damages:
@@ -277,7 +278,7 @@ class Rig:
             return self.refusal(row, client, until)
         trouble = []
         for what, side in (('client', client), ('server', server)):
-            # A client that failed leaves its server waiting for ever.
+            # The server of a client that failed would wait forever.
             late = self.wait(side, time.monotonic() + 1 if trouble else until)
             if late:
                 trouble.append(f'{what} {late}')
@@ -342,14 +343,14 @@ class Rig:
         if 'loss' in row.port and shows and not row.cm and not any(
                 counts.get(key) for key in ('retransmitted', 'gaps', 'duplicates', 'reads_again')):
             trouble.append('our capture: nothing was lost')
-        # Where the guest damages what it sends, nobody can say what was right.
+        # If the guest's packets are damaged, their right contents are unknown.
         link = {'ok': True} if row.damages else self.pcap('--no-oracles', wire)
         if not link.get('ok'):
             trouble.append(f'the link: {link}')
         return trouble, not found.get('ok')
 
     def pcap(self, *words):
-        """What roost pcap says of a file."""
+        """Returns the output of roost pcap for a file."""
         done = subprocess.run([self.roost, 'pcap', '--json', *words], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, check=False)
         try:
@@ -361,7 +362,7 @@ class Rig:
         return os.path.join(self.scratch, 'wire.pcap')
 
     def packets(self):
-        """What crossed the link in the last row: a line for each packet."""
+        """Returns the packets on the link in the last row, a line for each."""
         done = subprocess.run([self.roost, 'pcap', '--no-oracles', self.wire_file()],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               check=False)
@@ -387,7 +388,7 @@ def main():
         return
     if not rows:
         sys.exit(f'no row holds "{options.only}": see --list')
-    # whoever stops us leaves no machine and no tap behind
+    # a signal leaves no machine and no tap behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     begin = time.monotonic()
     try:

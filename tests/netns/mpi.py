@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""MPI jobs between two network namespaces, four ranks in each, as between two machines.
+"""Runs MPI jobs between two network namespaces, four ranks in each, as between two machines.
 
 usage: mpi.py --roost PROGRAM --folder DIR [--only TEXT] [--list]
 
-mpirun starts the ranks of the other namespace by remote.py, as it does by ssh, and nothing has any
-capability. The ranks check all that they receive (../stock/mpi_ranks.c, which is built in DIR).
-Exit status 0 only when all passed; 77 when there can be no namespaces here (no root) or no MPI is
-installed, and 1 for that too with ROOST_INTEROP=required in the environment.
+mpirun starts the ranks of the other namespace by remote.py instead of ssh. No program has a
+capability. The ranks check all data that they receive (../stock/mpi_ranks.c, which is built in
+DIR). The exit status is 0 if all jobs passed, and 77 if this machine allows no namespaces (no root)
+or has no MPI; with ROOST_INTEROP=required in the environment it is then 1.
 """
 import argparse
 import json
@@ -30,9 +30,9 @@ REMOTE = os.path.join(HERE, 'remote.py')
 HOSTS = ','.join(f'{address}:4' for address in ADDRESSES[4])
 PROGRAMS = {'mpirun.openmpi': 'openmpi-bin', 'mpicc.openmpi': 'libopenmpi-dev',
             'mpirun.mpich': 'mpich', 'mpicc.mpich': 'libmpich-dev'}
-# seconds for a job; it takes 3 to 6 on an idle machine, and 100 were seen beside much load
+# seconds for a job: 3 to 6 on an idle machine, up to 100 were measured under load
 LIMIT = 200
-LEAST = 10 << 20  # bytes between the namespaces: the all-to-all alone is more
+LEAST = 10 << 20  # least bytes between the namespaces; the all-to-all alone sends more
 
 
 def rows():
@@ -56,7 +56,7 @@ def rows():
 
 
 class Inside(Side):
-    """A program in a namespace, with no rights there."""
+    """A program without rights in a namespace."""
 
     def __init__(self, name, command, folder):
         full = ['ip', 'netns', 'exec', name, *NO_RIGHTS, *command.split()]
@@ -68,14 +68,14 @@ class Inside(Side):
 
 
 def sent(name):
-    """Bytes that left a namespace by the cable."""
+    """Returns the bytes that left a namespace by the cable."""
     told = subprocess.run(['ip', '-n', name, '-s', '-j', 'link', 'show', 'v0'],
                           env=dict(os.environ, PATH=PATH), stdout=subprocess.PIPE, check=True)
     return json.loads(told.stdout)[0]['stats64']['tx']['bytes']
 
 
 def run(names, command):
-    """(problem or None, report)"""
+    """Runs a job. Returns (problem or None, report)."""
     until = time.monotonic() + LIMIT
     before = [sent(name) for name in names]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Two network namespaces with a cable between them, for the tests of this folder."""
+"""Two network namespaces and a cable between them, for the tests of this folder."""
 import os
 import shutil
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Starts commands in another network namespace for mpirun, in place of ssh, without any capability.
+"""Starts commands in another network namespace for mpirun, instead of ssh, without capabilities.
 
-usage: remote.py serve HOST        waits for commands in the namespace in which it runs, for ever
-       remote.py HOST COMMAND ...  runs a command there by sh, as ssh does: with its own standard
-                                   files and exit status
+usage: remote.py serve HOST        waits for commands in its namespace until it is killed
+       remote.py HOST COMMAND ...  runs a command there by sh, with this program's standard files,
+                                   and exits with the command's status, as ssh does
 
 ROOST_TEST_REMOTE in the environment names the folder of the sockets. The command has the
-environment of the one that serves.
+environment of the serving process.
 """
 import array
 import os

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stock programs, and nodes, between two network namespaces with a cable between them, as between
+"""Runs stock programs, and nodes, between two network namespaces that a cable connects, as between
 two containers or machines.
 
 usage: run.py --roost PROGRAM [--only TEXT] [--list]
 
-Nothing names an address for the NIC: each side finds the one of its namespace, or binds the one it
-is told. The programs run without any capability. One line for each row; what failed is shown. Exit
-status 0 only when all passed; 77 when there can be no namespaces here (no root), and 1 for that too
-with ROOST_INTEROP=required in the environment.
+No option names an address of the NIC: each side finds that of its namespace, or binds the address
+of its arguments. The programs run without capabilities. The script prints a line for each row, and
+the output of a failed one. The exit status is 0 if all rows passed, and 77 if this machine allows
+no namespaces (no root); with ROOST_INTEROP=required in the environment it is then 1.
 """
 import argparse
 import json
@@ -32,8 +32,8 @@ from versions import ucx_perftest  # noqa: E402
 
 
 def row(name, server, client, meet='cm', family=4, wanted='', killed=False):
-    """{S} is the server's address, {P} a port. They meet by rdma_cm, or by TCP. `killed`: the
-    server is, and the client must end."""
+    """A pair of programs. {S} is the server's address, {P} a port. They connect by rdma_cm or TCP.
+    `killed`: the server is killed, and the client must end."""
     return {'name': name, 'server': server, 'client': client, 'meet': meet, 'family': family,
             'wanted': wanted, 'killed': killed}
 
@@ -71,15 +71,15 @@ def rows():
 
 
 def refused_rows():
-    """Nobody has a NIC at the other end: the ICMP error that comes back ends the request, as the
-    kernel's rdma_cm would (reason 8)."""
+    """A client without a NIC at the other end. An ICMP error must end its request with reason 8, as
+    the kernel's rdma_cm does."""
     return [{'name': f'rping, no NIC, IPv{family}', 'family': family,
              'refused': 'rping -c -a {S} -p 4711 -C 1'} for family in (4, 6)]
 
 
 def node_rows():
-    """A node in one namespace; what is typed in the other, and what has to come out. {K} is a
-    kernel that was built for this."""
+    """A node in one namespace, and commands in the other with the output that they must have. {K}
+    is a kernel that was built for this test."""
     look = [('roost call {S} get 17', 'status +ok\nvalue +value of 17\n'),
             ('roost call {S} get 1001', 'not found')]
     change = [('roost call {S} 0x1000 --params {Z}', 'no such kernel'),
@@ -88,8 +88,8 @@ def node_rows():
               ('roost kernel list {S}', '\nsum +0x1000 +1 +loaded'),
               ('roost kernel replace {S} {K}', '^$'), ('roost kernel unload {S} sum', '^$'),
               ('roost call {S} 0x1000 --params {Z}', 'no such kernel')]
-    # The default port: shared memory to the programs of the node's own namespace alone, unless they
-    # say udp.
+    # The default port: shared memory to programs of the node's own namespace, unless they ask for
+    # udp.
     ways = [{'name': f'the way to a node: {name}', 'family': family, 'side': side,
              'steps': [(f'roost call {{S}} get 17{more}', 'value of 17')], 'by_shm': by_shm,
              'options': '--port host:{S}' if family == 6 else ''}
@@ -105,9 +105,9 @@ def node_rows():
 
 def shared_rows():
     """Several programs behind one address. Each step starts NAME in namespace 0 or 1, and waits
-    until it listens (start), is connected (begin), or has ended in success (end) or failure (fail);
-    or waits for the end of one that was begun, kills one, or looks at the way that its packets
-    take."""
+    until it listens (start), is connected (begin), or has ended in success (end) or failure (fail).
+    Other steps wait for the end of a connected program, kill a program, or check the path of its
+    packets."""
     served = r'ping data: rdma-ping-9'
     # README.md's two commands, which name no port.
     terminals = [{'name': f'two terminals, {where}', 'family': 4, 'shared': [
@@ -116,10 +116,10 @@ def shared_rows():
         ('way', 'server', by_shm), ('way', 'client', by_shm),
     ]} for where, space, address, by_shm
                  in (('one machine', 0, '127.0.0.1', True), ('two machines', 1, '{S}', False))]
-    # The first program, which disconnects the peer, has the IPv4 address only.
+    # The first program, which disconnects the peer, has only the IPv4 address.
     told = r'\A(?![\s\S]*cq completion failed)[\s\S]*DISCONNECT'
     return (terminals + [{'name': f'one address, IPv{family}', 'family': family, 'shared': [
-        # A program that is busy with others, and a server beside it.
+        # A program that is busy with other peers, and a server behind the same address.
         ('start', 'first', 0, 'ib_write_bw -F -p {P} -n 200', 'tcp'),
         ('start', 'second', 0, 'rping -s -a {S} -P -p {P1}', 'cm'),
         # Another machine, and a third program behind the same address.
@@ -128,8 +128,8 @@ def shared_rows():
         # Its port is taken; a request for another port is refused.
         ('fail', 'late', 0, 'rping -s -a {S} -p {P1}', 'rdma_listen: Address already in use'),
         ('fail', 'astray', 1, 'rping -c -a {S} -p 9 -C 1', 'RDMA_CM_EVENT_REJECTED, error 8'),
-        # A killed server leaves slot and service to its successor, and its peer is told that it is
-        # gone.
+        # The successor of a killed server gets its slot and service, and the peer of the killed one
+        # is notified of its end.
         ('begin', 'connected', 1, 'rping -c -a {S} -p {P1}', 'rcvd_pkts'),
         ('kill', 'second'),
         ('wait', 'connected', told if family == 4 else 'DISCONNECT'),
@@ -140,7 +140,7 @@ def shared_rows():
 
 
 class Inside(Side):
-    """A program in a namespace, run by roost, with no rights there."""
+    """A program that `roost run` runs in a namespace without rights."""
 
     def __init__(self, roost, name, command):
         words = command.split()
@@ -155,7 +155,7 @@ class Inside(Side):
         return listens(port, self.process.pid)
 
     def nic(self, roost):
-        """What `roost stat` says of it."""
+        """Returns the JSON object of `roost stat` for the program."""
         said = subprocess.run([roost, 'stat', '--json'], stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, text=True, check=False).stdout
         try:
@@ -173,7 +173,7 @@ def until_true(what, until):
 
 
 def killed(roost, server, client, wanted, until):
-    """The transfer is under way, the server dies, and the client says so and ends."""
+    """The server is killed during a transfer; the client must print an error and end."""
     if not until_true(lambda: client.ended()
                       or client.nic(roost).get('counters', {}).get('rcvd_pkts', 0) > 1000,
                       until) or client.ended():
@@ -187,7 +187,7 @@ def killed(roost, server, client, wanted, until):
 
 
 def build_kernel(folder):
-    """The example of a kernel outside of the tree, by the header alone."""
+    """Builds the example of a kernel outside of the tree, with the installed headers only."""
     top = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
     path = os.path.join(folder, 'sum.so')
     subprocess.run(['cc', '-O2', '-fPIC', '-shared', '-I', os.path.join(top, 'include'), '-o', path,
@@ -196,8 +196,8 @@ def build_kernel(folder):
 
 
 def wrong_way(nic, by_shm):
-    """What is wrong with the way that the packets of queue pairs took, by the counters of `roost
-    stat`, or None."""
+    """Checks the path of the packets of queue pairs by the counters of `roost stat`. Returns the
+    problem or None."""
     stats = [port['stats'] for port in nic.get('ports', [])]
     shm = sum(s['rx_shm_packets'] for s in stats), sum(s['tx_shm_packets'] for s in stats)
     if by_shm:
@@ -206,7 +206,7 @@ def wrong_way(nic, by_shm):
 
 
 def serve(roost, names, spec):
-    """A node, and one command after the other. (problem or None, report)"""
+    """Runs a node and its commands. Returns (problem or None, report)."""
     kernel = build_kernel(os.environ['ROOST_SHM_DIR']) if any(
         '{K}' in command for command, _ in spec['steps']) else ''
     fill = {'S': ADDRESSES[spec['family']][0], 'K': kernel, 'Z': '00' * 16}
@@ -236,7 +236,8 @@ def serve(roost, names, spec):
 
 
 def refuse(roost, names, spec):
-    """A client alone, which is told at once. (problem or None, report)"""
+    """Runs a client without a server, which must fail at once. Returns (problem or None,
+    report)."""
     client = Inside(roost, names[1], spec['refused'].format(S=ADDRESSES[spec['family']][0]))
     try:
         problem = client.wait(time.monotonic() + RUN_LIMIT)
@@ -249,7 +250,7 @@ def refuse(roost, names, spec):
 
 
 def share(roost, names, spec):
-    """The steps of shared_rows(). (problem or None, report)"""
+    """Runs the steps of shared_rows(). Returns (problem or None, report)."""
     fill = {'S': ADDRESSES[spec['family']][0], 'S4': ADDRESSES[4][0], 'P': free_tcp_port(),
             'P1': free_tcp_port()}
     until = time.monotonic() + RUN_LIMIT
@@ -301,7 +302,7 @@ def share(roost, names, spec):
 
 
 def run(roost, names, spec):
-    """(problem or None, report)"""
+    """Runs a row. Returns (problem or None, report)."""
     if 'shared' in spec:
         return share(roost, names, spec)
     if 'steps' in spec:
@@ -350,7 +351,7 @@ def main():
     missing = sorted(program for program in programs if not shutil.which(program))
     if missing:
         sys.exit(f"not installed: {', '.join(missing)} (scripts/setup check installs them)")
-    # whoever stops us leaves no namespace behind
+    # a signal leaves no namespace behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         networks = Networks()
