@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs in a container: one of the jobs below. What it prints last is one JSON object: for each
-program its status and words.
+"""Runs one of the jobs below in a container. The last line of its output is a JSON object with the
+status and output of each program.
 
     inside.py demo | perf PORT | bw PORT | node | idle SECONDS | busy SECONDS | held ADDRESS
-    ARGUMENTS (roost doctor, while somebody has the port)
+    ARGUMENTS (roost doctor, while another program has the port)
 """
 import json
 import os
@@ -41,7 +41,7 @@ def end(p, words):
 
 
 def listens(port, p):
-    """Does somebody listen there by TCP? What is refused or done already is not waited for."""
+    """Waits until a TCP server listens at the port, or the program has ended."""
     wanted = f':{port:04X} '
     until = time.monotonic() + 60
     while p.poll() is None and time.monotonic() < until:
@@ -86,7 +86,7 @@ def cpu_seconds(pid):
 
 
 def idle(seconds, call_every=0.0):
-    """CPU time of a node that is called now and then, or not at all."""
+    """Measures the CPU time of a node that is called from time to time, or never."""
     p = start('node', '--port', 'udp', '--fill', '10')
     address = p.stdout.readline().split(' at ')[1].split(',')[0]
     calls = [roost('call', address, 'get', '7')]

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Starts a program under the limits of a container, each by itself or all together, without a
-container engine.
+"""Starts a program under the limits of a container, one of them or all, without a container engine.
 
-It needs root: namespaces, mounts and control groups take it. The program has none of it: another
-user, no capabilities. As a program:
+The launcher needs root for namespaces, mounts and control groups. The program runs as another user
+without capabilities. Use as a program:
 
     launcher.py --build build [--limits seccomp,user,...] [--cpus 0.5] [--value NAME=VALUE] --
     COMMAND
 
-The build folder is /opt/roost inside, this folder /opt/tests.
+In the container the build folder is /opt/roost, and this folder /opt/tests.
 """
 import argparse
 import ctypes
@@ -41,28 +40,28 @@ SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF = 1, 51
 ADDRESS = '172.17.0.2'
 PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
-# What a default container has, one limit each. The value is what --value can change.
+# The limits of a default container. --value can change their values.
 LIMITS = {
-    'seccomp': 'docker',  # Docker's list; other words, apart by +, are calls that it lacks besides
-    'user': 0,  # a user without an entry in passwd, no capabilities; 0: one by random
+    'seccomp': 'docker',  # Docker's list; further words after + are calls that it also refuses
+    'user': 0,  # a user without an entry in passwd and without capabilities; 0: a random one
     'shm': 64 << 20,  # bytes of /dev/shm
     'memlock': 64 << 10,  # bytes of RLIMIT_MEMLOCK
-    'readonly': 1,  # no file system can be written but /dev/shm
+    'readonly': 1,  # only /dev/shm can be written
     'noipv6': 'off',  # 'off': no IPv6 address; 'none': no such socket family
     'cpus': 1.0,  # quota of the control group
-    # its own: lo, and eth0 with an address; 'lo': lo alone; 'down': lo is down; a number: the MTU
+    # its own: lo, and eth0 with an address; 'lo': only lo; 'down': lo is down; a number: the MTU
     # of eth0
     'network': 'eth0',
 }
 CONTAINER = list(LIMITS)
-# What a test of one condition needs besides.
+# Further limits, for tests of one condition.
 LIMITS['nooffload'] = 1       # a kernel without UDP_SEGMENT and UDP_GRO
 LIMITS['nosteering'] = 1      # a kernel without SO_ATTACH_REUSEPORT_CBPF
-LIMITS['fakes'] = {}          # path: what a file of the kernel's says instead
+LIMITS['fakes'] = {}          # path: other contents of a file of the kernel
 
 
 class Missing(Exception):
-    """A limit that can't be had here; the text says why."""
+    """This machine does not allow a limit; the text has the reason."""
 
 
 def must(done, what):
@@ -81,7 +80,7 @@ def mount(source, target, kind, flags=0, data=None):
 # ---- control groups ----
 
 class CpuGroup:
-    """A control group with a quota of CPU time, of version 1 or 2, whichever is there with the cpu
+    """A control group with a quota of CPU time, of the version (1 or 2) that has the cpu
     controller."""
 
     def __init__(self, cpus, name):
@@ -107,7 +106,7 @@ class CpuGroup:
 
     @staticmethod
     def find():
-        """(version, the folder of our own group's hierarchy that can be written)."""
+        """Returns (version, writable folder of our own group's hierarchy)."""
         for line in open('/proc/self/mountinfo', encoding='utf-8', errors='replace'):
             left, right = line.split(' - ')
             kind, _, options = right.split()[:3]
@@ -128,7 +127,7 @@ class CpuGroup:
         self.write(self.path, 'cgroup.procs', str(pid))
 
     def stat(self):
-        """cpu.stat, its names as they are: nr_throttled, and more."""
+        """Returns cpu.stat with its own names: nr_throttled, and more."""
         with open(os.path.join(self.path, 'cpu.stat'), encoding='ascii') as f:
             return {k: int(v) for k, v in (line.split() for line in f)}
 
@@ -140,7 +139,7 @@ class CpuGroup:
             except OSError:
                 if time.monotonic() > until:
                     break
-                time.sleep(0.02)  # its last process is being taken down
+                time.sleep(0.02)  # its last process is ending
 
 
 # ---- seccomp ----
@@ -151,7 +150,7 @@ class Comparison(ctypes.Structure):
 
 
 class Filter:
-    """A list of calls, loaded through libseccomp."""
+    """Loads a list of calls through libseccomp."""
 
     def __init__(self):
         name = ctypes.util.find_library('seccomp')
@@ -180,8 +179,8 @@ class Filter:
 
 
 def docker_filter(denied=()):
-    """Docker's default profile as it is for a process without capabilities; `denied` are calls that
-    it lacks besides."""
+    """Loads Docker's default profile for a process without capabilities; calls in `denied` are
+    refused, too."""
     f = Filter()
     with open(os.path.join(HERE, 'docker-seccomp.txt'), encoding='ascii') as names:
         for line in names:
@@ -199,7 +198,7 @@ def docker_filter(denied=()):
 
 
 def kernel_without(families=(), options=()):
-    """Everything is allowed but what a kernel that was built without it does not know."""
+    """Allows all but the calls that a kernel without this feature does not know."""
     f = Filter()
     f.ctx = f.lib.seccomp_init(ctypes.c_uint32(ACT_ALLOW))
     for family in families:
@@ -224,7 +223,7 @@ def make_filters(limits):
     return filters
 
 
-# ---- what happens in the child ----
+# ---- the child ----
 
 def set_mounts(build, limits):
     mount(None, '/', None, MS_REC | MS_PRIVATE)
@@ -244,8 +243,8 @@ def set_mounts(build, limits):
 
 
 def set_fake(path, text):
-    """A file of the kernel's says something else. What is not there gets a file system of its own,
-    at the first folder that is there."""
+    """Gives a file of the kernel other contents. A missing file gets a file system of its own, at
+    the first folder of its path that exists."""
     if not os.path.exists(path):
         top = os.path.dirname(path)
         while not os.path.isdir(top):
@@ -314,9 +313,9 @@ def drop_rights(uid):
 
 
 def enter(build, limits):
-    """In the child that is the first of the new process namespace."""
+    """Runs in the child that is the first process of the new namespace."""
     libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
-    filters = make_filters(limits)  # before the mounts hide the list
+    filters = make_filters(limits)  # before the mounts hide the file
     set_mounts(build, limits)
     if 'network' in limits:
         set_network(limits)
@@ -325,7 +324,7 @@ def enter(build, limits):
     if 'user' in limits:
         drop_rights(limits['user'] or random.SystemRandom().randrange(10 ** 9, 2 * 10 ** 9))
     must(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 'no_new_privs')
-    for f in reversed(filters):  # Docker's last: it allows to load no more
+    for f in reversed(filters):  # Docker's is last: it refuses to load further ones
         f.load()
 
 
@@ -357,7 +356,7 @@ def limits_of(names, **values):
 
 
 class Container:
-    """A running program under limits. stdout and stderr are pipes unless given."""
+    """A program that runs under limits. stdout and stderr are pipes unless given."""
 
     def __init__(self, build, limits, command, env=None, stdout=subprocess.PIPE):
         if os.geteuid() != 0:
@@ -394,8 +393,8 @@ class Container:
             raise RuntimeError('launcher: ' + trouble[1:])
 
     def communicate(self, limit):
-        """(status, stdout, stderr); what still runs after `limit` seconds is killed: status
-        None."""
+        """Returns (status, stdout, stderr). A program that runs for more than `limit` seconds is
+        killed: status None."""
         words, until, status = {self.out_r: b'', self.err_r: b''}, time.monotonic() + limit, None
         with selectors.DefaultSelector() as s:
             for fd in words:
@@ -421,7 +420,7 @@ class Container:
 
 
 def run(build, limits, command, env=None, limit=90):
-    """(status, stdout, stderr, cpu.stat of its group or {})."""
+    """Runs a program. Returns (status, stdout, stderr, cpu.stat of its group or {})."""
     c = Container(build, limits, command, env)
     try:
         done = c.communicate(limit)

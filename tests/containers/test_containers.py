@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Programs under the limits of a container, each limit by itself and all together: they work, or
-fail with one line that names the limit.
+"""Runs programs under each limit of a container, and under all: they must work, or fail with one
+line that names the limit.
 
-usage: test_containers.py BUILD [TEXT]      (TEXT: only the rows whose name has it)
+usage: test_containers.py BUILD [TEXT]      (TEXT: only rows with TEXT in the name)
 """
 import json
 import os
@@ -21,7 +21,7 @@ GUIDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'do
                      'guide-containers.md')
 PYTHON = '/usr/bin/python3' if os.path.exists('/usr/bin/python3') else sys.executable
 IDLE_SECONDS = 2
-AT_ONCE = 4  # rows: they wait more than they work
+AT_ONCE = 4  # rows at a time: they mostly wait
 
 JOBS = {'demo': 'all three are equal', 'perf udp': 'Gbit/s', 'perf shm': 'Gbit/s',
         'bw udp': 'MsgRate', 'bw shm': 'MsgRate', 'node': 'value of 17'}
@@ -37,7 +37,7 @@ def check(what, ok, detail=''):
 
 
 def inside(limits, *words):
-    """What the programs of a job said, a list of dict; and cpu.stat of the group."""
+    """Returns the results of a job's programs, a list of dict; and cpu.stat of the group."""
     status, out, err, stat = run(BUILD, limits, [PYTHON, '/opt/tests/inside.py', *words])
     if status:
         return [{'name': ' '.join(words), 'status': status, 'out': out, 'err': err}], stat
@@ -53,15 +53,15 @@ def works(name, limits):
 
 
 def fails(name, limits, command, words, env):
-    """One line on stderr, with these words."""
+    """Checks for one line on stderr with these words."""
     status, out, err, _ = run(BUILD, limits_of(*limits[:1], **limits[1]), command, env)
     check(name, status == 1 and len(err.splitlines()) == 1 and all(w in err for w in words),
           f'{status} {out!r} {err!r}')
 
 
 def spends(name, job, most, throttled):
-    """CPU time that a node took in IDLE_SECONDS, and how often its group had to stop. A thread that
-    spins takes all it is given: 1 s."""
+    """Checks the CPU time of a node in IDLE_SECONDS, and the number of times its group was
+    throttled. A thread that spins would take its whole quota, 1 s."""
     done, stat = inside(limits_of(CONTAINER, cpus=0.5), job, str(IDLE_SECONDS))
     cpu = next((d for d in done if d['name'] == 'cpu'), None)
     check(f'{name}: programs', cpu and all(d['status'] == 0 for d in done), done)
@@ -94,7 +94,8 @@ FAILING = [
 
 
 def planned():
-    """(name, test, arguments): each has a network of its own, so that several can run at a time."""
+    """Returns rows (name, test, arguments). Each has a network of its own, so several can run at a
+    time."""
     for limit in CONTAINER:
         yield f'only {limit}', works, [limits_of({'network', limit})]
     yield 'network none', works, [limits_of(['user', 'network'], network='lo')]
@@ -109,7 +110,7 @@ def planned():
 
 
 def run_row(name, test, args):
-    """In a process of its own: 0 passed, 1 failed, 77 can't be run here."""
+    """Runs a row in a process of its own: 0 passed, 1 failed, 77 cannot run on this machine."""
     try:
         test(name, *args)
     except Missing as e:
@@ -121,7 +122,7 @@ def run_row(name, test, args):
 
 
 def guide_is_backed():
-    """The guide's table names the row that tests what it says: there is one of each name."""
+    """Checks that the guide's table names rows of this test: one of each name."""
     with open(GUIDE, encoding='utf-8') as f:
         cells = [line.split('|')[-2] for line in f if line.startswith('| `')]
     named = [name for cell in cells for name in re.findall('`([^`]+)`', cell)]
@@ -155,7 +156,7 @@ def main():
         return 1
     if missing:
         print(f'SKIPPED: {len(passed)} rows passed, not run here: {", ".join(missing)}')
-    # Nothing at all is no pass.
+    # A run without rows does not pass.
     return 0 if not missing else 1 if not passed and required() else 77
 
 

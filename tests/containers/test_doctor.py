@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost doctor`: for each row a machine on which its condition is bad, and one on which it is not.
-usage: test_doctor.py BUILD"""
+"""Tests `roost doctor`: each row on a machine on which its condition is bad, and on one on which it
+is not. usage: test_doctor.py BUILD"""
 import json
 import os
 import sys
@@ -84,7 +84,7 @@ def check(what, ok, detail=''):
 
 
 def doctor(row):
-    """(status, {condition: row}, what was said)."""
+    """Returns (status, {condition: row}, output)."""
     command = [*row['command'], *([PYTHON, '/opt/tests/inside.py', *row['job'], *row['args']]
                                   if row['job'] else [ROOST, 'doctor', '--json', *row['args']])]
     limits = limits_of([*row['limits'], 'fakes'], fakes=row['fakes'], **row['values'])

@@ -162,8 +162,8 @@ def connected():
     rows += rows_of('rping rejected', 'rping', rping['arguments'], client='-c -a {S} -p 1 -C 20',
                     wanted='REJECTED', refused=True)
     # Few pings: rdma_cm gives the kernel's queue pair an ACK time-out of two seconds (4.096 us <<
-    # 19), and its REQs one of four. No loss at the kernel's end: its rping sometimes hangs after the
-    # last message, although both ends have acknowledged it.
+    # 19), and its REQs one of four. No loss at the kernel's end: its rping sometimes hangs after
+    # the last message, although both ends have acknowledged it.
     few = {'arguments': '-s -a {S} -p {P} -C 3 -V -S 20000',
            'client': '-c -a {S} -p {P} -C 3 -V -S 20000'}
     rows += rows_of('rping our loss', 'rping', **few, port=f'loss={OURS},seed=11')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Carries out the Containerfile without a container engine: each stage is a fresh system, each RUN
+"""Executes the Containerfile without a container engine: each stage is a fresh system, and each RUN
 a command in it."""
 import glob
 import json
@@ -15,7 +15,7 @@ USER = 54321  # as Kubernetes gives: no entry in passwd
 
 
 def instructions(text):
-    """[(word, the rest)], with continued lines joined and comments left out."""
+    """Returns [(word, rest of the line)], with continued lines joined and without comments."""
     lines = [line for line in text.splitlines() if line.strip()
              and not line.lstrip().startswith('#')]
     return [tuple(re.split(r'\s+', line.strip(), maxsplit=1))
@@ -62,8 +62,8 @@ class Stage:
             raise Failed(f'Containerfile: this test does not know {word}')
 
     def start_with(self, words=None):
-        """What the container prints, as a user of no name and without rights, with a network of its
-        own."""
+        """Returns the output of the container, which runs as a user without a name and without
+        rights, in a network of its own."""
         return self.place.run(*self.start, *(self.command if words is None else words),
                               start=self.folder, env=self.env, alone=True, user=USER)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A fresh Debian system in a folder, for what the tests of packages do in it."""
+"""A fresh Debian system in a folder, for the tests of packages."""
 import os
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ from own_network import own_network
 
 
 class Failed(Exception):
-    """A test failed; output is what was printed."""
+    """A test failed; `output` is the output of its program."""
 
     def __init__(self, what, output=''):
         super().__init__(what)
@@ -22,7 +22,7 @@ def say(text):
 
 
 class Place:
-    """One system, by `with`: a copy of the suite's own at FOLDER/SUITE.NAME, which is removed in
+    """A system, for `with`: a copy of the suite's system at FOLDER/SUITE.NAME, which is removed at
     the end."""
 
     def __init__(self, folder, suite, name):
@@ -40,15 +40,15 @@ class Place:
         return os.path.join(self.root, inside.lstrip('/'))
 
     def run(self, *command, start='/', env=None, alone=False, user=None):
-        """What a command prints that runs here as root, or as a user number without a name; with a
-        network of its own if `alone`. Failed: it did."""
+        """Runs a command as root, or as a user number without a name; in a network of its own if
+        `alone`. Returns its output. Raises Failed if it fails."""
         words = ['env', 'DEBIAN_FRONTEND=noninteractive',
                  *(f'{name}={value}' for name, value in (env or {}).items())]
         if user is not None:
             words += ['setpriv', f'--reuid={user}', f'--regid={user}', '--clear-groups',
                       '--no-new-privs']
         words += command
-        # The systems' network is that of who starts them.
+        # The systems have the network of the calling process.
         outer = own_network() if alone else []
         done = subprocess.run([*outer, sys.executable, system.__file__, self.suite, self.folder,
                                '--keep', self.root, '--dir', start, '--', *words],

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The Debian packages: they are built, lintian looks at them, they are installed in a fresh system,
-the tests of debian/tests pass there, and nothing is left when they are removed.
+"""Tests the Debian packages: builds them, checks them with lintian, installs them in a fresh
+system, runs the tests of debian/tests there, and checks that nothing is left when they are removed.
 
 usage: run.py --source DIR --folder DIR [--here | SUITE...]
 
-With --here they are built on this machine, without the tests that a build runs, and installed in a
-fresh system of this release. Else all of it happens in fresh systems of each suite (bookworm and
-trixie without any), the packages for arm64 are built there by a cross compiler, and the
-Containerfile is carried out.
+With --here the packages are built on this machine, without the tests of a build, and installed in a
+fresh system of this release. Otherwise all steps run in fresh systems of each suite (default:
+bookworm and trixie), the packages for arm64 are built there by a cross compiler, and the
+Containerfile is executed.
 
-Systems are those of tests/distros/system.py, in the folder. Exit status 0 only when all passed; 77,
-with the reason in the last line, when no system can be made here, and 1 for that too with
-ROOST_INTEROP=required in the environment.
+tests/distros/system.py makes the systems in the folder. The exit status is 0 if all tests passed,
+and 77, with the reason in the last line, if this machine can make no system; with
+ROOST_INTEROP=required in the environment it is then 1.
 """
 import argparse
 import glob
@@ -34,7 +34,7 @@ from system import copy_source  # pylint: disable=wrong-import-position
 
 SUITES = ['bookworm', 'trixie']
 PACKAGES = ['roost', 'libroost-dev', 'roost-doc']
-# What debian/tests/control wants beside the packages themselves.
+# The packages that debian/tests/control needs in addition.
 FOR_TESTS = ['ibverbs-utils', 'perftest', 'rdmacm-utils', 'gcc', 'libc6-dev', 'make', 'pkg-config']
 EM_AARCH64 = 183  # <elf.h>
 LIMIT = 1800  # seconds, for any one command
@@ -51,8 +51,7 @@ def here(*command, cwd, env=None):
 
 
 def lintian_words(folder):
-    """The changes file, as lintian is to be asked about it: an error is a failure, whatever it is
-    about."""
+    """Returns the lintian command for the changes file: each error is a failure."""
     changes = glob.glob(os.path.join(folder, '*.changes'))
     if len(changes) != 1:
         raise Failed(f'{len(changes)} files of changes in {folder}')
@@ -70,7 +69,7 @@ def debs(folder, architecture):
 # ---- building ----
 
 def build_here(source, folder):
-    """On this machine, in a copy of the source: the folder with the packages."""
+    """Builds on this machine, in a copy of the source. Returns the folder with the packages."""
     out = os.path.join(folder, 'here')
     shutil.rmtree(out, ignore_errors=True)
     copy_source(source, os.path.join(out, 'roost'))
@@ -84,8 +83,8 @@ def build_here(source, folder):
 
 
 def build_in(place, source, architecture, native):
-    """In a fresh system, with what Build-Depends names and no more: the folder with the
-    packages."""
+    """Builds in a fresh system with the packages of Build-Depends alone. Returns the folder with
+    the packages."""
     copy_source(source, place.path('src/roost'))
     profiles = [] if native else ['-Pcross,nocheck']
     if not native:
@@ -95,7 +94,7 @@ def build_in(place, source, architecture, native):
     place.install('dpkg-dev', 'fakeroot', 'lintian')
     place.run('apt-get', 'build-dep', '-q', '-y', '--no-install-recommends', f'-a{architecture}',
               *profiles, './', start='/src/roost')
-    # A native build makes the source package, too, which lintian looks at.
+    # A native build makes the source package, too, which lintian checks.
     place.run('dpkg-buildpackage', '-us', '-uc', f'-a{architecture}',
               *(profiles + ['-b'] if not native else []), start='/src/roost',
               env={} if native else {'DEB_BUILD_OPTIONS': 'nocheck'})
@@ -104,7 +103,7 @@ def build_in(place, source, architecture, native):
 
 
 def check_foreign(place, folder, architecture):
-    """What can be seen of packages that do not run here: what they are for, that they can be
+    """Checks packages that do not run on this machine: their architecture, that they can be
     installed, and that the emulator starts the command."""
     for path in debs(folder, architecture)[:2]:
         if here('dpkg-deb', '-f', path, 'Architecture', cwd='/').strip() != architecture:
@@ -128,7 +127,7 @@ def check_foreign(place, folder, architecture):
 # ---- installing, running, removing ----
 
 def files(root):
-    """Every path of a system that lasts: not what a package manager logs and caches."""
+    """Returns all paths of a system, without the logs and caches of the package manager."""
     passing = ('proc', 'sys', 'dev', 'tmp', 'run', 'var/log', 'var/cache', 'var/tmp', 'var/lib/apt',
                'var/lib/dpkg', 'packages', 'src')
     found = set()
@@ -148,8 +147,7 @@ def use(place, source, packages):
     copy_source(source, place.path('src/roost'))
     names = ['/packages/' + os.path.basename(path) for path in packages]
     place.run('apt-get', 'update', '-q')
-    # All that the packages depend on comes first: what is compared is what they themselves bring
-    # and leave.
+    # The dependencies are installed first: only files of the packages themselves are compared.
     depends = ' '.join(here('dpkg-deb', '-f', path, 'Depends', cwd='/') for path in packages)
     wanted = sorted({word for word in (part.split()[0] for part in depends.replace(
         '\n', ',').split(',') if part.strip()) if word not in PACKAGES})
@@ -166,7 +164,7 @@ def use(place, source, packages):
         raise Failed(f'after they were removed: left {sorted(left)[:20]}, gone {sorted(gone)[:20]}')
 
 
-# ---- all of it ----
+# ---- all steps ----
 
 def step(what, work):
     start = time.monotonic()
