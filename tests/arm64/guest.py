@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Roost in an arm64 machine with a kernel of its own, which qemu-system-aarch64 emulates, and
-between that and this machine.
+"""Tests Roost in an arm64 machine that qemu-system-aarch64 emulates, and between this machine and
+the emulated one.
 
 usage: guest.py [--host DIR] [--build DIR] [--sysroot DIR] [--only TEXT] [--whole] [--pages 16k]
 
-The guest runs Debian's arm64 kernel and sees the folders of the build and of the source, to be read
-only. It is connected to this machine by a tap device. Rows: the unit tests that run.py leaves out
+The guest runs Debian's arm64 kernel and has read-only access to the folders of the build and of the
+source. A tap device connects it to this machine. Rows: the unit tests that run.py leaves out
 because an emulated process cannot run them (--whole: all unit tests); seeds of the simulator, whose
-packets are the same here and there; a quota of CPU time by control groups of version 2; perftest
-and calls of kernels between Roost there and here, both ways. --pages 16k boots a kernel with pages
-of 16 KiB, which Debian has since release 13.
+packets must be the same on both machines; a quota of CPU time by control groups of version 2;
+perftest and calls of kernels between Roost on both machines, in both directions. --pages 16k boots
+a kernel with pages of 16 KiB, which Debian has since release 13.
 
-Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no
-packages), and 1 for that too with ROOST_INTEROP=required in the environment.
+The exit status is 0 if all rows passed, and 77 if this machine can run no guest (no root, no tap
+device, no packages); with ROOST_INTEROP=required in the environment it is then 1.
 """
 import contextlib
 import json
@@ -44,30 +44,30 @@ MODULES = ["virtio_pci", "virtio_net", "virtio_console", "ipv6", "tun", "9pnet_v
 MTU = 1500
 BOOT_LIMIT = 600  # seconds; 15 on an idle machine
 LIMIT = 900       # for a unit test
-PAIR_LIMIT = 180  # for two programs that talk to each other
+PAIR_LIMIT = 180  # for two programs that communicate
 SCALE = "20"      # of Roost's own time-outs
 
-# An emulated thread is slower than the time of a busy poll, in a guest too (qemu 7.2).
+# An emulated thread is slower than the time of a busy poll, also in a guest (qemu 7.2).
 SLOW = ["drive-busy_poll"]
 SEEDS = [1, 2, 7, 12]
-# (program, what it is told)
+# (program, its arguments)
 PERFTEST = [("ib_write_bw", "-n 20 -s 65536"), ("ib_read_lat", "-n 20"),
             ("ib_send_bw", "-n 20 -s 4096"), ("ib_atomic_lat", "-n 10")]
 RESULT = re.compile(r"^\s*\d+\s+\d+\s+[0-9.]+\s+[0-9.]+", re.M)
 KEY, VALUE = "17", "value of 17"
 
 
-# ---- what it is made of ----
+# ---- the guest's files ----
 
 def needed(path):
     return re.findall(r"\(NEEDED\).*\[(\S+)\]", output("readelf", "-d", path))
 
 
 def libraries(roots, programs):
-    """{path in the guest: file here} of all that the programs are linked with, from the folders of
-    packages."""
+    """Returns {path in the guest: file on this machine} of the libraries of the programs, from the
+    folders of packages."""
     folders = [os.path.join(root, where, TRIPLET) for root in roots for where in ("lib", "usr/lib")]
-    # the C library opens that one when a thread ends by pthread_exit()
+    # the C library opens this one when a thread ends by pthread_exit()
     found, wanted = {}, ["libgcc_s.so.1"]
     for program in programs:
         wanted += needed(program)
@@ -83,8 +83,8 @@ def libraries(roots, programs):
 
 
 def image(folder, root, programs, pages):
-    """(kernel, initial file system), two files. `programs`: of the build, for the libraries that
-    they need."""
+    """Returns the files (kernel, initial file system). `programs`: those of the build, whose
+    libraries are needed."""
     package, suite = KERNELS[pages]
     os.makedirs(folder, exist_ok=True)
     packages = sysroot.unpack(os.path.join(folder, "packages"), PACKAGES)
@@ -153,8 +153,8 @@ class Rig:
             self.guest.stop()
         self.tap.remove()
 
-    # ---- rows: each says what went wrong, or nothing; perftest() also what both said, and why to
-    # run it again ----
+    # ---- rows: each returns a problem or None; perftest() also the output of both ends, and the
+    # reason to run it again ----
 
     def unit(self, test):
         words = [f"{key}={value}"
@@ -290,7 +290,7 @@ class Rig:
 
 
 def rows(rig, tests, whole):
-    """[(name, function)]"""
+    """Returns [(name, function)]."""
     found = []
     for program, words in PERFTEST:
         for guest_serves in (False, True):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a build for arm64 needs beside Debian's cross compiler: the arm64 packages that Roost is
-linked with, unpacked in a folder.
+"""Unpacks in a folder the arm64 packages that Roost is linked with, for a build by Debian's cross
+compiler.
 
 usage: sysroot.py FOLDER
 
@@ -10,8 +10,8 @@ FOLDER/root holds the packages, FOLDER/cross.ini is Meson's description of the m
 cannot be there for two architectures at once, and this machine keeps its own. apt fetches the
 packages once, with a state of its own, from the archive that it is configured for.
 
-Exit status 0; 77, with the reason in the last line, when the packages or the tools cannot be had,
-and 1 for that too with ROOST_INTEROP=required in the environment.
+The exit status is 0, or 77, with the reason in the last line, if packages or tools are missing;
+with ROOST_INTEROP=required in the environment it is then 1.
 """
 import glob
 import os
@@ -61,7 +61,7 @@ def tools():
 
 
 def turn_links(root):
-    """Links that name a file from the root on: on this machine they would lead to its own."""
+    """Makes absolute links relative: on this machine they would lead to its own files."""
     for folder, folders, files in os.walk(root):
         for path in (os.path.join(folder, name) for name in folders + files):
             if os.path.islink(path) and os.path.isabs(os.readlink(path)):
@@ -71,14 +71,14 @@ def turn_links(root):
 
 
 def apt(folder, suite=None):
-    """apt for arm64, of this suite or of the release that this machine runs, with its state in
+    """Runs apt for arm64, for this suite or the release of this machine, with its state in
     FOLDER."""
     return Apt(folder, archive(), suite or platform.freedesktop_os_release()["VERSION_CODENAME"],
                ARCH)
 
 
 def unpack(folder, packages):
-    """FOLDER/root, made once for this list of packages."""
+    """Returns FOLDER/root, which is made once for this list of packages."""
     wanted = " ".join([platform.freedesktop_os_release()["VERSION_CODENAME"]] + packages)
     root, stamp = os.path.join(folder, "root"), os.path.join(folder, "root.of")
     if os.path.exists(stamp) and open(stamp, encoding="ascii").read() == wanted:
@@ -109,7 +109,7 @@ def words(command):
 
 
 def write_changed(path, text):
-    """Meson starts anew when the file is newer: so only when it says something else."""
+    """Writes the file only if its contents change: Meson configures again if it is newer."""
     if os.path.exists(path) and open(path, encoding="utf-8").read() == text:
         return
     with open(path, "w", encoding="utf-8") as file:
@@ -117,11 +117,11 @@ def write_changed(path, text):
 
 
 def make(folder):
-    """The folder of the packages; beside it is cross.ini."""
+    """Returns the folder of the packages; cross.ini is beside it."""
     os.makedirs(folder, exist_ok=True)
     tools()
     root = unpack(folder, PACKAGES)
-    # Meson looks for ccache by itself only for the machine's own compiler.
+    # Meson finds ccache by itself only for the machine's own compiler.
     compiler = (["ccache"] if shutil.which("ccache") else []) + [f"{TRIPLET}-gcc"]
     write_changed(os.path.join(folder, "cross.ini"),
                   CROSS.format(triplet=TRIPLET, root=root, compiler=words(compiler),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the runners of stock programs share: a program in a process of its own, pairs of them, and
-the loop over a list of rows."""
+"""Shared code of the runners of stock programs: a program in a process of its own, pairs of
+programs, and the loop over a list of rows."""
 import argparse
 import itertools
 import os
@@ -19,18 +19,18 @@ from skip import skip  # noqa: E402
 
 RUN_LIMIT = 120  # seconds; the slowest takes a few
 
-# Lines that a good run never prints, whatever its exit status says.
+# Lines that a successful run never prints, whatever its exit status.
 COMPLAINTS = re.compile(r"fail|error|couldn't|unable|not supported|invalid|completion "
                         r"with|mismatch|segmentation|roost:", re.I)
 # The warnings of perftest about its own flags. UCX 1.18 asks each device to flush remote memory,
-# which only mlx5's can, and goes on without.
+# which only mlx5 supports, and continues without.
 HARMLESS = re.compile(
     r"^\s*(WARNING|Warning)|Data ex\. method|#bytes|flush\(remote\) is not supported|error during "
     r"flush: Unsupported", re.I)
 
 
 def addresses(kind):
-    """Two addresses nobody else here has, so that runs beside each other do not meet."""
+    """Returns two addresses that no other process has, so that concurrent runs do not meet."""
     net = f"{random.randrange(1, 255)}.{random.randrange(1, 255)}"
     first = 10 if kind == "shm" else 127
     return [f"{kind}:{first}.{net}.{host}" for host in (2, 3)]
@@ -62,7 +62,7 @@ class Side:
                     if mark in environ.read().split(b"\0"):
                         yield int(pid)
             except OSError:
-                pass  # it has ended, or is somebody else's
+                pass  # it has ended, or belongs to another user
 
     def ended(self):
         return self.process.poll() is not None
@@ -77,7 +77,7 @@ class Side:
             return f"still running after {time.monotonic() - start:.0f} s more"
 
     def kill(self):
-        """Nothing of it is left behind."""
+        """Ends the program and all its descendants."""
         left = list(self.processes())
         while left:
             for pid in left:
@@ -121,8 +121,8 @@ class RunSide(Side):
 
 
 def outcome(server, client, until):
-    """What went wrong with a pair that ends by itself, or None. A client that failed leaves its
-    server waiting for ever."""
+    """Returns the problem of a pair that ends by itself, or None. The server of a client that
+    failed would wait forever."""
     problem = client.wait(until) or client.verdict()
     late = server.wait(time.monotonic() + 1 if problem else until)
     if problem:
@@ -133,9 +133,9 @@ def outcome(server, client, until):
 
 def run_pair(server, client, ready, judge=outcome, limit=RUN_LIMIT):
     """
-    (problem or None, report). `server` and `client` start a Side each; ready(server) says that the
-    client may start; judge(server, client, until) says what went wrong, or None. Nothing of either
-    is left.
+    Runs a pair. Returns (problem or None, report). `server` and `client` start a Side each; the
+    client starts when ready(server) is true; judge(server, client, until) returns the problem or
+    None. Both programs are ended.
     """
     until = time.monotonic() + limit
     sides = [server()]
@@ -151,12 +151,12 @@ def run_pair(server, client, ready, judge=outcome, limit=RUN_LIMIT):
 
 
 def lacks(side, wanted):
-    """What is wrong with what a program said, or None."""
+    """Returns the problem in a program's output, or None."""
     return None if re.search(wanted, side.text()) else f"output lacks {wanted!r}"
 
 
 def program_of(command):
-    """The program of a command line that may begin with `env NAME=VALUE`."""
+    """Returns the program of a command line, which may begin with `env NAME=VALUE`."""
     return next(word for word in command.split() if word != "env" and "=" not in word)
 
 
@@ -173,9 +173,9 @@ def build_program(compiler, source, program, *options):
 
 def own_network(*words):
     """
-    Starts this program again in a network of its own, once, and runs `ip` there with each of
-    `words`. Where there is none to be had, the program ends with 77, and with 1 where
-    ROOST_INTEROP=required is in the environment.
+    Restarts this program in a network of its own, once, and runs `ip` there with each of `words`.
+    If the machine allows none, the program ends with 77, or with 1 if ROOST_INTEROP=required is in
+    the environment.
     """
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
     if "ROOST_TEST_NETWORK" not in os.environ:
@@ -194,7 +194,7 @@ def own_network(*words):
 
 
 def narrow_network():
-    """own_network() with an interface of 1400 bytes, 10.9.0.1."""
+    """Calls own_network() with an interface of 1400 bytes, 10.9.0.1."""
     own_network("link add v0 mtu 1400 type veth peer name v1 mtu 1400",
                 "addr add 10.9.0.1/24 dev v0",
                 *(f"link set {link} up" for link in ("lo", "v0", "v1")))
@@ -203,7 +203,7 @@ def narrow_network():
 # ---- the command line, and the loop over rows ----
 
 def parser(description, **folders):
-    """Of a runner: what all of them take, and a folder or program for each of `folders`."""
+    """Returns the option parser of a runner: common options, and one for each of `folders`."""
     found = argparse.ArgumentParser(description=description.splitlines()[0])
     for name, about in folders.items():
         found.add_argument(f"--{name}", required=True, help=about)
@@ -215,7 +215,7 @@ def parser(description, **folders):
 
 
 def choose(options, rows, label):
-    """The rows that --only names; --list prints them, and ends the program."""
+    """Returns the rows that --only selects. With --list it prints them and ends the program."""
     chosen = [row for row in rows if options.only in label(row)]
     if options.list:
         print("\n".join(label(row) for row in chosen))
@@ -232,7 +232,7 @@ def demand(programs, packages):
 def run_rows(rows):
     """Runs [(label, function)], each of which returns (problem or None, report), and ends the
     program: with 0 only when all passed."""
-    # their processes are killed as this one ends
+    # their processes are killed when this one ends
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     failed = 0
     for label, function in rows:

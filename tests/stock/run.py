@@ -5,9 +5,9 @@ machine, over host, udp or shm.
 
 usage: run.py --lib DIR --port host|udp|shm [--only TEXT] [--list]
 
-One line for each combination; what failed is shown with the output of both sides. Exit status 0
-only when all passed. Addresses and TCP ports (these programs meet over TCP) are chosen anew for
-every run.
+The script prints a line for each combination, and the output of both sides of a failed one. The
+exit status is 0 if all passed. Each run has its own addresses and TCP ports (these programs connect
+over TCP).
 """
 import os
 import re
@@ -20,7 +20,7 @@ from programs import (RUN_LIMIT, Side, addresses, choose, demand, free_tcp_port,
 
 MTUS = [256, 512, 1024, 2048, 4096]
 
-# What each program of perftest takes, and how much of it. A multiple of 16 (-l 16), and of 100:
+# Arguments of each program of perftest. A multiple of 16 (-l 16), and of 100:
 # perftest asks for one completion in 100 and counts a shorter last stretch as 100 too, so that over
 # several QPs it may stop polling too early.
 BANDWIDTH, LATENCY = "bandwidth", "latency"
@@ -38,7 +38,7 @@ SHARED_RECEIVES = {"ib_send_bw": [[], ["-q", "8"], ["-q", "8", "-b"]], "ib_send_
 ATOMICS = ["CMP_AND_SWAP", "FETCH_AND_ADD"]
 
 def perftest_cases():
-    """[(program, arguments)]"""
+    """Returns [(program, arguments)]."""
     cases = []
     for program, has in PERFTEST.items():
         iters = ["-n", str(has["iters"])]
@@ -64,9 +64,9 @@ def perftest_cases():
 
 def unreliable_cases(kind):
     """
-    Services that lose what a receiver can't take, and programs that wait for what was lost: never
-    more messages than the receive queue is deep, and over udp, which does not push back, no more
-    bytes under way than an ordinary receive buffer holds.
+    Limits for services that drop messages without a receive, with programs that wait for lost
+    messages: no more messages than the depth of the receive queue, and over udp, which has no flow
+    control, no more bytes in flight than the usual receive buffer holds.
     """
     shm = kind == "shm"
     cases = []
@@ -83,7 +83,7 @@ def unreliable_cases(kind):
         if shm:
             variants.append(["-a"])
         for variant in variants:
-            # Newer perftests take -n but once.
+            # Newer versions of perftest accept -n only once.
             count = "64" if not shm else "100" if "-q" in variant else "200"
             cases.append((program, base + ["-n", count] + variant))
     for program in ("ib_send_bw", "ib_send_lat"):
@@ -113,8 +113,8 @@ def pingpong_cases():
 
 
 def result_missing(program, text):
-    """perftest prints a row of numbers for each size, the ping-pong a rate: without it nothing was
-    measured."""
+    """Checks the output: perftest prints a row of numbers for each size, the ping-pong a rate.
+    Without them nothing was measured."""
     if program.startswith("ib_"):
         rows = re.findall(r"^\s*\d+\s+\d+\s+[0-9.]+\s+[0-9.]+", text, re.M)
         return None if rows else "no result line"
@@ -140,8 +140,8 @@ def run_single(lib, kind, program, args, wanted):
 
 
 def run_guids(lib, kind):
-    """Two programs one after the other, with no address named, and another program that has the
-    first one."""
+    """Runs two programs one after the other without an address, while another program has the first
+    address."""
     guids, report = [], ""
     holder = Side(lib, kind, ["ibv_rc_pingpong", "-g", "0", "-p", str(free_tcp_port())])
     for command, pattern in ((["ibv_devices"], r"roost0\s+([0-9a-f]{16})"),
@@ -163,14 +163,14 @@ SINGLES = [
 ]
 
 
-# What the device does not have (yet): the program says so and ends. It must not crash, and must not
-# seem to work.
+# Features that the device does not have: the program must print an error and end. It must not
+# crash, or seem to work.
 REFUSED_ALONE = [
     ("ibv_xsrq_pingpong", ["-g", "0"]),
     ("ibv_rc_pingpong", ["-g", "0", "-o"]),
     ("ibv_rc_pingpong", ["-g", "0", "-j"]),
 ]
-# Indices that users of rxe and mlx5 are used to: our line names the right one.
+# GID indices that are usual with rxe and mlx5: our error line names the right one.
 WRONG_INDEX = [("ibv_rc_pingpong", ["-g", "1"]), ("ibv_ud_pingpong", ["-g", "3"]),
                ("ibv_srq_pingpong", ["-g", "3"])]
 REFUSED_PAIRS = [
@@ -212,7 +212,7 @@ def run_refused_pair(lib, kind, program, args):
 
 
 def cases(kind, lib):
-    """[(label, program, function that runs it)]"""
+    """Returns [(label, program, function that runs it)]."""
     found = []
     for program, args, wanted in SINGLES:
         found.append(

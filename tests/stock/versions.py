@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What differs between the releases of stock programs."""
+"""Differences between the releases of stock programs."""
 import functools
 import subprocess
 
 
 @functools.lru_cache(maxsize=None)
 def usage(program):
-    """What it says of its options; nothing where it is not installed."""
+    """Returns the help text of a program; empty if it is not installed."""
     try:
         done = subprocess.run([program, "-h"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace", timeout=60,
