@@ -199,8 +199,8 @@ struct cm_config {
 	uint32_t max_half_open; /* the same, passive and not established; 0: 4096 */
 	uint32_t max_listeners; /* 0: 1024 */
 	/*
-	 * requests whose sender has not yet shown that it receives answers; a power of two; 0:
-	 * 16384
+	 * requests of challenged senders, which must first show that they receive answers; a power
+	 * of two; 0: 16384
 	 */
 	uint32_t max_challenges;
 	uint8_t ack_delay; /* local CA ACK delay, 4.096 us << this; 0: 15, as rxe has it */
@@ -208,7 +208,7 @@ struct cm_config {
 
 /*
  * Makes a connection manager. Returns NULL with errno set if there is no memory or a limit is above
- * 2^24. Takes about 700 bytes per connection once it has been used, and 300 for each held request.
+ * 2^24. Takes about 700 bytes per connection once it has been used, and 300 for each challenge.
  */
 struct cm *cm_new(const struct cm_config *config, const struct cm_ops *ops, uint64_t now);
 /* Frees it. Connections and listeners end without messages and events. */
@@ -384,8 +384,8 @@ void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn);
  * Reports that the message with this transaction id found no NIC at dst, according to the network.
  * A REQ or SIDR_REQ that waits for its first answer ends as if the connection manager of the peer
  * had refused it: CM_EV_REJECTED with CM_REJ_INVALID_SERVICE_ID, or CM_EV_SIDR_REPLY with
- * CM_SIDR_UNSUPPORTED. A DREQ is not repeated: CM_EV_DISCONNECTED with -EHOSTUNREACH. Other messages
- * do not end. Nothing ends if the id or the address does not match.
+ * CM_SIDR_UNSUPPORTED. A DREQ is not repeated: CM_EV_DISCONNECTED with -EHOSTUNREACH. Other
+ * messages do not end. Nothing ends if the id or the address does not match.
  */
 void cm_lost(struct cm *cm, uint64_t now, const struct pkt_addr *dst, uint64_t tid);
 

@@ -85,7 +85,7 @@ struct cm_share {
 };
 #define CM_SHARES 1024
 
-/* A request whose sender was asked to show that it receives answers; tid 0: none. */
+/* A request whose sender must first show that it receives answers; tid 0: none. */
 struct cm_challenge {
 	uint64_t tid;
 	struct pkt_addr src, dst;
@@ -265,15 +265,15 @@ void cm_stale(struct cm_conn *old, uint64_t now);
 
 struct cm_share *cm_share_of(struct cm *cm, const struct pkt_addr *src);
 /*
- * Returns true if the request is held until its sender shows that it receives answers, or was
- * dropped.
+ * Challenges the sender of a request if there is need. Returns true if the sender was challenged,
+ * or the request was dropped; false: the request may continue.
  */
 bool cm_challenged(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx);
-/* True for the DREP of such a sender. Its request continues. */
+/* Returns true if the DREP answers a challenge, whose request then continues. */
 bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx);
 /*
- * True, and counted, if the source has its full share of the listener, or of all half-open
- * connections.
+ * Returns true, and counts it, if the source has its full share of the listener, or of all
+ * half-open connections.
  */
 bool cm_share_full(struct cm *cm, const struct cm_listener *l, const struct pkt_addr *src);
 /*

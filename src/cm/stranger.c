@@ -3,13 +3,13 @@
  * Requests from unknown peers, in any number, and from addresses that may be forged.
  *
  * While there are few, a request becomes a connection at once. If many unknown peers are not
- * connected yet, or many requests wait for the program (pressed()), a sender must first show that
- * it receives answers at its address. Its request is held, and it is sent a DREQ of a connection
- * that does not exist. Each connection manager answers that with a DREP of the same transaction id
- * (12.9.7.1; cm_issue_drep() of the kernel). The id is random, and the request continues when it
- * comes back. Unknown peers therefore use neither the backlog of a listener nor the time of its
- * program. The held requests are a ring: the oldest is replaced. Its length divided by the rate of
- * requests is the longest round trip that works: docs/decisions.md.
+ * connected yet, or many requests wait for the program (pressed()), a sender is challenged: it must
+ * first show that it receives answers at its address. Its request is stored, and it gets a DREQ of
+ * a connection that does not exist. Each connection manager answers this with a DREP of the same
+ * transaction id (12.9.7.1; cm_issue_drep() of the Linux kernel). The id is random, and the request
+ * continues when it comes back. Unknown peers therefore use neither the backlog of a listener nor
+ * the time of its program. The challenges are a ring: the oldest is replaced. Its length divided by
+ * the rate of requests is the longest round trip that works: docs/decisions.md.
  *
  * Each source of peers that answered has a share: it may take more while it holds less than three
  * times the free resources. A single source gets three quarters, and many sources leave some for
@@ -20,7 +20,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* unknown peers that are trusted without a question and are not connected yet, in this time */
+/* unknown peers that are not challenged and not connected yet, in this time */
 #define FEW	     16
 #define STRANGERS_NS 10000000000u
 #define SHARE	     3
@@ -54,7 +54,7 @@ static bool pressed(struct cm *cm, const struct cm_listener *l, uint64_t now)
 	return cm->strangers >= FEW || l->waiting_count >= (l->backlog + 3) / 4;
 }
 
-/* False if this source was asked too often recently. */
+/* Returns false if this source was challenged too often recently. */
 static bool may_ask(struct cm *cm, const struct cm_rx *rx)
 {
 	struct cm_share *s = cm_share_of(cm, &rx->src);

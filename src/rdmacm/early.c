@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests that come too early. There are two cases. A server that serves one client after the
- * other destroys its listener and creates the next one (perftest with -R does this twice for a
- * test), and a client on a fast NIC asks in between. Or a server tells its client the port that it
- * has bound, and listens only then (qperf). The client would be refused, and most clients give up
- * then.
+ * Requests that come before their listener. There are two cases. A server that serves one client
+ * after the other destroys its listener and creates the next one (perftest with -R does this twice
+ * for a test), and a client on a fast NIC connects in between. Or a server sends its client the
+ * port that it has bound, and listens only then (qperf). The client would be refused, and most
+ * clients then give up.
  *
- * So a request is held for a moment if its service had a listener a moment ago, or if its port is
- * bound. Requests to other services are refused at once, and so are requests that find no free
- * place. One source may occupy at most three times as many places as are free, as at a listener
+ * So a request is kept for WAIT_NS if its service had a listener within MEMORY_NS, or if its port
+ * is bound. Requests to other services are refused at once, and so are requests without a free
+ * slot. One source may have at most three times as many slots as are free, as at a listener
  * (cm/stranger.c).
  */
 #include <string.h>
@@ -17,7 +17,7 @@
 
 #define MAX_EARLY  32
 #define REMEMBERED 16
-#define MEMORY_NS  2000000000u /* a service is remembered for so long after its listener's end */
+#define MEMORY_NS  2000000000u /* time for which a service is remembered after its listener's end */
 #define WAIT_NS	   1000000000u
 #define SHARE	   3
 
@@ -27,7 +27,7 @@ static struct {
 static unsigned next_ended;
 
 static struct early {
-	uint64_t service_id, until; /* until 0: the place is free */
+	uint64_t service_id, until; /* until 0: the slot is free */
 	struct pkt_addr src, dst;
 	uint8_t mad[CM_MAD_LEN];
 } early[MAX_EARLY];
@@ -70,7 +70,7 @@ static bool is_request(const uint8_t *mad, uint64_t *service_id)
 	return m.attr == CM_REQ || m.attr == CM_SIDR_REQ;
 }
 
-/* Returns a free place, or NULL if this source gets none. */
+/* Returns a free slot, or NULL if this source gets none. */
 static struct early *slot_for(const struct pkt_addr *src)
 {
 	unsigned its = 0, num_free = 0;

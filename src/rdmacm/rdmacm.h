@@ -304,7 +304,7 @@ void rdmacm_close_listener(struct rdmacm_id *id);
 
 /*
  * Call the first function when a listener of the service has ended, the second when one has
- * started: it gets the requests that were held for the service.
+ * started: it gets the requests that were kept for the service.
  */
 void rdmacm_early_unlisten(uint64_t service_id);
 void rdmacm_early_listen(uint64_t service_id);
@@ -314,8 +314,8 @@ void rdmacm_early_listen(uint64_t service_id);
  */
 bool rdmacm_early_keep(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *mad);
 /*
- * Passes on the requests that were held too long; they are refused then. Returns the time of the
- * next call, or UINT64_MAX if nothing is held.
+ * Passes on the requests that were kept for too long; they are refused then. Returns the time of
+ * the next call, or UINT64_MAX if no request is kept.
  */
 uint64_t rdmacm_early_expire(uint64_t now);
 /* Drops everything. Call it in a forked child. */
