@@ -22,7 +22,7 @@
 
 static struct peer P, *const p = &P;
 
-/* All that can be seen of the NIC and its QP. */
+/* The visible state of the NIC and its QP. */
 struct state {
 	struct nic_qp_attr attr;
 	struct nic_usage usage;
@@ -54,8 +54,8 @@ static void look(struct state *s)
 }
 
 /*
- * Nothing has changed since `before` but: one packet came, `cause` counts it, and, where `answers`,
- * packets were sent. NONE: nothing counts it.
+ * Checks that nothing has changed since `before`, except that one packet arrived, that `cause`
+ * counts it (NONE: no counter does), and with `answers` that packets were sent.
  */
 static void unchanged(const struct state *before, size_t cause, bool answers, const char *what,
 		      unsigned opcode)
@@ -79,7 +79,7 @@ static void unchanged(const struct state *before, size_t cause, bool answers, co
 		fail_msg("%s, op-code 0x%02x changes the NIC's state", what, opcode);
 }
 
-/* A request or an answer that is right in all respects, if it came from the peer. */
+/* Returns a request or response that would be valid if it came from the peer. */
 static struct pkt_make right(uint8_t opcode, uint32_t psn)
 {
 	const struct pkt_op *op = &pkt_ops[opcode];
@@ -112,7 +112,7 @@ static void start(enum nic_qp_type type, uint32_t s)
 	}
 	if (type != NIC_QPT_RC)
 		return;
-	/* Something outstanding, so that answers could do harm. */
+	/* Requests are outstanding, so that responses could do harm. */
 	peer_post(p, ROOST_OP_WRITE, 1, 0, 8);
 	expect(p, PKT_WRITE_ONLY, FIRST);
 	peer_post(p, ROOST_OP_READ, 2, 64, 8);
@@ -190,7 +190,7 @@ RULE(strangers)
 	struct pkt_make m;
 
 	all_harms(NIC_QPT_RC, PKT_RC, s);
-	/* Both ways the stream goes on as if nothing had been. */
+	/* Both directions of the connection continue undisturbed. */
 	m = right(PKT_WRITE_ONLY, s);
 	peer_send(p, &m);
 	expect_ack(p, PKT_AETH_ACK, s);
@@ -228,7 +228,7 @@ static void settle(void)
 	peer_drain(p);
 }
 
-/* Every kind of request, recorded and played again when the memory has other content. */
+/* Requests of all kinds are recorded, and replayed when the memory has other contents. */
 RULE(replayed_requests)
 {
 	static const uint8_t ops[] = {PKT_SEND_ONLY,	 PKT_WRITE_ONLY,   PKT_FETCH_ADD,
@@ -265,7 +265,7 @@ RULE(replayed_requests)
 			look(&before);
 		}
 	peer_drain(p);
-	/* What is new is executed. */
+	/* New requests are executed. */
 	sge = ep_sge(&p->e, 0, 64);
 	ep_post_recv(&p->e, 104, &sge, 1);
 	m[0] = right(PKT_SEND_ONLY, s + 8);
@@ -276,7 +276,7 @@ RULE(replayed_requests)
 	peer_close(p);
 }
 
-/* What the peer answered once, and what he never said about what is complete. */
+/* Recorded responses of the peer, and forged ones to completed requests. */
 RULE(replayed_answers)
 {
 	static const struct {
@@ -293,7 +293,7 @@ RULE(replayed_answers)
 		{PKT_ACK, PKT_NAK_REM_ACCESS, 0, CTR(req_remote_access_errors)},
 		{PKT_ACK, PKT_NAK_INVALID_REQ, 2, CTR(req_remote_invalid_request)},
 		{PKT_ACK, PKT_NAK_REM_OP, 1, CTR(req_remote_op_errors)},
-		/* About what was never asked. */
+		/* Responses to requests that were never sent. */
 		{PKT_ACK, PKT_AETH_ACK, 5, CTR(req_bad_response)},
 		{PKT_READ_RESP_ONLY, PKT_AETH_ACK, 6, CTR(req_bad_response)},
 		{PKT_ATOMIC_ACK, PKT_AETH_ACK, 0x7fffff, CTR(req_bad_response)},
@@ -334,7 +334,7 @@ RULE(replayed_answers)
 	peer_close(p);
 }
 
-/* Keys of another protection domain: neither memory nor the key itself can be reached with them. */
+/* Keys of another protection domain give no access to memory, and cannot be invalidated. */
 RULE(keys_of_others)
 {
 	static const uint8_t ops[] = {PKT_WRITE_ONLY, PKT_READ_REQUEST,	 PKT_FETCH_ADD,

@@ -47,7 +47,7 @@ static uint32_t reg(struct ep *e, void *addr, uint64_t len, uint64_t iova, uint3
 	return key;
 }
 
-/* One request of a's to the end; its status. */
+/* Posts a request of a's and waits for it. Returns its status. */
 static unsigned status_of(const struct wr *wr)
 {
 	struct roost_cqe c;
@@ -96,7 +96,7 @@ static void what_is_refused(void **state)
 	assert_int_equal(nic_mr_register(a->nic, &m, &key), 0);
 	assert_int_equal(nic_mr_deregister(a->nic, key), 0);
 	assert_int_equal(nic_mr_deregister(a->nic, key), -ENOENT);
-	/* A domain stays while something is in it. */
+	/* A domain cannot be freed while it has objects. */
 	assert_int_equal(nic_pd_alloc(a->nic, &pd), 0);
 	m.pd = pd;
 	assert_int_equal(nic_mr_register(a->nic, &m, &key), 0);
@@ -115,8 +115,8 @@ static int by_value(const void *x, const void *y)
 }
 
 /*
- * 100,000 regions at once: keys all different, each finds its own memory; what was taken away is
- * gone.
+ * 100,000 regions at once: all keys differ, each gives access to its own memory, and keys of
+ * deregistered regions give none.
  */
 #define MANY 100000
 
@@ -167,7 +167,7 @@ static void many_regions(void **state)
 	free(mem);
 }
 
-/* As many as the table holds, not one more, and all again after that. */
+/* The table can be filled exactly, and filled again after all regions were deregistered. */
 static void as_many_as_fit(void **state)
 {
 	uint32_t *keys = malloc((NIC_MAX_MRS + 1) * sizeof(*keys));
@@ -196,8 +196,8 @@ static void as_many_as_fit(void **state)
 }
 
 /*
- * Who has some keys (its own) can't tell the next: its index, one of a million, has no relation to
- * theirs, and neither has its tag.
+ * A peer that knows some keys cannot predict the next one: neither its index, one of a million, nor
+ * its tag has a relation to theirs.
  */
 static void keys_tell_nothing_of_others(void **state)
 {
@@ -213,7 +213,7 @@ static void keys_tell_nothing_of_others(void **state)
 	memset(seen, 0, sizeof(seen));
 	for (unsigned i = 0; i < KEYS; i++) {
 		assert_int_equal(nic_mr_register(b->nic, &m, &key[i]), 0);
-		/* Places that are freed are not the next, in no order. */
+		/* Freed entries are not the next ones, in no order. */
 		if (i % 4 == 3)
 			assert_int_equal(nic_mr_deregister(b->nic, key[i]), 0);
 		if (!i)
@@ -231,7 +231,7 @@ static void keys_tell_nothing_of_others(void **state)
 	end();
 }
 
-/* The first key is nobody's guess; the same seed gives the same keys. */
+/* The first key is random; the same seed gives the same keys. */
 static void keys_start_random(void **state)
 {
 	uint32_t key[8];
@@ -251,7 +251,7 @@ static void keys_start_random(void **state)
 			assert_int_equal(key[i] == key[k], i / 2 == k / 2);
 }
 
-/* A key that was taken back stays dead when its place in the table is used again, however often. */
+/* A revoked key stays invalid when its entry is used again, however often. */
 static void stale_keys(void **state)
 {
 	uint32_t old = 0;
@@ -274,7 +274,7 @@ static void stale_keys(void **state)
 	ep_forget(b);
 }
 
-/* A region that goes away while a long WRITE, or READ, is on its way: each packet asks anew. */
+/* A region is deregistered during a long WRITE or READ: each further packet is checked again. */
 static void taken_back_in_the_middle(void **state)
 {
 	static const enum roost_op ops[] = {ROOST_OP_WRITE, ROOST_OP_READ};
@@ -307,7 +307,7 @@ static void taken_back_in_the_middle(void **state)
 			assert_in_range(n, i ? 0 : 1, 59999); /* it had begun */
 			assert_true(ep_wait_send(a, &cqe, SEC));
 			assert_int_equal(cqe.status, NIC_WC_REM_ACCESS_ERR);
-			/* Its end never came. */
+			/* Its last packets did not arrive. */
 			assert_int_equal(to[59999], old);
 		}
 		end();
@@ -370,7 +370,7 @@ static void bounds(void **state)
 		}
 }
 
-/* The same checks hold for our own memory: key, bounds, right to write, protection domain. */
+/* The same checks apply to our own memory: key, bounds, right to write, protection domain. */
 static void local_checks(void **state)
 {
 	enum { WRONG_KEY, TOO_LONG, BEFORE, READ_ONLY, OTHER_PD, CASES };
@@ -414,7 +414,7 @@ static void local_checks(void **state)
 		}
 }
 
-/* 64 GiB, of which there is nothing until somebody touches it. */
+/* 64 GiB, whose pages do not exist until they are accessed. */
 static void larger_than_the_machine(void **state)
 {
 	const uint64_t size = 64ull << 30;

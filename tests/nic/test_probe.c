@@ -13,7 +13,7 @@
 
 static struct peer P, *const p = &P;
 
-/* Takes packets until there are none for `ns`; how many. */
+/* Takes packets until none comes for `ns`. Returns their number. */
 static unsigned take_all(uint64_t ns)
 {
 	unsigned n = 0;
@@ -34,8 +34,8 @@ static void round_trip(uint32_t psn, uint32_t msn, uint64_t ns)
 }
 
 /*
- * The time-out is the last resort: what is silent is probed after a millisecond or two, one packet
- * at a time.
+ * Without an answer a probe is sent after a millisecond or two, one packet at a time. The time-out
+ * is the last resort.
  */
 RULE(probe)
 {
@@ -64,12 +64,12 @@ RULE(probe)
 	for (uint64_t i = 0; i < 4; i++)
 		expect_done(p, i, NIC_WC_SUCCESS);
 	assert_int_equal(peer_counters(p).local_ack_timeout_err, 0);
-	/* Nothing outstanding: nothing is probed. */
+	/* Without outstanding requests no probe is sent. */
 	expect_quiet(p, 100 * SEC);
 	peer_close(p);
 }
 
-/* Only the ACK was lost: the probe brings it again, and nothing else is sent twice. */
+/* Only the ACK was lost: the probe makes the peer repeat it, and no other packet is sent again. */
 RULE(probe_lost_ack)
 {
 	peer_open_requester(p, s, (struct ep_params){.timeout = 20});
@@ -85,7 +85,7 @@ RULE(probe_lost_ack)
 	expect_quiet(p, SEC);
 	assert_int_equal(peer_counters(p).tail_loss_probe, 1);
 	assert_int_equal(peer_counters(p).retransmitted_pkts, 0);
-	/* So does an ACK that is merely late: it says more than that the probe came. */
+	/* A late ACK has the same effect: it acknowledges more than the probe. */
 	for (uint64_t i = 4; i < 8; i++)
 		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
 	peer_run(p, PEER_SETTLE);
@@ -102,9 +102,8 @@ RULE(probe_lost_ack)
 }
 
 /*
- * What a probe brought must not be mistaken later: after a READ was probed and answered, the ACK of
- * the first WRITE behind it is just that, and the others, whose ACKs are on their way, are not sent
- * again.
+ * After a READ was probed and answered, the ACK of the first WRITE behind it acknowledges only this
+ * WRITE. The others, whose ACKs are in flight, must not be sent again.
  */
 RULE(probe_of_read)
 {
@@ -129,8 +128,8 @@ RULE(probe_of_read)
 
 /*
  * While no round trip is known, an ACK for the probed packet alone may be that of its first copy,
- * those of the others being on their way: nothing is sent again then. Nothing comes: they are lost,
- * and the next probe's ACK settles it.
+ * and the ACKs of the others may be in flight, so no packet is sent again. If no ACK comes, they
+ * are lost, and the ACK of the next probe shows it.
  */
 RULE(probe_in_doubt)
 {
@@ -157,8 +156,8 @@ RULE(probe_in_doubt)
 }
 
 /*
- * A path becomes slow: its round trip is not known while everything is probed, yet the second
- * message is not sent again.
+ * A path becomes slow. Its round trip is unknown while all packets are probed; still the second
+ * message must not be sent again.
  */
 RULE(round_trip_becomes_long)
 {
@@ -181,8 +180,8 @@ RULE(round_trip_becomes_long)
 }
 
 /*
- * Many messages in a row lose their tail: the n-th is recovered as soon as the first, within three
- * times the interval.
+ * Many consecutive messages lose their last packets: the n-th is recovered as fast as the first,
+ * within three times the interval.
  */
 RULE(losses_in_a_row)
 {
@@ -201,8 +200,8 @@ RULE(losses_in_a_row)
 }
 
 /*
- * The wait that an RNR NAK asks for is no lack of progress: the probe's clock starts when sending
- * goes on, whoever made it go on.
+ * The wait after an RNR NAK does not count towards the probe: its timer starts when sending
+ * continues, for whatever reason.
  */
 RULE(probe_after_rnr)
 {
@@ -226,8 +225,8 @@ RULE(probe_after_rnr)
 }
 
 /*
- * Nor is the wait for a window that another queue pair fills: B's packets, of which the last is
- * acknowledged late.
+ * The wait for a window that another queue pair fills does not count either: B's packets fill it,
+ * and the last of them is acknowledged late.
  */
 RULE(probe_after_window)
 {

@@ -55,7 +55,7 @@ static void unchanged(void)
 	assert_true(p->e.mem[0] == 0 && !memcmp(p->e.mem, p->e.mem + 1, p->e.mem_len - 1));
 }
 
-/* The last packet sent was refused with `syndrome`, and that was the end of the connection. */
+/* Checks that the last packet was refused with `syndrome`, and that the connection has ended. */
 static void refused(uint32_t psn, uint8_t syndrome)
 {
 	enum nic_event ev = syndrome == PKT_NAK_REM_ACCESS    ? NIC_EVENT_QP_ACCESS_ERR
@@ -63,7 +63,7 @@ static void refused(uint32_t psn, uint8_t syndrome)
 							      : NIC_EVENT_QP_FATAL;
 	const struct got *g;
 
-	do { /* ACKs and responses to what was right before it */
+	do { /* ACKs and responses to valid requests before it */
 		g = peer_get(p, PEER_SETTLE);
 		assert_non_null(g);
 	} while (g->v.opcode != PKT_ACK || PKT_AETH_TYPE(g->v.syndrome) != PKT_AETH_TYPE_NAK);
@@ -74,7 +74,9 @@ static void refused(uint32_t psn, uint8_t syndrome)
 	expect_quiet(p, SEC);
 }
 
-/* The NAK may have been lost: what was refused is refused again; everything else is dropped. */
+/*
+ * The NAK may have been lost, so the refused request is refused again. Other packets are dropped.
+ */
 RULE(refused_again)
 {
 	struct pkt_make m = {.opcode = PKT_WRITE_ONLY, .psn = s, .len = 8};
@@ -89,7 +91,7 @@ RULE(refused_again)
 		expect_ack(p, PKT_NAK_REM_ACCESS, s);
 		expect_quiet(p, SEC);
 	}
-	m.rkey = p->e.key; /* the key does not matter any more: the connection has ended */
+	m.rkey = p->e.key; /* the key is not checked: the connection has ended */
 	peer_send(p, &m);
 	expect_ack(p, PKT_NAK_REM_ACCESS, s);
 	m.psn = s + 1;
@@ -102,7 +104,7 @@ RULE(refused_again)
 	peer_close(p);
 }
 
-/* All receives that nobody used end flushed. */
+/* Checks that all unused receives were flushed. */
 static void flushed(unsigned first)
 {
 	for (unsigned i = first; i < 4; i++)
@@ -131,7 +133,7 @@ RULE(missing_qp_permission)
 		struct nic_qp_attr a = {.access = ALL & ~t[i].lacks};
 
 		start(s, ALL);
-		/* The region allows all: it is the QP that does not. */
+		/* The region allows all accesses, the QP does not. */
 		assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_ACCESS_FLAGS), 0);
 		send_row(s, &t[i].m);
 		refused(s, PKT_NAK_INVALID_REQ);
@@ -276,7 +278,7 @@ RULE(misaligned_atomic)
 	}
 }
 
-/* C9-88: of a WRITE or READ of no bytes neither key nor address is looked at. */
+/* C9-88: key and address of a WRITE or READ of no bytes are not checked. */
 RULE(zero_length_skips_keys)
 {
 	const struct got *g;
@@ -315,11 +317,11 @@ RULE(send_too_long)
 	expect_recv(p, 100, NIC_WC_LOC_LEN_ERR, 0);
 	flushed(1);
 	assert_int_equal(peer_counters(p).resp_local_length_error, 1);
-	/* Nothing behind the receive was touched. */
+	/* Memory behind the receive is unchanged. */
 	for (uint32_t i = RECV_AT + RECV_LEN; i < p->e.mem_len; i++)
 		assert_int_equal(p->e.mem[i], 0);
 	peer_close(p);
-	/* One that just fits is fine. */
+	/* A message of exactly the receive's length is accepted. */
 	start(s, ALL);
 	send_row(s, &(struct pkt_make){.opcode = PKT_SEND_FIRST, .len = MTU});
 	send_row(s, &(struct pkt_make){.opcode = PKT_SEND_MIDDLE, .psn = 1, .len = MTU});
@@ -329,7 +331,7 @@ RULE(send_too_long)
 	peer_close(p);
 }
 
-/* A receive whose memory is refused is our own fault: remote operational error for the peer. */
+/* A receive without accessible memory is our own error: remote operational error for the peer. */
 RULE(receive_without_memory)
 {
 	struct roost_sge sge;
@@ -345,7 +347,8 @@ RULE(receive_without_memory)
 }
 
 /*
- * 9.7.4.1.1, table 36: op-codes in an order that no message has. `n` packets, the last is refused.
+ * 9.7.4.1.1, table 36: op-codes in an order that is not valid in a message. Of n packets the last
+ * is refused.
  */
 RULE(opcode_sequence)
 {
@@ -358,7 +361,7 @@ RULE(opcode_sequence)
 		.opcode = PKT_WRITE_FIRST, .len = MTU, .dmalen = 600                               \
 	}
 	static const struct pkt_make t[][3] = {
-		/* nothing begun */
+		/* no message in progress */
 		{{.opcode = PKT_SEND_MIDDLE, .len = MTU}},
 		{{.opcode = PKT_SEND_LAST, .len = 8}},
 		{{.opcode = PKT_SEND_LAST_IMM, .len = 8}},
@@ -366,7 +369,7 @@ RULE(opcode_sequence)
 		{{.opcode = PKT_WRITE_MIDDLE, .len = MTU}},
 		{{.opcode = PKT_WRITE_LAST, .len = 8}},
 		{{.opcode = PKT_WRITE_LAST_IMM, .len = 8}},
-		/* something else begun */
+		/* another message in progress */
 		{FIRST_SEND, {.opcode = PKT_SEND_FIRST, .len = MTU}},
 		{FIRST_SEND, {.opcode = PKT_SEND_ONLY, .len = 8}},
 		{FIRST_SEND, {.opcode = PKT_WRITE_MIDDLE, .len = MTU}},
@@ -384,7 +387,7 @@ RULE(opcode_sequence)
 		{FIRST_WRITE, {.opcode = PKT_SEND_ONLY, .len = 8}},
 		{FIRST_WRITE, {.opcode = PKT_READ_REQUEST, .dmalen = 8}},
 		{FIRST_WRITE, {.opcode = PKT_CMP_SWAP}},
-		/* and going on */
+		/* and continued */
 		{FIRST_SEND,
 		 {.opcode = PKT_SEND_MIDDLE, .len = MTU},
 		 {.opcode = PKT_WRITE_MIDDLE, .len = MTU}},
@@ -528,7 +531,7 @@ RULE(lengths)
 	}
 }
 
-/* 9.7.4.1: payload in a READ request or an atomic, which have none: a NAK, not silence. */
+/* 9.7.4.1: payload in a READ request or an atomic, which have none, causes a NAK. */
 RULE(payload_where_none)
 {
 	static const uint8_t ops[] = {PKT_READ_REQUEST, PKT_CMP_SWAP, PKT_FETCH_ADD};
@@ -552,8 +555,8 @@ RULE(payload_where_none)
 }
 
 /*
- * 9.7.4.1.3: none where there must be some. Of a SEND ONLY, or a WRITE ONLY of length 0, none is
- * well.
+ * 9.7.4.1.3: no payload with an op-code that needs some. A SEND ONLY, or a WRITE ONLY of length 0,
+ * may have none.
  */
 RULE(no_payload_where_some)
 {
@@ -587,8 +590,7 @@ RULE(no_payload_where_some)
 }
 
 /*
- * 10.6.5: only windows and fast-registered keys may be invalidated from afar, and there are none
- * yet.
+ * 10.6.5: a peer may invalidate only windows and fast-registered keys, and this QP has none.
  */
 RULE(invalidate_refused)
 {
@@ -597,15 +599,15 @@ RULE(invalidate_refused)
 		 &(struct pkt_make){.opcode = PKT_SEND_ONLY_INV, .len = 8, .inv_rkey = p->e.key});
 	refused(s, PKT_NAK_REM_ACCESS);
 	assert_non_null(p);
-	/* The region is untouched by it. */
+	/* The region is unchanged. */
 	assert_int_equal(nic_mr_deregister(p->e.nic, p->e.key), 0);
 	p->e.key = 0;
 	peer_close(p);
 }
 
 /*
- * Communication established: on the first request in RTR, once; requests are executed there,
- * responses are not heard.
+ * The event "communication established" is raised once, by the first request in RTR. In RTR
+ * requests are executed, and responses are dropped.
  */
 RULE(events_in_rtr)
 {
@@ -613,7 +615,7 @@ RULE(events_in_rtr)
 
 	peer_open_init(p, &(struct ep_params){.mtu = MTU}, s);
 	peer_attr(p, &a);
-	/* INIT hears nothing. */
+	/* In INIT all packets are dropped. */
 	send_row(s, &(struct pkt_make){.opcode = PKT_WRITE_ONLY, .dmalen = 8, .len = 8});
 	expect_quiet(p, SEC);
 	assert_int_equal(peer_counters(p).rx_bad_qpn, 1);

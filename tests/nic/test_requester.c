@@ -51,8 +51,8 @@ static void check_read(uint32_t at, uint32_t len)
 }
 
 /*
- * 9.4, 9.7.3: FIRST, MIDDLE, LAST; the RETH in the first, immediate and solicited event in the
- * last, PSN by PSN.
+ * 9.4, 9.7.3: FIRST, MIDDLE, LAST; the RETH is in the first packet, immediate and solicited event
+ * are in the last. PSNs are consecutive.
  */
 RULE(message_layout)
 {
@@ -100,7 +100,7 @@ RULE(message_layout)
 	assert_int_equal(g->v.swap_add, 0x1122334455667788);
 	assert_int_equal(g->v.compare, 0x99aabbccddeeff00);
 	assert_int_equal(g->v.va, PEER_VA);
-	/* A READ takes as many PSNs as it has responses. */
+	/* A READ takes one PSN for each of its responses. */
 	peer_post(p, ROOST_OP_READ, 3, 0, 3 * MTU);
 	g = expect(p, PKT_READ_REQUEST, s + 8);
 	assert_int_equal(g->v.dmalen, 3 * MTU);
@@ -113,8 +113,8 @@ RULE(message_layout)
 }
 
 /*
- * A long message asks for an acknowledgement at least every 64 packets: rxe stops at 128
- * unacknowledged.
+ * A long message requests an acknowledgement at least every 64 packets, since rxe stops after 128
+ * unacknowledged ones.
  */
 RULE(ackreq_inside)
 {
@@ -153,8 +153,8 @@ RULE(coalesced_ack)
 }
 
 /*
- * 9.7.5.2.4: after a PSN sequence NAK the next packet is the one it names; what is before it counts
- * as acknowledged.
+ * 9.7.5.2.4: after a PSN sequence NAK the requester continues with the packet that the NAK names.
+ * Packets before it count as acknowledged.
  */
 RULE(sequence_nak)
 {
@@ -180,7 +180,7 @@ RULE(sequence_nak)
 	peer_close(p);
 }
 
-/* A message resumes at the packet that the NAK names, with the op-code of that place. */
+/* A message continues at the packet that the NAK names, with the op-code that this packet had. */
 RULE(write_resumed_inside)
 {
 	const struct got *g;
@@ -200,7 +200,7 @@ RULE(write_resumed_inside)
 	peer_close(p);
 }
 
-/* A NAK that comes twice, or late, names what is acknowledged by then: it moves nothing. */
+/* A duplicate or late NAK names a PSN that is acknowledged. It changes nothing. */
 RULE(stale_nak)
 {
 	start(s, NULL);
@@ -221,7 +221,7 @@ RULE(stale_nak)
 	peer_close(p);
 }
 
-/* 9.7.5.1.2: an ACK again changes nothing. */
+/* 9.7.5.1.2: a duplicate ACK changes nothing. */
 RULE(duplicate_ack)
 {
 	start(s, NULL);
@@ -240,7 +240,7 @@ RULE(duplicate_ack)
 	peer_close(p);
 }
 
-/* 9.7.5.1.2: answers to what was never sent are ghosts. They are dropped, whatever they say. */
+/* 9.7.5.1.2: responses to packets that were never sent (ghosts) are dropped. */
 RULE(ghost_answers)
 {
 	static const uint8_t syndromes[] = {PKT_AETH_ACK, PKT_NAK_PSN_SEQ, PKT_NAK_REM_ACCESS,
@@ -261,14 +261,14 @@ RULE(ghost_answers)
 	assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_RTS);
 	peer_ack(p, PKT_AETH_ACK, s, 1);
 	expect_done(p, 1, NIC_WC_SUCCESS);
-	/* Nothing is outstanding now: every answer is a ghost. */
+	/* No request is outstanding now, so each response is a ghost. */
 	peer_ack(p, PKT_AETH_ACK, s + 1, 1);
 	peer_ack(p, PKT_NAK_PSN_SEQ, s + 1, 1);
 	expect_quiet(p, MSEC / 2);
 	peer_close(p);
 }
 
-/* 9.7.5.2.8: an ACK beyond a READ that was not answered says that the answer was lost. */
+/* 9.7.5.2.8: an ACK beyond an unanswered READ implies that the response was lost. */
 RULE(implied_nak_read)
 {
 	start(s, NULL);
@@ -284,7 +284,7 @@ RULE(implied_nak_read)
 	expect(p, PKT_READ_REQUEST, s + 1);
 	expect(p, PKT_WRITE_ONLY, s + 3);
 	assert_int_equal(peer_counters(p).implied_nak_seq_err, 1);
-	/* The same news again before the answer: once a gap. */
+	/* A second such ACK before the response: one request for each gap. */
 	peer_ack(p, PKT_AETH_ACK, s + 3, 3);
 	expect_quiet(p, MSEC / 2);
 	read_resp(PKT_READ_RESP_FIRST, s + 1, 0, MTU);
@@ -321,8 +321,8 @@ RULE(implied_nak_atomic)
 }
 
 /*
- * A response to a later READ or atomic implies that the one before is lost, and acknowledges the
- * WRITEs before it.
+ * A response to a later READ or atomic implies that the response before it is lost, and
+ * acknowledges the WRITEs before it.
  */
 RULE(implied_nak_response)
 {
@@ -335,8 +335,8 @@ RULE(implied_nak_response)
 	read_resp(PKT_READ_RESP_FIRST, s + 1, 0, MTU);
 	expect_done(p, 1, NIC_WC_SUCCESS);
 	/*
-	 * 2 and 3 are missing: asked for from the first missing PSN, address and length adjusted,
-	 * the end kept (9.7.4.1.4).
+	 * 2 and 3 are missing: they are requested from the first missing PSN on, with adjusted
+	 * address and length and the same end (9.7.4.1.4).
 	 */
 	read_resp(PKT_READ_RESP_ONLY, s + 4, 0, 8);
 	{
@@ -348,7 +348,7 @@ RULE(implied_nak_response)
 	}
 	expect(p, PKT_READ_REQUEST, s + 4);
 	read_resp(PKT_READ_RESP_FIRST, s + 2, MTU, MTU);
-	/* The middle of an execution may be the beginning of another: LAST alone is as good. */
+	/* A middle packet of one execution may be the first of another, so LAST alone is valid. */
 	read_resp(PKT_READ_RESP_LAST, s + 3, 2 * MTU, MTU);
 	expect_done(p, 2, NIC_WC_SUCCESS);
 	check_read(1024, 3 * MTU);
@@ -358,8 +358,8 @@ RULE(implied_nak_response)
 }
 
 /*
- * Of a READ that got a part of its answers, the rest is asked for: from the first missing PSN, at
- * its address, to the same end.
+ * The rest of a READ with some of its responses is requested: from the first missing PSN on, at its
+ * address, to the same end.
  */
 RULE(read_resumed_inside)
 {
@@ -391,7 +391,7 @@ RULE(read_resumed_inside)
 }
 
 /*
- * Responses of several READs come one behind the other; late copies of answered ones are dropped.
+ * Responses of several READs arrive in order. Late copies are dropped.
  */
 RULE(many_reads)
 {
@@ -418,7 +418,7 @@ RULE(many_reads)
 	peer_close(p);
 }
 
-/* 128 READs at a time, as many as rxe has: the next one leaves with the answer to the first. */
+/* 128 READs at a time, as in rxe. The next one leaves after the response to the first. */
 RULE(most_reads)
 {
 	struct ep_params ep = {.rd_atomic = NIC_MAX_RD_ATOMIC, .depth = 256};
@@ -479,8 +479,8 @@ static void wait_reasons(void **state)
 }
 
 /*
- * 10.8.3.3: a fenced request waits until READs and atomics before it are complete; WRITEs it does
- * not wait for.
+ * 10.8.3.3: a fenced request waits until READs and atomics before it are complete. It does not wait
+ * for WRITEs.
  */
 RULE(fence)
 {
@@ -511,8 +511,8 @@ RULE(fence)
 }
 
 /*
- * NAK codes end the work request that they name with the matching status, those before it well,
- * those behind it flushed.
+ * A NAK code ends the work request that the NAK names with the matching status. Requests before it
+ * complete successfully, and requests behind it are flushed.
  */
 static void error_nak(uint32_t s, uint8_t syndrome, enum nic_wc_status status)
 {
@@ -577,7 +577,7 @@ RULE(bad_responses)
 		{ROOST_OP_WRITE, 8, {.opcode = PKT_READ_RESP_ONLY, .len = 8}},
 		{ROOST_OP_WRITE, 8, {.opcode = PKT_ATOMIC_ACK}},
 		{ROOST_OP_SEND, 8, {.opcode = PKT_READ_RESP_ONLY, .len = 8}},
-		/* place in the message */
+		/* position in the message */
 		{ROOST_OP_READ, 3 * MTU, {.opcode = PKT_READ_RESP_ONLY, .len = MTU}},
 		{ROOST_OP_READ, 3 * MTU, {.opcode = PKT_READ_RESP_LAST, .len = MTU}},
 		{ROOST_OP_READ, MTU, {.opcode = PKT_READ_RESP_FIRST, .len = MTU}},
@@ -598,8 +598,7 @@ RULE(bad_responses)
 }
 
 /*
- * Table 45's last line: AETH type 0x40 is reserved. An acknowledgement that says nothing is
- * dropped.
+ * Table 45's last line: AETH type 0x40 is reserved. Such an acknowledgement is dropped.
  */
 RULE(reserved_syndrome)
 {
@@ -615,7 +614,7 @@ RULE(reserved_syndrome)
 	peer_close(p);
 }
 
-/* READ responses whose place is not there (any more) end the READ, locally. */
+/* READ responses without a valid destination end the READ with a local error. */
 RULE(read_into_nothing)
 {
 	struct wr wr;
@@ -636,8 +635,7 @@ RULE(read_into_nothing)
 }
 
 /*
- * 11.2.5.2: with no resources for READs and atomics agreed, one that is posted all the same ends,
- * and does not hang.
+ * 11.2.5.2: without agreed resources a READ or atomic ends with an error, and does not hang.
  */
 RULE(no_reads_agreed)
 {

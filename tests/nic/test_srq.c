@@ -67,7 +67,7 @@ static void sent(unsigned i, enum nic_wc_status status)
 	assert_int_equal(c.status, status);
 }
 
-/* The next receive of that QP: which, and is what was sent in it? */
+/* Returns the wr_id of the next receive of a QP, and checks its contents. */
 static uint64_t received(unsigned i, uint8_t fill, uint32_t len)
 {
 	struct roost_cqe c;
@@ -86,7 +86,7 @@ static uint32_t left(const struct shared_rq *q)
 	return atomic_load(&q->index.prod) - atomic_load(&q->index.cons);
 }
 
-/* All QPs take from the one queue, in the order in which messages come. */
+/* All QPs take receives from the queue, in the order of arrival of their messages. */
 static void many_qps(unsigned to)
 {
 	uint64_t seen = 0;
@@ -119,7 +119,8 @@ static void in_loop_back(void **state)
 }
 
 /*
- * Empty: receiver not ready, until something is posted; and WRITE with immediate takes from it too.
+ * An empty queue: receiver not ready until a receive is posted. WRITE with immediate takes one,
+ * too.
  */
 static void empty(void **state)
 {
@@ -149,7 +150,7 @@ static void empty(void **state)
 	close_all();
 }
 
-/* A limit is told when fewer are posted, once for each time it is set. */
+/* The limit event is raised when fewer receives are left, once for each arming. */
 static void limit(void **state)
 {
 	start(1, 8, NULL);
@@ -170,12 +171,12 @@ static void limit(void **state)
 	send(2, 1, 10);
 	sent(2, NIC_WC_SUCCESS);
 	assert_int_equal(Q.limit_events, 1);
-	/* Below it already: with the next one that is taken. */
+	/* Already below the limit: the event comes with the next taken receive. */
 	assert_int_equal(nic_srq_set_limit(Q.srq, 4), 0);
 	send(2, 1, 10);
 	sent(2, NIC_WC_SUCCESS);
 	assert_int_equal(Q.limit_events, 2);
-	/* Taken back. */
+	/* The limit is disarmed. */
 	assert_int_equal(nic_srq_set_limit(Q.srq, 4), 0);
 	assert_int_equal(nic_srq_set_limit(Q.srq, 0), 0);
 	send(2, 1, 10);
@@ -184,7 +185,7 @@ static void limit(void **state)
 	close_all();
 }
 
-/* The receives' keys are those of the SRQ's domain, whatever the QP's is. */
+/* Keys of receives are checked against the SRQ's domain, whatever the QP's domain. */
 static void domain(void **state)
 {
 	struct roost_sge sge;
@@ -202,7 +203,7 @@ static void domain(void **state)
 	close_all();
 }
 
-/* -EBUSY until the last QP is gone. */
+/* -EBUSY until the last QP is destroyed. */
 static void busy(void **state)
 {
 	struct nic_usage u;
@@ -222,8 +223,8 @@ static void busy(void **state)
 }
 
 /*
- * A QP that goes to the error state flushes the receive that it has taken, and no other; then it
- * says so (IBA 10.3.1.9). The other QPs go on.
+ * A QP that goes to the error state flushes the receive that it has taken, and no other, and raises
+ * an event (IBA 10.3.1.9). The other QPs continue.
  */
 static void last_wqe(void **state)
 {
@@ -258,7 +259,7 @@ static void last_wqe(void **state)
 	assert_int_equal(left(&Q), 2);
 	assert_true(P.e.events & 1u << NIC_EVENT_LAST_WQE);
 	assert_false(other.events & 1u << NIC_EVENT_LAST_WQE);
-	/* To RESET and on: nothing of the SRQ is lost. */
+	/* After RESET no receive of the SRQ is lost. */
 	assert_int_equal(
 		ep_modify(&P.e, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE), 0);
 	assert_int_equal(left(&Q), 2);
@@ -272,7 +273,7 @@ static void last_wqe(void **state)
 	world_fini(&P.w);
 }
 
-/* An index that no posting makes ends the QPs that meet it, and nothing is taken. */
+/* An invalid producer index ends the QPs that read it, and no receive is taken. */
 static void wild_index(void **state)
 {
 	start(1, 8, NULL);
@@ -288,7 +289,7 @@ static void wild_index(void **state)
 	close_all();
 }
 
-/* QPs of an SRQ belong to one PU, whatever their CQs say; when all are gone it may be another. */
+/* QPs of an SRQ belong to one PU, whatever their CQs. Without QPs the SRQ may get another PU. */
 static void one_pu(void **state)
 {
 	struct world_shape shape = {.nics = 2, .pus = 2};

@@ -13,12 +13,12 @@
 #include "world.h"
 
 #define REMOTE (NIC_ACCESS_REMOTE_WRITE | NIC_ACCESS_REMOTE_READ | NIC_ACCESS_REMOTE_ATOMIC)
-#define WIN    4096u /* where windows start in b's memory */
+#define WIN    4096u /* offset of windows in b's memory */
 #define LEN    1024u
 
 static struct world W, *const w = &W;
 static struct ep A, B, C, *const a = &A, *const b = &B, *const c = &C;
-static uint32_t region; /* b's, to which windows may be bound */
+static uint32_t region; /* b's region, to which windows may be bound */
 
 static uint32_t reg(struct ep *e, uint32_t access)
 {
@@ -33,7 +33,7 @@ static uint32_t reg(struct ep *e, uint32_t access)
 	return key;
 }
 
-/* a talks to b; c is a stranger with a PD of its own on b's NIC. */
+/* a is connected to b; c has a PD of its own on b's NIC. */
 static void start(unsigned of_b)
 {
 	struct ep_params p = {.mtu = 256};
@@ -55,7 +55,7 @@ static void close_all(void)
 	world_fini(w);
 }
 
-/* After an error: both ends anew. Bindings stay. */
+/* After an error: connects both ends again. Bindings stay. */
 static void again(void)
 {
 	struct nic_qp_attr reset = {.state = NIC_QPS_RESET};
@@ -102,18 +102,18 @@ static uint32_t alloc(struct ep *e, unsigned type)
 	return key;
 }
 
-/* A window of b's over [WIN, WIN + LEN) with all remote rights; its key. */
+/* Binds a window of b's to [WIN, WIN + LEN) with all remote rights. Returns its key. */
 static uint32_t bound(unsigned type)
 {
 	uint32_t key = alloc(b, type);
-	/* Programs ask for local write, too: no window gives it (not_local). */
+	/* Programs request local write, too; no window gives it (not_local). */
 	struct wr wr = binding(key, key ^ 1, region, va(WIN), LEN, REMOTE | NIC_ACCESS_LOCAL_WRITE);
 
 	assert_int_equal(status_of(b, &wr), NIC_WC_SUCCESS);
 	return key ^ 1;
 }
 
-/* a reaches b's memory with that key. */
+/* a accesses b's memory with this key. Returns the status. */
 static unsigned reach(enum roost_op op, uint64_t raddr, uint32_t len, uint32_t key)
 {
 	struct wr wr = wr_rdma(op, a, 0, len, b, 0);
@@ -157,7 +157,7 @@ static void type_2(unsigned of_b)
 
 	start(of_b);
 	key = first = alloc(b, 2);
-	/* Not bound yet: no key. */
+	/* Not bound yet, so it has no key. */
 	assert_int_equal(reach(ROOST_OP_WRITE, va(WIN), 8, key), NIC_WC_REM_ACCESS_ERR);
 	assert_int_equal(local_inv(b, key), NIC_WC_LOC_QP_OP_ERR);
 	for (unsigned round = 0; round < 3; round++) {
@@ -178,7 +178,7 @@ static void type_2(unsigned of_b)
 				 NIC_WC_REM_ACCESS_ERR);
 		assert_int_equal(reach(ROOST_OP_WRITE, va(WIN + 64 * round), LEN + 1, key),
 				 NIC_WC_REM_ACCESS_ERR);
-		/* Only as it is now. */
+		/* Only the present key is valid. */
 		assert_int_equal(reach(ROOST_OP_READ, va(WIN + 64 * round), 8, key ^ 0xff),
 				 NIC_WC_REM_ACCESS_ERR);
 		assert_int_equal(local_inv(b, key ^ 0xff), NIC_WC_LOC_QP_OP_ERR);
@@ -206,7 +206,7 @@ static void type_1(unsigned of_b)
 	assert_int_equal(send_inv(key, &cqe), NIC_WC_REM_ACCESS_ERR);
 	assert_int_equal(cqe.status, NIC_WC_LOC_PROT_ERR);
 	assert_int_equal(reach(ROOST_OP_WRITE, va(WIN), LEN, key), NIC_WC_SUCCESS);
-	/* Bound again while it is bound: it moves, and the key of before is dead. */
+	/* A second binding moves the window, and its former key is invalid. */
 	next = key ^ 2;
 	wr = binding(key, next, region, va(2 * WIN), 8, NIC_ACCESS_REMOTE_READ);
 	assert_int_equal(status_of(b, &wr), NIC_WC_SUCCESS);
@@ -214,7 +214,7 @@ static void type_1(unsigned of_b)
 	assert_int_equal(reach(ROOST_OP_READ, va(WIN), 8, next), NIC_WC_REM_ACCESS_ERR);
 	assert_int_equal(reach(ROOST_OP_READ, va(2 * WIN), 8, next), NIC_WC_SUCCESS);
 	assert_int_equal(reach(ROOST_OP_WRITE, va(2 * WIN), 8, next), NIC_WC_REM_ACCESS_ERR);
-	/* To nothing: unbound, and its region is free to go. */
+	/* A binding of length 0 unbinds it, and its region can be deregistered. */
 	assert_int_equal(nic_mr_deregister(b->nic, region), -EBUSY);
 	wr = binding(next, key, 0, 0, 0, 0);
 	assert_int_equal(status_of(b, &wr), NIC_WC_SUCCESS);
@@ -224,7 +224,7 @@ static void type_1(unsigned of_b)
 	close_all();
 }
 
-/* SEND with invalidate ends a binding, once, and tells the receiver which. */
+/* SEND with invalidate ends a binding once, and reports the key to the receiver. */
 static void sent_back(unsigned of_b)
 {
 	struct roost_cqe cqe;
@@ -239,7 +239,7 @@ static void sent_back(unsigned of_b)
 	assert_int_equal(reach(ROOST_OP_WRITE, va(WIN), 8, key), NIC_WC_REM_ACCESS_ERR);
 	assert_int_equal(send_inv(key, &cqe), NIC_WC_REM_ACCESS_ERR);
 	assert_int_equal(cqe.status, NIC_WC_LOC_PROT_ERR);
-	/* A region's key is not for the peer to take. */
+	/* The peer cannot invalidate the key of a region. */
 	assert_int_equal(send_inv(b->key, &cqe), NIC_WC_REM_ACCESS_ERR);
 	assert_int_equal(reach(ROOST_OP_WRITE, va(0), 8, b->key), NIC_WC_SUCCESS);
 	assert_int_equal(nic_mw_dealloc(b->nic, key), 0);
@@ -266,7 +266,7 @@ static void zero_based(unsigned of_b)
 	close_all();
 }
 
-/* A window's key is for peers alone. */
+/* A window's key cannot be used as a local key. */
 static void not_local(unsigned of_b)
 {
 	struct roost_sge sge;
@@ -329,7 +329,7 @@ static void whose(unsigned of_b)
 	wr = wr_rdma(ROOST_OP_READ, a, 0, 8, b, WIN);
 	wr.rkey = one;
 	assert_int_equal(status_of(a, &wr), NIC_WC_SUCCESS);
-	/* Nor can d take it back. */
+	/* d cannot invalidate it. */
 	wr.rkey = two;
 	assert_int_equal(status_of(a, &wr), NIC_WC_REM_ACCESS_ERR);
 	assert_int_equal(ep_modify(a, &reset, NIC_QPA_STATE), 0);
@@ -343,8 +343,8 @@ static void whose(unsigned of_b)
 }
 
 /*
- * Windows of another protection domain are nothing to this peer, of either type; to their own they
- * are good.
+ * A peer cannot use windows of another protection domain, of either type. Peers of their own domain
+ * can.
  */
 static void strangers(unsigned of_b)
 {
@@ -374,7 +374,7 @@ static void strangers(unsigned of_b)
 	close_all();
 }
 
-/* A binding that breaks a rule ends in error, and what was bound before stays as it was. */
+/* A binding that violates a rule ends in error, and an earlier binding stays. */
 static void refused(unsigned of_b)
 {
 	uint32_t no_bind, no_write, gone, strange_region, w1, w2, strange, taken;
@@ -444,7 +444,7 @@ static void refused(unsigned of_b)
 	close_all();
 }
 
-/* What ends bindings: the window's end, the QP's; and what they hold meanwhile. */
+/* Bindings end with the window and with the QP; until then the region cannot be deregistered. */
 static void ends(unsigned of_b)
 {
 	uint32_t key[8], pd;
@@ -498,8 +498,7 @@ static void ends(unsigned of_b)
 }
 
 /*
- * Local ones wait for what was posted before them, complete in order, and are flushed like any
- * other.
+ * Local operations wait for earlier requests, complete in order, and are flushed as others.
  */
 static void order(unsigned of_b)
 {
