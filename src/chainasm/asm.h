@@ -84,9 +84,9 @@ bool asm_watch(struct asm_state *s, struct chain_queue *q, unsigned *index);
 
 /* ---- construct.c ---- */
 
-/* Emits what the line says into the present queue. */
+/* Emits the WQEs of the line into the present queue. */
 bool asm_queue_line(struct asm_state *s);
-/* Where constructs store their constants, and the old values that nobody needs. */
+/* Begins the data of constructs. Its first word takes old values that no WQE reads. */
 bool asm_constants(struct asm_state *s);
 bool asm_emitted(struct asm_state *s); /* an error of roost/chain.h becomes ours */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The checker: what the program's bytes show, and if they show nothing, what the model meets. */
+/* The checker: faults in the program's bytes; if there are none, faults that the model finds. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static void wait_ended(const struct checker *c, const struct chain_model *m, uns
 	const struct chain_queue *def = &c->p->queue[queue];
 	uint32_t slot = q->next & (def->depth - 1);
 
-	/* A server that has served all messages of the program waits for the next one. */
+	/* A server that has served all messages of the program may wait for the next one. */
 	if (q->next >= def->depth)
 		return;
 	check_fault((struct checker *)c, CHAIN_FAULT_WAIT, check_line(c, queue, slot),

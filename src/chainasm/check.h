@@ -3,13 +3,13 @@
  * The checker of chains. It finds four kinds of faults:
  *
  *	rewrite		a WQE is rewritten that may have been fetched
- *	wait		a WAIT that nothing satisfies
- *	loop		a loop that has no rate limit, waits for nothing and has no end
+ *	wait		a WAIT that no WQE satisfies
+ *	loop		a loop without a rate limit, a WAIT and an end
  *	address		an address outside of the regions
  *
  * It reads the program as it is posted, and runs it in the model. A WQE that others rewrite has
- * several variants; a fault of any of them counts. What is computed at run time, the checker does
- * not know: it reports no fault there unless the model meets one.
+ * several variants; a fault of any of them counts. The checker does not know words that are
+ * computed at run time: it reports a fault of them only if the model finds one.
  */
 #ifndef ROOST_CHAINASM_CHECK_H
 #define ROOST_CHAINASM_CHECK_H
@@ -34,12 +34,12 @@ struct chain_fault {
 struct chain_check {
 	/* A loop needs a rate limit, or a WAIT for others, even if it has an end. */
 	bool strict;
-	/* Called for each fault, in the order in which they are found. */
+	/* Called for each fault, in the order of detection. */
 	void (*fault)(void *ctx, const struct chain_fault *f);
 	void *ctx;
 };
 
-/* Returns the number of faults, or -1 without memory. The program is as before. */
+/* Returns the number of faults, or -1 without memory. The program is unchanged. */
 int chain_check(struct chain_program *p, const struct chain_check *how);
 
 #endif

@@ -6,8 +6,8 @@
  *	in another queue	before an ENABLE covers it, or while its queue is in a WAIT before it
  *				that the writer ends
  *
- * In both cases the queue must be managed. A receive may be rewritten before a RECV_ENABLE covers it,
- * or behind a WAIT for the message that it took, and a RECV_ENABLE must follow. RECV_ENABLEs of
+ * In both cases the queue must be managed. A receive may be rewritten before a RECV_ENABLE covers
+ * it, or behind a WAIT for the message that it took, and a RECV_ENABLE must follow. RECV_ENABLEs of
  * third queues cover it too, unless they can only come after the write.
  */
 #include <stdio.h>
@@ -34,7 +34,7 @@ static void say(struct checker *c, const struct rewrite *r, const struct target 
 		    check_line(c, t->queue, t->slot), why);
 }
 
-/* True if a WQE of the slot is signaled, or may become it. */
+/* Returns true if a WQE of the slot is signaled, or may become signaled. */
 static bool signals(const struct checker *c, unsigned queue, uint32_t slot)
 {
 	for (uint32_t i = 0; i < c->variants; i++) {
@@ -55,7 +55,7 @@ static bool signals_from(const struct checker *c, unsigned queue, uint32_t slot)
 	return false;
 }
 
-/* True if the WAIT in `watch` ends because of the writer, when it has written. */
+/* Returns true if the WAIT in `watch` ends because of the writer, after its write. */
 static bool ended_by(const struct checker *c, const struct chain_watch_name *watch,
 		     const struct rewrite *r)
 {
@@ -78,7 +78,7 @@ static bool ended_by(const struct checker *c, const struct chain_watch_name *wat
 	return false;
 }
 
-/* True if the queue has, below the slot, a WAIT that the writer ends. */
+/* Returns true if the queue has a WAIT below the slot that the writer ends. */
 static bool waits_below(const struct checker *c, unsigned queue, uint32_t slot,
 			const struct rewrite *r)
 {
@@ -95,8 +95,8 @@ static bool waits_below(const struct checker *c, unsigned queue, uint32_t slot,
 }
 
 /*
- * True if an ENABLE of `to` follows the write: in the writer's queue behind it, in a queue behind a
- * WAIT that the writer ends, or in a queue that one of those enables.
+ * Returns true if an ENABLE of `to` follows the write: behind it in the writer's queue, in a queue
+ * behind a WAIT that the writer ends, or in a queue that one of these enables.
  */
 static bool enabled_after(const struct checker *c, unsigned to, const struct rewrite *r)
 {
@@ -119,7 +119,10 @@ static bool enabled_after(const struct checker *c, unsigned to, const struct rew
 	return reached[to];
 }
 
-/* The WQEs of `to` that the writer's queue has enabled before it writes, with those at the start. */
+/*
+ * Returns the number of WQEs of `to` that were enabled at the start, or by the writer's queue
+ * before its write.
+ */
 static uint64_t enabled_before(const struct checker *c, unsigned to, const struct rewrite *r)
 {
 	const struct chain_queue *q = &c->p->queue[to];
@@ -131,7 +134,7 @@ static uint64_t enabled_before(const struct checker *c, unsigned to, const struc
 		if (v->queue == r->queue && v->slot < r->slot && check_enables(c, v) == (int)to)
 			n += (uint32_t)v->w.swap_add;
 	}
-	/* what was enabled in whole turns has been executed when the ring is recycled */
+	/* WQEs that were enabled in whole turns have been executed when the ring is recycled */
 	return c->recycles[to] && n >= q->depth && q->start < q->depth ? n % q->depth : n;
 }
 
@@ -222,7 +225,10 @@ static bool enables_receives(const struct checker *c, const struct variant *v, u
 	       chain_queue_of_number(c->p, (uint32_t)v->w.raddr) == (int)of;
 }
 
-/* True if the writer's queue waits, from slot `from` on and below it, for a message of the queue. */
+/*
+ * Returns true if the writer's queue waits for a message of the queue, from slot `from` to the
+ * writer.
+ */
 static bool waits_for_message(const struct checker *c, const struct rewrite *r, unsigned of,
 			      uint32_t from)
 {
@@ -238,7 +244,7 @@ static bool waits_for_message(const struct checker *c, const struct rewrite *r, 
 	return false;
 }
 
-/* True if a RECV_ENABLE of the queue follows the write. */
+/* Returns true if a RECV_ENABLE of the queue follows the write. */
 static bool receives_after(const struct checker *c, const struct rewrite *r, unsigned of)
 {
 	for (uint32_t i = 0; i < c->variants; i++) {
@@ -254,9 +260,9 @@ static bool receives_after(const struct checker *c, const struct rewrite *r, uns
 }
 
 /*
- * True if the WQE of a queue can only be executed after the write: it stands behind the writer or
- * behind a WAIT that the writer ends, or all ENABLEs that reach it do. `path` has the queues whose
- * ENABLEs are being followed: what leads back to one of them began elsewhere.
+ * Returns true if the WQE of a queue can only be executed after the write: it is behind the writer
+ * or behind a WAIT that the writer ends, or all ENABLEs that reach it are. `path` has the queues
+ * whose ENABLEs are being followed: an ENABLE that leads back to one of them does not begin there.
  */
 static bool comes_after(const struct checker *c, unsigned queue, uint32_t slot,
 			const struct rewrite *r, bool path[CHAIN_MAX_QUEUES])
@@ -282,8 +288,8 @@ static bool comes_after(const struct checker *c, unsigned queue, uint32_t slot,
 }
 
 /*
- * The receives of a queue that may be enabled when the write comes: at the start, and by third
- * queues. *line: that of such a WQE of a third queue, or 0.
+ * Returns the number of receives of a queue that may be enabled before the write: at the start, and
+ * by third queues. *line: the line of such a WQE of a third queue, or 0.
  */
 static uint64_t receives_before(const struct checker *c, const struct rewrite *r, unsigned of,
 				uint32_t *line)
@@ -314,7 +320,7 @@ static uint64_t receives_before(const struct checker *c, const struct rewrite *r
 static void check_receive(struct checker *c, const struct rewrite *r, const struct target *t)
 {
 	const struct chain_queue *q = &c->p->queue[t->queue];
-	/* a receive that stores over itself has been taken; over others: as they are enabled */
+	/* a receive that rewrites itself has been taken; others may be enabled */
 	const bool taken = r->receive ? r->queue == t->queue && r->slot == t->slot
 				      : waits_for_message(c, r, t->queue, 0);
 	char why[64];
@@ -337,7 +343,7 @@ static void check_receive(struct checker *c, const struct rewrite *r, const stru
 		say_receive(c, r, t, "a RECV_ENABLE covers it already");
 		return;
 	}
-	/* what has been taken is free until its slot comes to its next turn */
+	/* a taken receive may be rewritten until the next turn of its slot */
 	if (receives_before(c, r, t->queue, &line) > t->slot + (taken ? q->recvs : 0) && line) {
 		snprintf(why, sizeof(why), "the RECV_ENABLE in line %u may come before", line);
 		say_receive(c, r, t, why);

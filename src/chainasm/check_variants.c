@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The checker: which words are written by whom, and what the slots of the rings may have. */
+/* The checker: the writers of each word, and the possible contents of the rings' slots. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,7 +116,7 @@ static bool outside(const struct checker *c, const struct variant *v)
 	return c->p->queue[v->queue].peer == CHAIN_PEER_OUTSIDE;
 }
 
-/* The length of all pieces; those behind the first are read in the ring. */
+/* Returns the length of all pieces; those behind the first are read from the ring. */
 static uint64_t whole_length(const struct checker *c, const struct variant *v)
 {
 	const struct chain_queue *q = &c->p->queue[v->queue];
@@ -169,7 +169,7 @@ static void note_receives(struct checker *c)
 		}
 }
 
-/* ---- what a write makes of a slot ---- */
+/* ---- effects of a write on a slot ---- */
 
 /* Finds the queue whose send ring has the location, the slot, and the offset in the slot. */
 static int ring_at(const struct checker *c, uint64_t addr, uint32_t key, uint32_t *slot,
@@ -185,7 +185,7 @@ static int ring_at(const struct checker *c, uint64_t addr, uint32_t key, uint32_
 	return r->queue;
 }
 
-/* A CAS on the op-code: the slot's variants with the new one. */
+/* Adds the variants that a CAS of the op-code makes. */
 static bool swapped(struct checker *c, const struct variant *by)
 {
 	uint32_t slot, in, n = c->variants;
@@ -225,7 +225,10 @@ static const uint8_t *source(const struct checker *c, const struct variant *by, 
 	return c->p->region[region].image + at;
 }
 
-/* A WRITE over the start of slots: each becomes what the source has, as far as the copy goes. */
+/*
+ * Adds the variants that a WRITE over the start of slots makes: the source, within the copied
+ * bytes.
+ */
 static bool copied(struct checker *c, const struct variant *by)
 {
 	const uint64_t len = length(by);
@@ -272,8 +275,8 @@ static bool expand(struct checker *c)
 }
 
 /*
- * A word of a ring that is written apart from the start of its WQE is computed. What a copy of the
- * whole WQE writes is in its variant.
+ * Marks words of rings that are written without the start of their WQE as computed. A copy of the
+ * whole WQE has its words in its variant.
  */
 static void mark_computed(struct checker *c)
 {
@@ -304,8 +307,8 @@ static void mark_computed(struct checker *c)
 }
 
 /*
- * The turns of `to` that a turn of `from` enables: for each slot, the mean of its variants, since
- * of several only one is executed.
+ * Returns the turns of `to` that a turn of `from` enables: for each slot the mean of its variants,
+ * since only one of them is executed.
  */
 static double turns_enabled(const struct checker *c, unsigned from, unsigned to)
 {
@@ -331,7 +334,7 @@ static double turns_enabled(const struct checker *c, unsigned from, unsigned to)
 	return turns;
 }
 
-/* A queue loops if a way of ENABLEs from it leads back to it with a turn or more. */
+/* Finds loops: queues from which ENABLEs lead back to themselves with a turn or more. */
 static void find_loops(struct checker *c)
 {
 	static const double most = 1e6;
@@ -391,7 +394,7 @@ bool check_find_variants(struct checker *c)
 	if (!c->variant || !c->rewrite || !add_posted(c))
 		return false;
 	note_receives(c);
-	/* until nothing new is found */
+	/* until no new variant is found */
 	do {
 		n = c->variants;
 		rewrites = c->rewrites;

@@ -124,7 +124,7 @@ static const char *ring_suffix(const struct chain_region *r)
 	return r->kind == CHAIN_RECV_RING ? ".receives" : "";
 }
 
-/* A word: names of addresses, keys and queues for what has their numbers. */
+/* Prints a word as an address, key or queue if it has the number of one. */
 void chain_print_word(const struct chain_program *p, uint64_t v, char *buf, size_t n)
 {
 	int at = v >> 16 ? chain_region_at(p, v) : -1;
@@ -223,7 +223,7 @@ static void say_words(const struct chain_program *p, struct text *t, const union
 	}
 }
 
-/* Takes from `rest` what the instruction says; nothing may be left. */
+/* Returns true if the WQE has no bytes beside those of the instruction, which are 0 in `rest`. */
 static bool all_zero(const union wqe *rest, uint32_t stride)
 {
 	for (unsigned i = 0; i < stride / 8; i++)
@@ -442,7 +442,7 @@ static void print_labels(const struct chain_program *p, unsigned region, uint64_
 	}
 }
 
-/* A template: 64 bytes that an instruction says, and no label inside. */
+/* Prints a template: 64 bytes that are an instruction, without a label inside. */
 static bool print_template(const struct chain_program *p, unsigned region, uint64_t offset,
 			   char *buf, size_t n)
 {

@@ -47,7 +47,7 @@ void model_close(struct chain_model *m)
 
 /* ---- memory ---- */
 
-/* The bytes that a key allows at an address, or NULL. */
+/* Returns the bytes at an address that a key gives access to, or NULL. */
 static uint8_t *resolve(const struct chain_model *m, uint32_t key, uint64_t addr, uint64_t len,
 			enum access access)
 {
@@ -105,7 +105,7 @@ static uint32_t recv_limit(const struct chain_model *m, unsigned queue)
 
 	if (!def->managed_recv)
 		return q->recv_posted;
-	/* a ring that has been posted whole goes round */
+	/* a ring that was posted completely is recycled */
 	if (q->recv_posted >= def->recvs)
 		return q->recv_enabled;
 	return before(q->recv_enabled, q->recv_posted) ? q->recv_enabled : q->recv_posted;
@@ -196,7 +196,7 @@ static struct roost_sge sge_of(const struct run *r, unsigned i)
 	return sge;
 }
 
-/* What the NIC checks when it has copied the WQE. */
+/* The NIC's checks of the copied WQE. */
 static bool check(struct run *r)
 {
 	const struct roost_wqe *w = &r->u.w;
@@ -503,7 +503,7 @@ enum model_result model_step(struct chain_model *m, unsigned queue)
 	return MODEL_DONE;
 }
 
-/* The clock goes on to the end of the first WAIT. False: there is none. */
+/* Advances the clock to the end of the first WAIT. Returns false if there is none. */
 static bool pass_time(struct chain_model *m)
 {
 	uint64_t next = UINT64_MAX;

@@ -4,15 +4,15 @@
  * uses none of it: tests compare the two, and the checker uses the model to see what a program
  * does. It executes one WQE at a time, in the images of the program.
  *
- * The model knows the queues of one program, whose connections lose nothing. What a WQE of an
- * ordinary queue does is done when it is issued.
+ * The model has the queues of one program, whose connections have no losses. A WQE of an ordinary
+ * queue takes effect when it is issued.
  */
 #ifndef ROOST_CHAINASM_MODEL_H
 #define ROOST_CHAINASM_MODEL_H
 
 #include "chainasm/program.h"
 
-#define MODEL_FETCH 16 /* WQEs that an ordinary queue fetches at once, at most */
+#define MODEL_FETCH 16 /* most WQEs that an ordinary queue fetches at once */
 
 enum model_result {
 	MODEL_DONE,    /* a WQE was executed */
@@ -42,11 +42,11 @@ struct model_queue {
 struct chain_model {
 	struct chain_program *p;
 	struct model_queue q[CHAIN_MAX_QUEUES];
-	/* The result depends on what the documents leave open, or an op-code is not modelled. */
+	/* The result is not defined by the documents, or an op-code is not modelled. */
 	bool open;
 	bool calc; /* connected queues have agreed to calculations; set after model_open() */
 	uint64_t executed;
-	uint64_t now; /* ns: the clock goes on when all queues wait */
+	uint64_t now; /* ns: the clock advances when all queues wait */
 	/* Called before a WQE is executed; may be NULL. */
 	void (*before)(void *ctx, unsigned queue, uint32_t index, const struct roost_wqe *w);
 	void *ctx;
@@ -57,7 +57,7 @@ bool model_open(struct chain_model *m, struct chain_program *p);
 void model_close(struct chain_model *m);
 /* Executes the next WQE of a queue, if it can. */
 enum model_result model_step(struct chain_model *m, unsigned queue);
-/* Runs all queues in turn until nothing moves, or for so many WQEs. True: nothing moves. */
+/* Runs all queues in turn until none can execute a WQE (true), or for `max` WQEs (false). */
 bool model_run(struct chain_model *m, uint64_t max);
 
 #endif

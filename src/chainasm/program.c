@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The numbers of a program that no NIC has: easy to tell from data. */
+/* Numbers of a program that is bound to no NIC: they are unlike data. */
 #define OWN_ADDR(i)   (((uint64_t)(i) + 1) << 40)
 #define OWN_KEY(i)    (0x52000000u + 0x101u * (i))
 #define OWN_NUMBER(i) (0xc40000u + (i))

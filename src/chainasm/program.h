@@ -102,7 +102,7 @@ char *chain_disassemble(const struct chain_program *p);
 /* Prints one WQE of `stride` bytes as the assembler reads it. */
 void chain_print_wqe(const struct chain_program *p, const void *wqe, uint32_t stride, int queue,
 		     char *buf, size_t n);
-/* Prints a word: the names of what has its number. */
+/* Prints a word: the names of objects with its number. */
 void chain_print_word(const struct chain_program *p, uint64_t v, char *buf, size_t n);
 /* Prints the name of a location: a symbol, a field of a WQE, or a region and an offset. */
 void chain_print_location(const struct chain_program *p, unsigned region, uint64_t offset,
@@ -118,7 +118,7 @@ struct chain_program *chain_read_image(const void *image, size_t n, struct chain
 
 /* ---- inside ---- */
 
-/* The region that has the address; -1: none. */
+/* Returns the region that has the address; -1: none. */
 int chain_region_at(const struct chain_program *p, uint64_t addr);
 int chain_region_of_key(const struct chain_program *p, uint32_t key);
 int chain_find_queue(const struct chain_program *p, const char *name);
@@ -127,7 +127,7 @@ const struct chain_symbol *chain_find_symbol(const struct chain_program *p, cons
 bool chain_add_symbol(struct chain_program *p, const struct chain_symbol *s);
 /* Constants by name, then locations by region, offset and name: one order for text and image. */
 void chain_sort_symbols(struct chain_program *p);
-/* Gives it the numbers of its own. */
+/* Binds the program to numbers of its own. */
 void chain_bind_own(struct chain_program *p);
 uint32_t chain_send_stride(uint32_t sges);
 uint32_t chain_recv_stride(uint32_t sges);

@@ -37,8 +37,8 @@ void calls_make(struct op *o, struct direction *d, struct side *from, struct sid
 		call->len = l->mtu * (1 + (uint32_t)rng_below(r, 2)) -
 			    (uint32_t)sizeof(struct roost_rpc_tail);
 	/*
-	 * A kernel that sends in the middle of payload holds that up, and what stands behind it: so
-	 * does the other side's.
+	 * A kernel that sends in the middle of payload delays the payload and the requests behind
+	 * it, and so does the kernel of the other side.
 	 */
 	if (call->how >= TALLY_HOWS || (call->how == TALLY_PIECES && call->stream && l->both_call))
 		call->how = TALLY_DIGEST;
@@ -54,7 +54,7 @@ void calls_make(struct op *o, struct direction *d, struct side *from, struct sid
 	call->text = side_take(from, o->len = CALL_HEAD + call->extra, r);
 	for (uint32_t i = 0; i < call->extra; i++)
 		from->model[call->text + CALL_HEAD + i] = (uint8_t)rng_below(r, 256);
-	/* It stands in one piece, and is sent in up to two. */
+	/* It is contiguous in memory, and is sent from up to two pieces. */
 	o->num_sge = l->max_sge > 1 ? 2 : 1;
 	o->sge[0] = (struct piece){call->text, o->len};
 	if (o->num_sge == 2) {
@@ -67,7 +67,7 @@ void calls_make(struct op *o, struct direction *d, struct side *from, struct sid
 		d->stream = o->call;
 }
 
-/* ---- the model, when it is posted: addresses are known then ---- */
+/* ---- the model, at the post, when addresses are known ---- */
 
 static uint8_t model_status(const struct call *call)
 {
@@ -85,7 +85,7 @@ static uint8_t model_status(const struct call *call)
 	}
 }
 
-/* The reply, in the caller's model. */
+/* Writes the reply to the caller's model. */
 static void model_reply(struct call *call, struct side *caller, const struct side *callee)
 {
 	struct roost_rpc_tail tail = {.status = model_status(call), .mark = htole16(call->mark)};
@@ -112,7 +112,7 @@ static void model_reply(struct call *call, struct side *caller, const struct sid
 	memcpy(end, &tail, sizeof(tail));
 }
 
-/* All its bytes are known. */
+/* Executes a call, all of whose bytes are known. */
 static void model_end(struct call *call, struct side *caller, const struct side *callee)
 {
 	call->complete = true;
@@ -153,8 +153,8 @@ static void post_params(struct run *u, struct conn *c, int i, struct call *call)
 	if (!call->nobody)
 		memcpy(to->model + call->word, &one, sizeof(one));
 	/*
-	 * Without a kernel nobody waits for the payload; and where the parameters end the call, it
-	 * is nobody's.
+	 * Without a kernel no call waits for the payload, and a call that its parameters have ended
+	 * does not take it.
 	 */
 	if (!call->stream || call->nobody)
 		model_end(call, s, to);
@@ -188,7 +188,7 @@ void calls_post(struct run *u, struct conn *c, int i, const struct op *o, struct
 	wr->rkey = c->e[1 - i].key;
 }
 
-/* ---- what comes back ---- */
+/* ---- replies ---- */
 
 static bool tail_there(const struct conn *c, int i, const struct call *call)
 {
@@ -231,7 +231,7 @@ bool calls_poll(struct run *u, struct conn *c, int i)
 	return true;
 }
 
-/* Of a receive: is it a reply's immediate? Then it is dealt with: *ok. */
+/* Handles a receive that is a reply's immediate. Returns false for other receives. */
 bool calls_take_imm(struct run *u, struct conn *c, int i, const struct roost_cqe *cqe, bool *ok)
 {
 	uint32_t mark = be32toh(cqe->imm);

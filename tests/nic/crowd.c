@@ -43,7 +43,7 @@ static const struct pkt_addr *address(const struct nic *n, unsigned port_num, un
 	return nic_gid(n, port_num, gid, &g) ? &nic_port(n, g.port, 0)->addr : NULL;
 }
 
-/* A GID of that family, of the endpoint's port; -1: it has none. */
+/* Picks a GID of the family on the endpoint's port; -1: it has none. */
 static int pick_gid(struct run *u, unsigned i, bool v4)
 {
 	const struct ep *e = &u->crowd.e[i];
@@ -55,7 +55,7 @@ static int pick_gid(struct run *u, unsigned i, bool v4)
 	return -1;
 }
 
-/* How endpoint i sends to `to`, another endpoint or a group. */
+/* Makes the address handle of endpoint i for `to`, another endpoint or a group. */
 static void make_way(struct run *u, unsigned i, unsigned to)
 {
 	struct crowd *k = &u->crowd;
@@ -162,13 +162,13 @@ void crowd_close(struct crowd *k)
 			if (k->ah[i][to] && nic_ah_destroy(k->e[i].nic, k->ah[i][to]))
 				abort();
 	for (unsigned i = 0; i < k->n; i++) {
-		ep_fini(&k->e[i]); /* of whatever groups it is in */
+		ep_fini(&k->e[i]); /* of all its groups */
 		side_free(&k->s[i]);
 		direction_free(&k->d[i]);
 	}
 }
 
-/* ---- who is to have what ---- */
+/* ---- datagrams due to each endpoint ---- */
 
 static unsigned sender_of(const struct crowd *k, const struct trace_packet *r, unsigned *op)
 {
@@ -190,8 +190,8 @@ static const struct group *group_of(const struct crowd *k, const struct pkt_addr
 }
 
 /*
- * It has left: whoever is there now is among those that get it, if the link is good and nothing
- * changes.
+ * Records the present members when a datagram leaves. They get it if the link has no faults and
+ * they remain members.
  */
 static void left(struct crowd *k, unsigned from, unsigned op, const struct trace_packet *r)
 {
@@ -202,7 +202,7 @@ static void left(struct crowd *k, unsigned from, unsigned op, const struct trace
 			k->owed[from][op] |= (uint8_t)(1u << i);
 }
 
-/* It is taken in by this port: for how many? */
+/* Records a datagram that a port receives. Returns the number of QPs that get it. */
 static unsigned taken(struct run *u, unsigned from, unsigned op, const struct port *port,
 		      const struct trace_packet *r)
 {
@@ -243,7 +243,7 @@ static unsigned datagram(void *ctx, const struct port *port, const struct trace_
 	return 0;
 }
 
-/* Nobody owes it anything of this group any more. */
+/* No datagrams of this group are due to the endpoint any more. */
 static void forget_owed(struct crowd *k, unsigned i, unsigned g)
 {
 	for (unsigned from = 0; from < k->n; from++)
@@ -252,7 +252,7 @@ static void forget_owed(struct crowd *k, unsigned i, unsigned g)
 				k->owed[from][op] &= (uint8_t) ~(1u << i);
 }
 
-/* ---- going on ---- */
+/* ---- steps ---- */
 
 static bool join_or_leave(struct run *u, unsigned i, unsigned g)
 {
@@ -268,7 +268,7 @@ static bool join_or_leave(struct run *u, unsigned i, unsigned g)
 		group->in[i] = false;
 		forget_owed(k, i, g);
 	} else {
-		/* One that is in may say so again. */
+		/* A member may attach again. */
 		rc = nic_qp_attach(e->nic, e->qp, &group->addr);
 		if (pick_gid(u, i, pkt_addr_is_v4(&group->addr)) < 0)
 			want = -EAFNOSUPPORT;
@@ -302,8 +302,8 @@ static void post(struct run *u, unsigned i)
 }
 
 /*
- * The IP header that it came with: addresses, and a length of IP, UDP, BTH, DETH, the payload and
- * its ICRC at least.
+ * Checks the IP header of a datagram: addresses, and a length of at least IP, UDP, BTH, DETH,
+ * payload and ICRC.
  */
 static bool check_grh(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *grh,
 		      uint32_t len)
@@ -317,7 +317,7 @@ static bool check_grh(const struct pkt_addr *src, const struct pkt_addr *dst, co
 	       grh[20] == 0x45 && (grh[22] << 8 | grh[23]) >= (int)(20 + 8 + 12 + 8 + len + 4);
 }
 
-/* Which of the sender's requests has come? One that is due. False: none. */
+/* Finds the request that has arrived, among those that are due. Returns false if there is none. */
 static bool find(struct run *u, unsigned i, unsigned from, const struct roost_cqe *cqe,
 		 const uint8_t *slot)
 {

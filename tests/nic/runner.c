@@ -49,7 +49,7 @@ static void pick_link(struct run *u)
 	default:
 		q->loss = q->dup = q->reorder = q->corrupt = 0.02;
 	}
-	if (u->seed % 3 == 0) /* not drawn: what else a seed makes stays as it is */
+	if (u->seed % 3 == 0) /* not drawn, so that the rest of the run of a seed does not change */
 		q->ce = u->seed % 2 ? 0.05 : 0.5;
 	if (rng_below(r, 4) == 0)
 		u->full = rng_double(r) * 0.5;
@@ -103,7 +103,7 @@ static void share(struct run *u, struct conn *c, int i)
 		abort();
 }
 
-/* The keys that this side will give to its peer, as far as they are there from the beginning. */
+/* Makes the keys of this side that its peer may use from the beginning. */
 static void give_keys(struct conn *c, int i)
 {
 	struct ep *e = &c->e[i];
@@ -179,7 +179,7 @@ static bool has_family(const struct nic *n, bool v4)
 	return false;
 }
 
-/* An address of the NIC, of that family where it has one; NULL: of any. */
+/* Picks an address of the NIC, of the family of `like` if it has one; NULL: any. */
 static void pick_address(struct run *u, unsigned nic, const struct pkt_addr *like,
 			 struct ep_params *p)
 {
@@ -199,7 +199,7 @@ static void pick_address(struct run *u, unsigned nic, const struct pkt_addr *lik
 	p->gid = (uint8_t)g[count].index;
 }
 
-/* Now and then a QP may take but a few calls at a time, or steps a turn. */
+/* Sometimes limits a QP's calls in flight, or its steps in a turn. */
 static void limit_calls(struct run *u, const struct conn *c, int i)
 {
 	const struct ep *e = &c->e[i];
@@ -213,8 +213,8 @@ static void limit_calls(struct run *u, const struct conn *c, int i)
 }
 
 /*
- * Both sides call only where neither can be without a slot: replies wait behind requests that are
- * refused, so each would wait for the other for ever (docs/kernels.md).
+ * Both sides make calls only if neither can lack a slot: replies wait behind refused requests, so
+ * each side would wait for the other forever (docs/kernels.md).
  */
 static void pick_callers(struct run *u, struct conn *c, const unsigned nic[2])
 {
@@ -239,7 +239,7 @@ static void make_conn(struct run *u, struct conn *c, enum fault fault)
 		.rd_atomic = (uint8_t)(1 + rng_below(r, rng_below(r, 2) ? 8 : NIC_MAX_RD_ATOMIC)),
 	};
 
-	/* Of the first addresses' family everybody has one, of the other not. */
+	/* All NICs have an address of the first family, and some of the other. */
 	const struct pkt_addr *common = &nic_port(u->w.nic[0], 0, 0)->addr;
 
 	if (nic[0] == nic[1])
@@ -252,7 +252,7 @@ static void make_conn(struct run *u, struct conn *c, enum fault fault)
 		pick_callers(u, c, nic);
 	p.type = c->uc ? NIC_QPT_UC : NIC_QPT_RC;
 	for (int i = 0; i < 2; i++) {
-		/* What is left in an SRQ is not flushed, so not where something ends in error. */
+		/* Receives of an SRQ are not flushed, so there is none in runs with errors. */
 		bool shared = !fault && rng_below(r, 3) == 0;
 
 		c->pool[i] = shared ? run_shared_pool(u, nic[i], pu[i]) : c->uc ? &c->own[i] : NULL;
@@ -291,7 +291,7 @@ static void serve_calls(struct run *u)
 		struct runtime_config cfg = {0};
 
 		u->few_slots[i] = rng_below(&u->r, 2);
-		/* one for a call whose payload is still to come, and one for others */
+		/* one for a call that waits for its payload, and one for others */
 		if (u->few_slots[i])
 			cfg.calls = 2 + (unsigned)rng_below(&u->r, 6);
 		if (runtime_create(u->w.nic[i], &cfg, &u->runtime[i]) ||
@@ -300,7 +300,7 @@ static void serve_calls(struct run *u)
 	}
 }
 
-/* NICs have several addresses, of both families, on one port or two. */
+/* Adds addresses of both families, on one port or two. */
 static void add_addresses(struct run *u)
 {
 	for (unsigned i = 0; i < u->w.nics; i++)
@@ -348,7 +348,7 @@ static void set_up(struct run *u)
 	crowd_make(u);
 }
 
-/* Everybody's programs a step further. False: something is wrong. */
+/* Runs a step of all programs. Returns false after an error. */
 static bool step_all(struct run *u, bool *done)
 {
 	for (unsigned k = 0; k < u->num_conns; k++)
@@ -372,8 +372,8 @@ static bool step_all(struct run *u, bool *done)
 }
 
 /*
- * Now and then a NIC does not run for a while, or nothing that it sends arrives. Long ones are few:
- * retries must not be used up (at least 7 of 33 ms and more).
+ * Sometimes stops a NIC, or loses all its packets, for a time. Long times are rare, so that retries
+ * are not used up (at least 7 of 33 ms and more).
  */
 static void disturb(struct run *u)
 {
@@ -394,8 +394,8 @@ static void disturb(struct run *u)
 }
 
 /*
- * Somebody repeats a connection's packet, whole but for one thing: it comes from another address
- * than the peer's, or to another of the NIC than the connection's.
+ * Repeats a packet of a connection with another source address than the peer's, or with another
+ * address of the NIC than the connection's. The rest of the packet is valid.
  */
 static void forge(struct run *u)
 {
@@ -451,7 +451,7 @@ static bool carry_out(struct run *u)
 		if (world_now(&u->w) > VIRTUAL_MAX)
 			return not_done(u);
 	} while (!done);
-	/* What is still under way are copies, which change nothing, and what is unreliable. */
+	/* Only copies, which change nothing, and unreliable packets are still in flight. */
 	memset(u->w.paused_until, 0, sizeof(u->w.paused_until));
 	world_run(&u->w, world_now(&u->w) + 100 * MSEC);
 	return step_all(u, &done);

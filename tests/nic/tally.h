@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A kernel for the simulator's calls. It reads memory, adds 1 to a word there, computes a digest of
- * all bytes that it gets, and replies in the way that its parameters say. It keeps a ledger of its
+ * all bytes that it gets, and replies as its parameters request. It keeps a ledger of its
  * actions.
  */
 #ifndef ROOST_TESTS_TALLY_H
@@ -20,13 +20,13 @@ enum tally_how {
 	TALLY_FROM,   /* `len` bytes at `from` */
 	TALLY_PIECES, /* in pieces: `len` bytes at `from` in two, the digest between them */
 	TALLY_FAIL,   /* TALLY_STATUS */
-	TALLY_ACCESS, /* it asks for what it may not have */
-	TALLY_LONG,   /* `len` is more than there is room for */
+	TALLY_ACCESS, /* it requests an access that is refused */
+	TALLY_LONG,   /* `len` is longer than the reply buffer */
 	TALLY_HOWS
 };
 
 struct tally_params {
-	uint64_t from, word; /* addresses: of what is read, of what is added to */
+	uint64_t from, word; /* addresses of the read memory, and of the word */
 	uint32_t entry;	     /* of the ledger */
 	uint32_t len;
 	uint32_t how;
@@ -36,10 +36,10 @@ struct tally_params {
 
 struct tally_entry {
 	uint8_t begun, ended, cut;
-	uint8_t wrong; /* bytes out of place */
+	uint8_t wrong; /* bytes at wrong offsets */
 };
 
-/* What `self` is. */
+/* The kernel's `self`. */
 struct tally {
 	struct tally_entry entry[TALLY_ENTRIES];
 	uint32_t strange; /* calls that name no entry */

@@ -22,7 +22,7 @@
 #include "fault.h"
 #include "packet/crc32.h"
 
-#define ROOM 65536 /* the largest page there is */
+#define ROOM 65536 /* the largest page size */
 #define MAX  300
 
 #if defined(__x86_64__) && !defined(DMA_PLAIN)
@@ -35,7 +35,7 @@ static size_t page; /* of this machine */
 static int (*copies[6])(void *, const void *, size_t);
 static unsigned num_copies;
 
-/* As a copy; what it says of the CRC is right, or untouched. */
+/* As a copy; the CRC must be right, or unchanged. */
 static int load_crc(void *dst, const void *src, size_t n)
 {
 	uint32_t before = 0x12345678 + (uint32_t)n, crc = before;
@@ -45,7 +45,7 @@ static int load_crc(void *dst, const void *src, size_t n)
 	return rc;
 }
 
-/* `pages` pages between two that may not be touched. */
+/* Maps `pages` pages between two inaccessible ones. */
 static uint8_t *guarded(unsigned pages)
 {
 	uint8_t *p = mmap(NULL, (pages + 2) * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -64,7 +64,7 @@ static int set_up(void **state)
 {
 	page = (size_t)sysconf(_SC_PAGESIZE);
 	assert_true(page <= ROOM);
-	assert_int_equal(dma_init(), 0); /* again: nothing happens */
+	assert_int_equal(dma_init(), 0); /* a second call changes nothing */
 	copies[num_copies++] = dma_copy;
 	copies[num_copies++] = dma_load;
 	copies[num_copies++] = dma_load_up;
@@ -86,7 +86,7 @@ static void one_copy(int (*copy)(void *, const void *, size_t), uint8_t *dst, co
 	memset(before, 0xcc, page);
 	memcpy(before + (dst - dst_page), src, n);
 	assert_int_equal(copy(dst, src, n), 0);
-	/* Just these bytes, and none beside them. */
+	/* Only these bytes change. */
 	assert_memory_equal(dst_page, before, page);
 }
 
@@ -98,7 +98,7 @@ static void every_alignment_and_length(void **state)
 		s[i] = (uint8_t)(i * 7 + i / 256);
 	for (unsigned c = 0; c < num_copies; c++)
 		for (unsigned n = 0; n <= MAX; n++) {
-			/* From the first byte, up to the last: one more would fault. */
+			/* All bytes up to the last one: one more would fault. */
 			one_copy(copies[c], d, s, n, d);
 			one_copy(copies[c], d + page - n, s + page - n, n, d);
 			one_copy(copies[c], d, s + page - n, n, d);
@@ -119,8 +119,8 @@ static void every_alignment_and_length(void **state)
 }
 
 /*
- * The address faults after `good` bytes: what was there is copied in part, nothing else is touched,
- * and we are told.
+ * The address faults after `good` bytes: some of these bytes are copied, no others change, and the
+ * function reports the fault.
  */
 static void faults(void **state)
 {
@@ -143,14 +143,14 @@ static void faults(void **state)
 				for (unsigned i = n; i < n + 64; i++)
 					assert_int_equal(d[i], good + n + 64 > page ? d[i] : 0);
 			}
-	/* Addresses of nobody. */
+	/* Addresses without a mapping. */
 	assert_int_equal(dma_copy(NULL, s, 8), -EFAULT);
 	assert_int_equal(dma_copy(d, NULL, 8), -EFAULT);
 	assert_int_equal(dma_copy((void *)16, s, 4000), -EFAULT);
 	/* Not canonical: a general protection fault, without an address. */
 	assert_int_equal(dma_copy((void *)0x8000000000000000u, s, 64), -EFAULT);
 	assert_int_equal(dma_copy(NULL, NULL, 0), 0);
-	/* A page that may be read only. */
+	/* A read-only page. */
 	assert_int_equal(mprotect(d, page, PROT_READ), 0);
 	assert_int_equal(dma_copy(d, s, 100), -EFAULT);
 	assert_int_equal(dma_copy(s, d, 100), 0);
@@ -168,7 +168,7 @@ static void *flip(void *arg)
 	return NULL;
 }
 
-/* What a program writes in one piece is read in one, however much is read. */
+/* A word that a program writes at once is read at once, whatever the length of the copy. */
 static void words_stay_whole(void **state)
 {
 	static const unsigned lengths[] = {24, 36, 40, 64, 68, 76, 100, 104, 128};
@@ -239,7 +239,7 @@ static void atomics(void **state)
 	unguard(d, 1);
 }
 
-/* They are the CPU's own: threads of the program and the NIC may count on one word. */
+/* Atomics are the CPU's own: threads of the program and the NIC may add to the same word. */
 #define ADDS 20000
 static uint64_t word;
 
@@ -296,7 +296,7 @@ static void *poll_last_byte(void *arg)
 		}
 		last = __atomic_load_n(&m[n - 1], __ATOMIC_ACQUIRE);
 		if (last == round) {
-			sched_yield(); /* one core may be all there is */
+			sched_yield(); /* the machine may have one core */
 			continue;
 		}
 		for (unsigned i = 0; i < n; i++)
@@ -331,8 +331,8 @@ static void last_byte_comes_last(void **state)
 										  src + (r & 7), n),
 						 0);
 				/*
-				 * The next round begins when this one was looked at: what it sees
-				 * must be whole.
+				 * The next round begins when the reader has checked this one: it
+				 * must be complete.
 				 */
 				while (atomic_load(&order.seen) == done)
 					sched_yield();
@@ -345,7 +345,7 @@ static void last_byte_comes_last(void **state)
 }
 
 /*
- * A fault that is not ours goes to whoever had the signal before: here the default, which ends the
+ * Another fault goes to the previous handler of the signal: here the default, which ends the
  * process.
  */
 static void foreign_faults(void **state)

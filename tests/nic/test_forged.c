@@ -26,7 +26,7 @@ static void start(void)
 
 		ep_post_recv(&p->e, 100 + i, &sge, 1);
 	}
-	/* Something outstanding, so that answers could do harm. */
+	/* Requests are outstanding, so that responses could do harm. */
 	peer_post(p, ROOST_OP_WRITE, 1, 0, 8);
 	expect(p, PKT_WRITE_ONLY, 100);
 }
@@ -53,7 +53,7 @@ static void seal_and_send(const struct pkt_addr *src)
 	peer_send_raw(p, src, buf, buf_len);
 }
 
-/* The packet was dropped for this cause and no other, and left no trace. */
+/* Checks that the packet was dropped for this cause, and changed nothing. */
 static void dropped(size_t counter)
 {
 	static const size_t causes[] = {
@@ -81,7 +81,7 @@ static void dropped(size_t counter)
 	assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_RTS);
 	assert_false(ep_poll_send(&p->e, &(struct roost_cqe){0}));
 	assert_false(ep_poll_recv(&p->e, &(struct roost_cqe){0}));
-	/* The stream goes on as if nothing had been. */
+	/* The connection continues undisturbed. */
 	make_write(S);
 	seal_and_send(NULL);
 	expect_ack(p, PKT_AETH_ACK, S);
@@ -128,11 +128,11 @@ static void wrong_source(void **state)
 		start();
 		assert_int_equal(pkt_addr_parse(from[i], &a), 0);
 		make_write(S);
-		/* The stranger seals well: his ICRC is right for his address. */
+		/* The ICRC of the forged packet is right for its address. */
 		seal_and_send(&a);
 		dropped(CAUSE(rx_bad_source));
 	}
-	/* Answers by a stranger. */
+	/* Responses from another address. */
 	for (uint8_t syndrome = 0; syndrome < 0x80; syndrome = (uint8_t)(syndrome + 0x1f)) {
 		struct pkt_addr a;
 
@@ -144,7 +144,7 @@ static void wrong_source(void **state)
 	}
 }
 
-/* QP numbers next to ours in each of their parts: the generation, the index, the slot. */
+/* QP numbers that differ from ours in one part: the generation, the index, or the slot. */
 static void guessed_qpn(void **state)
 {
 	for (uint32_t bit = 0; bit < 24; bit++) {
@@ -154,7 +154,7 @@ static void guessed_qpn(void **state)
 		seal_and_send(NULL);
 		dropped(CAUSE(rx_bad_qpn));
 	}
-	/* QP 0 there is none; QP 1 hears datagrams alone. */
+	/* There is no QP 0, and QP 1 accepts only datagrams. */
 	for (uint32_t qpn = 0; qpn < 2; qpn++) {
 		start();
 		make_write(S);
@@ -189,8 +189,8 @@ static void wrong_version(void **state)
 }
 
 /*
- * Op-codes of other services, and those that do not exist there. RC's own that do not exist are
- * refused by the responder: test_refuse.c.
+ * Op-codes of other services, and reserved ones there. The responder refuses reserved op-codes of
+ * RC: test_refuse.c.
  */
 static void opcodes(void **state)
 {
@@ -234,7 +234,7 @@ static void wrong_pad(void **state)
 	seal_and_send(NULL);
 	dropped(CAUSE(rx_bad_pad));
 	/*
-	 * Payload behind a response that has none. Behind a request its responder refuses it
+	 * Payload in a response that has none. The responder refuses it in a request
 	 * (test_refuse.c).
 	 */
 	for (unsigned op = 0; op < 256; op++) {
@@ -249,7 +249,7 @@ static void wrong_pad(void **state)
 	}
 }
 
-/* Cut at every length below what its headers need. */
+/* Packets of all lengths below that of their headers. */
 static void short_packets(void **state)
 {
 	for (unsigned op = 0; op < 256; op++) {
@@ -270,8 +270,8 @@ static void short_packets(void **state)
 }
 
 /*
- * FECN, BECN and the reserved bits beside them are outside of the ICRC, a switch may set them: no
- * reason to drop.
+ * FECN, BECN and the reserved bits beside them are not covered by the ICRC, and a switch may set
+ * them. They do not cause a drop.
  */
 static void reserved_byte(void **state)
 {
@@ -300,7 +300,7 @@ static void reserved_byte(void **state)
 	peer_close(p);
 }
 
-/* A congestion notification is taken note of, and that is all. */
+/* A congestion notification is counted and not answered. */
 static void congestion_notification(void **state)
 {
 	start();
@@ -312,7 +312,7 @@ static void congestion_notification(void **state)
 	peer_close(p);
 }
 
-/* A dead QP's number finds nobody, nor does the next QP in its place answer to it. */
+/* A packet for a destroyed QP is dropped, also when another QP has its index. */
 static void late_for_a_dead_qp(void **state)
 {
 	struct peer *q = &P;
@@ -335,7 +335,7 @@ static void late_for_a_dead_qp(void **state)
 
 		init.sq = (struct nic_queue_attr){q->e.sq, q->e.sq_wr, &q->e.sqi, q->e.p.depth,
 						  q->e.sq_shift};
-		/* Until it has the old one's place in the table: 14 bits above the last 4. */
+		/* Until a QP has the old one's index: the 14 bits above the last 4. */
 		for (unsigned i = 0;; i++) {
 			assert_true(i < 2 * NIC_MAX_QPS);
 			assert_int_equal(nic_qp_create(q->e.nic, &init, &q->e.qp), 0);

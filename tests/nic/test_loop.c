@@ -154,7 +154,7 @@ static void all_operations(void **state)
 	end();
 }
 
-/* One QP may be both ends. */
+/* A QP may be connected to itself. */
 static void with_itself(void **state)
 {
 	struct ep_params p = {.mem = 1 << 20, .max_sge = 2};
@@ -195,7 +195,7 @@ static void receiver_not_ready(void **state)
 	ep_post_recv(b, 2, &(struct roost_sge){(uintptr_t)b->mem, 64, b->key}, 1);
 	done(1, NIC_WC_SUCCESS);
 	assert_in_range(world_now(w) - at, 3 * 1280000, 3 * 1280000 + 200000);
-	/* The count starts anew with each message; this one finds nothing for too long. */
+	/* The count restarts with each message; this one has no receive for too long. */
 	wr.wr_id = 2;
 	at = world_now(w);
 	ep_post(a, &wr);
@@ -203,7 +203,7 @@ static void receiver_not_ready(void **state)
 	done(2, NIC_WC_RNR_RETRY_EXC_ERR);
 	assert_in_range(world_now(w) - at, 3 * 1280000, 3 * 1280000 + 300000);
 	done(2, NIC_WC_WR_FLUSH_ERR);
-	/* The peer is as it was. */
+	/* The peer has not changed. */
 	assert_int_equal(nic_qp_state(b->qp), NIC_QPS_RTS);
 	no_packets();
 	end();
@@ -225,7 +225,7 @@ static void receiver_never_ready(void **state)
 	end();
 }
 
-/* What the peer would have NAKed has the same end, on both sides. */
+/* Requests that a remote peer would NAK end in the same way, on both sides. */
 static void errors(void **state)
 {
 	enum {
@@ -307,7 +307,7 @@ static void errors(void **state)
 		}
 }
 
-/* Our own errors alike. */
+/* Local errors end in the same way, too. */
 static void local_errors(void **state)
 {
 	struct wr wr;
@@ -334,7 +334,7 @@ static void local_errors(void **state)
 	end();
 }
 
-/* A peer that is not there, or not for us: as if all that is sent were lost. */
+/* Without a peer QP, or with one that is connected elsewhere, all packets count as lost. */
 static void nobody_there(void **state)
 {
 	enum { IN_INIT, DESTROYED, IN_ERROR, OTHERS, CASES };
@@ -379,7 +379,7 @@ static void nobody_there(void **state)
 		}
 }
 
-/* A peer that comes up in time; the first message tells it so. */
+/* The peer becomes ready before the retries end; the first message raises its event. */
 static void peer_comes_up(void **state)
 {
 	struct ep_params p = {.timeout = 14, .retry_cnt = 2};
@@ -408,7 +408,9 @@ static void peer_comes_up(void **state)
 	end();
 }
 
-/* SQD: the message that has begun ends, the next does not begin, the event comes between them. */
+/*
+ * SQD: the message in progress completes, the event is raised, and the next message does not begin.
+ */
 static void drain(void **state)
 {
 	struct ep_params p = {.mem = 1 << 20};
@@ -435,7 +437,7 @@ static void drain(void **state)
 }
 
 /*
- * The peer's CQ has no room for the receive's completion: it ends as on the wire, and our message
+ * The peer's CQ is full when the receive completes: the peer ends as over a link, and our message
  * is not acknowledged.
  */
 static void peer_overruns(void **state)
@@ -460,7 +462,7 @@ static void peer_overruns(void **state)
 	end();
 }
 
-/* The peer goes away in the middle of a long message. */
+/* The peer is destroyed during a long message. */
 static void peer_goes_away(void **state)
 {
 	static const enum roost_op ops[] = {ROOST_OP_WRITE, ROOST_OP_READ, ROOST_OP_SEND};
@@ -486,7 +488,7 @@ static void peer_goes_away(void **state)
 	}
 }
 
-/* Two PUs of one NIC: their QPs talk by packets; on one PU, without. */
+/* QPs of two PUs of one NIC use packets; QPs of one PU use none. */
 static void two_pus(void **state)
 {
 	for (uint8_t x = 0; x < 2; x++)
@@ -540,7 +542,7 @@ static void completions_elsewhere(void **state)
 	open_world(&(struct world_shape){.nics = 2, .pus = 2});
 	ep_init(a, w, 0, &p);
 	ep_init(b, w, 1, &p);
-	ep_init(&other, w, 1, &q); /* lends its receive CQ, which is PU 1's */
+	ep_init(&other, w, 1, &q); /* its receive CQ, of PU 1, is shared */
 	nic_qp_destroy(b->nic, b->qp);
 	init.pd = b->pd;
 	init.send_cq = b->scq;
@@ -568,8 +570,8 @@ static void completions_elsewhere(void **state)
 }
 
 /*
- * Two ports: QPs by either, to either of the peer's; what comes in by the wrong one is not the
- * peer.
+ * Two ports: QPs of either port connect to either port of the peer. Packets at the wrong port are
+ * not from the peer.
  */
 static void two_ports(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Several NICs behind one address, identified by the slot in their QP numbers. Packets reach the
- * right NIC, loop-back stays within a NIC, and each NIC has its own window, life and silence.
+ * right NIC, loop-back stays within a NIC, and each NIC has its own window and its own liveness.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -51,7 +51,7 @@ static void write_checked(struct ep *a, struct ep *b, uint8_t value)
 	assert_memory_equal(a->mem, b->mem + 5000, 3000);
 }
 
-/* Each of eight NICs with each other one, and with itself, at one address. */
+/* Eight NICs at one address: each connects to each other one, and to itself. */
 static void all_to_all(void **state)
 {
 	static struct ep a[WORLD_MAX_NICS][WORLD_MAX_NICS], b[WORLD_MAX_NICS][WORLD_MAX_NICS];
@@ -82,7 +82,7 @@ static void all_to_all(void **state)
 	world_fini(w);
 }
 
-/* A slot a PU: the PUs of one NIC, and of two. */
+/* One slot for each PU: the PUs of one NIC, and of two. */
 static void units(void **state)
 {
 	for (uint8_t x = 0; x < 4; x++)
@@ -105,7 +105,7 @@ static void units(void **state)
 		}
 }
 
-/* A number of another slot is never one of ours, even when nobody has that slot. */
+/* A QP number of another slot is never one of ours, even if no NIC has that slot. */
 static void nobody_has_it(void **state)
 {
 	struct ep_params p = {.timeout = 8, .retry_cnt = 1};
@@ -130,7 +130,7 @@ static void nobody_has_it(void **state)
 	world_fini(w);
 }
 
-/* Each slot has a receive buffer of its own, so the window of one leaves that of another alone. */
+/* Each slot has a receive buffer of its own, so slots have separate windows. */
 static void windows(void **state)
 {
 	struct sim_params params = {.delay_ns = 1000, .window = 65536};
@@ -163,7 +163,7 @@ static void windows(void **state)
 	world_fini(w);
 }
 
-/* One of three at the address is killed: its peer's requests end, the others go on. */
+/* One of three NICs at the address is killed: its peer's requests end, the others continue. */
 static void killed(void **state)
 {
 	struct ep_params p = {.timeout = 14, .retry_cnt = 2};
@@ -191,8 +191,8 @@ static void killed(void **state)
 }
 
 /*
- * One of two peers at an address stands (SIGSTOP), the other one talks. What the other one says is
- * no sign of the first one's; its retries are not counted while it stands.
+ * One of two peers at an address is stopped (SIGSTOP), the other one sends packets. These are no
+ * sign of life of the first one, and its retries are not counted while it is stopped.
  */
 static void stopped(void **state)
 {
@@ -222,7 +222,7 @@ static void stopped(void **state)
 	world_fini(w);
 }
 
-/* All ports of a NIC have one slot, and one that is added has to have it. */
+/* All ports of a NIC have the same slot, also ports that are added later. */
 static void ports_agree(void **state)
 {
 	struct port *lane[NIC_MAX_PUS] = {NULL};

@@ -14,7 +14,7 @@
 #include "rule.h"
 
 #define MTU  256
-#define RECV 32768 /* where receives are, 1 KiB each */
+#define RECV 32768 /* offset of the receives, 1 KiB each */
 
 static struct peer P, *const p = &P;
 
@@ -67,7 +67,8 @@ static void assert_pattern(uint64_t off, uint32_t n)
 }
 
 /*
- * A request is done when its last packet has left; nothing asks for an ACK, nothing is sent twice.
+ * A request completes when its last packet has been sent. No ACK is requested, and no packet is
+ * sent again.
  */
 RULE(sends_and_completes)
 {
@@ -87,7 +88,7 @@ RULE(sends_and_completes)
 
 /*
  * Requests that the service does not have (IBA table 37) take the send queue to SQE; the receive
- * queue lives on.
+ * queue continues.
  */
 static void no_such_operation(void **state)
 {
@@ -113,7 +114,7 @@ static void no_such_operation(void **state)
 		expect_done(p, 4, NIC_WC_WR_FLUSH_ERR);
 		uc(PKT_SEND_ONLY, 0, 9);
 		expect_recv(p, 100, NIC_WC_SUCCESS, 9);
-		/* Back to work, and no PSN was used up. */
+		/* Back to RTS, and no PSN was used. */
 		assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_STATE | NIC_QPA_CUR_STATE), 0);
 		peer_post(p, ROOST_OP_WRITE, 5, 0, 8);
 		expect(p, PKT_UC + PKT_WRITE_ONLY, 78);
@@ -122,7 +123,7 @@ static void no_such_operation(void **state)
 	}
 }
 
-/* Memory of our own that is refused in mid-message: the message ends there, the queue in SQE. */
+/* Refused local memory in the middle of a message ends the message; the queue goes to SQE. */
 static void test_local_protection(void **state)
 {
 	struct wr wr;
@@ -141,7 +142,7 @@ static void test_local_protection(void **state)
 	peer_close(p);
 }
 
-/* Whole messages, with and without immediate, are placed and not answered. */
+/* Complete messages, with and without immediate, are executed and not answered. */
 RULE(receives)
 {
 	struct roost_cqe c;
@@ -169,8 +170,8 @@ RULE(receives)
 }
 
 /*
- * 9.8.2.2: after a gap nothing is taken before the next FIRST or ONLY; the receive that was begun
- * is used for it.
+ * 9.8.2.2: after a gap packets are dropped until the next FIRST or ONLY, which takes the receive of
+ * the incomplete message.
  */
 RULE(gap_drops_the_message)
 {
@@ -178,7 +179,7 @@ RULE(gap_drops_the_message)
 	post_recvs(2);
 	uc(PKT_SEND_FIRST, s, MTU);
 	uc(PKT_SEND_LAST, s + 2, 4); /* s + 1 was lost */
-	uc(PKT_SEND_LAST, s + 1, 4); /* and comes late */
+	uc(PKT_SEND_LAST, s + 1, 4); /* and arrives late */
 	no_recv();
 	uc(PKT_SEND_ONLY, s + 9, 5); /* after more losses */
 	expect_recv(p, 100, NIC_WC_SUCCESS, 5);
@@ -192,7 +193,7 @@ RULE(gap_drops_the_message)
 	peer_close(p);
 }
 
-/* A message whose end never came is forgotten when the next begins, be it a WRITE. */
+/* An incomplete message is abandoned when the next one begins, also if that is a WRITE. */
 RULE(missing_last)
 {
 	start(s, (struct ep_params){0});
@@ -231,8 +232,8 @@ RULE(out_of_place)
 }
 
 /*
- * A WRITE that is refused, by key, bounds or length, is dropped whole, and counted; the QP hears
- * on.
+ * A WRITE that is refused for its key, bounds or length is dropped completely and counted. The QP
+ * continues to receive.
  */
 RULE(refused_writes)
 {
@@ -264,7 +265,10 @@ static void test_no_remote_write(void **state)
 	peer_close(p);
 }
 
-/* No receive: the message is dropped and counted, those after one is posted are taken. */
+/*
+ * Without a receive the message is dropped and counted. With a posted receive messages are
+ * accepted.
+ */
 RULE(no_receive)
 {
 	start(s, (struct ep_params){0});
@@ -281,7 +285,7 @@ RULE(no_receive)
 }
 
 /*
- * A SEND longer than its receive is dropped, and the receive waits for the next (rxe_resp.c,
+ * A SEND longer than its receive is dropped, and the next message takes the receive (rxe_resp.c,
  * RESPST_ERR_LENGTH, class D).
  */
 RULE(too_long)
@@ -302,8 +306,8 @@ RULE(too_long)
 }
 
 /*
- * A receive whose own memory is refused is this side's mistake: it completes so, and the QP ends
- * (9.9.3, class A).
+ * A receive without accessible memory is an error of this side: it completes with this error, and
+ * the QP goes to the error state (9.9.3, class A).
  */
 static void test_receive_refused(void **state)
 {
@@ -318,7 +322,7 @@ static void test_receive_refused(void **state)
 	peer_close(p);
 }
 
-/* Packets of another service, and answers, are not for it. */
+/* Packets of another service, and responses, are dropped. */
 static void test_other_services(void **state)
 {
 	start(1, (struct ep_params){0});
@@ -334,7 +338,8 @@ static void test_other_services(void **state)
 }
 
 /*
- * SQD: the message that has begun is finished, then it is drained; nothing new starts before RTS.
+ * SQD: the message in progress is completed, then the queue is drained. No message begins before
+ * RTS.
  */
 static void test_drain(void **state)
 {
@@ -356,8 +361,7 @@ static void test_drain(void **state)
 }
 
 /*
- * A window is given back by time: a sender never stands still, and never has more than a window out
- * at once.
+ * The window is released by time: a sender never stops, and never has more than a window in flight.
  */
 static void test_window(void **state)
 {
@@ -392,7 +396,7 @@ static void test_window(void **state)
 	world_fini(&w);
 }
 
-/* Two QPs of one NIC, of one PU: through the port, as to anybody. */
+/* Two QPs of one PU communicate through the port, as with other NICs. */
 static void test_own_nic(void **state)
 {
 	struct sim_params sp = {.delay_ns = 1000};
