@@ -160,9 +160,16 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } tests[] = {
-	{"list", kern_list},   {"get", kern_get},	  {"object", kern_object},
-	{"chain", kern_chain}, {"writers", kern_writers}, {"endless", kern_endless},
-	{"walk", kern_walk},   {"hll", kern_hll},	  {"shuffle", kern_shuffle},
+	{"list", kern_list},
+	{"get", kern_get},
+	{"object", kern_object},
+	{"chain", kern_chain},
+	{"chain_list", kern_chain_list},
+	{"writers", kern_writers},
+	{"endless", kern_endless},
+	{"walk", kern_walk},
+	{"hll", kern_hll},
+	{"shuffle", kern_shuffle},
 };
 
 #define NUM_TESTS (sizeof(tests) / sizeof(tests[0]))

@@ -66,6 +66,7 @@ void kern_get(void);
 void kern_object(void);
 void kern_walk(void);
 void kern_chain(void);
+void kern_chain_list(void);
 void kern_writers(void);
 void kern_endless(void);
 void kern_hll(void);

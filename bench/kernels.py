@@ -11,7 +11,8 @@ import measure
 
 DELAYS = [0, 5, 10]  # us of a round trip on the wire
 FIGURES = ('p50_us', 'p99_us', 'rate', 'gbps', 'round_trips')
-LISTED = {'list': DELAYS, 'get': DELAYS, 'object': DELAYS, 'chain': [0, 2, 5]}
+LISTED = {'list': DELAYS, 'get': DELAYS, 'object': DELAYS, 'chain': [0, 2, 5],
+          'chain_list': [0, 2, 5]}
 
 
 def named(test, delay=0):
@@ -89,7 +90,7 @@ def unused(folder):
 def plan(path):
     folder = os.path.dirname(path)
     return [
-        *(rows(folder, test, delay, 0.02 if test == 'chain' else 0.05)
+        *(rows(folder, test, delay, 0.02 if test.startswith('chain') else 0.05)
           for test, delays in LISTED.items() for delay in delays),
         rows(folder, 'writers', point=0.1),
         rows(folder, 'endless', point=0.2),

@@ -3,17 +3,27 @@
 
 #include <stdlib.h>
 
+#include "roost/chain_list.h"
 #include "roost/chain_lookup.h"
 #include "roost/chain_parallel.h"
 #include "roost/chain_verbs.h"
 
-static uint32_t loops(const struct look_chain *k)
+static bool is_list(const struct look_chain *k)
 {
-	return k->kind == LOOK_PARALLEL ? 2 : 1;
+	return k->kind == LOOK_LIST || k->kind == LOOK_LIST_WHOLE;
 }
 
-static uint32_t loop_depth(const struct look_chain *k)
+static uint32_t loops(const struct look_chain *k)
 {
+	return is_list(k) ? 3 : k->kind == LOOK_PARALLEL ? 2 : 1;
+}
+
+static uint32_t loop_depth(const struct look_chain *k, uint32_t i)
+{
+	static const uint32_t list[LOOK_LOOPS] = {8, 16, 2};
+
+	if (is_list(k))
+		return list[i];
 	return k->kind == LOOK_PARALLEL ? ROOST_PARALLEL_LOOP
 					: ROOST_LOOKUP_LOOP(k->kind == LOOK_FIRST ? 1 : 2);
 }
@@ -55,9 +65,10 @@ struct ibv_qp *look_chain_make(struct duo *s, struct look_chain *k, enum look_ki
 	attr.watch[0] = k->receives;
 	for (uint32_t i = 0; i < loops(k); i++) {
 		k->loop_sends[i] = make_cq(s);
+		attr.watch[ROOST_CHAIN_WATCHES - 1] = k->loop_sends[i];
 		k->loop[i] = make_queue(
 			s, k->loop_sends[i], k->sends,
-			(struct ibv_qp_cap){.max_send_wr = loop_depth(k), .max_send_sge = 1},
+			(struct ibv_qp_cap){.max_send_wr = loop_depth(k, i), .max_send_sge = 1},
 			&attr);
 		if (roost_qp_connect_self(k->loop[i], 1, 0))
 			duo_fail("can't connect a queue pair to itself");
@@ -132,8 +143,7 @@ static void post_recv(struct ibv_qp *qp, const struct roost_sge *sge, uint32_t n
 void look_chain_start(struct duo *s, struct look_chain *k, uint32_t value_len, size_t data_at,
 		      size_t reply)
 {
-	struct roost_chain_queue loop[2] = {image_of(k->loop[0], loop_depth(k))},
-				 answer = image_of(k->conn, answer_depth(k));
+	struct roost_chain_queue loop[LOOK_LOOPS], answer = image_of(k->conn, answer_depth(k));
 	struct roost_chain_data data = {.at = {(uintptr_t)s->mem + data_at, s->mr->rkey},
 					.image = s->mem + data_at,
 					.size = LOOK_DATA};
@@ -141,14 +151,28 @@ void look_chain_start(struct duo *s, struct look_chain *k, uint32_t value_len, s
 	struct roost_sge sge[ROOST_LOOKUP_SGES];
 	uint32_t n = ROOST_LOOKUP_SGES;
 
-	if (k->kind == LOOK_PARALLEL) {
+	for (uint32_t i = 0; i < loops(k); i++)
+		loop[i] = image_of(k->loop[i], loop_depth(k, i));
+	if (is_list(k)) {
+		struct roost_list l = {.begin = {.queue = &loop[0], .data = &data},
+				       .walk = {.queue = &loop[1], .data = &data},
+				       .found = {.queue = &loop[2], .data = &data},
+				       .answer = {.queue = &answer, .data = &data},
+				       .list_key = s->mr->lkey,
+				       .value_len = value_len,
+				       .whole = k->kind == LOOK_LIST_WHOLE,
+				       .reply = to};
+
+		l.walk.scratch = roost_chain_word(&l.walk, 0);
+		roost_list_emit(&l, sge);
+		n = ROOST_LIST_SGES;
+	} else if (k->kind == LOOK_PARALLEL) {
 		struct roost_parallel p = {.answer = {.queue = &answer, .data = &data},
 					   .done = {1, 2},
 					   .table_key = s->mr->lkey,
 					   .value_len = value_len,
 					   .reply = to};
 
-		loop[1] = image_of(k->loop[1], loop_depth(k));
 		for (unsigned i = 0; i < 2; i++)
 			p.loop[i] = (struct roost_chain){.queue = &loop[i], .data = &data};
 		roost_parallel_emit(&p, sge);
@@ -167,8 +191,8 @@ void look_chain_start(struct duo *s, struct look_chain *k, uint32_t value_len, s
 	post(k->conn, &answer);
 	post_recv(k->conn, sge, n);
 	enable(k, k->conn, ROOST_RECV_QUEUE, 1);
-	for (uint32_t i = 0; i < loops(k); i++)
-		enable(k, k->loop[i], ROOST_SEND_QUEUE, loop_depth(k));
+	for (uint32_t i = 0; i < (is_list(k) ? 1 : loops(k)); i++)
+		enable(k, k->loop[i], ROOST_SEND_QUEUE, loop_depth(k, i));
 	if (k->kind == LOOK_PARALLEL)
 		enable(k, k->conn, ROOST_SEND_QUEUE, answer_depth(k));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Hash look-ups as chains, at the server of a benchmark with two processes (duo.h). */
+/* Look-ups as chains, in hash tables and lists, at the server of a benchmark with two processes (duo.h). */
 #ifndef ROOST_BENCH_LOOK_CHAIN_H
 #define ROOST_BENCH_LOOK_CHAIN_H
 
@@ -7,14 +7,17 @@
 
 #define LOOK_DATA 1024u /* bytes of memory that a chain needs for constants */
 
-enum look_kind { LOOK_FIRST, LOOK_SECOND, LOOK_PARALLEL }; /* one bucket; two: in turn, at once */
+/* One bucket; two buckets, in turn and at once; a list, with break and without. */
+enum look_kind { LOOK_FIRST, LOOK_SECOND, LOOK_PARALLEL, LOOK_LIST, LOOK_LIST_WHOLE };
+
+#define LOOK_LOOPS 3
 
 struct look_chain {
 	enum look_kind kind;
 	/* Set before look_chain_make(), or NULL: a CQ for the receives, and one for the answers. */
 	struct ibv_cq *receives, *audit;
-	struct ibv_cq *sends, *loop_sends[2];
-	struct ibv_qp *conn, *loop[2], *starter;
+	struct ibv_cq *sends, *loop_sends[LOOK_LOOPS];
+	struct ibv_qp *conn, *loop[LOOK_LOOPS], *starter;
 };
 
 /* Makes the queue pairs. Returns the one to connect to the client. */

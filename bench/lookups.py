@@ -10,6 +10,7 @@ from kernels import Rows, cell, over, share
 WAYS = ['one READ', 'READs', 'kernel', 'chain', 'chain, second bucket', 'chain, second, parallel',
         'two-sided, polls', 'two-sided, blocks']
 RATES = ['one READ', 'READs', 'kernel', 'chain', 'two-sided', 'two-sided, 64']
+LIST = ['READs', 'kernel', 'chain with break', 'chain without break']
 SIZES = (64, 4096)  # of table 5
 MOST = 16           # writers
 
@@ -55,6 +56,16 @@ def wire_rows(f):
             yield (f'{way} against the chain, 64 B, {delay} us on the wire, p50',
                    share(look.of(way, 64), chain), 'times', f'chain: {cell(chain, "us")}', paper,
                    '', None)
+
+
+def list_rows(f):
+    for delay in kernels.LISTED['chain_list']:
+        look = Rows(f, 'chain_list', delay)
+        chain = look.of('chain with break', 8)
+        for way, paper in (('kernel', ''), ('READs', 'figure 13: up to 2 times')):
+            yield (f'list of 8: {way} against the chain with break, {delay} us on the wire, p50',
+                   share(look.of(way, 8), chain), 'times', f'chain: {cell(chain, "us")}', paper, '',
+                   None)
 
 
 def writer_rows(writers):
@@ -190,7 +201,8 @@ def section(f):
     yield ('`get`, and a server that answers SENDs by WRITEs. Two processes, a core each, over '
            'shm. The paper is RedN (NSDI \'22), a ConnectX-5 on 100 Gbit/s InfiniBand.')
     yield ''
-    yield from bar_table([*price_rows(look), *wire_rows(f), *writer_rows(writers),
+    yield from bar_table([*price_rows(look), *wire_rows(f), *list_rows(f),
+                          *writer_rows(writers),
                           *tenant_rows(tenants),
                           *(cache_rows(data) if data else []),
                           *(kill_rows(data['time']) if data else [])])
@@ -204,6 +216,8 @@ def section(f):
             ('Look-ups a second, in millions',
              'Eight under way, each by a chain of its own; 64 where it says so. The best 2 ms of '
              'each run count.', rate_table(look)),
+            ('List of 8, values of 64 bytes, p50 / p99 in us', 'The key is one of the first n.',
+             kernels.latency_table(f, 'chain_list', 'n', LIST)),
             ('Look-ups of 64 bytes beside writers, p50 / p99 in us',
              'Sets are done by the server\'s program. At the NIC: from the arrival of the SEND to '
              'the time when the reply is posted, by the NIC\'s clock.', writer_table(writers)),

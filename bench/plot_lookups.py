@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """docs/perf-lookups.svg: look-ups by chains and otherwise, gets from memcached by size, look-ups
 beside writers, and gets while the servers are killed; after RedN's figures 10, 11 and 14 to 16."""
+import math
+
 import cache
 import kernels
 import lookups
@@ -47,7 +49,7 @@ def gets(data):
 
 
 def over_time(data):
-    most = max(max(data[way]) for way in ('chain', 'two-sided'))
+    most = math.ceil(max(max(data[way]) for way in ('chain', 'two-sided')) / 500) * 500
     bins = list(range(len(data['chain'])))
     p = Panel(3, f'memcached, gets in {data["bin_ms"]} ms over s (figure 16)', bins, 0, most)
     yield from p.axes()

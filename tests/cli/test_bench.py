@@ -63,7 +63,8 @@ with tempfile.TemporaryDirectory() as d:
           svg.startswith('<svg') and 'shm WRITE' in svg and 'udp' not in svg and 'StRoM' in svg)
 
     # Look-ups: short runs of the program that measures them; figures that can be found again.
-    for test, delays in (('chain', (0, 2)), ('writers', (None,)), ('endless', (None,))):
+    for test, delays in (('chain', (0, 2)), ('chain_list', (5,)), ('writers', (None,)),
+                         ('endless', (None,))):
         for delay in delays:
             r = subprocess.run([KERNELS, test, '--delay', str(delay or 0), '--point', '0.002',
                                 '--size', '64'],
