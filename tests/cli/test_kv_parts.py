@@ -85,6 +85,11 @@ class Client:
         return self.process.returncode, out, err
 
 
+def ended(clients):
+    """Whether a client has ended, by an error: the load does not go on then."""
+    return any(c.process.poll() is not None for c in clients)
+
+
 def options(folder):
     table = os.path.join(folder, 'options')
     r = run('kv', 'table', table, str(PARTITIONS), where[0], f'{other}:5000', '[fd00::1]:17')
@@ -194,7 +199,8 @@ def flips(folder):
     for version in range(2, 2 + FLIPS):
         before = stat('--partitions', table, 'stat').get('pairs', 0)
         if not until('the load goes on',
-                     lambda: stat('--partitions', table, 'stat').get('pairs', 0) > before + 100):
+                     lambda: stat('--partitions', table, 'stat').get('pairs', 0) > before + 100 or
+                     ended(clients)):
             break
         owners.reverse()
         replace(table, version, dict(zip((where[0], other), owners)))
@@ -223,7 +229,7 @@ def moves(folder):
     table = os.path.join(folder, 'moves')
     run('kv', 'table', table, '4', where[0])
     nodes = node(where[0], table), node(other, table)
-    clients = [Client(table, 'count') for _ in range(CLIENTS)] + [Client(table, 'load', 'new')]
+    clients = [Client(table, 'count') for _ in range(2)] + [Client(table, 'load', 'new', 'slow')]
 
     def move(partition, to):
         r = kv('move', table, str(partition), to)
@@ -232,7 +238,8 @@ def moves(folder):
     def goes_on():
         before = stat('--partitions', table, 'stat').get('pairs', 0)
         until('the load goes on',
-              lambda: stat('--partitions', table, 'stat').get('pairs', 0) > before + 100)
+              lambda: stat('--partitions', table, 'stat').get('pairs', 0) > before + 100 or
+              ended(clients))
 
     goes_on()
     lasting = [f'lasting-{i}' for i in range(8)]

@@ -2,7 +2,7 @@
 /*
  * A client of the nodes of a table of partitions. test_kv_parts.py runs it.
  *
- *	kv-parts TABLE load NAME	stores a new pair again and again, many at once, until its input
+ *	kv-parts TABLE load NAME [slow]	stores a new pair again and again, many at once, until its input
  *					ends; then prints their number. Each must be stored once.
  *	kv-parts TABLE count		adds 1 to the numbers of COUNTERS keys again and again, many at
  *					once, until its input ends; then prints how often
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "roost/kv.h"
@@ -22,6 +23,8 @@
 #define DEPTH	 64u
 #define COUNTERS 48u
 #define LIMIT_MS 120000 /* a machine may be slow */
+#define NAP_NS	 100000
+#define SLOW_NS	 20000000
 
 static struct roost_kv *kv;
 
@@ -39,7 +42,7 @@ static struct store {
 } stores[DEPTH];
 static const char *name;
 static unsigned long begun, done;
-static int ended;
+static int ended, slow;
 
 static uint32_t counter_key(char key[64], unsigned long i)
 {
@@ -88,7 +91,8 @@ static void load(void)
 	}
 	while (!ended) {
 		roost_kv_flush(kv);
-		roost_kv_poll(kv);
+		if (!roost_kv_poll(kv) || slow) /* leaves the CPU to the nodes */
+			nanosleep(&(struct timespec){.tv_nsec = slow ? SLOW_NS : NAP_NS}, NULL);
 		ended = read(0, &byte, 1) == 0;
 	}
 	rc = roost_kv_wait(kv);
@@ -153,7 +157,8 @@ int main(int argc, char **argv)
 	asks = !strcmp(argv[2], "ask");
 	rc = roost_kv_open_table(argv[1], asks ? NULL : &patient, &kv, why, sizeof(why));
 	must(!rc, why, rc);
-	name = argc == 4 ? argv[3] : NULL;
+	name = argc >= 4 ? argv[3] : NULL;
+	slow = argc == 5;
 	if (asks) {
 		ask();
 	} else if (!strcmp(argv[2], "sum")) {
