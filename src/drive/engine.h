@@ -83,7 +83,7 @@ _Static_assert(sizeof(struct drive_pu) <= 3 * CACHE_LINE,
 /* A service poller's state of one PU. Only its own thread uses it. */
 struct service_pu {
 	uint64_t lease;	    /* lease_end at the last look */
-	struct naps naps;   /* beside a poller */
+	uint64_t nap;	    /* ns; length of the last nap beside a poller */
 	uint64_t last_work; /* ns */
 	uint64_t wake;	    /* ns; time of the next look */
 	uint32_t stuck;	    /* turns in a row with work pending and none done */

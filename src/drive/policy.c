@@ -396,37 +396,9 @@ void caller_yielded(struct caller *c, uint64_t now, uint64_t took, bool answered
 				      memory_order_relaxed);
 }
 
-/* ---- naps beside a poller ---- */
-
-static void cut_naps(struct naps *n)
+uint64_t policy_nap(uint64_t last, bool armed)
 {
-	uint64_t most = (policy_table.nap_max - n->cut) / 2;
+	uint64_t nap = last ? policy_table.nap_grow * last : policy_table.nap_min;
 
-	if (most < policy_table.nap_lost)
-		most = policy_table.nap_lost;
-	n->cut = policy_table.nap_max - most;
-	n->kept = 0;
-}
-
-uint64_t naps_next(struct naps *n, uint64_t late, bool armed)
-{
-	uint64_t nap = n->last ? policy_table.nap_grow * n->last : policy_table.nap_min, most;
-
-	if (n->last && late > policy_table.nap_late)
-		cut_naps(n);
-	most = policy_table.nap_max - n->cut;
-	if (++n->kept >= policy_table.nap_kept && n->cut) {
-		most = min64(2 * most, policy_table.nap_max);
-		n->cut = policy_table.nap_max - most;
-		n->kept = 0;
-	}
-	n->last = min64(nap, armed ? policy_table.nap_armed : most);
-	return n->last;
-}
-
-void naps_end(struct naps *n)
-{
-	if (n->last) /* else no nap has ended */
-		cut_naps(n);
-	n->last = 0;
+	return min64(nap, armed ? policy_table.nap_armed : policy_table.nap_max);
 }

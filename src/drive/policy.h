@@ -40,10 +40,6 @@ static const struct policy_table {
 	uint64_t nap_min;  /* the service thread's first nap beside a poller */
 	uint64_t nap_max;  /* its longest nap */
 	unsigned nap_grow; /* each nap is this many times as long as the one before */
-	uint64_t nap_lost; /* its longest nap beside a poller that often loses its core */
-	uint64_t nap_late; /* a thread that wakes this late has waited for other programs */
-	/* after this many naps beside a poller that kept its core, the limit doubles */
-	unsigned nap_kept;
 	/* the longest nap while another thread may sleep until a completion event */
 	uint64_t nap_armed;
 	/*
@@ -131,13 +127,9 @@ static const struct policy_table {
 } policy_table = {
 	/* nap_min: a nap also lasts at least until the end of the lease */
 	.lease = 20 * US,
-	.nap_min = 20 * US,   /* "naps beside a poller" */
-	.nap_max = 2 * MS,    /* "naps beside a poller" */
-	.nap_grow = 8,	      /* "naps beside a poller" */
-	.nap_late = 200 * US, /* not measured; more than wake_max, less than a time slice */
-	.nap_lost = 500 * US, /* "short naps beside a poller that loses its core" */
-	/* not measured; 32 ms at least, which is longer than the wait for a core */
-	.nap_kept = 64,
+	.nap_min = 20 * US, /* "naps beside a poller" */
+	.nap_max = 2 * MS,  /* "naps beside a poller" */
+	.nap_grow = 8,	    /* "naps beside a poller" */
 	/* wake_max: the delay of a completion event stays in the range of a wake-up */
 	.nap_armed = 100 * US,
 	.late_ok = 5 * MS,    /* more than a tick of 4 ms (CONFIG_HZ=250) */
@@ -487,25 +479,9 @@ void caller_yield_needless(struct caller *c, uint64_t now);
 void caller_yielded(struct caller *c, uint64_t now, uint64_t took, bool answered);
 
 /*
- * The naps of the service thread beside a poller. All zero: no nap yet. They grow up to a limit. The
- * limit is halved when the thread finds that the program has not polled at the end of a nap, or when
- * it wakes late. On a busy machine both mean that other programs have the core. Its wake-ups then
- * bring the program back to the core: the scheduler prefers a thread with a short time slice, and
- * afterwards a program with a higher weight than the one that it interrupted.
+ * Returns the length of the service thread's next nap beside a poller whose lease it found renewed.
+ * `last`: the nap before, 0: none. `armed`: a thread may sleep until a completion event.
  */
-struct naps {
-	uint64_t last; /* ns; 0: none since the program was last found not to poll */
-	uint64_t cut;  /* ns; nap_max less this is the limit */
-	unsigned kept; /* naps in a row that left the limit */
-};
-
-/*
- * Returns the length of the next nap beside a poller whose lease was found renewed. `late`: how long
- * after the end of the last nap the thread looked, ns. `armed`: a thread may sleep until a
- * completion event.
- */
-uint64_t naps_next(struct naps *n, uint64_t late, bool armed);
-/* Records that the program had not polled for a lease when the thread looked. */
-void naps_end(struct naps *n);
+uint64_t policy_nap(uint64_t last, bool armed);
 
 #endif

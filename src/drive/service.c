@@ -288,7 +288,7 @@ static void nap_beside_waiter(struct service *s)
 
 	service_leave_ports(&d->service);
 	for (unsigned i = 0; i < d->pus; i++)
-		d->service.pu[i].naps.last = policy_table.nap_min;
+		d->service.pu[i].nap = policy_table.nap_min;
 	listen_on_ports(s);
 	s->standby = seq == s->wait_seen ? s->standby * 2 : policy_table.standby_min;
 	s->wait_seen = seq;

@@ -100,22 +100,20 @@ static enum service_verdict nap(struct service_poller *t, unsigned i, uint64_t w
 									: SERVICE_SLEEP;
 }
 
-static uint64_t max64(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 static enum service_verdict leave_to_poller(struct service_poller *t, unsigned i, uint64_t now,
 					    uint64_t lease, bool renewed)
 {
 	struct service_pu *tp = &t->pu[i];
-	uint64_t wake;
 
 	if (!renewed) /* the look came too early */
 		return nap(t, i, lease);
-	wake = now + naps_next(&tp->naps, now > tp->wake ? now - tp->wake : 0,
-			       atomic_load_explicit(&t->d->armed, memory_order_relaxed) > 0);
-	return nap(t, i, max64(wake, lease));
+	tp->nap = policy_nap(tp->nap, atomic_load_explicit(&t->d->armed, memory_order_relaxed) > 0);
+	return nap(t, i, now + tp->nap > lease ? now + tp->nap : lease);
+}
+
+static uint64_t max64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
 }
 
 /*
@@ -274,7 +272,7 @@ enum service_verdict service_visit(struct service_poller *t, unsigned i)
 		return t->bit == BY_WAITER ? nap(t, i, now + policy_table.nap_min)
 					   : leave_to_poller(t, i, now, now, true);
 	}
-	naps_end(&tp->naps);
+	tp->nap = 0;
 	return service_turn(t, i, now);
 }
 

@@ -130,8 +130,7 @@ struct end {
 	struct caller caller;
 	/* struct service_poller and struct service */
 	bool on_port, ready, slept, was_asleep, bell, wake_flag, wake_fd;
-	struct naps naps;
-	uint64_t lease, last_work, wake, kicked_at, looked, look_began;
+	uint64_t lease, nap, last_work, wake, kicked_at, looked, look_began;
 	long switches;
 	enum spin_action spin;
 	struct spinner spinner;

@@ -389,9 +389,8 @@ static enum verdict leave_to_poller(struct end *e, uint64_t now, uint64_t lease,
 {
 	if (!renewed)
 		return nap(e, lease);
-	return nap(e,
-		   max64(now + naps_next(&e->naps, now > e->wake ? now - e->wake : 0, e->cq_armed),
-			 lease));
+	e->nap = policy_nap(e->nap, e->cq_armed);
+	return nap(e, max64(now + e->nap, lease));
 }
 
 static enum verdict sleep_on_ports(struct end *e, uint64_t now)
@@ -480,7 +479,7 @@ static enum verdict service_visit(struct end *e, struct task *t)
 	if (!mine)
 		return leave_to_poller(e, now, now, true);
 	e->owned = true;
-	naps_end(&e->naps);
+	e->nap = 0;
 	return service_turn(e, t, now);
 }
 

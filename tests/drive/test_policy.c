@@ -319,10 +319,9 @@ static void naps_grow(void **state)
 	(void)state;
 	for (unsigned armed = 0; armed < 2; armed++) {
 		uint64_t most = armed ? policy_table.nap_armed : policy_table.nap_max, last = 0;
-		struct naps n = {0};
 
 		for (unsigned i = 0; i < 20; i++) {
-			uint64_t nap = naps_next(&n, 0, armed);
+			uint64_t nap = policy_nap(last, armed);
 
 			assert_in_range(nap, policy_table.nap_min, most);
 			assert_true(i ? nap == policy_table.nap_grow * last || nap == most
@@ -331,66 +330,8 @@ static void naps_grow(void **state)
 		}
 		assert_int_equal(last, most);
 	}
-}
-
-/* If a thread may sleep until an event after long naps, the naps become shorter. */
-static void naps_are_short_once_armed(void **state)
-{
-	struct naps n = {0};
-
-	(void)state;
-	for (unsigned i = 0; i < 20; i++)
-		naps_next(&n, 0, false);
-	assert_int_equal(naps_next(&n, 0, true), policy_table.nap_armed);
-}
-
-static uint64_t longest_nap(struct naps *n)
-{
-	uint64_t nap = 0;
-
-	for (unsigned i = 0; i < 5; i++)
-		nap = naps_next(n, 0, false);
-	return nap;
-}
-
-/* Naps beside a poller that loses its core again and again. */
-static void naps_are_short_beside_a_lost_core(void **state)
-{
-	uint64_t nap, before = policy_table.nap_max;
-	struct naps n = {0};
-
-	(void)state;
-	/* A look that was no end of a nap says nothing. */
-	naps_end(&n);
-	assert_int_equal(longest_nap(&n), policy_table.nap_max);
-	for (unsigned i = 0; i < 20; i++) {
-		naps_end(&n);
-		/* The program has just come back: the first look is soon. */
-		nap = naps_next(&n, 0, false);
-		assert_int_equal(nap, policy_table.nap_min);
-		nap = longest_nap(&n);
-		assert_true(nap == before / 2 || nap == policy_table.nap_lost);
-		before = nap;
-	}
-	assert_int_equal(before, policy_table.nap_lost);
-	/* A thread that wakes late has the same effect. */
-	n = (struct naps){0};
-	before = longest_nap(&n);
-	assert_int_equal(naps_next(&n, policy_table.nap_late, false), before);
-	for (unsigned i = 0; i < 20; i++) {
-		nap = naps_next(&n, policy_table.nap_late + 1, false);
-		assert_true(nap == before / 2 || nap == policy_table.nap_lost);
-		before = nap;
-	}
-	/* A program that keeps its core from now on gets the long naps back. */
-	for (uint64_t ns = 0; nap < policy_table.nap_max; ns += nap) {
-		assert_true(ns < 3 * policy_table.nap_kept * policy_table.nap_max);
-		nap = naps_next(&n, 0, false);
-		assert_true(nap == before || nap == 2 * before || nap == policy_table.nap_max);
-		before = nap;
-	}
-	for (unsigned i = 0; i < 200; i++)
-		assert_int_equal(naps_next(&n, 0, false), policy_table.nap_max);
+	/* If the ports are armed after long naps, the naps become shorter. */
+	assert_int_equal(policy_nap(policy_table.nap_max, true), policy_table.nap_armed);
 }
 
 /*
@@ -444,8 +385,6 @@ int main(void)
 		cmocka_unit_test(yields_its_core),
 		cmocka_unit_test(held_back_by_who_wants_the_core),
 		cmocka_unit_test(naps_grow),
-		cmocka_unit_test(naps_are_short_once_armed),
-		cmocka_unit_test(naps_are_short_beside_a_lost_core),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
