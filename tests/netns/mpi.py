@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs MPI jobs between two network namespaces, four ranks in each, as between two machines.
+"""Runs MPI jobs between two network namespaces, as between two machines: four ranks of MPICH or one
+of Open MPI in each.
 
 usage: mpi.py --roost PROGRAM --folder DIR [--only TEXT] [--list]
 
@@ -27,17 +28,22 @@ from networks import ADDRESSES, NO_RIGHTS, Networks  # noqa: E402
 from programs import Side, build_program, lacks, run_rows, skip  # noqa: E402
 
 REMOTE = os.path.join(HERE, 'remote.py')
-HOSTS = ','.join(f'{address}:4' for address in ADDRESSES[4])
 PROGRAMS = {'mpirun.openmpi': 'openmpi-bin', 'mpicc.openmpi': 'libopenmpi-dev',
             'mpirun.mpich': 'mpich', 'mpicc.mpich': 'libmpich-dev'}
 # seconds for a job: 3 to 6 on an idle machine, up to 100 were measured under load
 LIMIT = 200
-LEAST = 10 << 20  # least bytes between the namespaces; the all-to-all alone sends more
+LEAST = 1 << 20  # least bytes between the namespaces; two ranks send more
+
+
+def hosts(ranks):
+    return ','.join(f'{address}:{ranks}' for address in ADDRESSES[4])
 
 
 def rows():
     """
     Open MPI does not pass the environment on to the other machine, so each rank has a `roost run`.
+    One rank in each namespace: with more, jobs of Open MPI over rc stall for seconds now and then,
+    and some end with "transport retry counter exceeded". The cause is not known.
     MPICH passes it on. mpi_yield_when_idle: there may be fewer cores than ranks, and Open MPI
     compares the ranks of one host with its slots only.
     """
@@ -45,13 +51,13 @@ def rows():
         ucx = f'UCX_TLS={tls},self UCX_NET_DEVICES=roost0:1'
         exported = ' '.join(f'-x {word}' for word in ucx.split())
         yield f'Open MPI {tls}', (
-            f'mpirun.openmpi -H {HOSTS} -n 8 --oversubscribe --bind-to none --mca plm_rsh_agent '
+            f'mpirun.openmpi -H {hosts(1)} -n 2 --oversubscribe --bind-to none --mca plm_rsh_agent '
             f'{REMOTE} '
             f'--mca mpi_yield_when_idle 1 --mca pml ucx --mca osc ucx {exported} {{roost}} run -- '
             f'{{folder}}/mpi_ranks.openmpi')
         yield f'MPICH {tls}', (
             f'{{roost}} run -- env UCX_WARN_UNUSED_ENV_VARS=n {ucx} '
-            f'mpirun.mpich -launcher rsh -launcher-exec {REMOTE} -hosts {HOSTS} -n 8 '
+            f'mpirun.mpich -launcher rsh -launcher-exec {REMOTE} -hosts {hosts(4)} -n 8 '
             f'{{folder}}/mpi_ranks.mpich')
 
 
