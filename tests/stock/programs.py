@@ -45,12 +45,13 @@ class Side:
         self.start(command, dict(os.environ, LD_LIBRARY_PATH=lib, ROOST_PORT=roost_port))
         self.command = f"ROOST_PORT={roost_port} {' '.join(command)}"
 
-    def start(self, command, env):
+    def start(self, command, env, new_session=True):
         self.output = tempfile.TemporaryFile(mode="w+")
         self.mark = f"{os.getpid()}-{next(Side.numbers)}"
         self.process = subprocess.Popen(command, env=dict(env, **{Side.MARK: self.mark}),
                                         stdin=subprocess.DEVNULL, stdout=self.output,
-                                        stderr=subprocess.STDOUT, start_new_session=True)
+                                        stderr=subprocess.STDOUT,
+                                        start_new_session=new_session)
 
     def processes(self):
         """All that it started and that still run, whatever session they are in: fio's jobs make one
