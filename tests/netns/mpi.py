@@ -59,10 +59,14 @@ def rows():
 
 
 class Inside(Side):
-    """A program without rights in a namespace."""
+    """
+    A program without rights in a namespace, with a host name of its own: Open MPI 5 takes ranks on
+    hosts of one name for ranks of one machine, and their collective operations use shared memory.
+    """
 
     def __init__(self, name, command, folder):
-        full = ['ip', 'netns', 'exec', name, *NO_RIGHTS, *command.split()]
+        full = ['ip', 'netns', 'exec', name, 'unshare', '--uts', 'sh', '-c',
+                f'hostname {name} && exec "$@"', 'sh', *NO_RIGHTS, *command.split()]
         env = dict(os.environ, PATH=PATH, ROOST_TEST_REMOTE=folder, OMPI_ALLOW_RUN_AS_ROOT='1',
                    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
         env.pop('ROOST_PORT', None)
