@@ -39,7 +39,7 @@
 #define TIME_KEYS   20000u /* of the gets over time */
 #define OWN_KEYS    10000u /* of each writer */
 #define MAX_WRITERS 64u
-#define ROOM	    (68u << 10)
+#define SPACE	    (68u << 10)
 #define HOOD	    (6 * sizeof(struct roost_bucket))
 #define SERVICE	    "7477"
 #define READS	    "7478"
@@ -73,7 +73,7 @@ static uint64_t now_ns(void)
 
 struct tcp {
 	int fd;
-	char out[ROOM], in[ROOM];
+	char out[SPACE], in[SPACE];
 };
 
 static bool tcp_open(struct tcp *t, int port)
@@ -272,7 +272,7 @@ static void connect_target(void)
 		usleep(20000);
 	}
 	memcpy(&reads.target, reads.id->event->param.conn.private_data, sizeof(reads.target));
-	reads.mr = ibv_reg_mr(reads.id->pd, calloc(1, ROOM), ROOM, IBV_ACCESS_LOCAL_WRITE);
+	reads.mr = ibv_reg_mr(reads.id->pd, calloc(1, SPACE), SPACE, IBV_ACCESS_LOCAL_WRITE);
 	if (!reads.mr)
 		fail("can't register memory");
 }
@@ -453,7 +453,7 @@ int main(int argc, char **argv)
 	if (!tcp_open(&own, opt.own) || !tcp_open(&other, opt.other) || !tcp_load(&own) ||
 	    !tcp_load(&other))
 		fail("can't store in memcached");
-	chain = cache_connect(opt.hull, SERVICE, ROOM);
+	chain = cache_connect(opt.hull, SERVICE, SPACE);
 	if (!chain)
 		fail("can't connect to the hull");
 	connect_target();

@@ -37,9 +37,9 @@ void kern_expect(const char *test, const void *got, const void *want, size_t len
 
 struct roost_caller *kern_caller;
 
-void kern_make_caller(struct duo *c, unsigned calls, uint32_t room)
+void kern_make_caller(struct duo *c, unsigned calls, uint32_t space)
 {
-	kern_caller = roost_caller_create(c->qp, calls, room);
+	kern_caller = roost_caller_create(c->qp, calls, space);
 	if (!kern_caller)
 		duo_fail("can't make a caller");
 }

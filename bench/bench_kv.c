@@ -131,16 +131,16 @@ static void run(struct bench *b, unsigned n)
 
 static void set_ops(struct bench *b, uint8_t code, uint32_t value_len)
 {
-	uint32_t room = ALIGN_UP(b->value_len, 8u);
+	uint32_t space = ALIGN_UP(b->value_len, 8u);
 
 	for (unsigned i = 0; i < BATCH; i++)
 		b->ops[i] = (struct kv_op){.code = code,
 					   .key = &b->keys[i],
 					   .key_len = 8,
-					   .value = b->values + i * room,
+					   .value = b->values + i * space,
 					   .value_len = value_len,
-					   .out = b->outs + i * room,
-					   .out_cap = room};
+					   .out = b->outs + i * space,
+					   .out_cap = space};
 }
 
 /* Makes a store with half of the slots of `buckets` in use, or with `pairs` if not 0. */

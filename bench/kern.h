@@ -49,8 +49,8 @@ void kern_rates(struct duo *c, const char *test, const struct kern_rate *ways, u
 /* Fails unless the bytes are equal. */
 void kern_expect(const char *test, const void *got, const void *want, size_t len);
 
-/* Creates kern_caller for `calls` calls in flight, with replies of up to `room` bytes. */
-void kern_make_caller(struct duo *c, unsigned calls, uint32_t room);
+/* Creates kern_caller for `calls` calls in flight, with replies of up to `space` bytes. */
+void kern_make_caller(struct duo *c, unsigned calls, uint32_t space);
 extern struct roost_caller *kern_caller;
 /* Polls until the call has its result. */
 struct roost_result kern_wait(unsigned id);

@@ -21,7 +21,7 @@
 #include "roost/shuffle.h"
 
 #define PARTS	  1024u
-#define OUT_PARTS 512u /* two buffers of 4 KiB each fill ROOST_SHUFFLE_OUT_ROOM */
+#define OUT_PARTS 512u /* two buffers of 4 KiB each fill ROOST_SHUFFLE_OUT_SPACE */
 #define MIB	  (1ull << 20)
 #define MAX_MIB	  1024u
 #define MIN_MIB	  128u
@@ -69,7 +69,7 @@ static void flush_all(struct shuffle_work *w)
 {
 	for (unsigned i = 0; i < how.partitions; i++)
 		if (shuffle_flush(w, i))
-			duo_fail("shuffle: a partition has no room");
+			duo_fail("shuffle: a partition has no space");
 	dma_fence();
 }
 
@@ -102,7 +102,7 @@ static void bare(struct duo *s, unsigned n)
 	start = duo_ns();
 	for (uint64_t i = 0; i < total; i++)
 		if (shuffle_best(&how)(&w, tuples[i % PIECES], PIECE / 8))
-			duo_fail("shuffle: a partition has no room");
+			duo_fail("shuffle: a partition has no space");
 	flush_all(&w);
 	atomic_store(duo_figure(s, FIG_RATE),
 		     (uint64_t)(8e9 * (double)total * PIECE / (double)(duo_ns() - start)));
@@ -201,7 +201,7 @@ static double by_software(struct duo *c, unsigned mib)
 	w = work_on(here);
 	start = duo_ns();
 	if (shuffle_best(&how)(&w, c->mem, mib * MIB / 8))
-		duo_fail("shuffle: a partition has no room");
+		duo_fail("shuffle: a partition has no space");
 	flush_all(&w);
 	for (unsigned i = 0; i < how.partitions; i++) {
 		while (c->outstanding == DUO_DEPTH / 2)
@@ -239,7 +239,7 @@ static double by_kernel_out(struct duo *c, unsigned mib)
 					  .params_len = sizeof(p),
 					  .mr = c->mr,
 					  .reply = &result,
-					  .room = sizeof(result)};
+					  .space = sizeof(result)};
 	struct roost_result r;
 	uint64_t start;
 	double rate;

@@ -56,7 +56,7 @@ def entry(p, row, name, color, dash=''):
 
 
 def svg(panels, below, lines):
-    """A picture of so many panels side by side, with room below."""
+    """A picture of so many panels side by side, with space below."""
     width, height = LEFT + panels * (WIDTH + GAP + LEFT), TOP + HEIGHT + below
     return '\n'.join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '

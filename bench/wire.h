@@ -34,14 +34,14 @@ static void path_put(struct port *p, struct port_path *path)
 }
 
 static int reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
-		   struct port_room *room)
+		   struct port_buf *buf)
 {
 	struct wire *to = ((struct wire *)p)->peer;
 
 	if (to->tail - to->head == WIRE_SLOTS)
 		return -11;
-	room->bth = to->slots + (size_t)(to->tail % WIRE_SLOTS) * 4160;
-	room->ip_id = 0;
+	buf->bth = to->slots + (size_t)(to->tail % WIRE_SLOTS) * 4160;
+	buf->ip_id = 0;
 	to->len[to->tail++ % WIRE_SLOTS] = len;
 	return 0;
 }

@@ -17,7 +17,7 @@ struct object {
 static void read_it(const char *what)
 {
 	struct roost_consistency_params p = roost_consistency_params(
-		room_at(0), sizeof(struct object), 8, ROOST_CONSISTENCY_CRC);
+		space_at(0), sizeof(struct object), 8, ROOST_CONSISTENCY_CRC);
 	char data[DATA];
 	uint32_t len;
 	unsigned status = call(ROOST_CONSISTENCY_OP, &p, sizeof(p), data, DATA, &len);
@@ -36,16 +36,16 @@ int main(int argc, char **argv)
 	connect_to_node(argc, argv, DATA);
 	strcpy(o.data, "the first state");
 	o.crc = roost_consistency_crc(o.data, DATA);
-	put(room_at(0), &o, sizeof(o));
+	put(space_at(0), &o, sizeof(o));
 	read_it("written");
 
 	/* A writer stopped halfway: the data are new, the CRC is that of the old data. */
 	strcpy(o.data, "the second state");
-	put(room_at(0), &o, DATA);
+	put(space_at(0), &o, DATA);
 	read_it("half written");
 
 	o.crc = roost_consistency_crc(o.data, DATA);
-	put(room_at(DATA), &o.crc, sizeof(o.crc));
+	put(space_at(DATA), &o.crc, sizeof(o.crc));
 	read_it("written again");
 	leave_node();
 	return 0;

@@ -31,8 +31,8 @@ static inline void must(int ok, const char *what)
 	}
 }
 
-/* Connects to the node at argv[1], with room for replies of `room` bytes. */
-static inline void connect_to_node(int argc, char **argv, uint32_t room)
+/* Connects to the node at argv[1], with space for replies of `space` bytes. */
+static inline void connect_to_node(int argc, char **argv, uint32_t space)
 {
 	int err;
 
@@ -41,7 +41,7 @@ static inline void connect_to_node(int argc, char **argv, uint32_t room)
 	if (err)
 		fprintf(stderr, "%s: %s\n", argv[1], strerror(err));
 	must(err == 0, "connecting");
-	caller = roost_caller_create(node->id->qp, 1, room);
+	caller = roost_caller_create(node->id->qp, 1, space);
 	must(caller != NULL, "making a caller");
 }
 
@@ -52,7 +52,7 @@ static inline void leave_node(void)
 }
 
 /* Returns the address of byte n of the memory that the node itself does not use. */
-static inline uint64_t room_at(uint64_t n)
+static inline uint64_t space_at(uint64_t n)
 {
 	return ((node->hello.addr + node->hello.used + 63) & ~63ull) + n;
 }
@@ -89,12 +89,12 @@ static inline void take(void *to, uint64_t from, size_t len)
 
 /* Makes a call without payload. Returns its status; `reply` gets the reply, *len its length. */
 static inline unsigned call(uint64_t op, const void *params, uint32_t params_len, void *reply,
-			    uint32_t room, uint32_t *len)
+			    uint32_t space, uint32_t *len)
 {
 	struct roost_result r;
 
-	must(roost_call(caller, op, node->hello.rkey, params, params_len, reply, room, 10 * SECONDS,
-			&r) == 0,
+	must(roost_call(caller, op, node->hello.rkey, params, params_len, reply, space,
+			10 * SECONDS, &r) == 0,
 	     "a call");
 	if (len)
 		*len = r.len;
@@ -103,7 +103,7 @@ static inline unsigned call(uint64_t op, const void *params, uint32_t params_len
 
 /* Makes a call with `n` bytes of payload. */
 static inline unsigned call_with(uint64_t op, const void *params, uint32_t params_len,
-				 const void *payload, size_t n, void *reply, uint32_t room,
+				 const void *payload, size_t n, void *reply, uint32_t space,
 				 uint32_t *len)
 {
 	struct ibv_mr *mr = ibv_reg_mr(node->id->qp->pd, (void *)(uintptr_t)payload, n, 0);
@@ -120,7 +120,7 @@ static inline unsigned call_with(uint64_t op, const void *params, uint32_t param
 	must(roost_post_rpc_write(node->id->qp, &wr) == 0, "posting its payload");
 	must(roost_call_wait(caller, id, 10 * SECONDS, &r) == 0, "a call with payload");
 	if (reply && r.data)
-		memcpy(reply, r.data, r.len < room ? r.len : room);
+		memcpy(reply, r.data, r.len < space ? r.len : space);
 	if (len)
 		*len = r.len;
 	roost_call_end(caller, id);

@@ -22,7 +22,7 @@ struct shared {
 	char buffer[BUFFERS][BUFFER];
 };
 
-#define AT(member) room_at(offsetof(struct shared, member))
+#define AT(member) space_at(offsetof(struct shared, member))
 
 static uint64_t replace(uint64_t old, const char *value)
 {
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
 	roost_prism_list_init(&s.list, BUFFERS, BUFFER);
 	for (unsigned i = 0; i < BUFFERS; i++)
 		roost_prism_list_give(&s.list, AT(buffer[i]));
-	put(room_at(0), &s, sizeof(s));
+	put(space_at(0), &s, sizeof(s));
 	pointer = show();
 	replace(pointer, "one");
 	replace(pointer, "two"); /* fails: the pointer is not current any more */

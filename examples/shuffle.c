@@ -27,7 +27,7 @@ int main(int argc, char **argv)
 	struct roost_shuffle_result result;
 
 	connect_to_node(argc, argv, 4096);
-	base = room_at(0);
+	base = space_at(0);
 	for (uint64_t i = 0; i < TUPLES; i++)
 		payload.tuples[i] = i * i % 1009;
 	roost_shuffle_count(counts, &p, payload.tuples, TUPLES);

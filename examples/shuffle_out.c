@@ -24,7 +24,7 @@ int main(int argc, char **argv)
 					  .params = &q,
 					  .params_len = sizeof(q),
 					  .reply = &result,
-					  .room = sizeof(result)};
+					  .space = sizeof(result)};
 	uint64_t counts[PARTITIONS] = {0}, at;
 	struct ibv_context *ctx;
 	struct roost_result r;
@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 	     "deploying a kernel");
 	must(roost_kernel_bind_qp(ctx, ROOST_SHUFFLE_OUT_OP, node->id->qp, NULL, &number) == 0,
 	     "binding a queue pair");
-	at = room_at(0);
+	at = space_at(0);
 	for (uint32_t i = 0; i < PARTITIONS; at += table[i++].len)
 		table[i] = (struct roost_shuffle_target){at, counts[i] * 8, node->hello.rkey,
 							 number, 0};
@@ -48,7 +48,7 @@ int main(int argc, char **argv)
 	must(roost_kernel_run(ctx, &a, tuples, sizeof(tuples), &r) == 0 && r.status == ROOST_RPC_OK,
 	     "a shuffle");
 	printf("%" PRIu64 " tuples in %u WRITEs\n", result.tuples, result.writes);
-	take(arrived, room_at(0), sizeof(arrived));
+	take(arrived, space_at(0), sizeof(arrived));
 	at = 0;
 	for (uint32_t i = 0; i < PARTITIONS; i++) {
 		uint64_t sum = 0;

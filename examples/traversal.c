@@ -20,17 +20,17 @@ static uint64_t make_list(void)
 {
 	static struct element list[ELEMENTS];
 	static char values[ELEMENTS][VALUE];
-	uint64_t value_at = room_at(sizeof(list));
+	uint64_t value_at = space_at(sizeof(list));
 
 	for (unsigned i = 0; i < ELEMENTS; i++) {
 		list[i].key = 100 + i;
 		list[i].value = value_at + i * VALUE;
-		list[i].next = i + 1 < ELEMENTS ? room_at((i + 1) * sizeof(list[0])) : 0;
+		list[i].next = i + 1 < ELEMENTS ? space_at((i + 1) * sizeof(list[0])) : 0;
 		snprintf(values[i], VALUE, "element %u of %d", i + 1, ELEMENTS);
 	}
-	put(room_at(0), list, sizeof(list));
+	put(space_at(0), list, sizeof(list));
 	put(value_at, values, sizeof(values));
-	return room_at(0);
+	return space_at(0);
 }
 
 int main(int argc, char **argv)

@@ -20,13 +20,13 @@ struct cache_client {
 	struct roost_cache_get get;
 };
 
-struct cache_client *cache_connect(const char *address, const char *service, uint32_t room)
+struct cache_client *cache_connect(const char *address, const char *service, uint32_t space)
 {
 	struct ibv_qp_init_attr qp = {
 		.cap = {4, 1, 1, 1, 64}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
 	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *info;
 	struct cache_client *c = calloc(1, sizeof(*c));
-	struct cache_hello hello = {.len = ROOST_CACHE_REPLY(room)};
+	struct cache_hello hello = {.len = ROOST_CACHE_REPLY(space)};
 	struct rdma_conn_param param = {.private_data = &hello,
 					.private_data_len = sizeof(hello),
 					.retry_count = 7,
@@ -52,7 +52,7 @@ struct cache_client *cache_connect(const char *address, const char *service, uin
 	    c->id->event->param.conn.private_data_len < sizeof(c->shape))
 		goto failed;
 	memcpy(&c->shape, c->id->event->param.conn.private_data, sizeof(c->shape));
-	if (!roost_cache_shape_fits(&c->shape) || c->shape.max_item > room) {
+	if (!roost_cache_shape_fits(&c->shape) || c->shape.max_item > space) {
 		errno = EPROTO;
 		goto failed;
 	}

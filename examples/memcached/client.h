@@ -7,8 +7,8 @@
 
 struct cache_client;
 
-/* room: for the longest item. NULL: errno says why. */
-struct cache_client *cache_connect(const char *address, const char *service, uint32_t room);
+/* space: for the longest item. NULL: errno says why. */
+struct cache_client *cache_connect(const char *address, const char *service, uint32_t space);
 void cache_close(struct cache_client *c);
 /*
  * Gets an item. Returns 1 and stores it, valid until the next get; 0: there is none; or a negative

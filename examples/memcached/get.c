@@ -13,7 +13,7 @@
 
 #include "client.h"
 
-#define ROOM (68u << 10)
+#define SPACE (68u << 10)
 
 /* Returns false if the connection failed. */
 static bool answer(struct cache_client *c, const char *key)
@@ -57,7 +57,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: example-memcached-get ADDRESS SERVICE KEY...|-\n");
 		return 2;
 	}
-	c = cache_connect(argv[1], argv[2], ROOM);
+	c = cache_connect(argv[1], argv[2], SPACE);
 	if (!c) {
 		fprintf(stderr, "%s: %s\n", argv[1], strerror(errno));
 		return 1;

@@ -131,17 +131,17 @@ static void free_ripe(void)
 
 bool roost_hold(item *it, size_t ntotal, unsigned int clsid)
 {
-	bool room;
+	bool space;
 
 	if (!roost_on)
 		return false;
 	free_ripe();
 	pthread_mutex_lock(&held_lock);
-	room = held_end - held_first < HELD;
-	if (room)
+	space = held_end - held_first < HELD;
+	if (space)
 		held[held_end++ % HELD] = (struct held){it, ntotal, clsid, now_ns() + GRACE_NS};
 	pthread_mutex_unlock(&held_lock);
-	return room;
+	return space;
 }
 
 bool roost_wait(void)

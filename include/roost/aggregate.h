@@ -19,7 +19,7 @@
  *		address `out` of the call's region, or to the caller
  *
  * The reply has the rows or groups, followed by struct roost_aggregate_result. A matching record
- * without room for its group or row is counted in `overflow`, and is part of the total sums.
+ * without space for its group or row is counted in `overflow`, and is part of the total sums.
  */
 #ifndef ROOST_AGGREGATE_H
 #define ROOST_AGGREGATE_H
@@ -81,7 +81,7 @@ struct roost_aggregate_result {
 	uint64_t records, matched;
 	uint64_t sum, sum_high;
 	uint64_t min, max;
-	uint64_t overflow; /* matching records without room for their group or row */
+	uint64_t overflow; /* matching records without space for their group or row */
 	uint32_t groups;   /* number of groups in front of this struct */
 	uint32_t rows;	   /* number of rows in front of this struct, or at `out` */
 };

@@ -128,7 +128,7 @@ uint32_t roost_qp_stride(struct ibv_qp *qp, enum roost_queue queue);
  * stride; their completions have wr_id, wr_id + 1 and so on. The NIC checks each WQE when it takes
  * it. Nothing is posted after an error:
  *  EINVAL  wrong state; n is 0
- *  ENOMEM  the queue has no room for n WQEs. A queue that runs its ring again has no room
+ *  ENOMEM  the queue has no space for n WQEs. A queue that runs its ring again has no space
  */
 int roost_post_wqes(struct ibv_qp *qp, const void *wqes, uint32_t n, uint64_t wr_id);
 

@@ -41,7 +41,7 @@ struct roost_hull_program {
 	char *const *argv;
 	/*
 	 * Answers a request of the child, in the hull's process, by the thread in roost_hull().
-	 * The reply has room for ROOST_HULL_MESSAGE_MAX bytes. Returns the reply's length, or a
+	 * The reply has space for ROOST_HULL_MESSAGE_MAX bytes. Returns the reply's length, or a
 	 * negative errno, which the child gets. Requests come from a program that may be broken:
 	 * check them. NULL: every request gets EOPNOTSUPP.
 	 */

@@ -102,7 +102,7 @@ struct roost_call {
 	void *self;	    /* the kernel's own data: from start(), or from the host */
 	const void *params; /* the bytes behind the head; valid for the whole call */
 	uint32_t params_len;
-	uint32_t room; /* bytes of data that the reply buffer holds */
+	uint32_t space; /* bytes of data that the reply buffer holds */
 	uint64_t op;
 	/* the caller: a connection's number, which is never reused; 0: the host */
 	uint64_t owner;

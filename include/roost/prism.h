@@ -128,7 +128,7 @@ struct roost_prism_chain {
 
 /*
  * Adds an operation, followed by `inl` bytes of data. Returns the operation, whose other fields the
- * caller sets, or NULL if there is no room.
+ * caller sets, or NULL if there is no space.
  */
 static inline struct roost_prism_op *roost_prism_add(struct roost_prism_chain *c, uint8_t what,
 						     uint8_t flags, uint64_t addr, uint32_t len,

@@ -33,7 +33,7 @@
 #define ROOST_SHUFFLE_SHARE	 2u    /* concurrent calls of a connection */
 
 #define ROOST_SHUFFLE_OUT_OP	8ull
-#define ROOST_SHUFFLE_OUT_ROOM	(4u << 20) /* bytes: two buffers for each partition */
+#define ROOST_SHUFFLE_OUT_SPACE (4u << 20) /* bytes: two buffers for each partition */
 #define ROOST_SHUFFLE_OUT_CALLS 4u	   /* concurrent calls of a node; of a peer half of that */
 #define ROOST_SHUFFLE_OUT_SHARE 2u	   /* concurrent calls of a connection */
 
@@ -70,7 +70,7 @@ struct roost_shuffle_result {
 };
 
 enum roost_shuffle_status {
-	ROOST_SHUFFLE_FULL = 128, /* a partition has no room */
+	ROOST_SHUFFLE_FULL = 128, /* a partition has no space */
 	/*
 	 * The node has ROOST_SHUFFLE_CALLS or ROOST_SHUFFLE_OUT_CALLS calls in progress, or the
 	 * connection or its peer has as many as it may have.
@@ -104,7 +104,7 @@ _Static_assert(sizeof(struct roost_shuffle_params) == 24, "parameters of shuffle
  */
 struct roost_shuffle_out_params {
 	uint64_t table; /* its address in the region: `partitions` entries */
-	/* 1 .. ROOST_SHUFFLE_PARTITIONS; all buffers together fit in ROOST_SHUFFLE_OUT_ROOM */
+	/* 1 .. ROOST_SHUFFLE_PARTITIONS; all buffers together fit in ROOST_SHUFFLE_OUT_SPACE */
 	uint32_t partitions;
 	uint16_t tuple, key;
 	uint8_t how, shift; /* as in struct roost_shuffle_params, like tuple and key */
@@ -180,9 +180,9 @@ static inline void roost_shuffle_count(uint64_t *counts, const struct roost_shuf
 }
 
 /*
- * Fills the table for partitions that follow each other from `base` on. Each has room for its count
- * of tuples and begins at a multiple of `align` (a power of two; 64 for full speed). Returns the
- * bytes that all partitions take.
+ * Fills the table for partitions that follow each other from `base` on. Each has space for its
+ * count of tuples and begins at a multiple of `align` (a power of two; 64 for full speed). Returns
+ * the bytes that all partitions take.
  */
 static inline uint64_t roost_shuffle_layout(struct roost_shuffle_part *table,
 					    const uint64_t *counts,

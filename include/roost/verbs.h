@@ -315,11 +315,11 @@ struct roost_result {
 };
 
 /*
- * Creates a caller for `calls` (1 to 256) concurrent calls, each with `room` bytes for the data of
+ * Creates a caller for `calls` (1 to 256) concurrent calls, each with `space` bytes for the data of
  * its reply. The queue pair must outlive the caller and keep enough of its send queue free for
  * these calls.
  */
-struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigned calls, uint32_t room);
+struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigned calls, uint32_t space);
 
 /*
  * Frees a caller. No message may still be written to its memory: either the queue pair was reset or
@@ -369,11 +369,11 @@ int roost_call_wait(struct roost_caller *caller, unsigned id, uint64_t timeout_n
 void roost_call_end(struct roost_caller *caller, unsigned id);
 
 /*
- * Performs a call: begins it, waits for the reply, copies at most `room` bytes of data to `reply`,
+ * Performs a call: begins it, waits for the reply, copies at most `space` bytes of data to `reply`,
  * and ends it. result->data then points to `reply`. Errors: those of the functions above.
  */
 int roost_call(struct roost_caller *caller, uint64_t op, uint32_t rkey, const void *params,
-	       uint32_t len, void *reply, uint32_t room, uint64_t timeout_ns,
+	       uint32_t len, void *reply, uint32_t space, uint64_t timeout_ns,
 	       struct roost_result *result);
 
 /* ---- kernels that the host runs: on streams, and by itself ---- */
@@ -385,8 +385,8 @@ struct roost_invocation_attr {
 	uint32_t params_len;
 	/* the region of all accesses, with the rights of the host's work requests; NULL: none */
 	struct ibv_mr *mr;
-	void *reply;   /* buffer for the reply; must remain valid until the invocation ends */
-	uint32_t room; /* bytes of it */
+	void *reply;	/* buffer for the reply; must remain valid until the invocation ends */
+	uint32_t space; /* bytes of it */
 };
 
 enum roost_side {

@@ -85,7 +85,7 @@ struct roost_wqe {
 	uint32_t imm;
 	uint64_t swap_add; /* inline data starts here */
 	uint64_t compare;
-	struct roost_sge sge[1]; /* as many as the stride has room for */
+	struct roost_sge sge[1]; /* as many as the stride has space for */
 };
 
 /*
@@ -124,7 +124,7 @@ struct roost_recv_wqe {
 	uint64_t ctrl;
 	uint32_t num_sge;
 	uint32_t reserved;
-	struct roost_sge sge[3]; /* as many as the stride has room for */
+	struct roost_sge sge[3]; /* as many as the stride has space for */
 };
 
 #ifndef __cplusplus

@@ -26,7 +26,7 @@ struct piece {
 
 /* At the begin of its memory. */
 struct chunk {
-	struct list_head link; /* in room[], while it has a free piece */
+	struct list_head link; /* in partial[], while it has a free piece */
 	struct piece *freed;
 	uint32_t used, fresh; /* pieces in use; one past the last that ever was */
 	bool small_pages;
@@ -55,7 +55,7 @@ static bool full(const struct chunk *c, unsigned lines)
 void arena_init(struct arena *a)
 {
 	for (unsigned i = 0; i < ARENA_SIZES; i++) {
-		list_init(&a->room[i]);
+		list_init(&a->partial[i]);
 		a->chunks[i] = 0;
 	}
 }
@@ -63,8 +63,8 @@ void arena_init(struct arena *a)
 void arena_fini(struct arena *a)
 {
 	for (unsigned i = 0; i < ARENA_SIZES; i++)
-		while (!list_empty(&a->room[i])) {
-			struct chunk *c = list_first_entry(&a->room[i], struct chunk, link);
+		while (!list_empty(&a->partial[i])) {
+			struct chunk *c = list_first_entry(&a->partial[i], struct chunk, link);
 
 			list_del(&c->link);
 			if (!c->used)
@@ -82,7 +82,7 @@ static struct chunk *add_chunk(struct arena *a, unsigned kind)
 		madvise(c, MEM_HUGE_PAGE, MADV_NOHUGEPAGE);
 		c->small_pages = true;
 	}
-	list_add(&c->link, &a->room[kind]);
+	list_add(&c->link, &a->partial[kind]);
 	return c;
 }
 
@@ -104,9 +104,9 @@ void *arena_alloc(struct arena *a, size_t size)
 
 	if (size > IN_CHUNKS)
 		return aligned_alloc(CACHE_LINE, ALIGN_UP(size, CACHE_LINE));
-	if (list_empty(&a->room[kind]) && !add_chunk(a, kind))
+	if (list_empty(&a->partial[kind]) && !add_chunk(a, kind))
 		return NULL;
-	c = list_first_entry(&a->room[kind], struct chunk, link);
+	c = list_first_entry(&a->partial[kind], struct chunk, link);
 	p = c->freed;
 	if (p)
 		c->freed = p->next;
@@ -132,10 +132,10 @@ void arena_free(struct arena *a, void *p, size_t size)
 		return;
 	}
 	if (full(c, lines))
-		list_add_tail(&c->link, &a->room[kind]);
+		list_add_tail(&c->link, &a->partial[kind]);
 	piece->next = c->freed;
 	c->freed = piece;
-	if (--c->used == 0 && a->room[kind].next != a->room[kind].prev) {
+	if (--c->used == 0 && a->partial[kind].next != a->partial[kind].prev) {
 		list_del(&c->link);
 		a->chunks[kind]--;
 		mem_free_pages(c, MEM_HUGE_PAGE);

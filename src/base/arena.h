@@ -3,13 +3,13 @@
  * Memory for thousands of small objects that are all in use at once. The pieces lie close together
  * in huge pages, so a walk over them misses the caches only, not the TLB.
  *
- *	size --> room[] --> chunk of 2 MiB: | header | piece | piece | ... pieces of this one size
+ *	size --> partial[] --> chunk of 2 MiB: | header | piece | piece | ... pieces of one size
  *
  * A chunk is aligned to its size, so the address of a piece gives its chunk. The first chunk of a
  * size begins with ordinary pages, which are resident as far as they are used: few objects cost
  * little memory. When it is full, the kernel may make a huge page of it. Further chunks are huge
  * pages from the start; a chunk that has just begun is resident as a whole. Freed pieces are used
- * again for the same size. An empty chunk is returned when another chunk has room.
+ * again for the same size. An empty chunk is returned when another chunk has space.
  *
  * Pieces of more than a page come from the allocator, because an idle object may touch the first of
  * its pages only, and in a huge page all would be resident.
@@ -26,8 +26,8 @@
 #define ARENA_SIZES   (ARENA_LARGEST / CACHE_LINE / 2 + 1)
 
 struct arena {
-	struct list_head room[ARENA_SIZES]; /* by size: chunks with free pieces */
-	uint32_t chunks[ARENA_SIZES];	    /* number of all chunks */
+	struct list_head partial[ARENA_SIZES]; /* by size: chunks with free pieces */
+	uint32_t chunks[ARENA_SIZES];	       /* number of all chunks */
 };
 
 void arena_init(struct arena *a);

@@ -52,9 +52,9 @@ static bool find_group(const char *file, bool v2, const char *controller, char p
 	FILE *f = fopen(file, "re");
 	bool found = false;
 	char *line = NULL;
-	size_t room = 0;
+	size_t space = 0;
 
-	while (f && !found && getline(&line, &room, f) > 0) {
+	while (f && !found && getline(&line, &space, f) > 0) {
 		char *list = strchr(line, ':'), *p = list ? strchr(list + 1, ':') : NULL;
 
 		if (!p)
@@ -146,10 +146,10 @@ double cgroup_least(const char *mountinfo, const char *cgroup, const char *contr
 {
 	FILE *f = fopen(mountinfo, "re");
 	char *line = NULL;
-	size_t room = 0;
+	size_t space = 0;
 	double least = 0;
 
-	while (f && getline(&line, &room, f) > 0)
+	while (f && getline(&line, &space, f) > 0)
 		least = lesser(least, least_of_mount(line, cgroup, controller, of));
 	free(line);
 	if (f)

@@ -48,19 +48,19 @@ void log_write(enum log_level level, const char *fmt, ...)
 {
 	int saved = errno;
 	char line[LINE_MAX_BYTES];
-	size_t room = sizeof(line) - 1, len, prefix; /* one byte for the line's end */
+	size_t space = sizeof(line) - 1, len, prefix; /* one byte for the line's end */
 	va_list ap;
 	int n;
 
-	n = level == LOG_ERROR ? snprintf(line, room, "roost: ")
-			       : snprintf(line, room, "roost: %s: ", level_name[level]);
+	n = level == LOG_ERROR ? snprintf(line, space, "roost: ")
+			       : snprintf(line, space, "roost: %s: ", level_name[level]);
 	prefix = len = (size_t)n;
 	errno = saved; /* for %m */
 	va_start(ap, fmt);
-	n = vsnprintf(line + len, room - len, fmt, ap);
+	n = vsnprintf(line + len, space - len, fmt, ap);
 	va_end(ap);
 	if (n > 0)
-		len += (size_t)n < room - len ? (size_t)n : room - len - 1;
+		len += (size_t)n < space - len ? (size_t)n : space - len - 1;
 	while (len > prefix && line[len - 1] == '\n')
 		len--;
 	for (size_t i = 0; i < len; i++)

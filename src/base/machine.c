@@ -48,11 +48,11 @@ static void read_cpuinfo(struct cpu_facts *facts)
 {
 	FILE *f = fopen("/proc/cpuinfo", "re");
 	char *line = NULL;
-	size_t room = 0;
+	size_t space = 0;
 
 	if (!f)
 		return;
-	while (getline(&line, &room, f) > 0 && *trim(line)) {
+	while (getline(&line, &space, f) > 0 && *trim(line)) {
 		char *colon = strchr(line, ':');
 
 		if (!colon)

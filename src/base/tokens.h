@@ -31,11 +31,11 @@ static inline void tokens_init(struct tokens *t, uint32_t rate, uint32_t burst, 
 static inline bool tokens_take(struct tokens *t, uint64_t now)
 {
 	if (now > t->at) {
-		const uint64_t room = t->burst * TOKENS_UNIT - t->credit;
+		const uint64_t space = t->burst * TOKENS_UNIT - t->credit;
 		uint64_t more;
 
-		if (__builtin_mul_overflow(now - t->at, (uint64_t)t->rate, &more) || more > room)
-			more = room;
+		if (__builtin_mul_overflow(now - t->at, (uint64_t)t->rate, &more) || more > space)
+			more = space;
 		t->credit += more;
 		t->at = now;
 	}

@@ -59,7 +59,7 @@ struct aggregate {
 	uint8_t bytes[FIELDS][8];
 };
 
-/* Groups or rows, with room for the result behind them, so that one reply sends both. */
+/* Groups or rows, with space for the result behind them, so that one reply sends both. */
 struct scratch {
 	union {
 		struct roost_aggregate_group group[ROOST_AGGREGATE_MAX_GROUPS];
@@ -152,7 +152,7 @@ static enum roost_next params(struct roost_call *c)
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 	memset(s->slot, 0, sizeof(s->slot));
 	draw_seed(a, c->self);
-	a->capacity = to_region(a) ? a->p.out_len : c->room > behind ? c->room - behind : 0;
+	a->capacity = to_region(a) ? a->p.out_len : c->space > behind ? c->space - behind : 0;
 	return ROOST_DONE;
 }
 
@@ -286,7 +286,7 @@ static bool index_again(struct aggregate *a, struct scratch *s, void *self)
 	return true;
 }
 
-/* Finds or makes the group of a key. Returns NULL if there is no room. */
+/* Finds or makes the group of a key. Returns NULL if there is no space. */
 static struct roost_aggregate_group *group_of(struct aggregate *a, struct scratch *s, void *self,
 					      uint64_t key)
 {
@@ -348,7 +348,7 @@ static void finish(struct aggregate *a, struct scratch *s, void *self)
 	a->rows++;
 }
 
-/* Processes the piece until it ends, or the buffer has no room for a row. */
+/* Processes the piece until it ends, or the buffer has no space for a row. */
 static void run(struct aggregate *a, struct scratch *s, const struct roost_call *c)
 {
 	while (a->at < c->len && a->used + a->row <= ROWS) {

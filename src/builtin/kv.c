@@ -169,12 +169,12 @@ static void read_group(const struct kv_store *st, struct kvwire_reader *batch, s
 	}
 }
 
-static void make_room(struct kvwire_reply *w, struct kv_group *g)
+static void make_space(struct kvwire_reply *w, struct kv_group *g)
 {
-	size_t room;
+	size_t space;
 
-	g->arena.at = kvwire_reply_room(w, g->n, &room);
-	g->arena.end = g->arena.at + room;
+	g->arena.at = kvwire_reply_space(w, g->n, &space);
+	g->arena.end = g->arena.at + space;
 }
 
 static void add_results(struct kv_store *st, struct kvwire_reply *w, const struct kv_group *g)
@@ -236,7 +236,7 @@ static bool add_pair(void *ctx, const struct kv_pair *p)
 static bool begin_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
 	struct kv_store_scan *s = &g->scan;
-	size_t room;
+	size_t space;
 
 	if (g->alone.function >= ROOST_KV_SCAN_LEAVING && (!st->parts || st->groups)) {
 		kvwire_reply_add(w, -EOPNOTSUPP, NULL, 0); /* as run_move() */
@@ -244,16 +244,16 @@ static bool begin_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_gr
 	}
 	*s = (struct kv_store_scan){
 		.state = {.cursor = g->alone.cursor, .client = g->client},
-		.data = kvwire_reply_room(w, 1, &room),
+		.data = kvwire_reply_space(w, 1, &space),
 		.function = g->alone.function,
 		.parts = st->parts,
 	};
-	if (room < KVWIRE_CURSOR) {
+	if (space < KVWIRE_CURSOR) {
 		kvwire_reply_add_cut(w, 0, KVWIRE_CURSOR);
 		return false;
 	}
 	s->at = s->data + KVWIRE_CURSOR;
-	s->end = s->data + room;
+	s->end = s->data + space;
 	return true;
 }
 
@@ -339,10 +339,10 @@ static void run_partitions(struct kv_store *st, struct kvwire_reply *w)
 	const struct kv_parts *p = st->parts;
 	uint32_t len = p ? 8 + 8 * p->partitions : 8;
 	uint8_t *data;
-	size_t room;
+	size_t space;
 
-	data = kvwire_reply_room(w, 1, &room);
-	if (room < len) {
+	data = kvwire_reply_space(w, 1, &space);
+	if (space < len) {
 		kvwire_reply_add_cut(w, 0, len);
 		return;
 	}
@@ -441,8 +441,8 @@ static enum progress end_group(struct kv_store *st, struct call_state *s, struct
 /* Begins the reply in `len` bytes at buf. Returns false if not even empty results fit. */
 static bool begin_reply(struct call_state *s, const struct roost_call *c, void *buf, size_t len)
 {
-	if (len > c->room)
-		len = c->room;
+	if (len > c->space)
+		len = c->space;
 	return kvwire_reply_begin(&s->reply, buf, len, s->batch.count);
 }
 
@@ -485,13 +485,13 @@ static enum roost_next end_with(struct roost_call *c, uint32_t status)
 }
 
 /* Ends a call whose reply was not begun: the runtime returns the least length to the caller. */
-static enum roost_next no_room(struct roost_call *c)
+static enum roost_next no_space(struct roost_call *c)
 {
 	const struct call_state *s = c->state;
 	size_t least = kvwire_least(s->batch.count);
 
 	give_back(c);
-	if (least <= c->room)
+	if (least <= c->space)
 		return roost_reply(c, ROOST_RPC_BAD_PARAMS, NULL, 0);
 	return roost_reply(c, ROOST_RPC_OK, c->scratch, (uint32_t)least);
 }
@@ -504,7 +504,7 @@ static enum progress run_group(struct kv_store *st, struct call_state *s)
 	g.client = 0;
 	read_group(st, &s->batch, &g);
 	if (g.n) {
-		make_room(&s->reply, &g);
+		make_space(&s->reply, &g);
 		kv_run(st->kv, g.op, g.n);
 	}
 	return end_group(st, s, &g);
@@ -522,7 +522,7 @@ static enum progress run_parked(struct kv_store *st, struct call_state *s, uint6
 			return PARKED;
 		s->parked = g;
 		read_group(st, &s->batch, g);
-		make_room(&s->reply, g);
+		make_space(&s->reply, g);
 		g->batch = (struct kv_batch){.ops = g->op, .n = g->n, .client = client};
 		if (g->n)
 			kv_submit(st->kv, &g->batch);
@@ -600,7 +600,7 @@ static enum roost_next params(struct roost_call *c)
 		ROOST_FAIL(c, ROOST_KV_BUSY);
 	if (!(s->number ? begin_reply(s, c, s->buffer, KVWIRE_LONG_MAX)
 			: begin_reply(s, c, c->scratch, KVWIRE_REPLY_MAX)))
-		return no_room(c);
+		return no_space(c);
 	if (look_ahead(c))
 		ROOST_WAIT(c, ROOST_AGAIN);
 	while (run_step(c) == ROOST_AGAIN)
@@ -629,7 +629,7 @@ static enum roost_next payload(struct roost_call *c)
 	if (kvwire_open(&s->batch, s->buffer, c->total))
 		return end_with(c, ROOST_RPC_BAD_PARAMS);
 	if (!begin_reply(s, c, c->scratch, KVWIRE_REPLY_MAX))
-		return no_room(c);
+		return no_space(c);
 	while (run_step(c) == ROOST_AGAIN)
 		ROOST_WAIT(c, ROOST_AGAIN);
 	give_back(c);

@@ -144,7 +144,7 @@ static void finish(struct prism *s, struct reply *r, uint32_t status, uint32_t l
 }
 
 /* Returns the place in the reply for the next returned bytes. */
-static uint8_t *room(const struct prism *s, struct reply *r)
+static uint8_t *reply_end(const struct prism *s, struct reply *r)
 {
 	return (uint8_t *)r + s->used;
 }
@@ -224,7 +224,7 @@ static enum roost_next prism(struct roost_call *c)
 			if (is(s, ROOST_PRISM_REDIRECT))
 				ROOST_COPY(c, s->op.redirect, s->target, s->op.len);
 			else
-				ROOST_READ(c, s->target, room(s, r), s->op.len);
+				ROOST_READ(c, s->target, reply_end(s, r), s->op.len);
 			finish(s, r, ROOST_RPC_OK, s->op.len);
 			continue;
 		}
@@ -269,7 +269,7 @@ static enum roost_next prism(struct roost_call *c)
 		if (is(s, ROOST_PRISM_REDIRECT))
 			ROOST_WRITE(c, s->op.redirect, &s->word, 8);
 		else
-			memcpy(room(s, r), &s->word, 8);
+			memcpy(reply_end(s, r), &s->word, 8);
 		finish(s, r,
 		       s->op.what == ROOST_PRISM_ALLOCATE || compares(s) ? ROOST_RPC_OK
 									 : ROOST_RPC_MISS,

@@ -31,7 +31,7 @@ struct target {
 
 /*
  * The data that each tuple uses: the address for the next tuple, and its limit, which is the end of
- * the buffer or the room of the partition.
+ * the buffer or the space of the partition.
  */
 struct lane {
 	uint8_t *at, *stop;
@@ -39,7 +39,7 @@ struct lane {
 
 struct bench {
 	struct lane lane[PARTS];
-	uint8_t room[ROOST_SHUFFLE_OUT_ROOM];
+	uint8_t space[ROOST_SHUFFLE_OUT_SPACE];
 	struct target target[PARTS];
 } __attribute__((aligned(64)));
 
@@ -91,7 +91,7 @@ static enum roost_next params(struct roost_call *c)
 					       .shift = p.shift};
 	if (!shuffle_ok(&s->how) || !is_pow2(s->bytes) || s->bytes < MIN_BYTES ||
 	    s->bytes > MAX_BYTES || p.reserved ||
-	    2ull * s->how.partitions * s->bytes > ROOST_SHUFFLE_OUT_ROOM)
+	    2ull * s->how.partitions * s->bytes > ROOST_SHUFFLE_OUT_SPACE)
 		return roost_reply(c, ROOST_RPC_BAD_PARAMS, NULL, 0);
 	return ROOST_DONE;
 }
@@ -114,7 +114,7 @@ static uint32_t chunk_bytes(const struct shuffle_out *s, uint32_t from)
 /* Returns the buffer that is being filled. */
 static uint8_t *buffer(const struct shuffle_out *s, uint32_t part)
 {
-	return s->bench->room + (2 * (size_t)part + s->bench->target[part].which) * s->bytes;
+	return s->bench->space + (2 * (size_t)part + s->bench->target[part].which) * s->bytes;
 }
 
 static void begin_buffer(struct shuffle_out *s, uint32_t part)

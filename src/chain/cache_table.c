@@ -138,7 +138,7 @@ static struct roost_bucket *other_bucket(const struct roost_cache *c, struct roo
  * Empties a bucket by moving its entry, and before that those in the way: the path is followed to
  * an empty bucket first, then the moves are made from its end.
  */
-static bool make_room(struct roost_cache *c, struct roost_bucket *b)
+static bool make_space(struct roost_cache *c, struct roost_bucket *b)
 {
 	struct roost_bucket *path[PATH_MAX_MOVES + 1] = {b};
 	uint32_t n = 0;
@@ -171,7 +171,7 @@ static bool insert(struct roost_cache *c, uint64_t key, uint64_t value)
 			return true;
 		}
 	for (int i = 0; i < ROOST_LOOKUP_BUCKETS; i++)
-		if (make_room(c, bucket_at(c, offset[i]))) {
+		if (make_space(c, bucket_at(c, offset[i]))) {
 			fill(bucket_at(c, offset[i]), ROOST_OPERAND(key), value);
 			return true;
 		}

@@ -50,23 +50,23 @@ static uint64_t received(const struct checker *c, unsigned queue)
 {
 	const struct chain_queue *q = &c->p->queue[queue];
 	const unsigned from = q->peer == CHAIN_PEER_SELF ? queue : (unsigned)q->peer;
-	uint64_t room = q->recv, sent;
+	uint64_t space = q->recv, sent;
 
 	if (q->managed_recv) {
-		room = q->start_recv;
+		space = q->start_recv;
 		for (uint32_t i = 0; i < c->variants; i++) {
 			const struct variant *v = &c->variant[i];
 
 			if (variant_op(v) == ROOST_OP_RECV_ENABLE &&
 			    chain_queue_of_number(c->p, (uint32_t)v->w.raddr) == (int)queue)
-				room = UNLIMITED;
+				space = UNLIMITED;
 		}
-		room = q->recv ? room : 0;
+		space = q->recv ? space : 0;
 	}
 	if (q->peer == CHAIN_PEER_OUTSIDE)
-		return room;
+		return space;
 	sent = times(c, from, count_slots(c, from, can_run(c, from), true));
-	return sent < room ? sent : room;
+	return sent < space ? sent : space;
 }
 
 /* The completions that a WAIT in this slot may see. */

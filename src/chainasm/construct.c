@@ -39,8 +39,8 @@ bool asm_emitted(struct asm_state *s)
 	case 0:
 		return true;
 	case -ENOSPC:
-		return asm_fail(s, "the queue %s has no room: depth=%u", s->p->queue[s->index].name,
-				s->queue.depth);
+		return asm_fail(s, "the queue %s has no space: depth=%u",
+				s->p->queue[s->index].name, s->queue.depth);
 	default:
 		return asm_fail(s, "this is too long, or goes round the end of the ring");
 	}
@@ -324,15 +324,15 @@ static bool return_line(struct asm_state *s)
 static bool receive_line(struct asm_state *s)
 {
 	struct chain_queue *q = &s->p->queue[s->index];
-	uint32_t room = s->second ? q->recvs : CHAIN_MAX_RECEIVES;
+	uint32_t space = s->second ? q->recvs : CHAIN_MAX_RECEIVES;
 	struct asm_wqe w;
 
 	if (!asm_receive(s, &w))
 		return false;
 	if (w.len > q->recv_stride)
 		return asm_fail(s, "the receive is longer than recv_sges=%u allows", q->recv_sges);
-	if (q->recv >= room)
-		return asm_fail(s, "more than receives=%u", room);
+	if (q->recv >= space)
+		return asm_fail(s, "more than receives=%u", space);
 	if (s->second) {
 		memcpy(chain_recv_slot(s->p, q, q->recv), w.bytes, w.len);
 		q->recv_lines[q->recv] = s->number;

@@ -36,18 +36,18 @@ static void read_more(struct ask_answer *a)
 {
 	ssize_t n;
 
-	if (a->room - a->have < 2) {
-		size_t room = a->room ? 2 * a->room : 1u << 16;
-		char *more = room > ANSWER_MAX ? NULL : realloc(a->text, room);
+	if (a->space - a->have < 2) {
+		size_t space = a->space ? 2 * a->space : 1u << 16;
+		char *more = space > ANSWER_MAX ? NULL : realloc(a->text, space);
 
 		if (!more) {
 			end_answer(a, false);
 			return;
 		}
 		a->text = more;
-		a->room = room;
+		a->space = space;
 	}
-	n = recv(a->fd, a->text + a->have, a->room - a->have - 1, MSG_DONTWAIT);
+	n = recv(a->fd, a->text + a->have, a->space - a->have - 1, MSG_DONTWAIT);
 	if (n > 0)
 		a->have += (size_t)n;
 	else if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -173,7 +173,7 @@ unsigned ask_list(int dirfd, const char *prefix, int **pids)
 {
 	int copy = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
-	unsigned n = 0, room = 0;
+	unsigned n = 0, space = 0;
 	struct dirent *e;
 
 	*pids = NULL;
@@ -182,8 +182,8 @@ unsigned ask_list(int dirfd, const char *prefix, int **pids)
 
 		if (!pid)
 			continue;
-		if (n == room) {
-			int *more = realloc(*pids, (room += 64) * sizeof(*more));
+		if (n == space) {
+			int *more = realloc(*pids, (space += 64) * sizeof(*more));
 
 			if (!more)
 				break;

@@ -26,7 +26,7 @@ json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, boo
 struct ask_answer {
 	int fd;
 	char *text; /* the whole answer, which the caller frees; NULL: none in time */
-	size_t have, room;
+	size_t have, space;
 };
 
 /*

@@ -76,16 +76,16 @@ const char *cm_state_str(enum cm_state s);
 	X(no_listener, "REQs and SIDR_REQs to a service that nobody serves")                       \
 	X(backlog_full, "REQs and SIDR_REQs dropped: the listener's backlog is full")              \
 	X(half_open_full, "REQs and SIDR_REQs dropped: too many connections are half open")        \
-	X(table_full, "REQs and SIDR_REQs dropped: no room for a connection")                      \
+	X(table_full, "REQs and SIDR_REQs dropped: no space for a connection")                     \
 	X(bad_request, "REQs rejected: a transport, MTU or address that can't be")                 \
-	X(half_open_cut, "half-open connections given up to make room, oldest first")              \
+	X(half_open_cut, "half-open connections given up to make space, oldest first")             \
 	X(source_full, "REQs and SIDR_REQs dropped: others of the same source hold its share")     \
 	X(asked, "REQs and SIDR_REQs whose sender had to show first that it hears us")             \
 	X(stale, "REQs and REPs rejected: for a QP that is connected already")                     \
 	X(stale_ended, "connections ended: after such a REQ or REP the peer did not know of them") \
 	X(no_nic, "REQs and SIDR_REQs that found no NIC: ICMP errors, rings without a reader")     \
 	X(timeouts, "messages given up: never answered")                                           \
-	X(timewait_cut, "time-waits ended early to make room")                                     \
+	X(timewait_cut, "time-waits ended early to make space")                                    \
 	X(established_early, "connections established by data before their RTU")                   \
 	X(connected, "connections established")                                                    \
 	X(disconnected, "established connections ended")
@@ -290,7 +290,7 @@ struct cm_connect {
 	size_t data_len; /* at most CM_REQ_DATA, less CM_IP_LEN with ip */
 };
 
-/* Sends a REQ. -ENOBUFS: no room for a connection. */
+/* Sends a REQ. -ENOBUFS: no space for a connection. */
 int cm_connect(struct cm *cm, uint64_t now, const struct cm_connect *c, void *user,
 	       struct cm_conn **out);
 
@@ -357,7 +357,7 @@ struct cm_sidr {
 	size_t data_len; /* at most CM_SIDR_REQ_DATA, less CM_IP_LEN with ip */
 };
 
-/* Sends a SIDR_REQ. -ENOBUFS: no room. */
+/* Sends a SIDR_REQ. -ENOBUFS: no space. */
 int cm_sidr(struct cm *cm, uint64_t now, const struct cm_sidr *s, void *user, struct cm_conn **out);
 
 /*

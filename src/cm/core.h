@@ -149,8 +149,8 @@ uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout);
 int cm_table_init(struct cm *cm);
 void cm_table_free(struct cm *cm);
 /*
- * Returns a connection in CM_IDLE, owned, with a new id. If there is no room, the oldest released
- * connection in time-wait is replaced. NULL: no room.
+ * Returns a connection in CM_IDLE, owned, with a new id. If there is no space, the oldest released
+ * connection in time-wait is replaced. NULL: no space.
  */
 struct cm_conn *cm_conn_new(struct cm *cm);
 void cm_conn_free(struct cm_conn *c);

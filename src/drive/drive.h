@@ -220,7 +220,7 @@ int drive_watch(struct drive *d, struct guard *const *guards, unsigned n);
 /*
  * Numbers of a layer above, which the stat socket shows as an object `name`. The service thread
  * calls one of two functions. `read` fills in the values; no lock is held and no PU is owned.
- * `read_pu` is called for each PU, which is owned, and the values are summed. There is room for a
+ * `read_pu` is called for each PU, which is owned, and the values are summed. There is space for a
  * few groups only. A group may be added once and must stay valid as long as the engine lives. Any
  * thread.
  */

@@ -34,7 +34,7 @@ static void no_leave(struct port *p, const struct pkt_addr *group)
 }
 
 static int no_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
-		      struct port_room *room)
+		      struct port_buf *buf)
 {
 	return -EAGAIN;
 }

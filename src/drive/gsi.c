@@ -187,7 +187,7 @@ void gsi_init(struct drive *d)
 void gsi_fini(struct drive *d)
 {
 	if (d->gsi.dropped)
-		log_debug("gsi: %llu datagrams found nobody, or no room",
+		log_debug("gsi: %llu datagrams found nobody, or no space",
 			  (unsigned long long)d->gsi.dropped);
 	pthread_mutex_destroy(&d->gsi.user_lock);
 }

@@ -291,7 +291,8 @@ unsigned drive_progress(struct drive *d, unsigned i)
 		posted(d, i, now);
 	done = pu_poll(d, i, now);
 	/*
-	 * One packet that makes room may have sent a whole batch, so the lease counts from its end.
+	 * One packet that makes space may have sent a whole batch, so the lease counts from the
+	 * turn's end.
 	 */
 	if (done)
 		now = clock_now();

@@ -89,9 +89,9 @@ void local_call_finish(struct local_call *p, uint32_t status, uint32_t len)
 	p->result.len = len;
 }
 
-static uint32_t host_room(const struct invocation *i)
+static uint32_t host_space(const struct invocation *i)
 {
-	return local_call_of(i)->producing ? UINT32_MAX : i->c.room - i->sent;
+	return local_call_of(i)->producing ? UINT32_MAX : i->c.space - i->sent;
 }
 
 /* Appends data to the host's buffer. False: the region can't be read. */
@@ -163,7 +163,7 @@ const struct ask_backend host_backend = {
 	.write = host_write,
 	.copy = host_copy,
 	.cmp_swap = host_cmp_swap,
-	.room = host_room,
+	.space = host_space,
 	.send = host_send,
 	.post = host_post,
 	.reply = host_reply,

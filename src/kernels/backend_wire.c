@@ -73,7 +73,7 @@ bool wire_post(struct invocation *i, const struct ask_rule *rule)
 
 /* ---- sending ---- */
 
-static void wait_for_room(struct call *call)
+static void wait_for_space(struct call *call)
 {
 	call->state = CALL_WAITING;
 	list_add_tail(&call->link, &call->q->waiting);
@@ -108,9 +108,9 @@ static int write_back(struct call *call, uint32_t off, uint32_t len, bool from, 
 	return nic_rpc_send(call->q->qp, &m);
 }
 
-uint32_t wire_room(const struct invocation *i)
+uint32_t wire_space(const struct invocation *i)
 {
-	return i->c.room - i->sent;
+	return i->c.space - i->sent;
 }
 
 enum step_result wire_send(struct invocation *i, bool from, nic_rpc_key key)
@@ -123,7 +123,7 @@ enum step_result wire_send(struct invocation *i, bool from, nic_rpc_key key)
 		return STEP_ASKED;
 	rc = write_back(call, i->sent, c->ask_len, from, key, false);
 	if (rc == -EAGAIN) {
-		wait_for_room(call);
+		wait_for_space(call);
 		return STEP_WAITS;
 	}
 	i->sent += c->ask_len;
@@ -153,7 +153,7 @@ void call_send_reply(struct call *call)
 			    true);
 
 	if (rc == -EAGAIN) {
-		wait_for_room(call);
+		wait_for_space(call);
 		return;
 	}
 	note_time(call);

@@ -31,7 +31,7 @@ int wire_copy(const struct invocation *i, nic_rpc_key dst_key, uint64_t dst, nic
 	      uint64_t src, uint32_t n);
 int wire_cmp_swap(const struct invocation *i, nic_rpc_key key, uint64_t va, uint64_t *old,
 		  uint64_t swap);
-uint32_t wire_room(const struct invocation *i);
+uint32_t wire_space(const struct invocation *i);
 enum step_result wire_send(struct invocation *i, bool from, nic_rpc_key key);
 bool wire_post(struct invocation *i, const struct ask_rule *rule);
 void wire_reply(struct invocation *i, uint32_t status, uint32_t len);
@@ -80,7 +80,7 @@ static const struct ask_backend wire_backend = {
 	.write = wire_write,
 	.copy = wire_copy,
 	.cmp_swap = wire_cmp_swap,
-	.room = wire_room,
+	.space = wire_space,
 	.send = wire_send,
 	.post = wire_post,
 	.reply = wire_reply,

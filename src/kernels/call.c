@@ -167,7 +167,7 @@ void call_furnish(struct call *call, const void *params, uint32_t len)
 	invocation_lay_out(i, body(call), params, len);
 	i->fn = i->s->k->params;
 	i->c.owner = call->q->owner;
-	i->c.room = call->head.reply_len > 8 ? call->head.reply_len - 8 : 0;
+	i->c.space = call->head.reply_len > 8 ? call->head.reply_len - 8 : 0;
 	i->silent = !call->head.reply_len;
 	i->wrs.wake = wrs_wake;
 }

@@ -4,7 +4,7 @@
  *
  *	    parameters, or payload without any
  *	FREE ---------------------------------> READY <--------.
- *	  ^					  | run	       | acknowledged, or room for a WRITE
+ *	  ^					  | run	       | acknowledged, or space for a WRITE
  *	  |					  |---------> WAITING
  *	  |					  |---------> STREAM	waits for payload
  *	  |	   reply acknowledged		  v
@@ -42,7 +42,7 @@ struct bound_qp {
 	uint32_t ops;
 	uint64_t bytes;
 	/*
-	 * Invocations that wait for room. No other invocation passes them. 0 if nothing is in
+	 * Invocations that wait for space. No other invocation passes them. 0 if nothing is in
 	 * progress or promised.
 	 */
 	uint32_t waiting;
@@ -116,7 +116,7 @@ struct call {
 	/* the fields that each step uses come first */
 	/*
 	 * in call_qp.ready or runtime_pu.paused (READY without `payload`), or call_qp.waiting
-	 * (WAITING for room)
+	 * (WAITING for space)
 	 */
 	struct list_head link;
 	struct call_qp *q;
@@ -182,7 +182,7 @@ struct call_qp {
 	uint64_t msg_op;
 	uint32_t msg_total, msg_off;
 	uint32_t piece_len;
-	struct list_head waiting; /* calls that wait for room for a WRITE */
+	struct list_head waiting; /* calls that wait for space for a WRITE */
 	/* turns */
 	struct list_head ready; /* calls that can run */
 	struct list_head link;	/* in runtime_pu.ready or .spent, if `ready` is not empty */
@@ -219,7 +219,7 @@ struct runtime_pu {
 	uint64_t resumes_at;		     /* not before this time */
 	struct list_head runs;		     /* local calls that continue in the next turn */
 	_Atomic(struct local_call *) handed; /* local calls handed over by other PUs */
-	/* invocations that wait for room at a bound queue pair */
+	/* invocations that wait for space at a bound queue pair */
 	struct list_head full;
 	uint64_t looks;		/* number of searches of `full` for one that fits */
 	struct list_head spent; /* QPs that have used all their steps of this turn */
@@ -337,7 +337,7 @@ void call_release(struct call *call);
 void call_end(struct call *call, uint32_t status, uint32_t len);
 /* Ends a call that its kernel did not end, and calls the kernel's cut(). */
 void call_cut_off(struct call *call, uint32_t status, uint32_t len);
-/* Sends the reply of a call that is ending; the call waits if there is no room. */
+/* Sends the reply of a call that is ending; the call waits if there is no space. */
 void call_send_reply(struct call *call);
 
 /* ends.c */

@@ -96,7 +96,7 @@ static void make_more(struct local_call *p)
 	p->producing = false;
 	if (unlikely(how))
 		invocation_trapped(&p->i, how);
-	/* Releases the room that it waits for. */
+	/* Releases the space that it waits for. */
 	if (unlikely(p->finished && p->i.pending))
 		abandon(p);
 }
@@ -120,31 +120,31 @@ static bool take_ready(struct local_call *p, uint8_t *to, uint32_t n)
 }
 
 /* Passes the piece on unchanged after the kernel has ended. */
-static uint32_t pass_on(struct local_call *p, uint8_t *to, uint32_t room)
+static uint32_t pass_on(struct local_call *p, uint8_t *to, uint32_t space)
 {
 	uint32_t n = p->i.c.len - p->passed;
 
-	if (n > room)
-		n = room;
+	if (n > space)
+		n = space;
 	memcpy(to, p->i.c.data + p->passed, n);
 	p->passed += n;
 	p->busy = p->passed < p->i.c.len;
 	return n;
 }
 
-static uint32_t produce(struct nic_stream_hook *stream, uint8_t *to, uint32_t room,
+static uint32_t produce(struct nic_stream_hook *stream, uint8_t *to, uint32_t space,
 			bool *needs_input)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
 	uint32_t done = 0, n;
 
 	while (p->num_ready || p->busy) {
-		if (done == room)
+		if (done == space)
 			return done;
 		if (p->finished && !p->num_ready) {
-			done += pass_on(p, to + done, room - done);
+			done += pass_on(p, to + done, space - done);
 		} else if (p->num_ready) {
-			n = p->num_ready < room - done ? p->num_ready : room - done;
+			n = p->num_ready < space - done ? p->num_ready : space - done;
 			if (take_ready(p, to + done, n))
 				done += n;
 		} else {

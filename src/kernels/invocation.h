@@ -6,7 +6,7 @@
  *
  *	begin ---> a step: fn() runs once, until it makes a request
  *		    ^	|---> STEP_ASKED   the next step performs the request first
- *		    |	|---> STEP_WAITS   for room, an acknowledgement or a work request
+ *		    |	|---> STEP_WAITS   for space, an acknowledgement or a work request
  *		    |	|---> STEP_PAUSED  runs again in a later turn
  *		    |	|---> STEP_DONE	   fn is done with the parameters or the piece
  *		    |	`---> STEP_ENDED   it replied, failed, or was ended by the runtime
@@ -67,7 +67,7 @@ struct ask_backend {
 	int (*cmp_swap)(const struct invocation *i, nic_rpc_key key, uint64_t va, uint64_t *old,
 			uint64_t swap);
 	/* Returns the number of bytes that may still be sent. */
-	uint32_t (*room)(const struct invocation *i);
+	uint32_t (*space)(const struct invocation *i);
 	/*
 	 * Sends c.ask_len bytes from c.buf, or from c.from of the region `key`. STEP_ASKED: the
 	 * invocation continues; STEP_WAITS: it is woken later, and sends again if it is still

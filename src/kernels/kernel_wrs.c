@@ -47,7 +47,7 @@ static bool fits(const struct bound_qp *l, uint32_t len)
 }
 
 /*
- * Reserves room for the requested operation, until it is posted, refused, or not requested any
+ * Reserves space for the requested operation, until it is posted, refused, or not requested any
  * more.
  */
 static void promise(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu,
@@ -62,7 +62,7 @@ static void promise(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu 
 	l->bytes += a->bytes;
 }
 
-static void unlink_room(struct kernel_wrs *a)
+static void unlink_waiting(struct kernel_wrs *a)
 {
 	if (!list_linked(&a->link))
 		return;
@@ -72,7 +72,7 @@ static void unlink_room(struct kernel_wrs *a)
 
 static void wake(struct kernel_wrs *a)
 {
-	unlink_room(a);
+	unlink_waiting(a);
 	if (!a->promised)
 		a->at = NULL;
 	a->waits = false;
@@ -80,11 +80,11 @@ static void wake(struct kernel_wrs *a)
 }
 
 /*
- * Wakes invocations that wait for room at a queue pair, which has room for `most` operations.
- * Invocations of one binding get room in the order in which they came, so that small operations
+ * Wakes invocations that wait for space at a queue pair, which has space for `most` operations.
+ * Invocations of one binding get space in the order in which they came, so that small operations
  * cannot delay a large one forever. Invocations of a binding that has ended are woken too.
  */
-static void room(struct runtime_pu *pu, const struct nic_qp *qp, unsigned most)
+static void wake_waiting(struct runtime_pu *pu, const struct nic_qp *qp, unsigned most)
 {
 	struct list_head *at, *next;
 
@@ -127,7 +127,7 @@ void kernel_wrs_stop(struct kernel_wrs *a)
 {
 	const struct nic_qp *qp = a->at;
 
-	unlink_room(a);
+	unlink_waiting(a);
 	a->waits = false;
 	a->at = NULL;
 	if (a->promised) {
@@ -137,14 +137,14 @@ void kernel_wrs_stop(struct kernel_wrs *a)
 	}
 	/* Others may have waited behind it. */
 	if (qp)
-		room(a->pu, qp, UINT_MAX);
+		wake_waiting(a->pu, qp, UINT_MAX);
 }
 
 /*
  * Invocations with a promise wait only for the queue pair itself. They are ahead of those that wait
  * for its limits.
  */
-static void wait_for_room(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu)
+static void wait_for_space(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu)
 {
 	struct list_head *behind = pu->full.next;
 
@@ -175,7 +175,7 @@ static void settle(struct kernel_wrs *a, uint32_t bit, uint8_t status)
 		c->qp_done++;
 }
 
-/* Hands the operation to the NIC. Returns 0, -EAGAIN if there is no room, or why it is refused. */
+/* Hands the operation to the NIC. Returns 0, -EAGAIN if there is no space, or why it is refused. */
 static int pass_on(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu, uint32_t bit,
 		   uint32_t key)
 {
@@ -218,7 +218,7 @@ static int pass_on(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *
 	return rc;
 }
 
-/* Returns false if there is no room. */
+/* Returns false if there is no space. */
 static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu,
 		 uint32_t key)
 {
@@ -232,7 +232,7 @@ static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runt
 	a->st = st;
 	rc = pass_on(a, l, pu, bit, key);
 	if (rc == -EAGAIN) {
-		wait_for_room(a, l, pu);
+		wait_for_space(a, l, pu);
 		return false;
 	}
 	if (rc)
@@ -293,7 +293,7 @@ void kernel_wrs_done(struct kernel_runtime *rt, struct nic_qp *qp, struct kernel
 	if (status != ROOST_QP_OK)
 		all_fails(pu, qp);
 	else if (!list_empty(&pu->full))
-		room(pu, qp, NIC_MAX_KERNEL_WRS - nic_kernel_wrs(qp));
+		wake_waiting(pu, qp, NIC_MAX_KERNEL_WRS - nic_kernel_wrs(qp));
 	if (a->waits ? !a->at && (!a->posted || come(a->c)) : a->gone && !a->out)
 		wake(a);
 }

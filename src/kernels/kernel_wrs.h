@@ -7,9 +7,9 @@
  *
  *	post ----> in progress: a bit in `open`, counted in `out`
  *	  |		`----> kernel_wrs_done(): stores the status and advances qp_done
- *	  `-- no room: the invocation waits
+ *	  `-- no space: the invocation waits
  *
- * There is no room if the invocation has ROOST_QP_OPS operations in progress (until the oldest is
+ * There is no space if the invocation has ROOST_QP_OPS operations in progress (until the oldest is
  * done), or if the queue pair has NIC_MAX_KERNEL_WRS or has reached its limits (until one of the
  * queue pair's operations is done).
  */
@@ -34,7 +34,7 @@ struct kernel_wrs {
 	/* protects the fields of c on operations if several PUs run the kernel; else NULL */
 	struct spin *lock;
 	struct registered_kernel *st; /* its bound queue pairs are used */
-	struct list_head link;	      /* in runtime_pu.full: waits for room at a queue pair */
+	struct list_head link;	      /* in runtime_pu.full: waits for space at a queue pair */
 	const struct nic_qp *at;      /* the queue pair with the wait or the promise; else NULL */
 	struct bound_qp *bound;	      /* the binding of `at` */
 	struct runtime_pu *pu;	      /* the PU of `at` */
@@ -56,7 +56,7 @@ _Static_assert(ROOST_QP_OPS == 32, "a bit for each");
  */
 bool kernel_wrs_post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu,
 		     uint32_t key);
-/* Gives up the wait for room and the promise, if there are any. [owner of its PU] */
+/* Gives up the wait for space and the promise, if there are any. [owner of its PU] */
 void kernel_wrs_stop(struct kernel_wrs *a);
 /*
  * Marks the invocation as ended. Returns true if no operation is in progress. False: wake() is

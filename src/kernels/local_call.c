@@ -99,7 +99,7 @@ int local_call_make(struct kernel_runtime *rt, unsigned pu, const struct local_c
 				   .b = &host_backend,
 				   .key = a->key ? NIC_RPC_GRANTED(a->pd, a->key) : 0,
 				   .steps = rt->max_steps,
-				   .c = {.op = a->op, .room = a->room},
+				   .c = {.op = a->op, .space = a->space},
 				   .wrs = {.wake = local_call_wake, .outward = a->out}};
 	invocation_move(&p->i, &rt->pu[pu]);
 	invocation_lay_out(&p->i, p->body, a->params, a->params_len);

@@ -19,7 +19,7 @@ struct local_call_attr {
 	uint32_t params_len; /* at most ROOST_RPC_MAX_PARAMS */
 	uint32_t pd, key;    /* the region of all its accesses; key 0: none */
 	uint8_t *reply;	     /* buffer for its data; must remain valid */
-	uint32_t room;	     /* bytes of the buffer */
+	uint32_t space;	     /* bytes of the buffer */
 	/* it will be attached to outgoing messages; it may wait before that */
 	bool out;
 };
@@ -82,7 +82,7 @@ void local_call_end_stream(struct local_call *p);
 
 struct local_call_result {
 	uint32_t status; /* enum roost_rpc_status or the kernel's own */
-	uint32_t len;	 /* bytes of data; more than `room`: they did not fit */
+	uint32_t len;	 /* bytes of data; more than `space`: they did not fit */
 	uint64_t bytes;	 /* bytes that the kernel has processed */
 };
 /*

@@ -48,7 +48,7 @@ struct runtime_config {
 	X(work_requests,                                                                           \
 	  "READs, WRITEs, SENDs and atomics of kernels on queue pairs that are bound to them")     \
 	X(work_requests_failed, "of these, that ended with another status than ROOST_QP_OK")       \
-	X(refused, "packets of calls that found no room: RNR NAKs")                                \
+	X(refused, "packets of calls that found no space: RNR NAKs")                               \
 	X(idle, "calls ended since nothing came of their payload: ROOST_RPC_IDLE")                 \
 	X(resources_refused, "resources of kernels that calls did not get")                        \
 	X(resources_ended, "resources of kernels whose connection ended")                          \

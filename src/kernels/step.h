@@ -64,7 +64,7 @@ STEP_INLINE uint32_t ask_check(const struct invocation *i, uint32_t ask,
 		return ROOST_RPC_ACCESS;
 	if (r->from && !ask_may(i, c->from_in, c->from, r->from, b))
 		return ROOST_RPC_ACCESS;
-	if (r->kind == ASK_SEND && !i->silent && c->ask_len > b->room(i))
+	if (r->kind == ASK_SEND && !i->silent && c->ask_len > b->space(i))
 		return ROOST_RPC_TOO_LONG;
 	return 0;
 }
@@ -107,7 +107,7 @@ STEP_INLINE void invocation_reply(struct invocation *i, const struct ask_backend
 		status = ROOST_RPC_FAILED; /* no data is allowed after data was sent */
 		len = i->sent;
 		c->ask_len = 0;
-	} else if (unlikely(len > c->room)) {
+	} else if (unlikely(len > c->space)) {
 		status = ROOST_RPC_TOO_LONG;
 		c->ask_len = 0;
 	} else if (c->ask == ROOST_ASK_REPLY_FROM &&

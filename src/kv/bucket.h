@@ -195,10 +195,10 @@ unsigned bucket_load(const struct bucket *b);
 /* Empties slot i, or all slots of the inline pair that begins there. */
 void bucket_clear(struct bucket *b, unsigned i);
 void bucket_set(struct bucket *b, unsigned i, uint32_t place, uint32_t hash, unsigned class);
-/* Return the slot, or -1 if there is no room. The key and value of `p` must be outside of `b`. */
+/* Return the slot, or -1 if there is no space. The key and value of `p` must be outside of `b`. */
 int bucket_add_inline(struct bucket *b, const struct inline_pair *p);
 int bucket_add(struct bucket *b, uint32_t place, uint32_t hash, unsigned class);
-/* Adds the pair in slot i of another bucket, if there is room. Returns whether there is. */
+/* Adds the pair in slot i of another bucket, if there is space. Returns whether there is. */
 bool bucket_copy(struct bucket *b, const struct bucket *from, unsigned i);
 
 #endif

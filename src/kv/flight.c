@@ -203,7 +203,7 @@ static void grow(struct kv *kv)
 
 /* ---- results ---- */
 
-/* An update that returns the old value must know whether there is room for it. */
+/* An update that returns the old value must know whether there is space for it. */
 static bool needs_turn(const struct kv_op *op)
 {
 	return op->arena && op->fetch && op->code >= KV_UPDATE && op->code <= KV_UPDATE_VECTOR;
@@ -470,13 +470,13 @@ void kv_submit(struct kv *kv, struct kv_batch *b)
 void kv_poll(struct kv *kv, bool wait)
 {
 	struct kv_flight *f = kv->flight;
-	bool moved = kv_near_poll(f->near, false), room = kv_near_trim(f->near);
+	bool moved = kv_near_poll(f->near, false), space = kv_near_trim(f->near);
 
-	if (room)
+	if (space)
 		grow(kv);
-	while (room && (admit(kv) || f->num_ready)) {
+	while (space && (admit(kv) || f->num_ready)) {
 		moved = true;
-		room = run_ready(kv);
+		space = run_ready(kv);
 	}
 	if (moved)
 		kv_near_trim(f->near);

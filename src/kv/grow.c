@@ -108,7 +108,7 @@ static void move(struct split *s, const struct bucket *b, unsigned i)
 	bucket_copy(&s->fill, b, i);
 }
 
-/* Moves pairs of `b` to the new chain, and others to `kept` if that is another bucket with room. */
+/* Moves pairs of `b` to the new chain, and others to `kept` if it is another bucket with space. */
 static void divide(struct split *s, struct bucket *b, struct bucket *kept)
 {
 	const struct bucket old = *b;

@@ -60,8 +60,8 @@ static void look(struct kv *kv, uint64_t addr, struct kv_loc *loc)
 	loc->at = kv_read(&kv->mem, addr, BUCKET_BYTES);
 }
 
-/* Finds the first bucket of a chain that has room. The chain was read. */
-static void find_room(struct kv *kv, uint64_t home, unsigned need, struct kv_loc *loc)
+/* Finds the first bucket of a chain that has space. The chain was read. */
+static void find_space(struct kv *kv, uint64_t home, unsigned need, struct kv_loc *loc)
 {
 	uint64_t addr = kv_bucket_addr(home);
 
@@ -69,8 +69,8 @@ static void find_room(struct kv *kv, uint64_t home, unsigned need, struct kv_loc
 		const struct bucket *b = kv_more(&kv->mem, addr, BUCKET_BYTES);
 
 		if (bucket_count(bucket_empty(b)) >= need) {
-			loc->has_room = true;
-			loc->room = addr;
+			loc->has_space = true;
+			loc->space = addr;
 			return;
 		}
 		if (!b->chain)
@@ -85,7 +85,7 @@ bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsign
 	uint64_t home = kv_home(kv, hash);
 
 	loc->chained = false;
-	loc->has_room = false;
+	loc->has_space = false;
 	look(kv, kv_bucket_addr(home), loc);
 	for (;;) {
 		if (match_inline(loc, hash, key, len) || match_records(kv, hash, loc, key, len))
@@ -97,7 +97,7 @@ bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsign
 		look(kv, slab_addr(kv_segment(kv, home), loc->at->chain), loc);
 	}
 	if (need)
-		find_room(kv, home, need, loc);
+		find_space(kv, home, need, loc);
 	return false;
 }
 
@@ -138,7 +138,7 @@ static int append(struct kv *kv, uint64_t home, uint64_t last, const struct entr
 	return 0;
 }
 
-/* Inserts into a bucket of the chain other than `except`, which has no room. */
+/* Inserts into a bucket of the chain other than `except`, which has no space. */
 static int insert_elsewhere(struct kv *kv, uint64_t home, uint64_t except, const struct entry *e)
 {
 	uint64_t addr = kv_bucket_addr(home);
@@ -178,12 +178,12 @@ static int insert(struct kv *kv, uint64_t hash, struct kv_loc *loc, const struct
 {
 	int err = 0;
 
-	if (loc->has_room) {
-		struct bucket room =
-			*(const struct bucket *)kv_more(&kv->mem, loc->room, BUCKET_BYTES);
+	if (loc->has_space) {
+		struct bucket space =
+			*(const struct bucket *)kv_more(&kv->mem, loc->space, BUCKET_BYTES);
 
-		add(&room, e);
-		write_bucket(kv, loc->room, &room);
+		add(&space, e);
+		write_bucket(kv, loc->space, &space);
 	} else {
 		err = append(kv, kv_home(kv, hash), loc->addr, e);
 	}

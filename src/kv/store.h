@@ -43,8 +43,8 @@ struct kv_loc {
 	unsigned slot;
 	const struct bucket *at; /* the bucket, until it is written */
 	struct kv_pair pair;	 /* in the store's memory; value is NULL if it is in extents */
-	uint64_t room; /* if has_room: address of the first bucket with enough empty slots */
-	bool has_room;
+	uint64_t space; /* if has_space: address of the first bucket with enough empty slots */
+	bool has_space;
 };
 
 uint64_t kv_hash(const struct kv *kv, const void *key, uint32_t len);
@@ -168,10 +168,10 @@ static inline void kv_trim(struct kv *kv)
 static inline int kv_claim(struct kv_op *op, uint32_t len)
 {
 	if (op->arena) {
-		size_t room = (size_t)(op->arena->end - op->arena->at);
+		size_t space = (size_t)(op->arena->end - op->arena->at);
 
 		op->out = op->arena->at;
-		op->out_cap = room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
+		op->out_cap = space < UINT32_MAX ? (uint32_t)space : UINT32_MAX;
 	}
 	op->out_len = len;
 	if (len > op->out_cap)

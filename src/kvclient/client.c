@@ -450,7 +450,7 @@ ROOST_EXPORT int roost_kv_find_function(struct roost_kv *kv, const char *name,
 /* ---- connections ---- */
 
 /* Returns the bytes of parameters that fit into a packet of the connection, or 0. */
-static uint32_t packet_room(struct ibv_qp *qp)
+static uint32_t packet_space(struct ibv_qp *qp)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
@@ -489,7 +489,7 @@ ROOST_EXPORT int roost_kv_open(const char *host, uint16_t service, const struct 
 	if (rc)
 		goto free_kv;
 	rc = -ENOMEM;
-	kv->batch_max = packet_room(kv->node->id->qp);
+	kv->batch_max = packet_space(kv->node->id->qp);
 	kv->caller = roost_caller_create(kv->node->id->qp, kv->batches, KVWIRE_REPLY_MAX);
 	if (!kv->caller || !kv->batch_max)
 		goto close_node;

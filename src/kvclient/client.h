@@ -116,7 +116,7 @@ void kvc_long_close(struct roost_kv *kv); /* after the queue pair was destroyed 
 
 /*
  * Sets the results of operations from the reply of their call. Operations whose data were cut, and
- * for which `out` has room, keep the status -EAGAIN and the length in out_len.
+ * for which `out` has space, keep the status -EAGAIN and the length in out_len.
  */
 void kvc_take_reply(struct roost_kv_op *first, const struct roost_result *result);
 

@@ -47,7 +47,7 @@ struct kvwire_writer {
 void kvwire_begin(struct kvwire_writer *w, void *buf, size_t len);
 /*
  * Appends an operation, whose code and lengths must be within their limits. Returns false, and
- * appends nothing, if there is no room.
+ * appends nothing, if there is no space.
  */
 bool kvwire_add(struct kvwire_writer *w, const struct roost_kv_op *op);
 /* Completes the head. Returns the length of the batch. */
@@ -89,10 +89,10 @@ static inline size_t kvwire_least(uint32_t count)
  * Returns the memory for the data of the next `n` results: *len bytes, which no head of a result
  * overwrites before its own data were added.
  */
-uint8_t *kvwire_reply_room(const struct kvwire_reply *w, uint32_t n, size_t *len);
+uint8_t *kvwire_reply_space(const struct kvwire_reply *w, uint32_t n, size_t *len);
 /*
  * Appends a result: a status (0 or a negative errno), and its data; NULL: none. Data that do not
- * fit are left out, and only their length is sent. Data may be in kvwire_reply_room().
+ * fit are left out, and only their length is sent. Data may be in kvwire_reply_space().
  */
 void kvwire_reply_add(struct kvwire_reply *w, int status, const void *data, uint32_t len);
 /* Appends the length of data that do not fit. */

@@ -39,7 +39,7 @@ bool kvwire_reply_begin(struct kvwire_reply *w, void *buf, size_t len, uint32_t 
 	return true;
 }
 
-uint8_t *kvwire_reply_room(const struct kvwire_reply *w, uint32_t n, size_t *len)
+uint8_t *kvwire_reply_space(const struct kvwire_reply *w, uint32_t n, size_t *len)
 {
 	uint8_t *from = w->at + (size_t)n * KVWIRE_RESULT_MIN;
 
@@ -57,14 +57,14 @@ void kvwire_reply_add_cut(struct kvwire_reply *w, int status, uint32_t len)
 
 void kvwire_reply_add(struct kvwire_reply *w, int status, const void *data, uint32_t len)
 {
-	size_t room = (size_t)(w->end - w->at) - (size_t)w->left * KVWIRE_RESULT_MIN;
+	size_t space = (size_t)(w->end - w->at) - (size_t)w->left * KVWIRE_RESULT_MIN;
 	uint8_t *first = w->at;
 
 	if (!data) {
 		*w->at++ = (uint8_t)status_of(status);
 	} else if (w->same && w->same_len == len && (!len || !memcmp(w->same, data, len))) {
 		*w->at++ = (uint8_t)(status_of(status) | DATA | SAME_SIZE | SAME_VALUE);
-	} else if (len > room) {
+	} else if (len > space) {
 		kvwire_reply_add_cut(w, status, len);
 		return;
 	} else {

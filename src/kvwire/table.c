@@ -286,12 +286,12 @@ struct out {
 
 static void __attribute__((format(printf, 2, 3))) add(struct out *o, const char *fmt, ...)
 {
-	bool room = o->len < o->cap;
+	bool space = o->len < o->cap;
 	va_list args;
 
 	va_start(args, fmt);
-	o->len += (size_t)vsnprintf(room ? o->text + o->len : NULL, room ? o->cap - o->len : 0, fmt,
-				    args);
+	o->len += (size_t)vsnprintf(space ? o->text + o->len : NULL, space ? o->cap - o->len : 0,
+				    fmt, args);
 	va_end(args);
 }
 

@@ -12,9 +12,9 @@
 
 #define MAGIC	    "RMc"
 #define MONTH	    (60 * 60 * 24 * 30)
-#define VALUE_ROOM  ALIGN_UP(ROOST_KV_VALUE_MAX, 64u)
+#define VALUE_SPACE ALIGN_UP(ROOST_KV_VALUE_MAX, 64u)
 #define CONNECT_MS  2000
-#define SCAN_ROOM   (2u * ROOST_KV_VALUE_MAX)
+#define SCAN_SPACE  (2u * ROOST_KV_VALUE_MAX)
 #define FLUSH_BATCH 256u
 
 struct trailer {
@@ -55,8 +55,8 @@ int items_open(struct items *s, const char *host, uint16_t service)
 	struct timespec t;
 
 	*s = (struct items){.host = host, .service = service};
-	s->loaded = mem_alloc_pages(ITEM_BATCH * (size_t)VALUE_ROOM);
-	s->fresh = mem_alloc_pages(VALUE_ROOM);
+	s->loaded = mem_alloc_pages(ITEM_BATCH * (size_t)VALUE_SPACE);
+	s->fresh = mem_alloc_pages(VALUE_SPACE);
 	if (!s->loaded || !s->fresh) {
 		items_close(s);
 		return -ENOMEM;
@@ -73,9 +73,9 @@ void items_close(struct items *s)
 	if (s->kv)
 		roost_kv_close(s->kv);
 	if (s->loaded)
-		mem_free_pages(s->loaded, ITEM_BATCH * (size_t)VALUE_ROOM);
+		mem_free_pages(s->loaded, ITEM_BATCH * (size_t)VALUE_SPACE);
 	if (s->fresh)
-		mem_free_pages(s->fresh, VALUE_ROOM);
+		mem_free_pages(s->fresh, VALUE_SPACE);
 }
 
 void items_tick(struct items *s)
@@ -131,7 +131,7 @@ int item_load_all(struct items *s, const struct item_key *key, unsigned n, struc
 		op[i] = (struct roost_kv_op){.code = ROOST_KV_GET,
 					     .key = key[i].p,
 					     .key_len = key[i].len,
-					     .out = s->loaded + i * (size_t)VALUE_ROOM,
+					     .out = s->loaded + i * (size_t)VALUE_SPACE,
 					     .out_cap = ROOST_KV_VALUE_MAX};
 	for (unsigned i = 0; i < n; i++)
 		it[i] = (struct item){0};
@@ -233,7 +233,7 @@ int items_flush(struct items *s)
 	struct roost_kv_op scan = {.code = ROOST_KV_SCAN,
 				   .function = ROOST_KV_SCAN_KEYS,
 				   .out = s->loaded,
-				   .out_cap = SCAN_ROOM};
+				   .out_cap = SCAN_SPACE};
 	int rc;
 
 	do {

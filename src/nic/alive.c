@@ -61,14 +61,14 @@ static void send_question(struct nic_qp *qp)
 {
 	const uint8_t opcode = PKT_WRITE_ONLY;
 	uint32_t len = pkt_ops[opcode].hdr_len + PKT_ICRC_LEN;
-	struct port_room room;
+	struct port_buf buf;
 	uint8_t *p;
 
-	if (tx_begin(qp, len, &room))
-		return; /* no room: the packets in the port serve as the question */
-	p = pkt_put_bth(room.bth, opcode, PKT_BTH_MIGREQ, qp->dest_qpn, true, qp->sq.psn_una - 1);
+	if (tx_begin(qp, len, &buf))
+		return; /* no space: the packets in the port serve as the question */
+	p = pkt_put_bth(buf.bth, opcode, PKT_BTH_MIGREQ, qp->dest_qpn, true, qp->sq.psn_una - 1);
 	pkt_put_reth(p, 0, 0, 0);
-	tx_end(qp, &room, len);
+	tx_end(qp, &buf, len);
 	qp->pu->ctr.alive_probe++;
 }
 

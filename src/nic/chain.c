@@ -4,7 +4,7 @@
  *
  *	WAIT	parks the queue pair on the CQ. A completion without error wakes it (cq.c)
  *	ENABLE	moves the count of a managed queue of the same protection domain, and schedules the
- *		queue; it runs in the same turn if it is of the same PU and the turn has room
+ *		queue; it runs in the same turn if it is of the same PU and the turn has space
  *	managed	a WQE is copied from the ring only when it is enabled and the one before it has
  *		been issued, so whatever was executed before may have rewritten it
  *

@@ -27,7 +27,7 @@
 	X(duplicate_request, "request packets received again")                                       \
 	X(out_of_sequence, "gaps in the sequence of request packets")                                \
 	X(out_of_buffer,                                                                             \
-	  "no receive, no room for a call, or a paused hook: RNR NAKs, or dropped packets")          \
+	  "no receive, no slot for a call, or a paused hook: RNR NAKs, or dropped packets")          \
 	X(send_rnr_err, "RNR NAKs sent")                                                             \
 	X(rx_ud_dropped, "UD packets dropped: longer than the MTU or the receive, or no receive")    \
 	X(rx_bad_qkey, "dropped: Q_Key not the QP's")                                                \
@@ -84,7 +84,7 @@
 	X(wait_window, "waits of a queue pair: the window of the destination or of READs is full")   \
 	X(wait_reads, "waits of a queue pair: max_rd_atomic, or a fence")                            \
 	X(wait_psn, "waits of a queue pair: too many PSNs are outstanding")                          \
-	X(wait_copies, "waits of a queue pair: no room for another work request of its queue")       \
+	X(wait_copies, "waits of a queue pair: no slot for another work request of its queue")       \
 	X(wait_batch, "waits of a queue pair: a few small requests wait for more, or for an ACK")    \
 	X(wait_order, "waits of a queue pair: a local operation waits for earlier ones")             \
 	X(wait_hook,                                                                                 \

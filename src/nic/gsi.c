@@ -68,7 +68,7 @@ int nic_gsi_stage(struct nic *nic, unsigned port_index, const struct pkt_addr *d
 	const uint32_t len =
 		sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + NIC_GSI_LEN + PKT_ICRC_LEN;
 	struct pu *pu = nic->pus[0];
-	struct port_room room;
+	struct port_buf buf;
 	struct dest *d;
 	uint8_t *p;
 	int rc;
@@ -79,13 +79,13 @@ int nic_gsi_stage(struct nic *nic, unsigned port_index, const struct pkt_addr *d
 	if (rc)
 		return rc;
 	keep(nic, d);
-	rc = tx_begin_to(pu, d, tclass, len, &room);
+	rc = tx_begin_to(pu, d, tclass, len, &buf);
 	if (rc == 0) {
-		p = pkt_put_bth(room.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, NIC_GSI_QPN,
-				false, nic->gsi_psn++);
+		p = pkt_put_bth(buf.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, NIC_GSI_QPN, false,
+				nic->gsi_psn++);
 		p = pkt_put_deth(p, NIC_GSI_QKEY, NIC_GSI_QPN);
 		memcpy(p, mad, NIC_GSI_LEN);
-		tx_end_to(pu, d, &room, len);
+		tx_end_to(pu, d, &buf, len);
 		pu->ctr.tx_management++;
 	}
 	dest_put(d);

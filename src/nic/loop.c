@@ -98,7 +98,7 @@ static int move(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 /* True if an outgoing hook holds the message back. */
 static bool must_wait(struct nic_qp *qp, const struct sq_entry *e)
 {
-	return unlikely(stream_leaves(qp, e)) && !stream_room(qp);
+	return unlikely(stream_leaves(qp, e)) && !stream_space(qp);
 }
 
 /*

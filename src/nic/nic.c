@@ -400,7 +400,7 @@ static unsigned take_doorbells(struct pu *pu)
 }
 
 /*
- * `stuck`: gets QPs whose path has no room while others may have. A peer that takes no packets
+ * `stuck`: gets QPs whose path has no space while others may have. A peer that takes no packets
  * delays no other peer.
  */
 static unsigned run_list(struct pu *pu, struct list_head *list, struct list_head *stuck,
@@ -427,9 +427,9 @@ static unsigned run_list(struct pu *pu, struct list_head *list, struct list_head
 			if (pu->ports[qp->port].port->paths_block) {
 				list_add_tail(entry, stuck);
 				pu->stuck = true;
-				continue; /* no work: a thread may sleep until there is room */
+				continue; /* no work: a thread may sleep until there is space */
 			}
-			/* The QP keeps its place: it is first when the port has room. */
+			/* The QP keeps its place: it is first when the port has space. */
 			if (port_count(pu->nic) == 1) {
 				list_add(entry, list);
 				list_splice_tail_init(&again, list);
@@ -569,7 +569,7 @@ bool nic_pending(struct nic *nic, unsigned index)
 		if (pu->ports[p].port->num_hints)
 			return true;
 	}
-	/* A blocked port signals room through its fd. With several ports, other QPs may send. */
+	/* A blocked port signals space through its fd. With several ports, other QPs may send. */
 	if (port_count(nic) == 1 && pu->ports[0].blocked && !pu->ports[0].port->paths_block)
 		return false;
 	return !list_empty(&pu->senders) || !list_empty(&pu->responders) ||

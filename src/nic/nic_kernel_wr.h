@@ -5,7 +5,7 @@
 
 #include "nic/nic.h"
 
-/* Outstanding per QP, at most. They take no room from the program's work requests. */
+/* Outstanding per QP, at most. They take no space from the program's work requests. */
 #define NIC_MAX_KERNEL_WRS 64
 
 /*

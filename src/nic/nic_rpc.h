@@ -9,7 +9,7 @@
 #include "nic/nic.h"
 
 /*
- * Unacknowledged WRITEs of kernels per QP, at most. They take no room from the program's work
+ * Unacknowledged WRITEs of kernels per QP, at most. They take no space from the program's work
  * requests.
  */
 #define NIC_RPC_SENDS 192

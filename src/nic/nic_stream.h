@@ -45,11 +45,11 @@ struct nic_stream_hook {
 	void (*leave)(struct nic_stream_hook *hook);
 	/*
 	 * Out: for a hook that changes the length of WRITEs; else NULL. After bytes(), stores at
-	 * most `room` bytes of output; *needs_input: the piece has no more. It may pause the hook;
+	 * most `space` bytes of output; *needs_input: the piece has no more. It may pause the hook;
 	 * the piece then stays. The WRITE leaves as several WRITEs, and bytes() runs before they
 	 * are sent. The hook does not see SENDs. [owner of the QP's PU]
 	 */
-	uint32_t (*produce)(struct nic_stream_hook *hook, uint8_t *to, uint32_t room,
+	uint32_t (*produce)(struct nic_stream_hook *hook, uint8_t *to, uint32_t space,
 			    bool *needs_input);
 };
 /*

@@ -25,7 +25,7 @@ struct pu_port {
 	uint32_t read_out; /* READ bytes requested by all QPs */
 	struct list_head read_waiters;
 	uint8_t num;  /* port number whose GID table has this port */
-	bool blocked; /* the port had no room; the next turn tries again */
+	bool blocked; /* the port had no space; the next turn tries again */
 };
 
 #define GROUP_BUCKETS 64 /* a power of two */
@@ -39,7 +39,7 @@ struct pu {
 	struct mpsc doorbells;
 	struct list_head senders;    /* QPs that have requests to send */
 	struct list_head responders; /* QPs that have responses to send */
-	/* of these two, QPs that found no room on their path (port.h); they try again each turn */
+	/* of these two, QPs that found no space on their path (port.h); they try again each turn */
 	struct list_head stuck_senders, stuck_responders;
 	bool stuck;		/* one of the two is not empty, or was when the turn began */
 	struct list_head lost;	/* QPs that end since a CQ overran: qp_end_lost() */

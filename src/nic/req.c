@@ -102,11 +102,11 @@ static uint8_t *put_extension(uint8_t *p, const struct nic_qp *qp, const struct 
 
 /*
  * Builds and sends request packet `pkt` of a WQE. Does not change the QP's state. 0; -EAGAIN: no
- * room in the port; -EACCES, -EFAULT: the payload can't be read, nothing was sent.
+ * space in the port; -EACCES, -EFAULT: the payload can't be read, nothing was sent.
  */
 int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ackreq)
 {
-	struct port_room room;
+	struct port_buf buf;
 	uint8_t opcode, flags = PKT_BTH_MIGREQ, *p;
 	uint32_t n = 0, pad, len;
 	int rc;
@@ -125,16 +125,16 @@ int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ac
 	pad = -n & 3;
 	flags |= (uint8_t)(pad << PKT_BTH_PAD_SHIFT);
 	len = pkt_ops[opcode].hdr_len + n + pad + PKT_ICRC_LEN;
-	rc = tx_begin(qp, len, &room);
+	rc = tx_begin(qp, len, &buf);
 	if (unlikely(rc))
 		return rc;
-	p = pkt_put_bth(room.bth, opcode, flags, qp->dest_qpn, ackreq, e->psn + pkt);
+	p = pkt_put_bth(buf.bth, opcode, flags, qp->dest_qpn, ackreq, e->psn + pkt);
 	p = put_extension(p, qp, e, pkt, pkt_ops[opcode].flags);
 	if (n >= TX_ONE_PASS && likely(!stream_leaves(qp, e))) {
 		const void *src = sq_piece(qp, e, pkt << qp->mtu_shift, n);
 
 		if (likely(src)) {
-			rc = tx_end_copied(qp, &room, p, src, n, len);
+			rc = tx_end_copied(qp, &buf, p, src, n, len);
 			if (unlikely(rc))
 				tx_cancel(qp);
 			return rc;
@@ -149,7 +149,7 @@ int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ac
 		}
 		tx_pad(p, n);
 	}
-	tx_end(qp, &room, len);
+	tx_end(qp, &buf, len);
 	return 0;
 }
 
@@ -314,7 +314,7 @@ static inline enum req_admission rc_admit(struct nic_qp *qp, struct sq_entry *e,
 		p->ackreq = true;
 		return dest_admit_read(qp, p->covered << qp->mtu_shift) ? REQ_ADMITTED : REQ_WAITS;
 	}
-	if (unlikely(stream_leaves(qp, e)) && !stream_room(qp))
+	if (unlikely(stream_leaves(qp, e)) && !stream_space(qp))
 		return rc_waits(qp, BLOCK_HOOK);
 	if (!dest_admit(qp, p->bytes))
 		return REQ_WAITS;
@@ -382,7 +382,7 @@ bool req_idle(struct nic_qp *qp)
 static bool batches(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
-	uint32_t batch = qp->dest->path->batch, ahead = sq->next - sq->una, posted, room;
+	uint32_t batch = qp->dest->path->batch, ahead = sq->next - sq->una, posted, space;
 
 	if (!batch || sq->next != sq->fetched || sq->rd_out || qp->resize || qp->chain ||
 	    qp->state != NIC_QPS_RTS ||
@@ -393,9 +393,9 @@ static bool batches(const struct nic_qp *qp)
 	if (ahead < BATCH_BEHIND || ahead < batch / 4)
 		return false;
 	posted = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
-	room = sq->window - sq_of_program(sq);
-	if (posted > room)
-		posted = room;
+	space = sq->window - sq_of_program(sq);
+	if (posted > space)
+		posted = space;
 	return posted < batch && (uint64_t)posted * sq->inflight < (uint64_t)ahead * BATCH_BYTES;
 }
 
@@ -465,7 +465,7 @@ run(struct nic_qp *qp, const struct req_service *s, struct tx_burst burst)
 			if (unlikely(qp->state == NIC_QPS_ERR))
 				return REQ_MORE;
 			/*
-			 * No room for copies: wait for an ACK. Tested here rather than with
+			 * No space for copies: wait for an ACK. Tested here rather than with
 			 * sq_posted(), since work may have been posted after sq_fetch().
 			 */
 			if (sq_full(sq) || resize_stuck(qp))

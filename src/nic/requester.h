@@ -38,7 +38,7 @@ enum req_admission {
  */
 struct req_service {
 	enum req_admission (*admit)(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p);
-	/* 0; -EAGAIN: no room in the port; -EACCES, -EFAULT: the payload can't be read */
+	/* 0; -EAGAIN: no space in the port; -EACCES, -EFAULT: the payload can't be read */
 	int (*send)(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p);
 	/* REQ_MORE: the loop goes on while the burst lasts. */
 	enum req_result (*complete)(struct nic_qp *qp, struct sq_entry *e,

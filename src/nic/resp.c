@@ -39,7 +39,7 @@ bool resp_take_recv(struct nic_qp *qp)
 	struct qp_resp *r = &qp->resp;
 	struct recv_ring *rq = r->rq;
 	const struct roost_recv_wqe *w;
-	uint32_t slot, room, num;
+	uint32_t slot, space, num;
 
 	if (!rq)
 		return false;
@@ -71,14 +71,14 @@ bool resp_take_recv(struct nic_qp *qp)
 	}
 	slot = rq->cons & rq->mask;
 	w = (const void *)(rq->ring + ((size_t)slot << rq->stride_shift));
-	room = ((1u << rq->stride_shift) - ROOST_RECV_SGE_OFFSET) / sizeof(struct roost_sge);
-	if (room > ROOST_MAX_SGE)
-		room = ROOST_MAX_SGE;
+	space = ((1u << rq->stride_shift) - ROOST_RECV_SGE_OFFSET) / sizeof(struct roost_sge);
+	if (space > ROOST_MAX_SGE)
+		space = ROOST_MAX_SGE;
 	r->recv.wr_id = rq->wr_ids[slot];
 	r->recv.index = rq->cons;
 	/* once: the program can write here at any time */
 	num = *(const volatile uint32_t *)&w->num_sge;
-	r->recv.num_sge = num < room ? num : room;
+	r->recv.num_sge = num < space ? num : space;
 	r->recv.sge = r->recv.sge_off = 0;
 	mem_copy_in(qp->recv_sges, (const uint8_t *)w + ROOST_RECV_SGE_OFFSET,
 		    r->recv.num_sge * sizeof(qp->recv_sges[0]));

@@ -146,15 +146,15 @@ void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 static int send_aeth(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
 {
 	uint32_t len = pkt_ops[PKT_ACK].hdr_len + PKT_ICRC_LEN;
-	struct port_room room;
+	struct port_buf buf;
 	uint8_t *p;
-	int rc = tx_begin(qp, len, &room);
+	int rc = tx_begin(qp, len, &buf);
 
 	if (rc)
 		return rc;
-	p = pkt_put_bth(room.bth, PKT_ACK, PKT_BTH_MIGREQ, qp->dest_qpn, false, psn);
+	p = pkt_put_bth(buf.bth, PKT_ACK, PKT_BTH_MIGREQ, qp->dest_qpn, false, psn);
 	pkt_put_aeth(p, syndrome, qp->resp.msn);
-	tx_end(qp, &room, len);
+	tx_end(qp, &buf, len);
 	return 0;
 }
 
@@ -183,16 +183,16 @@ void resp_congested(struct nic_qp *qp, const struct pkt_view *v)
 static int send_cnp(struct nic_qp *qp)
 {
 	uint32_t len = pkt_ops[PKT_CNP].hdr_len + PKT_ICRC_LEN;
-	struct port_room room;
+	struct port_buf buf;
 	uint8_t *p;
-	int rc = tx_begin_to(qp->pu, qp->dest, qp->tos & 0xfc, len, &room);
+	int rc = tx_begin_to(qp->pu, qp->dest, qp->tos & 0xfc, len, &buf);
 
 	if (rc)
 		return rc;
-	p = pkt_put_bth(room.bth, PKT_CNP, 0, qp->dest_qpn, false, 0);
-	room.bth[4] = PKT_BTH_BECN;
+	p = pkt_put_bth(buf.bth, PKT_CNP, 0, qp->dest_qpn, false, 0);
+	buf.bth[4] = PKT_BTH_BECN;
 	memset(p, 0, 16);
-	tx_end(qp, &room, len);
+	tx_end(qp, &buf, len);
 	qp->pu->ctr.np_cnp_sent++;
 	return 0;
 }
@@ -200,16 +200,16 @@ static int send_cnp(struct nic_qp *qp)
 static int send_atomic_ack(struct nic_qp *qp, const struct resp_entry *e)
 {
 	uint32_t len = pkt_ops[PKT_ATOMIC_ACK].hdr_len + PKT_ICRC_LEN;
-	struct port_room room;
+	struct port_buf buf;
 	uint8_t *p;
-	int rc = tx_begin(qp, len, &room);
+	int rc = tx_begin(qp, len, &buf);
 
 	if (rc)
 		return rc;
-	p = pkt_put_bth(room.bth, PKT_ATOMIC_ACK, PKT_BTH_MIGREQ, qp->dest_qpn, false, e->psn);
+	p = pkt_put_bth(buf.bth, PKT_ATOMIC_ACK, PKT_BTH_MIGREQ, qp->dest_qpn, false, e->psn);
 	p = pkt_put_aeth(p, PKT_AETH_ACK, e->msn);
 	pkt_put_be64(p, e->result);
-	tx_end(qp, &room, len);
+	tx_end(qp, &buf, len);
 	return 0;
 }
 
@@ -223,7 +223,7 @@ static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 	uint32_t n = e->limit - off < qp->mtu ? e->limit - off : qp->mtu;
 	uint32_t pad = -n & 3;
 	uint32_t len = pkt_ops[opcode].hdr_len + n + pad + PKT_ICRC_LEN;
-	struct port_room room;
+	struct port_buf buf;
 	void *src = NULL;
 	uint8_t *p;
 	int rc;
@@ -238,20 +238,20 @@ static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 	 * after those of the previous packet.
 	 */
 	atomic_thread_fence(memory_order_acquire);
-	rc = tx_begin(qp, len, &room);
+	rc = tx_begin(qp, len, &buf);
 	if (rc)
 		return rc;
-	p = pkt_put_bth(room.bth, opcode, (uint8_t)(PKT_BTH_MIGREQ | pad << PKT_BTH_PAD_SHIFT),
+	p = pkt_put_bth(buf.bth, opcode, (uint8_t)(PKT_BTH_MIGREQ | pad << PKT_BTH_PAD_SHIFT),
 			qp->dest_qpn, false, e->psn + e->cur);
 	if (pkt_ops[opcode].flags & PKT_AETH)
 		p = pkt_put_aeth(p, PKT_AETH_ACK, e->msn);
 	if (n >= TX_ONE_PASS) {
-		rc = tx_end_copied(qp, &room, p, src, n, len);
+		rc = tx_end_copied(qp, &buf, p, src, n, len);
 	} else {
 		rc = n ? dma_load(p, src, n) : 0;
 		if (likely(!rc)) {
 			tx_pad(p, n);
-			tx_end(qp, &room, len);
+			tx_end(qp, &buf, len);
 		}
 	}
 	if (likely(!rc))

@@ -138,7 +138,7 @@ void nic_tell_time(struct nic *nic, unsigned pu, uint64_t now)
 
 void nic_rpc_ring(struct nic *nic, unsigned pu)
 {
-	/* The ring has room for one besides the QPs (nic_doorbell()). */
+	/* The ring has space for one besides the QPs (nic_doorbell()). */
 	if (!atomic_exchange_explicit(&nic->pus[pu]->rung, true, memory_order_acq_rel))
 		mpsc_push(&nic->pus[pu]->doorbells, RPC_RING);
 	nic_kick(nic, pu);

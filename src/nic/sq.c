@@ -104,15 +104,15 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 static uint32_t available(struct nic_qp *qp, uint32_t n, uint32_t max)
 {
 	const struct qp_sq *sq = &qp->sq;
-	uint32_t room = sq->window - sq_of_program(sq);
+	uint32_t space = sq->window - sq_of_program(sq);
 
 	if (unlikely(n > sq->mask + 1)) { /* the program stored an invalid index */
 		qp_event(qp, NIC_EVENT_QP_FATAL);
 		qp_error(qp);
 		return 0;
 	}
-	if (n > room)
-		n = room;
+	if (n > space)
+		n = space;
 	return n < max ? n : max;
 }
 

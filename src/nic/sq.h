@@ -92,7 +92,7 @@ enum qp_block {
 	BLOCK_WINDOW, /* the destination's window is full */
 	BLOCK_READS,  /* max_rd_atomic, or a fence */
 	BLOCK_PSN,    /* too many PSNs outstanding */
-	BLOCK_COPIES, /* no room for another private copy */
+	BLOCK_COPIES, /* no space for another private copy */
 	BLOCK_BATCH,  /* a few small requests wait for more */
 	BLOCK_ORDER,  /* a WQE without a PSN waits for earlier ones */
 	BLOCK_HOOK,   /* a stream hook is paused, or keeps too many bytes */
@@ -208,7 +208,7 @@ bool sq_fetch(struct nic_qp *qp);
 /* fetches WQEs of the program, so that entries of kernels cannot starve it */
 void sq_mix(struct nic_qp *qp);
 /*
- * The number of WQEs that can be copied now: posted, and with room for a copy; at most max. If the
+ * The number of WQEs that can be copied now: posted, and with space for a copy; at most max. If the
  * ring's index is invalid, the QP goes to the error state and the number is 0.
  */
 uint32_t sq_available(struct nic_qp *qp, uint32_t max);

@@ -9,7 +9,7 @@
  *		A retransmission sends the kept copy, and the hooks do not see it
  *
  * While a hook is paused, until nic_stream_resume(), resp_write() refuses its packets and
- * stream_room() holds outgoing ones back.
+ * stream_space() holds outgoing ones back.
  *
  *	kept	| packet | packet | ...	KEPT packets, at their PSN modulo KEPT; those between
  *					psn_una and psn_next are valid
@@ -142,7 +142,7 @@ bool stream_paused(const struct nic_qp *qp)
 	return false;
 }
 
-bool stream_room(const struct nic_qp *qp)
+bool stream_space(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
 

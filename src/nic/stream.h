@@ -28,7 +28,7 @@ static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry 
 }
 void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off,
 		  uint32_t n);
-bool stream_room(const struct nic_qp *qp);   /* true if another packet may leave */
+bool stream_space(const struct nic_qp *qp);  /* true if another packet may leave */
 bool stream_paused(const struct nic_qp *qp); /* true if an outgoing hook is paused */
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
 		  uint32_t n); /* as sq_gather() */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Transmission of a packet: room in the port, then the ICRC; and the burst of a QP's turn. If the
+ * Transmission of a packet: space in the port, then the ICRC; and the burst of a QP's turn. If the
  * port allows it (port.h, `lag`), a packet's ICRC is computed after the next packet is built.
  */
 #ifndef ROOST_NIC_TX_H
@@ -11,11 +11,11 @@
 #include "nic/dma.h"
 #include "packet/crc32.h"
 
-/* Reserves room for a packet of `len` bytes, BTH .. ICRC, to a destination. 0 or -EAGAIN. */
+/* Reserves space for a packet of `len` bytes, BTH .. ICRC, to a destination. 0 or -EAGAIN. */
 static inline int tx_begin_to(struct pu *pu, struct dest *d, uint8_t tos, uint32_t len,
-			      struct port_room *room)
+			      struct port_buf *buf)
 {
-	int rc = d->port->ops->reserve(d->port, d->path, len, tos, room);
+	int rc = d->port->ops->reserve(d->port, d->path, len, tos, buf);
 
 	if (unlikely(rc))
 		pu->ports[d->port_index].blocked = true;
@@ -23,9 +23,9 @@ static inline int tx_begin_to(struct pu *pu, struct dest *d, uint8_t tos, uint32
 }
 
 /* The same, to the QP's peer. */
-static inline int tx_begin(struct nic_qp *qp, uint32_t len, struct port_room *room)
+static inline int tx_begin(struct nic_qp *qp, uint32_t len, struct port_buf *buf)
 {
-	return tx_begin_to(qp->pu, qp->dest, qp->tos, len, room);
+	return tx_begin_to(qp->pu, qp->dest, qp->tos, len, buf);
 }
 
 static inline void tx_finish(const struct late_packet *p)
@@ -34,10 +34,10 @@ static inline void tx_finish(const struct late_packet *p)
 }
 
 /* Ends a packet that is complete except for its ICRC. */
-static inline void tx_end_to(struct pu *pu, const struct dest *d, const struct port_room *room,
+static inline void tx_end_to(struct pu *pu, const struct dest *d, const struct port_buf *buf,
 			     uint32_t len)
 {
-	struct late_packet this = {room->bth, &d->tx, len, room->ip_id}, *late;
+	struct late_packet this = {buf->bth, &d->tx, len, buf->ip_id}, *late;
 
 	if (d->port->lag && d->path->lag) {
 		late = &pu->ports[d->port_index].late;
@@ -51,9 +51,9 @@ static inline void tx_end_to(struct pu *pu, const struct dest *d, const struct p
 	pu->ctr.sent_bytes += len;
 }
 
-static inline void tx_end(struct nic_qp *qp, const struct port_room *room, uint32_t len)
+static inline void tx_end(struct nic_qp *qp, const struct port_buf *buf, uint32_t len)
 {
-	tx_end_to(qp->pu, qp->dest, room, len);
+	tx_end_to(qp->pu, qp->dest, buf, len);
 }
 
 static inline void tx_finish_late(struct pu_port *pp)
@@ -99,12 +99,11 @@ static inline uint32_t tx_pad(uint8_t *p, uint32_t n)
  * Copies n bytes of payload to p, behind the headers, pads it, and ends the packet. 0; -EFAULT: the
  * caller must call tx_cancel().
  */
-static inline int tx_end_copied(struct nic_qp *qp, const struct port_room *room, uint8_t *p,
+static inline int tx_end_copied(struct nic_qp *qp, const struct port_buf *buf, uint8_t *p,
 				const void *src, uint32_t n, uint32_t len)
 {
 	struct pu *pu = qp->pu;
-	uint32_t crc = icrc_begin(&qp->dest->tx, room->ip_id, room->bth, (size_t)(p - room->bth),
-				  len),
+	uint32_t crc = icrc_begin(&qp->dest->tx, buf->ip_id, buf->bth, (size_t)(p - buf->bth), len),
 		 pad;
 
 	if (unlikely(dma_load_crc(p, src, n, &crc)))

@@ -39,15 +39,15 @@ int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *a
 	uint8_t opcode = imm ? PKT_UD + PKT_SEND_ONLY_IMM : PKT_UD + PKT_SEND_ONLY;
 	uint32_t pad = -e->len & 3, len = pkt_ops[opcode].hdr_len + e->len + pad + PKT_ICRC_LEN;
 	uint8_t flags = (uint8_t)(PKT_BTH_MIGREQ | pad << PKT_BTH_PAD_SHIFT), *p;
-	struct port_room room;
+	struct port_buf buf;
 	int rc;
 
 	if (w->flags & ROOST_WQE_SOLICITED)
 		flags |= PKT_BTH_SE;
-	rc = tx_begin_to(qp->pu, d, ah->tos, len, &room);
+	rc = tx_begin_to(qp->pu, d, ah->tos, len, &buf);
 	if (unlikely(rc))
 		return rc;
-	p = pkt_put_bth(room.bth, opcode, flags, ROOST_UD_QPN(w->raddr), false, e->psn);
+	p = pkt_put_bth(buf.bth, opcode, flags, ROOST_UD_QPN(w->raddr), false, e->psn);
 	p = pkt_put_deth(p, w->rkey & QKEY_OWN ? qp->attr.qkey : w->rkey, qp->qpn);
 	if (imm)
 		p = pkt_put_imm(p, w->imm);
@@ -59,7 +59,7 @@ int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *a
 		}
 		tx_pad(p, e->len);
 	}
-	tx_end_to(qp->pu, d, &room, len);
+	tx_end_to(qp->pu, d, &buf, len);
 	return 0;
 }
 

@@ -119,7 +119,7 @@ void oracle_broken(struct oracle *o, enum oracle_rule rule, const char *fmt, ...
 
 /*
  * Returns the stream of requests from src to this QP at dst; makes it if it does not exist. NULL:
- * no room.
+ * no space.
  */
 static struct stream *stream_get(struct oracle *o, const struct pkt_addr *src,
 				 const struct pkt_addr *dst, uint32_t dqpn)

@@ -24,7 +24,7 @@
 #define PCAP_REC_HDR_LEN  16
 #define PCAP_IP4_UDP_LEN  28
 #define PCAP_IP6_UDP_LEN  48
-/* Room that pcap_encode_record() needs for any packet that pkt_parse() accepts. */
+/* Space that pcap_encode_record() needs for any packet that pkt_parse() accepts. */
 #define PCAP_MAX_RECORD (PCAP_REC_HDR_LEN + PCAP_IP6_UDP_LEN + PKT_MAX_LEN)
 
 /*

@@ -131,7 +131,7 @@ int pool_answer(int fd, const int *fds, unsigned n)
 {
 	union {
 		struct cmsghdr head;
-		char room[CMSG_SPACE(POOL_SLOTS * sizeof(int))];
+		char space[CMSG_SPACE(POOL_SLOTS * sizeof(int))];
 	} control;
 	char byte = 1;
 	struct iovec iov = {&byte, 1};
@@ -159,7 +159,7 @@ static int receive(int fd, int *fds, unsigned want)
 {
 	union {
 		struct cmsghdr head;
-		char room[CMSG_SPACE(POOL_SLOTS * sizeof(int))];
+		char space[CMSG_SPACE(POOL_SLOTS * sizeof(int))];
 	} control;
 	char byte;
 	struct iovec iov = {&byte, 1};

@@ -19,7 +19,7 @@
  *	ask.c	   requests to other members, and their answers
  *	state.c	   memory that all members map: what each member serves
  *	service.c  services: which slot listens for connection requests
- *	route.c	   requests for services that the BPF program has no room for
+ *	route.c	   requests for services that the BPF program has no space for
  *	addr.c	   the sockets of an address
  *	leftover.c   datagrams for programs that have ended
  *	will.c	   what members leave to the others

@@ -209,7 +209,7 @@ int pool_strangers(uid_t *uid)
 	static const size_t least = NLMSG_LENGTH(sizeof(struct unix_diag_msg));
 	union {
 		struct nlmsghdr head;
-		char room[16384];
+		char space[16384];
 	} buf;
 	int fd = list_sockets(), found = 0;
 

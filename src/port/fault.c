@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fault injection: a port that wraps a port. Packets are built in a pool of this port. When a
- * packet is complete, its faults are drawn, and the result is copied into room of the inner port.
+ * packet is complete, its faults are drawn, and the result is copied into a buffer of the inner
+ * port.
  *
  *	built --draw--+--> lost
  *		      +--> late, until 1 to 4 others have passed it (reordered)
@@ -11,8 +12,8 @@
  * packet therefore has the same faults whenever the seed is the same, and a change of one
  * probability hardly changes the other faults.
  *
- * The room of this port has identification 0. If the inner port needs another, the ICRC is computed
- * again before bits are flipped.
+ * The buffers of this port have identification 0. If the inner port needs another, the ICRC is
+ * computed again before bits are flipped.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -58,7 +59,7 @@ struct fault_port {
 	void *clock_ctx;
 	int epoll, timer; /* -1: no delays, or a clock that no timer follows */
 	bool timer_set;
-	bool stuck; /* the inner port had no room for something due */
+	bool stuck; /* the inner port had no space for something due */
 	unsigned ready, num_late;
 	struct fault_item *building;
 	struct list_head spare, late, queue;
@@ -131,7 +132,7 @@ static void fix_icrc(struct fault_port *f, const struct fault_item *it, uint8_t 
 static bool forward(struct fault_port *f, struct fault_item *it)
 {
 	struct port *in = f->inner;
-	struct port_room room;
+	struct port_buf buf;
 
 	if (!it->data) {
 		in->ops->path_put(in, it->path);
@@ -141,16 +142,16 @@ static bool forward(struct fault_port *f, struct fault_item *it)
 		free(it);
 		return true;
 	}
-	if (in->ops->reserve(in, it->path, it->len, it->tos, &room)) {
+	if (in->ops->reserve(in, it->path, it->len, it->tos, &buf)) {
 		in->ops->flush(in);
-		if (in->ops->reserve(in, it->path, it->len, it->tos, &room))
+		if (in->ops->reserve(in, it->path, it->len, it->tos, &buf))
 			return false;
 	}
-	memcpy(room.bth, it->data, it->len);
-	if (room.ip_id)
-		fix_icrc(f, it, room.bth, room.ip_id);
+	memcpy(buf.bth, it->data, it->len);
+	if (buf.ip_id)
+		fix_icrc(f, it, buf.bth, buf.ip_id);
 	for (unsigned i = 0; i < it->flips; i++)
-		room.bth[it->flip[i] / 8] ^= (uint8_t)(1u << it->flip[i] % 8);
+		buf.bth[it->flip[i] / 8] ^= (uint8_t)(1u << it->flip[i] % 8);
 	list_del(&it->link);
 	give_back(f, it);
 	return true;
@@ -337,7 +338,7 @@ static void fault_leave(struct port *p, const struct pkt_addr *group)
 }
 
 static int fault_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
-			 struct port_room *room)
+			 struct port_buf *buf)
 {
 	struct fault_port *f = fault_port(p);
 	struct fault_item *it;
@@ -354,8 +355,8 @@ static int fault_reserve(struct port *p, struct port_path *path, uint32_t len, u
 	it->len = len;
 	it->tos = tos;
 	f->building = it;
-	room->bth = it->data;
-	room->ip_id = 0;
+	buf->bth = it->data;
+	buf->ip_id = 0;
 	return 0;
 }
 
@@ -423,7 +424,7 @@ static bool fault_arm(struct port *p)
 {
 	struct fault_port *f = fault_port(p);
 	uint64_t due = f->stuck ? UINT64_MAX
-				: next_due(f); /* stuck: the inner port tells when there is room */
+				: next_due(f); /* stuck: the inner port tells when there is space */
 
 	if (due != UINT64_MAX) {
 		if (due <= now(f))

@@ -92,13 +92,13 @@ static void host_leave(struct port *p, const struct pkt_addr *group)
 /* ---- packets ---- */
 
 static int host_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
-			struct port_room *room)
+			struct port_buf *buf)
 {
 	struct host_port *h = host_port(p);
 
 	h->last = path->port;
 	h->unsent |= path->port == h->udp;
-	return path->port->ops->reserve(path->port, path, len, tos, room);
+	return path->port->ops->reserve(path->port, path, len, tos, buf);
 }
 
 static void host_cancel(struct port *p)

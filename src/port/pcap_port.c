@@ -45,7 +45,7 @@ struct pcap_port {
 	size_t used;
 	unsigned idle;
 	/* the last reservation, complete when the next one is made */
-	struct port_room room;
+	struct port_buf reserved;
 	uint32_t len;
 	uint8_t tos;
 	const struct port_path *to;   /* NULL: none */
@@ -119,8 +119,8 @@ static void put_sent(struct pcap_port *c)
 {
 	if (!c->to)
 		return;
-	put(c, stamp(c), &c->port.addr, &c->to->dst, c->to->sport, c->tos, c->room.ip_id,
-	    c->room.bth, c->len);
+	put(c, stamp(c), &c->port.addr, &c->to->dst, c->to->sport, c->tos, c->reserved.ip_id,
+	    c->reserved.bth, c->len);
 	c->to = NULL;
 }
 
@@ -184,16 +184,16 @@ static void pcap_leave(struct port *p, const struct pkt_addr *group)
 }
 
 static int pcap_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
-			struct port_room *room)
+			struct port_buf *buf)
 {
 	struct pcap_port *c = pcap_port(p);
 	int rc;
 
 	put_sent(c);
-	rc = c->inner->ops->reserve(c->inner, path, len, tos, room);
+	rc = c->inner->ops->reserve(c->inner, path, len, tos, buf);
 	if (rc)
 		return rc;
-	c->room = *room;
+	c->reserved = *buf;
 	c->len = len;
 	c->tos = tos;
 	c->to = path;

@@ -4,9 +4,9 @@
  * only.
  *
  * A packet here is BTH .. ICRC. Addresses, type of service and identification are passed
- * separately. The core builds a packet in place: it reserves room in the memory of the port, writes
- * headers, payload and ICRC there, and flushes a burst. Received packets are descriptors of memory
- * of the port, valid until the next rx_burst.
+ * separately. The core builds a packet in place: it reserves a buffer in the memory of the port,
+ * writes headers, payload and ICRC there, and flushes a burst. Received packets are descriptors of
+ * memory of the port, valid until the next rx_burst.
  *
  * A port object is one lane. It belongs to one processing unit, and one thread at a time drives it
  * (the owner of the PU). A NIC with two PUs opens two lanes of the same address. The port steers a
@@ -57,7 +57,7 @@ struct port_path {
 			   /* the state of the port follows in its derived struct */
 };
 
-struct port_room {
+struct port_buf {
 	uint8_t *bth;	/* `len` bytes to fill, BTH .. ICRC */
 	uint16_t ip_id; /* the IP identification of the packet, which the ICRC covers */
 };
@@ -132,13 +132,13 @@ struct port_ops {
 	void (*leave)(struct port *p, const struct pkt_addr *group);
 
 	/*
-	 * Reserves room for one packet of exactly `len` bytes with this type of service. Returns 0,
-	 * or -EAGAIN if there is no room now: flush, and try again when the fd of the port is
-	 * readable or at the next poll. The packet before it counts as complete, except for `lag`.
-	 * Makes no system call unless a batch is full.
+	 * Reserves a buffer for one packet of exactly `len` bytes with this type of service.
+	 * Returns 0, or -EAGAIN if there is no space now: flush, and try again when the fd of the
+	 * port is readable or at the next poll. The packet before it counts as complete, except for
+	 * `lag`. Makes no system call unless a batch is full.
 	 */
 	int (*reserve)(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
-		       struct port_room *room);
+		       struct port_buf *buf);
 	/*
 	 * Cancels the last reservation, because the packet cannot be built (its memory is gone).
 	 * The packet before it is complete.
@@ -155,7 +155,7 @@ struct port_ops {
 
 	/*
 	 * arm: called before a thread sleeps on p->fd. Returns false if there is work to do at
-	 * once. p->fd is level triggered: it is readable while packets wait, or when room is free
+	 * once. p->fd is level triggered: it is readable while packets wait, or when space is free
 	 * after -EAGAIN.
 	 *
 	 * disarm: called when the thread is awake again. It is cheap if the port is not armed.
@@ -244,7 +244,7 @@ struct port {
 	 * the packet's path must allow it, too.
 	 */
 	uint8_t lag;
-	/* -EAGAIN of reserve is about the path: other paths may have room */
+	/* -EAGAIN of reserve is about the path: other paths may have space */
 	bool paths_block;
 	struct port_stats stats; /* read them by port_stats_of() */
 	/*

@@ -126,7 +126,7 @@ static inline void port_path_init(struct port_path *path, struct port *p,
 	};
 }
 
-/* Adds a hint if there is room. */
+/* Adds a hint if there is space. */
 static inline void port_add_hint(struct port *p, const struct port_hint *h)
 {
 	if (p->num_hints < PORT_HINTS)

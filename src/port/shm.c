@@ -170,10 +170,10 @@ void shm_hint(struct shm_port *s, const struct pkt_addr *dst)
 }
 
 /*
- * The peer is absent: reserves room whose contents are dropped, so that the core needs no special
+ * The peer is absent: reserves space whose contents are dropped, so that the core needs no special
  * case.
  */
-static int reserve_lost(struct shm_port *s, const struct shm_path *path, struct port_room *room)
+static int reserve_lost(struct shm_port *s, const struct shm_path *path, struct port_buf *buf)
 {
 	shm_hint(s, &path->base.dst);
 	s->base.stats.tx_dropped++;
@@ -181,8 +181,8 @@ static int reserve_lost(struct shm_port *s, const struct shm_path *path, struct 
 	s->last_dropped = s->quote_due = true;
 	s->lost_dst = path->base.dst;
 	s->last_staged = false;
-	room->bth = s->scratch;
-	room->ip_id = 0;
+	buf->bth = s->scratch;
+	buf->ip_id = 0;
 	return 0;
 }
 
@@ -190,7 +190,7 @@ static int reserve_lost(struct shm_port *s, const struct shm_path *path, struct 
  * Handles a full ring. Publishes its waiting packets, and ends the connection if the peer died or
  * sent invalid data.
  */
-static int reserve_blocked(struct shm_port *s, const struct shm_path *path, struct port_room *room)
+static int reserve_blocked(struct shm_port *s, const struct shm_path *path, struct port_buf *buf)
 {
 	struct shm_tx *tx = path->tx;
 	uint32_t now = shm_now_ms();
@@ -204,7 +204,7 @@ static int reserve_blocked(struct shm_port *s, const struct shm_path *path, stru
 	}
 	if (gone) {
 		shm_tx_end(s, tx);
-		return reserve_lost(s, path, room);
+		return reserve_lost(s, path, buf);
 	}
 	publish_finished(s, tx);
 	if (!tx->blocked) {
@@ -216,7 +216,7 @@ static int reserve_blocked(struct shm_port *s, const struct shm_path *path, stru
 }
 
 static int reserve(struct port *p, struct port_path *pp, uint32_t len, uint8_t tos,
-		   struct port_room *room)
+		   struct port_buf *buf)
 {
 	struct shm_port *s = shm_of(p);
 	struct shm_path *path = container_of(pp, struct shm_path, base);
@@ -228,18 +228,18 @@ static int reserve(struct port *p, struct port_path *pp, uint32_t len, uint8_t t
 		shm_staged_send(s, false);
 	if (unlikely(!tx)) {
 		if (path->fanout)
-			return shm_stage(s, path, len, tos, room);
+			return shm_stage(s, path, len, tos, buf);
 		if (!shm_connect(s, path))
-			return reserve_lost(s, path, room);
+			return reserve_lost(s, path, buf);
 		tx = path->tx;
 	}
 	if (unlikely(tx->ring.pos - tx->ring.sent >= SHM_PUBLISH_BYTES ||
 		     tx->ring.index - tx->ring.published >= SHM_PUBLISH_PACKETS))
 		publish_finished(s, tx);
-	room->bth = shm_prod_reserve(&tx->ring, len, tos);
-	if (unlikely(!room->bth))
-		return reserve_blocked(s, path, room);
-	room->ip_id = 0;
+	buf->bth = shm_prod_reserve(&tx->ring, len, tos);
+	if (unlikely(!buf->bth))
+		return reserve_blocked(s, path, buf);
+	buf->ip_id = 0;
 	shm_note_dirty(s, tx);
 	if (unlikely(tx->blocked)) {
 		tx->blocked = false;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Internals of the shm port. shm_open.c opens and closes endpoints, shm.c moves packets (port_ops), shm_conn.c makes and ends connections,
- * shm_admit.c accepts those of peers, shm_room.c tells them how long a ring may be, shm_wake.c sleeps and wakes, shm_find.c
- * finds peers, and shm_mcast.c sends to groups and joins them.
+ * Internals of the shm port. shm_open.c opens and closes endpoints, shm.c moves packets (port_ops),
+ * shm_conn.c makes and ends connections, shm_admit.c accepts those of peers, shm_tell.c tells them
+ * how long a ring may be, shm_wake.c sleeps and wakes, shm_find.c finds peers, and shm_mcast.c
+ * sends to groups and joins them.
  *
  * Endpoints find each other by the private folder (shm_dir.h), or by the pool, as a part of the
  * host port. An endpoint is an address and a lane; in a pool the lane is the slot. `owner` is the
@@ -105,7 +106,7 @@ struct shm_tx {
 	uint32_t refs;	       /* paths */
 	bool dirty;	       /* in shm_port.dirty: it has unpublished records */
 	bool unfenced;	       /* in shm_port.unfenced: it was published since the last fence */
-	bool blocked;	       /* a reservation failed; the sender must learn of room */
+	bool blocked;	       /* a reservation failed; the sender must learn of space */
 	uint32_t made_ms;      /* when it was connected */
 	uint32_t check_ms;     /* ms; a blocked connection last checked whether the peer lives */
 	struct shm_tx *next_dead;
@@ -173,7 +174,7 @@ struct shm_port {
 	struct pool *pool; /* NULL: the folder is used */
 	uint8_t slot;	   /* in the pool */
 	uint32_t owner;
-	uint32_t told; /* bytes: shm_tell_room() */
+	uint32_t told; /* bytes: shm_tell_ring() */
 	bool ending;
 	bool said_descriptors, said_memory, said_full;
 	struct shm_claim claim;
@@ -194,7 +195,7 @@ struct shm_port {
 	/* the last packet had no receiver, and was not examined since: quote_lost() */
 	bool quote_due;
 	struct pkt_addr lost_dst; /* with last_dropped: destination of the packet */
-	uint8_t *scratch;	  /* room for packets to absent peers */
+	uint8_t *scratch;	  /* space for packets to absent peers */
 	/*
 	 * Packets to groups, [first, first + count) of two: a complete one, and the last
 	 * reservation, which may lack its ICRC.
@@ -257,9 +258,9 @@ void shm_hint(struct shm_port *s, const struct pkt_addr *dst);
 /* Returns the milliseconds of a coarse monotonic clock. Makes no system call. */
 uint32_t shm_now_ms(void);
 
-/* shm_room.c */
+/* shm_tell.c */
 /* In a pool: tells the others the longest ring that the port can take, if it has changed. */
-void shm_tell_room(struct shm_port *s);
+void shm_tell_ring(struct shm_port *s);
 /* Tells that it takes no more. */
 void shm_tell_end(struct shm_port *s);
 
@@ -349,11 +350,11 @@ void shm_fanout_look(struct shm_port *s, struct shm_path *path);
 /* Returns true if the connection was among the receivers. */
 bool shm_fanout_forget(struct shm_path *path, const struct shm_tx *tx);
 /*
- * Reserves room for a packet to a group. It is never full: a UD packet is lost if a member has no
- * room.
+ * Reserves space for a packet to a group. It is never full: a UD packet is lost if a member has no
+ * space.
  */
 int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t tos,
-	      struct port_room *room);
+	      struct port_buf *buf);
 /* Copies staged packets to the members; `all`: also the last reservation. */
 void shm_staged_send(struct shm_port *s, bool all);
 void shm_staged_cancel(struct shm_port *s);
@@ -374,7 +375,7 @@ void shm_drain(struct shm_port *s);
  * receiver is missed.
  */
 void shm_wake_receivers(struct shm_port *s, bool fence);
-/* Wakes the sender of a ring if it waits for room. */
+/* Wakes the sender of a ring if it waits for space. */
 void shm_wake_sender(struct shm_rx *rx);
 /* Reads the wake-ups of a socket that became readable or hung up. Returns false if it hung up. */
 bool shm_take_wakeups(int fd);

@@ -175,7 +175,7 @@ static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, in
 	s->rx[s->num_hot++] = rx;
 	s->rx_bytes += rx->ring.size;
 	welcome(s, &from.addr);
-	shm_tell_room(s);
+	shm_tell_ring(s);
 	if (s->armed) {
 		atomic_store_explicit(&rx->ring.ctl->sleeping, 1, memory_order_relaxed);
 		shm_fence();
@@ -211,7 +211,7 @@ static int admit(struct shm_port *s, int fd)
 	if (rc) {
 		s->base.stats.rx_bad++;
 		shm_say_limit(s, rc);
-		shm_tell_room(s);
+		shm_tell_ring(s);
 		log_debug("shm: a connection was refused: %s", strerror(-rc));
 		sys_epoll_ctl(s->base.ctl_fd, EPOLL_CTL_DEL, fd, NULL);
 		sys_close(fd);

@@ -342,7 +342,7 @@ void shm_tx_end(struct shm_port *s, struct shm_tx *tx)
 	forget(s->unfenced, &s->num_unfenced, tx);
 	if (tx->blocked) {
 		s->num_blocked--;
-		/* Otherwise a sleeper would wait for room in it for ever. */
+		/* Otherwise a sleeper would wait for space in it for ever. */
 		if (s->armed && !s->forked)
 			sys_write(s->kick.fd, &(uint64_t){1}, sizeof(uint64_t));
 	}
@@ -385,7 +385,7 @@ void shm_rx_end(struct shm_port *s, unsigned i)
 	shm_end_close(s, &rx->end);
 	rx->next_dead = s->dead_rx;
 	s->dead_rx = rx;
-	shm_tell_room(s);
+	shm_tell_ring(s);
 }
 
 void shm_free_dead_rx(struct shm_port *s)

@@ -132,7 +132,7 @@ void shm_fanout_look(struct shm_port *s, struct shm_path *path)
 	shm_dir_members(s->dirfd, &path->base.dst, take_member, &l);
 	f->seen = changed;
 	/*
-	 * The member of a mark is dead, or has no room for this sender. It is tried again, but not
+	 * The member of a mark is dead, or has no space for this sender. It is tried again, but not
 	 * at every look.
 	 */
 	if (l.failed) {
@@ -174,7 +174,7 @@ void shm_fanout_free(struct shm_port *s, struct shm_path *path)
 /* ---- sending ---- */
 
 int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t tos,
-	      struct port_room *room)
+	      struct port_buf *buf)
 {
 	struct shm_staged *st = &s->staged[(s->staged_first + s->staged_count) % 2];
 
@@ -189,8 +189,8 @@ int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t t
 	s->last_tx = NULL;
 	s->base.stats.tx_packets++;
 	s->base.stats.tx_bytes += len;
-	room->bth = st->data;
-	room->ip_id = 0;
+	buf->bth = st->data;
+	buf->ip_id = 0;
 	return 0;
 }
 

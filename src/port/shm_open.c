@@ -281,7 +281,7 @@ struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
 	rc = s->scratch ? open_descriptors(s) : -ENOMEM;
 	rc = rc ? rc : shm_try_ring();
 	if (rc == 0) {
-		shm_tell_room(s);
+		shm_tell_ring(s);
 		return &s->base;
 	}
 	snprintf(err, errlen, "%s%s", strerror(-rc), remedy(rc));

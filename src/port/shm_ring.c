@@ -222,7 +222,7 @@ static uint32_t skipped(const struct shm_prod *p)
 
 bool shm_prod_more(struct shm_prod *p, uint32_t need)
 {
-	uint64_t lap_end, room_end;
+	uint64_t lap_end, space_end;
 	uint32_t off;
 
 	shm_prod_look(p);
@@ -247,8 +247,8 @@ bool shm_prod_more(struct shm_prod *p, uint32_t need)
 		p->turn = p->pos;
 	}
 	lap_end = p->pos - off + p->extent;
-	room_end = p->free + min_u64(p->size, (uint64_t)skipped(p) + SHM_RING_WINDOW);
-	p->limit = min_u64(lap_end, room_end);
+	space_end = p->free + min_u64(p->size, (uint64_t)skipped(p) + SHM_RING_WINDOW);
+	p->limit = min_u64(lap_end, space_end);
 	return p->pos + need <= p->limit;
 }
 

@@ -51,7 +51,7 @@
  *	descriptors, then `sleeping`	`sleeping`, then descriptors	store before load: a full
  * 									fence on both sides
  * 									(shm_wake.c)
- *	`want_room`, then `head`	`head`, then `want_room`	the same
+ *	`want_space`, then `head`	`head`, then `want_space`	the same
  *
  * Neither side trusts the other: each keeps its state private, reads each shared word once, and
  * checks it. One thread at a time may use each side.
@@ -104,8 +104,8 @@ struct shm_ring_ctl {
 	_Alignas(128) _Atomic uint64_t head; /* the consumer has released packets before this one */
 	/* set by a consumer that sleeps; the thread that clears it sends the wake-up */
 	_Alignas(128) _Atomic uint32_t sleeping;
-	/* the same for a producer that waits for room */
-	_Alignas(128) _Atomic uint32_t want_room;
+	/* the same for a producer that waits for space */
+	_Alignas(128) _Atomic uint32_t want_space;
 };
 _Static_assert(sizeof(struct shm_ring_ctl) <= SHM_RING_CTL, "control page");
 
@@ -234,8 +234,8 @@ static inline uint32_t shm_most_size(uint32_t len)
 }
 
 /*
- * Reserves room for a packet of `len` bytes. Returns NULL if the ring is full or broken. Publishing
- * sends the packet.
+ * Reserves space for a packet of `len` bytes. Returns NULL if the ring is full or broken.
+ * Publishing sends the packet.
  */
 static inline uint8_t *shm_prod_reserve(struct shm_prod *p, uint32_t len, uint8_t tos)
 {

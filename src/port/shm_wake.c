@@ -13,7 +13,7 @@
  * processing unit is always polled again or armed after it has sent (src/drive), so the look after
  * the fence always comes.
  *
- * The other direction is a sender that waits for room. It sets a flag in arm(), which has a fence.
+ * The other direction is a sender that waits for space. It sets a flag in arm(), which has a fence.
  * The receiver reads the flag in each rx_burst that visits the ring, and after the fence of its own
  * arm().
  */
@@ -75,7 +75,7 @@ void shm_wake_receivers(struct shm_port *s, bool fence)
 
 void shm_wake_sender(struct shm_rx *rx)
 {
-	wake_if(&rx->ring.ctl->want_room, rx->end.fd);
+	wake_if(&rx->ring.ctl->want_space, rx->end.fd);
 }
 
 /*
@@ -95,17 +95,17 @@ static bool set_flags(struct shm_port *s, uint32_t value)
 		struct shm_tx *tx = container_of(n, struct shm_tx, node);
 
 		if (tx->blocked)
-			rung |= !atomic_exchange_explicit(&tx->ring.ctl->want_room, value,
+			rung |= !atomic_exchange_explicit(&tx->ring.ctl->want_space, value,
 							  memory_order_relaxed);
 	}
 	return rung;
 }
 
 /*
- * True if a ring on which reservations failed has room for any packet, or its peer sent invalid
+ * True if a ring on which reservations failed has space for any packet, or its peer sent invalid
  * data (the next reservation handles that).
  */
-static bool room_came_free(struct shm_port *s)
+static bool space_came_free(struct shm_port *s)
 {
 	if (!s->num_blocked)
 		return false;
@@ -135,7 +135,7 @@ bool shm_arm(struct port *p)
 		shm_wake_sender(rx);
 		busy |= shm_cons_look(&rx->ring) != 0;
 	}
-	if (busy || room_came_free(s)) {
+	if (busy || space_came_free(s)) {
 		s->armed = false;
 		set_flags(s, 0);
 		return false;

@@ -54,7 +54,7 @@ void sim_set_filter(struct sim *s, sim_filter filter, void *ctx);
 uint64_t sim_now(const struct sim *s);
 /*
  * Returns the number of copies of packets that did not arrive as sent: they were lost or changed on
- * the way, or no port had room.
+ * the way, or no port had space.
  */
 uint64_t sim_lost(const struct sim *s);
 /* Returns the time of the next delivery; UINT64_MAX: no packet is on its way. */

@@ -123,7 +123,7 @@ static void sim_leave(struct port *port, const struct pkt_addr *group)
 }
 
 static int sim_reserve(struct port *port, struct port_path *path, uint32_t len, uint8_t tos,
-		       struct port_room *room)
+		       struct port_buf *buf)
 {
 	struct sim_port *p = (struct sim_port *)port;
 
@@ -139,8 +139,8 @@ static int sim_reserve(struct port *port, struct port_path *path, uint32_t len, 
 	p->staged->len = len;
 	p->staged->tos = tos;
 	p->staged->sport = PKT_UDP_PORT;
-	room->bth = p->staged->data;
-	room->ip_id = 0;
+	buf->bth = p->staged->data;
+	buf->ip_id = 0;
 	return 0;
 }
 

@@ -138,7 +138,7 @@ struct udp_tx {
 	uint8_t *stage; /* UDP_STAGE_BYTES */
 	uint32_t used;
 	unsigned first, count; /* groups [first, count) wait */
-	bool blocked;	       /* the kernel had no room; the batch is kept */
+	bool blocked;	       /* the kernel had no space; the batch is kept */
 	/* a failed send is repeated, because the error may be of an earlier packet */
 	bool again;
 	/* bytes of the last reservation, while it can be cancelled ... */
@@ -286,7 +286,7 @@ bool udp_reader_is_there(const struct udp_port *u, const struct pkt_addr *addr);
 int udp_tx_init(struct udp_port *u);
 void udp_tx_fini(struct udp_port *u);
 int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
-		struct port_room *room);
+		struct port_buf *buf);
 void udp_cancel(struct port *p);
 bool udp_flush(struct port *p);
 /* Removes a path: its waiting packets are sent first, or lost. */

@@ -154,7 +154,7 @@ static int enter_pool(struct udp_opening *o)
 	strangers = rc == -ENOSPC ? pool_strangers(&uid) : 0;
 	if (strangers > 0)
 		udp_say(o,
-			"udp: no room for another program of this user: user %u holds %d names of its pool; let that user end "
+			"udp: no space for another program of this user: user %u holds %d names of its pool; let that user end "
 			"these programs, or stop one of yours (roost devices lists them)",
 			(unsigned)uid, strangers);
 	else if (rc == -ENOSPC)

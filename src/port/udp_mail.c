@@ -200,9 +200,9 @@ int udp_mail_take(struct udp_port *u, struct port_pkt *pkts, int max)
 	}
 	while (n < max && m->off < m->len && m->len - m->off >= sizeof(struct mail_head)) {
 		struct mail_head *h = (struct mail_head *)(m->in + m->off);
-		uint32_t room = m->len - m->off - (uint32_t)sizeof(*h);
+		uint32_t space = m->len - m->off - (uint32_t)sizeof(*h);
 
-		if (h->len > room || h->len > PKT_MAX_LEN) {
+		if (h->len > space || h->len > PKT_MAX_LEN) {
 			m->off = m->len; /* nonsense */
 			break;
 		}

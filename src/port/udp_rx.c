@@ -288,7 +288,7 @@ static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
 	b->off += len;
 }
 
-/* A request for a service that the kernel's filter has no room for: another program may listen. */
+/* A request for a service that the kernel's filter has no space for: another program may listen. */
 static bool pass_request(struct udp_port *u, const struct port_pkt *pkt)
 {
 	int slot = pool_request_slot(u->pool, &u->port.addr, pkt->bth, pkt->len);

@@ -89,7 +89,7 @@ static int blocked(struct udp_port *u)
 	return -EAGAIN;
 }
 
-/* Begins a new group, after a flush if the batch is full. NULL: no room. */
+/* Begins a new group, after a flush if the batch is full. NULL: no space. */
 static struct udp_group *open_group(struct udp_port *u, struct udp_path *path, uint32_t len,
 				    uint8_t tos)
 {
@@ -115,7 +115,7 @@ static struct udp_group *open_group(struct udp_port *u, struct udp_path *path, u
 }
 
 int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
-		struct port_room *room)
+		struct port_buf *buf)
 {
 	struct udp_port *u = udp_port(p);
 	struct udp_tx *t = &u->tx;
@@ -139,8 +139,8 @@ int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t to
 	}
 	if (g->count < UDP_JOIN_MAX)
 		g->head.len[g->count] = htons((uint16_t)len);
-	room->bth = g->data + g->bytes;
-	room->ip_id = g->count;
+	buf->bth = g->data + g->bytes;
+	buf->ip_id = g->count;
 	g->bytes += len;
 	g->count++;
 	g->closed = len < g->size;
@@ -222,7 +222,7 @@ static bool refused_to_cut(int rc)
 	return rc == -EINVAL || rc == -EIO || rc == -ENOPROTOOPT || rc == -EOPNOTSUPP;
 }
 
-static bool no_room_now(int rc)
+static bool no_space_now(int rc)
 {
 	return rc == -EAGAIN || rc == -EINTR;
 }
@@ -381,7 +381,7 @@ static bool is_foreign(struct udp_port *u, int rc)
 }
 
 /*
- * Makes the progress of one system call. Returns false if the kernel has no room, or too many
+ * Makes the progress of one system call. Returns false if the kernel has no space, or too many
  * forged errors came.
  */
 static bool push(struct udp_port *u, unsigned *foreign)
@@ -402,7 +402,7 @@ static bool push(struct udp_port *u, unsigned *foreign)
 		u->doubt = t->again = false;
 		return true;
 	}
-	if (no_room_now(rc))
+	if (no_space_now(rc))
 		return false;
 	if (is_foreign(u, rc))
 		return ++*foreign < FOREIGN_MOST;

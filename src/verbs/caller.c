@@ -25,7 +25,7 @@ struct roost_caller {
 	struct ibv_mr *mr;
 	uint8_t *mem;
 	size_t mem_size, stride; /* of a reply with its tail */
-	uint32_t room;
+	uint32_t space;
 	unsigned calls, next;
 	uint16_t mark; /* of the last call */
 	struct {
@@ -58,20 +58,20 @@ static bool look(const struct roost_caller *c, unsigned id, struct roost_rpc_tai
 }
 
 VERBS_EXPORT struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigned calls,
-						      uint32_t room)
+						      uint32_t space)
 {
 	struct roost_caller *c;
 	size_t params;
 
-	if (!calls || calls > MAX_CALLS || room > NIC_MAX_MSG - 64)
+	if (!calls || calls > MAX_CALLS || space > NIC_MAX_MSG - 64)
 		return verbs_null(EINVAL);
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;
 	c->qp = verbs_qp(qp);
 	c->calls = calls;
-	c->room = room;
-	c->stride = ALIGN_UP((size_t)room + sizeof(uint64_t), (size_t)CACHE_LINE);
+	c->space = space;
+	c->stride = ALIGN_UP((size_t)space + sizeof(uint64_t), (size_t)CACHE_LINE);
 	params = ALIGN_UP(PARAMS_MAX, (size_t)CACHE_LINE);
 	c->mem_size = calls * (c->stride + params);
 	c->mem = mem_alloc_pages(c->mem_size);
@@ -153,14 +153,14 @@ VERBS_EXPORT int roost_call_begin(struct roost_caller *c, uint64_t op, uint32_t 
 static int take(const struct roost_caller *c, unsigned id, struct roost_result *out)
 {
 	struct roost_rpc_tail tail;
-	uint32_t room = (uint32_t)c->stride - (uint32_t)sizeof(tail);
+	uint32_t space = (uint32_t)c->stride - (uint32_t)sizeof(tail);
 
 	if (!look(c, id, &tail))
 		return EAGAIN;
 	*out = (struct roost_result){.status = tail.status, .len = tail.len};
-	if (tail.status == ROOST_RPC_TOO_LONG || tail.len > room)
+	if (tail.status == ROOST_RPC_TOO_LONG || tail.len > space)
 		return 0;
-	out->data = reply_of(c, id) + (tail.flags & ROOST_RPC_FRONT ? 0 : room - tail.len);
+	out->data = reply_of(c, id) + (tail.flags & ROOST_RPC_FRONT ? 0 : space - tail.len);
 	return 0;
 }
 
@@ -211,7 +211,7 @@ VERBS_EXPORT void roost_call_end(struct roost_caller *c, unsigned id)
 }
 
 VERBS_EXPORT int roost_call(struct roost_caller *c, uint64_t op, uint32_t rkey, const void *params,
-			    uint32_t len, void *reply, uint32_t room, uint64_t timeout_ns,
+			    uint32_t len, void *reply, uint32_t space, uint64_t timeout_ns,
 			    struct roost_result *out)
 {
 	unsigned id;
@@ -221,9 +221,9 @@ VERBS_EXPORT int roost_call(struct roost_caller *c, uint64_t op, uint32_t rkey, 
 		return ret;
 	ret = roost_call_wait(c, id, timeout_ns, out);
 	if (!ret && out->data) {
-		if (out->len > room)
+		if (out->len > space)
 			out->status = ROOST_RPC_TOO_LONG;
-		else if (out->len) /* reply may be NULL if room is 0 */
+		else if (out->len) /* reply may be NULL if space is 0 */
 			memcpy(reply, out->data, out->len);
 		out->data = out->status == ROOST_RPC_TOO_LONG ? NULL : reply;
 	}

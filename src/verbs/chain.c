@@ -144,7 +144,7 @@ VERBS_EXPORT int roost_post_wqes(struct ibv_qp *ibqp, const void *wqes, uint32_t
 	if (!n || !post_send_allowed(qp))
 		goto unlock;
 	ret = ENOMEM;
-	if (n > sq->depth || !post_room(sq, head + n - 1))
+	if (n > sq->depth || !post_space(sq, head + n - 1))
 		goto unlock;
 	for (uint32_t i = 0; i < n; i++) {
 		memcpy(post_slot(sq, head + i), from + ((size_t)i << sq->shift), 1u << sq->shift);

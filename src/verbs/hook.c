@@ -15,7 +15,7 @@ struct roost_hook {
 	 */
 	bool many;
 	void *reply;
-	uint32_t room;
+	uint32_t space;
 };
 
 struct local_call_attr verbs_local_call_attr(const struct roost_invocation_attr *attr)
@@ -27,18 +27,18 @@ struct local_call_attr verbs_local_call_attr(const struct roost_invocation_attr 
 		.pd = attr->mr ? attr->mr->pd->handle : 0,
 		.key = attr->mr ? attr->mr->lkey : 0,
 		.reply = attr->reply,
-		.room = attr->room,
+		.space = attr->space,
 	};
 }
 
 struct roost_result verbs_local_call_result(const struct local_call *call, const void *reply,
-					    uint32_t room)
+					    uint32_t space)
 {
 	struct local_call_result r;
 
 	local_call_finished(call, &r);
 	return (struct roost_result){
-		.status = r.status, .len = r.len, .data = r.len <= room ? reply : NULL};
+		.status = r.status, .len = r.len, .data = r.len <= space ? reply : NULL};
 }
 
 static int error_of(uint32_t status)
@@ -79,13 +79,13 @@ static int begin(struct roost_hook *p, struct kernel_runtime *rt,
 
 	a.out = out;
 	p->reply = attr->reply;
-	p->room = attr->room;
+	p->space = attr->space;
 	return local_call_begin(rt, p->pu, &a, &p->call);
 }
 
 static void tell(const struct roost_hook *p, struct roost_result *out)
 {
-	*out = verbs_local_call_result(p->call, p->reply, p->room);
+	*out = verbs_local_call_result(p->call, p->reply, p->space);
 }
 
 static struct roost_hook *attach(struct verbs_ctx *ctx, struct verbs_qp *qp, enum roost_side side,

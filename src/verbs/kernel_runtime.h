@@ -17,6 +17,6 @@ int verbs_kernel_runtime(struct verbs_ctx *ctx, struct kernel_runtime **out);
 /* Converts the program's description of a local call, and the result of that call. */
 struct local_call_attr verbs_local_call_attr(const struct roost_invocation_attr *attr);
 struct roost_result verbs_local_call_result(const struct local_call *call, const void *reply,
-					    uint32_t room);
+					    uint32_t space);
 
 #endif

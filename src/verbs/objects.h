@@ -146,7 +146,7 @@ struct verbs_srq {
 /*
  * Later versions of rdma-core add operations at the end of struct ibv_qp_ex. Programs built with
  * newer headers than ours (librpma) test these members for NULL to find out whether the provider
- * has them. So the struct has room for them.
+ * has them. So the struct has space for them.
  */
 #define VERBS_QP_EX_SIZE (offsetof(struct ibv_qp_ex, wr_atomic_write) + 16 * sizeof(void *))
 
@@ -268,7 +268,7 @@ void verbs_qp_reap(struct verbs_ctx *ctx);
 void *verbs_each_context(void *(*fn)(struct verbs_ctx *ctx, void *arg), void *arg);
 
 /* queue.c */
-/* Returns the exponent n of a stride of 2^n bytes that has room for `bytes`. */
+/* Returns the exponent n of a stride of 2^n bytes that has space for `bytes`. */
 uint32_t verbs_stride_shift(size_t bytes);
 void verbs_recv_size(struct verbs_queue *rq, uint32_t max_wr, uint32_t max_sge);
 /*

@@ -119,7 +119,7 @@ int verbs_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send
 	if (unlikely(!post_send_allowed(qp)))
 		ret = EINVAL;
 	for (; wr && !ret; wr = wr->next) {
-		if (unlikely(!post_room(sq, head)))
+		if (unlikely(!post_space(sq, head)))
 			ret = ENOMEM;
 		else
 			ret = put_send(sq, head, wr);
@@ -157,7 +157,7 @@ int verbs_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bi
 	    bind->send_flags & ~(VERBS_SEND_FLAGS & ~(unsigned)IBV_SEND_INLINE))
 		goto unlock;
 	ret = ENOMEM;
-	if (!post_room(sq, head))
+	if (!post_space(sq, head))
 		goto unlock;
 	w = post_slot(sq, head);
 	w->ctrl = ROOST_CTRL(ROOST_OP_BIND_MW, 0);
@@ -211,7 +211,7 @@ static inline uint32_t put_recvs(struct verbs_queue *rq, struct ibv_recv_wr *wr,
 	uint32_t head = rq->head;
 
 	for (; wr; wr = wr->next) {
-		*err = likely(post_room(rq, head)) ? put_recv(rq, head, wr) : ENOMEM;
+		*err = likely(post_space(rq, head)) ? put_recv(rq, head, wr) : ENOMEM;
 		if (unlikely(*err)) {
 			*bad_wr = wr;
 			break;

@@ -27,8 +27,8 @@ _Static_assert(sizeof(struct ibv_sge) == sizeof(struct roost_sge), "SGE");
 _Static_assert(offsetof(struct ibv_sge, length) == offsetof(struct roost_sge, len), "SGE");
 _Static_assert(offsetof(struct ibv_sge, lkey) == offsetof(struct roost_sge, lkey), "SGE");
 
-/* Returns whether the ring has room for WQE number `head`. */
-static inline bool post_room(struct verbs_queue *q, uint32_t head)
+/* Returns whether the ring has space for WQE number `head`. */
+static inline bool post_space(struct verbs_queue *q, uint32_t head)
 {
 	if (likely(head - q->cons_seen < q->depth))
 		return true;
@@ -72,15 +72,15 @@ static inline int post_inline(struct roost_wqe *w, const struct verbs_queue *sq,
 			      const struct ibv_sge *sges, int n)
 {
 	uint8_t *to = (uint8_t *)w + ROOST_WQE_INLINE_OFFSET;
-	uint32_t room = sq->max_inline, len = 0;
+	uint32_t space = sq->max_inline, len = 0;
 	int i;
 
 	for (i = 0; i < n; i++) {
 		uint32_t part = sges[i].length;
 
-		if (part > room)
+		if (part > space)
 			return EINVAL;
-		room -= part;
+		space -= part;
 		if (part)
 			memcpy(to + len, (const void *)(uintptr_t)sges[i].addr, part);
 		len += part;

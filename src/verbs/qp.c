@@ -64,7 +64,7 @@ static int qp_check(const struct verbs_ctx *ctx, const struct ibv_qp_init_attr_e
 }
 
 /*
- * Sets the sizes of both queues. The stride is a power of two. The program gets the spare room as
+ * Sets the sizes of both queues. The stride is a power of two. The program gets the spare space as
  * inline data.
  */
 static void qp_size(struct verbs_qp *qp, const struct ibv_qp_cap *cap)

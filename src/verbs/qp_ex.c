@@ -56,7 +56,7 @@ static struct roost_wqe *wr_next(struct ibv_qp_ex *ex, enum roost_op op)
 
 	if (unlikely(qp->wr_err))
 		return NULL;
-	if (unlikely(!post_room(&qp->sq, qp->wr_head))) {
+	if (unlikely(!post_space(&qp->sq, qp->wr_head))) {
 		wr_fail(qp, ENOMEM);
 		return NULL;
 	}

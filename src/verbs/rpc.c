@@ -72,7 +72,7 @@ static int post(struct ibv_qp *ibqp, enum roost_op op, const struct roost_rpc_wr
 	if (!post_send_allowed(qp) || !nic_qp_rpc(qp->nic_qp))
 		goto unlock;
 	ret = ENOMEM;
-	if (!post_room(sq, head))
+	if (!post_space(sq, head))
 		goto unlock;
 	ret = put(post_slot(sq, head), sq, op, wr);
 	if (ret)

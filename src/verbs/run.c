@@ -17,7 +17,7 @@ struct roost_run {
 	struct drive *drive;
 	unsigned pu;
 	void *reply;
-	uint32_t room;
+	uint32_t space;
 };
 
 VERBS_EXPORT struct roost_run *roost_run_start(struct ibv_context *context,
@@ -35,7 +35,7 @@ VERBS_EXPORT struct roost_run *roost_run_start(struct ibv_context *context,
 	run = malloc(sizeof(*run));
 	if (!run)
 		return verbs_null(ENOMEM);
-	*run = (struct roost_run){.drive = ctx->drive, .reply = attr->reply, .room = attr->room};
+	*run = (struct roost_run){.drive = ctx->drive, .reply = attr->reply, .space = attr->space};
 	drive_control_lock(run->drive);
 	ret = verbs_kernel_runtime(ctx, &rt);
 	if (!ret) {
@@ -55,7 +55,7 @@ static bool take(const struct roost_run *run, struct roost_result *result)
 {
 	if (!local_call_done(run->call))
 		return false;
-	*result = verbs_local_call_result(run->call, run->reply, run->room);
+	*result = verbs_local_call_result(run->call, run->reply, run->space);
 	return true;
 }
 

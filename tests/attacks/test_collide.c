@@ -60,7 +60,7 @@ static void one_piece(void)
 			       .params_len = sizeof(p),
 			       .state = state,
 			       .scratch = scratch,
-			       .room = 65536};
+			       .space = 65536};
 
 	if (k->state_size > sizeof(state) || k->scratch_size > sizeof(scratch) ||
 	    (k->start && k->start(&c.self)) || k->params(&c) != ROOST_DONE)

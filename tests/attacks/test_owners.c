@@ -23,7 +23,7 @@
 enum { ATTACKER, NODE, PEER, NICS };
 
 #define MEM	(128u << 10)
-#define ROOM	64u
+#define SPACE	64u
 #define REPLY	0u	    /* in the caller's memory */
 #define REQUEST 4096u	    /* likewise */
 #define PAYLOAD (64u << 10) /* likewise; in the node's memory, the partitions */
@@ -113,7 +113,7 @@ static void begin(struct conn *c, uint64_t op, const void *params, uint32_t len,
 {
 	struct roost_rpc_head head = {.reply_addr = (uintptr_t)c->at.mem + REPLY,
 				      .reply_rkey = c->at.key,
-				      .reply_len = ROOM + 8,
+				      .reply_len = SPACE + 8,
 				      .mark = ++c->mark,
 				      .flags = flags};
 	struct wr wr = {.op = ROOST_OP_RPC,
@@ -143,7 +143,7 @@ static int status_of(const struct conn *c)
 {
 	struct roost_rpc_tail tail;
 
-	memcpy(&tail, c->at.mem + REPLY + ROOM, sizeof(tail));
+	memcpy(&tail, c->at.mem + REPLY + SPACE, sizeof(tail));
 	return tail.mark == c->mark ? tail.status : -1;
 }
 

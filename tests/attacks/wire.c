@@ -67,7 +67,7 @@ void wire_open(struct wire *w, const char *see)
 	w->sent = 0;
 }
 
-uint8_t *wire_room(struct wire *w)
+uint8_t *wire_space(struct wire *w)
 {
 	return frame[w->waiting] + ETH_HLEN;
 }
@@ -128,7 +128,7 @@ void wire_packet_to(struct wire *w, const struct pkt_addr *src, const struct pkt
 		icrc_flow_init(&f, src, dst, PKT_UDP_PORT, PKT_UDP_PORT);
 		icrc_store(bth + len - PKT_ICRC_LEN, icrc_compute(&f, 0, bth, len));
 	}
-	n = pcap_encode_frame(wire_room(w), WIRE_FRAME - ETH_HLEN, src, dst, PKT_UDP_PORT,
+	n = pcap_encode_frame(wire_space(w), WIRE_FRAME - ETH_HLEN, src, dst, PKT_UDP_PORT,
 			      PKT_UDP_PORT, 0, 0, bth, len);
 	if (n)
 		wire_put(w, (enum side)to, n);
@@ -143,7 +143,7 @@ void wire_packet(struct wire *w, unsigned pair, enum side to, const struct pkt_a
 void wire_icmp(struct wire *w, const struct pkt_addr *from, const struct pkt_addr *dst,
 	       uint8_t type, uint8_t code, uint32_t rest, const uint8_t *quoted, size_t len)
 {
-	uint8_t *ip = wire_room(w), *icmp;
+	uint8_t *ip = wire_space(w), *icmp;
 	size_t hdr = ip_put_header(ip, from, dst, 0, 0, (uint16_t)(8 + len));
 	int to = wire_side(w, dst);
 	uint16_t check;

@@ -41,7 +41,7 @@ void wire_open(struct wire *w, const char *see);
  * Returns the buffer for the IP packet of the next frame. wire_put() adds a frame of `len` bytes to
  * the batch, and wire_flush() sends the batch.
  */
-uint8_t *wire_room(struct wire *w);
+uint8_t *wire_space(struct wire *w);
 void wire_put(struct wire *w, enum side to, size_t len);
 void wire_flush(struct wire *w);
 

@@ -269,7 +269,7 @@ static void no_flutter(void **state)
 		take_many(&a, p + n - 1, 1);
 		assert_int_equal(chunks(&a), 3);
 	}
-	/* Of two that have room, the empty one goes. */
+	/* Of two that have space, the empty one goes. */
 	arena_free(&a, p[0], SIZE);
 	arena_free(&a, p[n - 1], SIZE);
 	assert_int_equal(chunks(&a), 2);

@@ -31,26 +31,26 @@ static void first_in_first_out_and_full(void **state)
 
 	for (unsigned c = 0; c < 5; c++) {
 		struct mpsc m;
-		uint32_t room = 0, next = 0;
+		uint32_t space = 0, next = 0;
 
 		assert_int_equal(mpsc_init(&m, capacities[c]), 0);
 		assert_true(mpsc_empty(&m));
 		assert_false(mpsc_pop(&m, &v));
-		while (mpsc_push(&m, room))
-			room++;
-		assert_true(room >= capacities[c]);
+		while (mpsc_push(&m, space))
+			space++;
+		assert_true(space >= capacities[c]);
 		assert_false(mpsc_push(&m, 0));
 		assert_false(mpsc_empty(&m));
 		/* Many laps, always full but for one. */
 		for (unsigned i = 0; i < 1000; i++) {
 			assert_true(mpsc_pop(&m, &v));
 			assert_int_equal(v, next++);
-			assert_true(mpsc_push(&m, room++));
+			assert_true(mpsc_push(&m, space++));
 			assert_false(mpsc_push(&m, 0));
 		}
 		while (mpsc_pop(&m, &v))
 			assert_int_equal(v, next++);
-		assert_int_equal(next, room);
+		assert_int_equal(next, space);
 		assert_true(mpsc_empty(&m));
 		mpsc_destroy(&m);
 	}

@@ -28,13 +28,13 @@ static void open_rig(const struct rig_shape *shape)
 }
 
 /* Makes a call with `len` bytes of payload at RIG_PAYLOAD. */
-static struct rig_reply stream(const struct roost_aggregate_params *p, uint32_t len, uint32_t room)
+static struct rig_reply stream(const struct roost_aggregate_params *p, uint32_t len, uint32_t space)
 {
 	struct rig_reply reply;
 
-	rig_post(r, 0, 0, ROOST_AGGREGATE_OP, p, sizeof(*p), room, ROOST_RPC_STREAM);
+	rig_post(r, 0, 0, ROOST_AGGREGATE_OP, p, sizeof(*p), space, ROOST_RPC_STREAM);
 	rig_post_payload(r, 0, ROOST_AGGREGATE_OP, len);
-	reply = rig_wait(r, 0, 0, room);
+	reply = rig_wait(r, 0, 0, space);
 	world_run(&r->w, world_now(&r->w) + SEC);
 	rig_reap(r);
 	return reply;
@@ -155,15 +155,15 @@ static void run_model(struct model *m, const struct roost_aggregate_params *p, c
 static struct model M;
 
 /* Makes a call, and checks all of its results. */
-static void check(const struct roost_aggregate_params *p, uint32_t len, uint32_t room)
+static void check(const struct roost_aggregate_params *p, uint32_t len, uint32_t space)
 {
 	const uint8_t *data = r->caller[0].mem + RIG_PAYLOAD;
 	struct roost_aggregate_result res;
 	struct rig_reply a;
 
-	run_model(&M, p, data, len, p->out ? p->out_len : room - sizeof(res));
+	run_model(&M, p, data, len, p->out ? p->out_len : space - sizeof(res));
 	memset(r->node[0].mem + OUT, 0xee, RIG_MEM - OUT);
-	a = stream(p, len, room);
+	a = stream(p, len, space);
 	assert_int_equal(a.status, ROOST_RPC_OK);
 	assert_int_equal(roost_aggregate_result(a.data, a.len, &res), 0);
 	assert_memory_equal(&res, &M.res, sizeof(res));
@@ -321,8 +321,8 @@ static void as_many_groups_as_there_are(void **state)
 	rig_close(r);
 }
 
-/* Rows without room are counted, and memory behind the room is not written. */
-static void rows_without_room(void **state)
+/* Rows without space are counted, and memory behind the space is not written. */
+static void rows_without_space(void **state)
 {
 	struct roost_aggregate_params p = roost_aggregate_params(16);
 	struct rng rng;
@@ -338,7 +338,7 @@ static void rows_without_room(void **state)
 	p.out = rig_va(r, OUT);
 	for (p.out_len = 0; p.out_len < 12000; p.out_len += 1009)
 		check(&p, 48000, 64);
-	/* Room outside of the region. */
+	/* Space outside of the region. */
 	p.out = rig_va(r, RIG_MEM) - 100;
 	p.out_len = 1000;
 	assert_int_equal(stream(&p, 48000, 64).status, ROOST_RPC_ACCESS);
@@ -404,9 +404,9 @@ static void bad_parameters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(like_the_model),    cmocka_unit_test(over_a_bad_link),
-		cmocka_unit_test(extreme_values),    cmocka_unit_test(as_many_groups_as_there_are),
-		cmocka_unit_test(rows_without_room), cmocka_unit_test(bad_parameters),
+		cmocka_unit_test(like_the_model),     cmocka_unit_test(over_a_bad_link),
+		cmocka_unit_test(extreme_values),     cmocka_unit_test(as_many_groups_as_there_are),
+		cmocka_unit_test(rows_without_space), cmocka_unit_test(bad_parameters),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,7 +18,7 @@
 #include "roost/consistency.h"
 
 #define OBJECT 4096u
-#define ROOM   8184u
+#define SPACE  8184u
 
 static struct rig R, *const r = &R;
 static uint8_t data[ROOST_CONSISTENCY_MAX];
@@ -39,7 +39,7 @@ static struct rig_reply read_object(uint32_t len, uint16_t tries, uint16_t schem
 	struct roost_consistency_params p =
 		roost_consistency_params(rig_va(r, OBJECT), len, tries, scheme);
 
-	return rig_call(r, ROOST_CONSISTENCY_OP, &p, sizeof(p), ROOM);
+	return rig_call(r, ROOST_CONSISTENCY_OP, &p, sizeof(p), SPACE);
 }
 
 /* Writes a new state of the object. Returns its bytes of data. */
@@ -142,13 +142,13 @@ static void read_again(void **state)
 	p = roost_consistency_params(rig_va(r, OBJECT), 1000, UINT16_MAX, ROOST_CONSISTENCY_CRC);
 	n = write_object(1000, ROOST_CONSISTENCY_CRC, 1);
 	object()[5] ^= 1;
-	rig_post(r, 0, 0, ROOST_CONSISTENCY_OP, &p, sizeof(p), ROOM, 0);
+	rig_post(r, 0, 0, ROOST_CONSISTENCY_OP, &p, sizeof(p), SPACE, 0);
 	while (rig_counters(r).steps < 500) {
 		assert_true(world_step(&r->w, world_now(&r->w) + SEC));
-		assert_false(rig_poll(r, 0, 0, ROOM, &a));
+		assert_false(rig_poll(r, 0, 0, SPACE, &a));
 	}
 	object()[5] ^= 1;
-	a = rig_wait(r, 0, 0, ROOM);
+	a = rig_wait(r, 0, 0, SPACE);
 	assert_int_equal(a.status, ROOST_RPC_OK);
 	assert_memory_equal(a.data, data, n);
 	rig_close(r);
@@ -218,7 +218,7 @@ static void bad_parameters(void **state)
 
 	open_rig(&(struct sim_params){0});
 	for (uint32_t n = 0; n < sizeof(some); n++)
-		assert_int_equal(rig_call(r, ROOST_CONSISTENCY_OP, some, n, ROOM).status,
+		assert_int_equal(rig_call(r, ROOST_CONSISTENCY_OP, some, n, SPACE).status,
 				 ROOST_RPC_BAD_PARAMS);
 	assert_int_equal(read_object(7, 1, ROOST_CONSISTENCY_CRC).status, ROOST_RPC_BAD_PARAMS);
 	assert_int_equal(read_object(8193, 1, ROOST_CONSISTENCY_CRC).status, ROOST_RPC_BAD_PARAMS);

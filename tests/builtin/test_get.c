@@ -19,7 +19,7 @@
 #define MORE	64u
 #define TABLE	4096u
 #define VALUES	65536u
-#define ROOM	1024u
+#define SPACE	1024u
 
 static struct rig R, *const r = &R;
 
@@ -40,13 +40,13 @@ static struct rig_reply get(uint64_t key, uint32_t flags, uint32_t bound)
 
 	if (bound)
 		p.bound = bound;
-	return rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM);
+	return rig_call(r, ROOST_GET_OP, &p, sizeof(p), SPACE);
 }
 
 /* Value and length of a key depend on its number in the order of insertion. */
 static uint32_t len_of(unsigned i)
 {
-	return i % 7 ? i * 13 % ROOM : 0;
+	return i % 7 ? i * 13 % SPACE : 0;
 }
 
 static unsigned fill(uint64_t *keys, unsigned n, uint32_t flags, struct rng *rng)
@@ -148,12 +148,12 @@ static void astray(void **state)
 	assert_int_equal(get(77, 0, 0).status, ROOST_RPC_ACCESS);
 	/* A value that is longer than the caller's buffer. */
 	for (unsigned i = 0; i < ENTRIES; i++)
-		table()[i].bucket[0] = (struct roost_get_bucket){77, rig_va(r, 0), ROOM + 1};
+		table()[i].bucket[0] = (struct roost_get_bucket){77, rig_va(r, 0), SPACE + 1};
 	assert_int_equal(get(77, 0, 0).status, ROOST_RPC_TOO_LONG);
-	assert_int_equal(get(77, 0, 0).len, ROOM + 1);
+	assert_int_equal(get(77, 0, 0).len, SPACE + 1);
 	p = roost_get_params(rig_va(r, RIG_MEM - 64 * (ENTRIES / 2)), 1ull << 40, 5,
 			     ROOST_GET_PROBE);
-	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM).status, ROOST_RPC_ACCESS);
+	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), SPACE).status, ROOST_RPC_ACCESS);
 	rig_close(r);
 }
 
@@ -166,18 +166,18 @@ static void bad_parameters(void **state)
 		uint8_t some[60] = {0};
 
 		if (n != sizeof(p))
-			assert_int_equal(rig_call(r, ROOST_GET_OP, some, n, ROOM).status,
+			assert_int_equal(rig_call(r, ROOST_GET_OP, some, n, SPACE).status,
 					 ROOST_RPC_BAD_PARAMS);
 	}
 	p = roost_get_params(rig_va(r, TABLE), 48, 5, 0);
-	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM).status,
+	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), SPACE).status,
 			 ROOST_RPC_BAD_PARAMS);
 	p = roost_get_params(rig_va(r, TABLE), 64, 5, 2);
-	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM).status,
+	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), SPACE).status,
 			 ROOST_RPC_BAD_PARAMS);
 	p.flags = 0;
 	p.bound = 0;
-	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM).status,
+	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), SPACE).status,
 			 ROOST_RPC_BAD_PARAMS);
 	rig_close(r);
 }

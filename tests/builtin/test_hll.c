@@ -17,7 +17,7 @@
 #include "rig.h"
 #include "roost/hll.h"
 
-#define ROOM	(RIG_REPLY - 8)
+#define SPACE	(RIG_REPLY - 8)
 #define MAX_P	12u /* the largest precision whose registers fit in a reply of the rig */
 #define PAYLOAD (RIG_MEM - RIG_PAYLOAD)
 
@@ -33,14 +33,14 @@ static struct rig_reply ask(uint64_t name, uint32_t what, uint32_t precision)
 {
 	struct roost_hll_params p = roost_hll_params(name, what, precision);
 
-	return rig_call(r, ROOST_HLL_OP, &p, sizeof(p), ROOM);
+	return rig_call(r, ROOST_HLL_OP, &p, sizeof(p), SPACE);
 }
 
 static struct rig_reply join(uint64_t name, uint64_t from, uint32_t precision)
 {
 	struct roost_hll_params p = {name, from, ROOST_HLL_JOIN, precision};
 
-	return rig_call(r, ROOST_HLL_OP, &p, sizeof(p), ROOM);
+	return rig_call(r, ROOST_HLL_OP, &p, sizeof(p), SPACE);
 }
 
 static struct roost_hll_info info(uint64_t name)

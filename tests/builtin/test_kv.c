@@ -122,16 +122,16 @@ static void judge(const struct roost_kv_op *op, unsigned k, const struct kvwire_
 		memcpy(model[k].value, op->value, op->value_len);
 }
 
-static struct rig_reply call(const void *batch, size_t len, uint32_t room)
+static struct rig_reply call(const void *batch, size_t len, uint32_t space)
 {
 	/* Replies may be longer than those of the rig: they take its next slots, too. */
 	struct roost_rpc_head head = rig_head(r, 0, 0, 0, 0);
 	struct rig_reply reply;
 
-	head.reply_len = room + 8;
-	memset(r->caller[0].mem + room, 0, 8);
+	head.reply_len = space + 8;
+	memset(r->caller[0].mem + space, 0, 8);
 	rig_post_head(r, 0, 0, ROOST_KV_OP, &head, batch, (uint32_t)len);
-	reply = rig_wait(r, 0, 0, room);
+	reply = rig_wait(r, 0, 0, space);
 	rig_reap(r);
 	return reply;
 }
@@ -150,7 +150,7 @@ static void batches(const struct sim_params *sp, unsigned rounds)
 	open_rig(sp);
 	for (unsigned round = 0; round < rounds; round++) {
 		/* Expected values are those before the batch: also stale ones are wanted. */
-		uint32_t room = rng_below(&rng, 4) ? 8000 : 300;
+		uint32_t space = rng_below(&rng, 4) ? 8000 : 300;
 		struct rig_reply a;
 		unsigned n = 0;
 
@@ -158,7 +158,7 @@ static void batches(const struct sim_params *sp, unsigned rounds)
 		do {
 			random_op(&rng, &ops[n], &text[n]);
 		} while (kvwire_add(&w, &ops[n]) && ++n < OPS);
-		a = call(buf, kvwire_finish(&w, 0), room);
+		a = call(buf, kvwire_finish(&w, 0), space);
 		assert_int_equal(a.status, ROOST_RPC_OK);
 		assert_int_equal(kvwire_reply_open(&results, a.data, a.len), 0);
 		assert_int_equal(results.flags, 0);
@@ -182,7 +182,7 @@ static void once_over_a_bad_link(void **state)
 	batches(&(struct sim_params){.loss = 0.05, .dup = 0.05, .delay_ns = 1000}, 1500);
 }
 
-static int one(struct roost_kv_op *op, unsigned flags, uint32_t room, uint8_t *out)
+static int one(struct roost_kv_op *op, unsigned flags, uint32_t space, uint8_t *out)
 {
 	static uint8_t buf[BATCH];
 	struct kvwire_writer w;
@@ -192,7 +192,7 @@ static int one(struct roost_kv_op *op, unsigned flags, uint32_t room, uint8_t *o
 
 	kvwire_begin(&w, buf, sizeof(buf));
 	assert_true(kvwire_add(&w, op));
-	a = call(buf, kvwire_finish(&w, flags), room);
+	a = call(buf, kvwire_finish(&w, flags), space);
 	assert_int_equal(a.status, ROOST_RPC_OK);
 	assert_int_equal(kvwire_reply_open(&results, a.data, a.len), 0);
 	assert_int_equal(kvwire_reply_next(&results, &got), 1);
@@ -271,7 +271,7 @@ static void nonsense(void **state)
 	assert_int_equal(a.status, ROOST_RPC_TOO_LONG);
 	assert_int_equal(a.len, 16);
 	assert_int_equal(call(many, sizeof(many), 8000).status, ROOST_RPC_TOO_LONG);
-	/* Room for the results, which the node does not have. */
+	/* Space for the results, which the node does not have. */
 	assert_int_equal(call(many, sizeof(many), 300000).status, ROOST_RPC_BAD_PARAMS);
 	rig_close(r);
 }

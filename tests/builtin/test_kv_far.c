@@ -18,14 +18,14 @@
 #include "kvwire/kvwire.h"
 #include "rig.h"
 
-#define KEYS	  4096u
-#define VALUE	  100u
-#define NEAR	  (64u << 10)
-#define ROOM	  1000u
-#define LATE	  64u /* keys that are asked for while the far tier does not answer */
-#define TURNS	  2000u
-#define BOUND	  1000u /* steps of a call */
-#define SCAN_ROOM (RIG_REPLY - 8)
+#define KEYS	   4096u
+#define VALUE	   100u
+#define NEAR	   (64u << 10)
+#define SPACE	   1000u
+#define LATE	   64u /* keys that are asked for while the far tier does not answer */
+#define TURNS	   2000u
+#define BOUND	   1000u /* steps of a call */
+#define SCAN_SPACE (RIG_REPLY - 8)
 
 static struct rig R, *const r = &R;
 static struct far_model far;
@@ -97,7 +97,7 @@ static void post(unsigned caller, unsigned slot, unsigned code, unsigned k, unsi
 	uint8_t buf[960];
 	uint32_t len = batch_of(buf, sizeof(buf), code, k, n);
 
-	rig_post(r, caller, slot, ROOST_KV_OP, buf, len, ROOM, 0);
+	rig_post(r, caller, slot, ROOST_KV_OP, buf, len, SPACE, 0);
 }
 
 /* Checks the reply to GETs of `n` keys from k, or to PUTs. */
@@ -123,7 +123,7 @@ static void check(const struct rig_reply *a, unsigned code, unsigned k, unsigned
 
 static void await(unsigned caller, unsigned slot, unsigned code, unsigned k, unsigned n)
 {
-	struct rig_reply a = rig_wait(r, caller, slot, ROOM);
+	struct rig_reply a = rig_wait(r, caller, slot, SPACE);
 
 	check(&a, code, k, n);
 	rig_reap(r);
@@ -141,7 +141,7 @@ static bool answered(unsigned caller, unsigned slot)
 {
 	struct rig_reply a;
 
-	return rig_poll(r, caller, slot, ROOM, &a);
+	return rig_poll(r, caller, slot, SPACE, &a);
 }
 
 static void run(unsigned turns)
@@ -274,7 +274,7 @@ static void payload_waits(void **state)
 	assert_true(hold() >= LATE / 8);
 	batch = r->caller[1].mem + RIG_PAYLOAD;
 	len = batch_of(batch, RIG_MEM - RIG_PAYLOAD, ROOST_KV_PUT, 1000, 40);
-	rig_post(r, 1, 1, ROOST_KV_OP, NULL, 0, ROOM, ROOST_RPC_STREAM);
+	rig_post(r, 1, 1, ROOST_KV_OP, NULL, 0, SPACE, ROOST_RPC_STREAM);
 	rig_post_payload(r, 1, ROOST_KV_OP, len);
 	post(1, 2, ROOST_KV_GET, KEYS - 1, 1);
 	await(1, 2, ROOST_KV_GET, KEYS - 1, 1);
@@ -354,13 +354,13 @@ static void post_scan(unsigned caller, unsigned slot, uint64_t cursor)
 
 	kvwire_begin(&w, buf, sizeof(buf));
 	assert_true(kvwire_add(&w, &op));
-	rig_post(r, caller, slot, ROOST_KV_OP, buf, (uint32_t)kvwire_finish(&w, 0), SCAN_ROOM, 0);
+	rig_post(r, caller, slot, ROOST_KV_OP, buf, (uint32_t)kvwire_finish(&w, 0), SCAN_SPACE, 0);
 }
 
 /* Counts the pairs of the reply to a scan in `seen`. Returns the next cursor. */
 static uint64_t take_scan(unsigned caller, unsigned slot, bool *seen)
 {
-	struct rig_reply a = rig_wait(r, caller, slot, SCAN_ROOM);
+	struct rig_reply a = rig_wait(r, caller, slot, SCAN_SPACE);
 	struct kvwire_results results;
 	struct kvwire_result got;
 	struct roost_kv_pair pair;
@@ -400,7 +400,7 @@ static void a_scan_waits(void **state)
 	uint64_t cursor = 0, turns = 0;
 	unsigned count = 0;
 
-	/* What scans and the growth of the index hold leaves room for the lines of one key. */
+	/* What scans and the growth of the index hold leaves space for the lines of one key. */
 	open_rig_near(0, 4 * NEAR);
 	fill();
 	do {

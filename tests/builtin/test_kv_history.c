@@ -33,7 +33,7 @@
 #define SLOTS	  6u   /* calls in flight of a connection */
 #define EACH	  6u   /* operations of a call */
 #define BATCH	  960u
-#define ROOM	  4000u
+#define SPACE	  4000u
 #define COUNT_MAX 60u	  /* elements of a value */
 #define IDLE	  300000u /* steps without a call or a reply */
 
@@ -209,7 +209,7 @@ static void post(unsigned caller, unsigned slot)
 	c->given_up = given_up[caller] < SLOTS / 2 && rng_below(&rng, 50) == 0;
 	given_up[caller] += c->given_up;
 	idle = 0;
-	rig_post(r, caller, slot, ROOST_KV_OP, buf, (uint32_t)kvwire_finish(&w, 0), ROOM, 0);
+	rig_post(r, caller, slot, ROOST_KV_OP, buf, (uint32_t)kvwire_finish(&w, 0), SPACE, 0);
 }
 
 static void take_result(struct history_op *h, const struct kvwire_result *got)
@@ -239,7 +239,7 @@ static void poll(unsigned caller, unsigned slot)
 	struct kvwire_result got;
 	struct rig_reply a;
 
-	if (!c->busy || c->given_up || dead[caller] || !rig_poll(r, caller, slot, ROOM, &a))
+	if (!c->busy || c->given_up || dead[caller] || !rig_poll(r, caller, slot, SPACE, &a))
 		return;
 	now++;
 	idle = 0;

@@ -16,7 +16,7 @@
 #include "rig.h"
 #include "roost/prism.h"
 
-#define ROOM	(RIG_REPLY - 8)
+#define SPACE	(RIG_REPLY - 8)
 #define SLOTS	16u
 #define LIST	4096u /* the free list */
 #define BUFFERS 8192u /* its buffers, of SIZE bytes */
@@ -66,7 +66,7 @@ static void begin(void)
 
 static struct rig_reply run(void)
 {
-	return rig_call(r, ROOST_PRISM_OP, params, chain.len, ROOM);
+	return rig_call(r, ROOST_PRISM_OP, params, chain.len, SPACE);
 }
 
 /* Makes the call, and checks the statuses of its operations. */

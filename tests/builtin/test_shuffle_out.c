@@ -50,7 +50,7 @@ static void draw(const struct plan *p, uint64_t seed)
 	roost_shuffle_count(counts, &p->how, tuples, p->n);
 }
 
-/* Partition i goes to peer i modulo PEERS, and has just the room that it needs. */
+/* Partition i goes to peer i modulo PEERS, and has just the space that it needs. */
 static void lay_out(const struct plan *p)
 {
 	uint32_t at[PEERS] = {GAP, GAP}, size = p->how.tuple;
@@ -109,7 +109,7 @@ static struct local_call *begin(const struct roost_shuffle_out_params *q, uint32
 				    .pd = s->bound[0].pd,
 				    .key = s->bound[0].key,
 				    .reply = (uint8_t *)result,
-				    .room = sizeof(*result)};
+				    .space = sizeof(*result)};
 	struct local_call *run;
 
 	assert_int_equal(local_call_start(s->f, 0, &a, tuples, bytes, &run), 0);
@@ -269,7 +269,7 @@ static void refused(void **state)
 	} while (0)
 	BAD(q.partitions = 0, ROOST_RPC_BAD_PARAMS);
 	BAD(q.partitions = 24, ROOST_RPC_BAD_PARAMS);
-	BAD(q.partitions = 4096, ROOST_RPC_BAD_PARAMS); /* more room than there is */
+	BAD(q.partitions = 4096, ROOST_RPC_BAD_PARAMS); /* more space than there is */
 	BAD(q.tuple = 12, ROOST_RPC_BAD_PARAMS);
 	BAD(q.tuple = 256, ROOST_RPC_BAD_PARAMS);
 	BAD(q.key = 8, ROOST_RPC_BAD_PARAMS);

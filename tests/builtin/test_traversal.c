@@ -15,7 +15,7 @@
 #include "rig.h"
 #include "roost/traversal.h"
 
-#define ROOM 2048u
+#define SPACE 2048u
 
 static struct rig R, *const r = &R;
 
@@ -27,7 +27,7 @@ static void open_rig(const struct sim_params *sp)
 
 static struct rig_reply walk(const struct roost_traversal_params *p)
 {
-	return rig_call(r, ROOST_TRAVERSAL_OP, p, sizeof(*p), ROOM);
+	return rig_call(r, ROOST_TRAVERSAL_OP, p, sizeof(*p), SPACE);
 }
 
 /* Fields are at multiples of 4 bytes. */
@@ -304,9 +304,9 @@ static unsigned model(const struct roost_traversal_params *p, const uint8_t **va
 				return ROOST_RPC_BAD_PARAMS;
 			*value = e + 4 * pos;
 			if (p->flags & 2)
-				return p->value_len > ROOM ? ROOST_RPC_TOO_LONG : ROOST_RPC_OK;
+				return p->value_len > SPACE ? ROOST_RPC_TOO_LONG : ROOST_RPC_OK;
 			memcpy(&have, e + 4 * pos, 8);
-			if (p->value_len > ROOM)
+			if (p->value_len > SPACE)
 				return ROOST_RPC_TOO_LONG;
 			if (p->value_len &&
 			    (have < rig_va(r, 0) || have + p->value_len > rig_va(r, RIG_MEM)))
@@ -429,7 +429,7 @@ static void bad_parameters(void **state)
 	open_rig(&(struct sim_params){0});
 	for (uint32_t n = 0; n < sizeof(some); n++)
 		if (n != sizeof(p))
-			assert_int_equal(rig_call(r, ROOST_TRAVERSAL_OP, some, n, ROOM).status,
+			assert_int_equal(rig_call(r, ROOST_TRAVERSAL_OP, some, n, SPACE).status,
 					 ROOST_RPC_BAD_PARAMS);
 	good = roost_traversal_list(rig_va(r, 4096), 64, 1, 0, 2, 4, VALUE_LEN);
 	assert_int_equal(walk(&good).status, ROOST_RPC_MISS);

@@ -9,7 +9,7 @@
 
 #define NODES  8
 #define VALUES 16384u
-#define ROOM   (64u << 10) /* for each value */
+#define SPACE  (64u << 10) /* for each value */
 #define REPLY  4096	   /* offset in the client's memory */
 
 static struct world W, *const w = &W;
@@ -42,7 +42,7 @@ static void open_conn(void)
 			      .depth = ROOST_LOOKUP_ANSWER,
 			      .max_sge = ROOST_LIST_SGES};
 
-	ep_init(&near, w, 1, &(struct ep_params){.mem = REPLY + ROOM + 4096});
+	ep_init(&near, w, 1, &(struct ep_params){.mem = REPLY + SPACE + 4096});
 	ep_init(&conn, w, 0, &p);
 	ep_connect(&near, &conn);
 }
@@ -57,7 +57,7 @@ static void start(uint32_t len, bool whole)
 
 	value_len = len;
 	world_init(w, 2, 11, &(struct sim_params){.delay_ns = 1000, .loss = 0.05, .dup = 0.05});
-	ep_init(&server, w, 0, &(struct ep_params){.chain = true, .mem = VALUES + NODES * ROOM});
+	ep_init(&server, w, 0, &(struct ep_params){.chain = true, .mem = VALUES + NODES * SPACE});
 	ep_connect_self(&server);
 	data.at = (struct roost_ref){(uintptr_t)server.mem, server.key};
 	data.image = server.mem;
@@ -88,7 +88,7 @@ static void start(uint32_t len, bool whole)
 	list = (struct roost_list_node *)(server.mem + data.size);
 	/* The list is in the order 0, 3, 6, 1, 4, 7, 2, 5. */
 	for (uint64_t i = 0; i < NODES; i++) {
-		uint8_t *value = server.mem + VALUES + i * ROOM;
+		uint8_t *value = server.mem + VALUES + i * SPACE;
 
 		memset(value, (int)i + 1, value_len);
 		list[i] = (struct roost_list_node){ROOST_OPERAND(100 + i), (uintptr_t)value,
@@ -174,7 +174,7 @@ static void removed(void **state)
 
 static void sizes(void **state)
 {
-	for (uint32_t len = 256; len <= ROOM; len *= 4)
+	for (uint32_t len = 256; len <= SPACE; len *= 4)
 		walks(len, len == 4096, 4);
 }
 

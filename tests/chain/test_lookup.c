@@ -15,7 +15,7 @@
 
 #define TABLE	16 /* buckets */
 #define CLIENTS 2
-#define ROOM	(64u << 10) /* for each value */
+#define SPACE	(64u << 10) /* for each value */
 #define REPLY	4096	    /* offset in the client's memory */
 
 static struct world W, *const w = &W;
@@ -86,7 +86,7 @@ static void start(uint32_t buckets)
 		w, 2, 11,
 		&(struct sim_params){.delay_ns = 1000, .loss = 0.05, .dup = 0.05, .reorder = 0.05});
 	ep_init(&server, w, 0,
-		&(struct ep_params){.chain = true, .mem = 16384 + TABLE * (uint64_t)ROOM});
+		&(struct ep_params){.chain = true, .mem = 16384 + TABLE * (uint64_t)SPACE});
 	ep_connect_self(&server);
 	data.at = (struct roost_ref){(uintptr_t)server.mem, server.key};
 	data.image = server.mem;
@@ -107,7 +107,7 @@ static void end(void)
 /* A value says which key it belongs to, in each byte. */
 static void insert(uint32_t i, uint64_t key, uint8_t fill)
 {
-	uint8_t *value = server.mem + 16384 + (size_t)i * ROOM;
+	uint8_t *value = server.mem + 16384 + (size_t)i * SPACE;
 
 	memset(value, fill, value_len);
 	table[i] = (struct roost_bucket){ROOST_OPERAND(key), (uintptr_t)value};
@@ -183,7 +183,7 @@ static void look_ups(void **state)
 
 static void sizes(void **state)
 {
-	for (value_len = 64; value_len <= ROOM; value_len *= 4) {
+	for (value_len = 64; value_len <= SPACE; value_len *= 4) {
 		uint64_t bucket[2];
 
 		start(2);

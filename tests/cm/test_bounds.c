@@ -109,7 +109,7 @@ static void a_flood_of_reqs_fills_the_backlog_and_no_more(void **state)
 	assert_int_equal(cm_counters(p.b.cm)->backlog_full, 10000 - 8);
 	for (int i = 0; i < 8; i++)
 		p.cb = end_told(&p.b, CM_EV_REQUEST)->conn;
-	/* Answering one makes room for one. */
+	/* Answering one makes space for one. */
 	cm_release(p.cb, p.now);
 	end_sent(&p.b, CM_REJ);
 	end_play(&p.b, &p.a.addr, &req);

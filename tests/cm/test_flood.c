@@ -245,7 +245,7 @@ static void one_forged_req(void **state)
 }
 
 /*
- * Two sources that answer each question use up their shares. A third source finds room, at the
+ * Two sources that answer each question use up their shares. A third source finds space, at the
  * listener and in the table.
  */
 static void sources_have_shares(void **state)

@@ -230,20 +230,20 @@ static void ip_header_versions_are_checked(void **state)
 	assert_true(cm_service_is_ip(cm_service_id(CM_PS_UDP, 1)));
 }
 
-/* Prints no more than the room that it is given. */
-static void printing_stays_in_its_room(void **state)
+/* Prints no more than fits in the buffer that it is given. */
+static void printing_stays_in_its_buffer(void **state)
 {
 	struct cm_msg m = {.attr = CM_REQ, .local_id = 1, .req.service_id = 5, .data = "x"};
-	char text[512], room[64];
+	char text[512], buf[64];
 	int len = cm_print(&m, text, sizeof(text));
 
 	assert_int_equal(len, strlen(text));
-	for (size_t n = 0; n < sizeof(room); n++) {
-		memset(room, '#', sizeof(room));
-		cm_print(&m, room, n);
-		assert_int_equal(room[n], '#');
+	for (size_t n = 0; n < sizeof(buf); n++) {
+		memset(buf, '#', sizeof(buf));
+		cm_print(&m, buf, n);
+		assert_int_equal(buf[n], '#');
 		if (n)
-			assert_memory_equal(room, text, n - 1);
+			assert_memory_equal(buf, text, n - 1);
 	}
 }
 
@@ -258,7 +258,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(what_is_no_message_is_refused),
 		cmocka_unit_test(information_lengths_are_cut),
 		cmocka_unit_test(ip_header_versions_are_checked),
-		cmocka_unit_test(printing_stays_in_its_room),
+		cmocka_unit_test(printing_stays_in_its_buffer),
 	};
 
 	if (argc != 2)

@@ -31,7 +31,7 @@ static void on_send(void *ctx, const struct cm_datagram *d)
 {
 	struct node *n = ctx;
 
-	/* A datagram that finds no room counts as lost. */
+	/* A datagram that finds no space counts as lost. */
 	nic_gsi_send(n->ep.nic, 0, &d->dst, d->tclass, d->mad);
 }
 

@@ -73,9 +73,9 @@ def spends(name, job, most, throttled):
 
 
 FAILING = [
-    ('no room', (['user', 'shm'], {}), [ROOST, 'demo'], ['no room', '/dev/shm', '--size', 'TMPDIR'],
-     {'TMPDIR': '/dev/shm'}),
-    ('no room in the folder', (['user', 'shm', 'readonly'], {'shm': 4096}),
+    ('no space', (['user', 'shm'], {}), [ROOST, 'demo'],
+     ['no space', '/dev/shm', '--size', 'TMPDIR'], {'TMPDIR': '/dev/shm'}),
+    ('no space in the folder', (['user', 'shm', 'readonly'], {'shm': 4096}),
      ['sh', '-c', f'head -c 4096 /dev/zero >/dev/shm/full; {ROOST} demo --port shm'],
      ['No space left', 'ROOST_SHM_DIR', 'roost doctor'], None),
     ('no folder', (['user', 'network'], {}), [ROOST, 'demo', '--port', 'shm'],

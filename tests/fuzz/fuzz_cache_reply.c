@@ -59,11 +59,11 @@ static void repair_item(struct roost_cache_item *it, uint8_t repairs)
 static void store_reply(struct input *in)
 {
 	const uint8_t repairs = u8(in);
-	const uint32_t room = ROOST_CACHE_REPLY(shape.max_item);
-	uint32_t len = u16(in), at = u16(in) % room;
+	const uint32_t space = ROOST_CACHE_REPLY(shape.max_item);
+	uint32_t len = u16(in), at = u16(in) % space;
 	struct roost_cache_reply *r = (void *)reply;
 
-	for (; len && at < room && in->p < in->end; len--)
+	for (; len && at < space && in->p < in->end; len--)
 		reply[at++] = u8(in);
 	if (repairs & REPAIR_NUMBER)
 		r->number = get.number;

@@ -188,7 +188,7 @@ static void attach(struct rig *r, struct attached *s, bool out, bool region, uin
 				    .pd = r->bound.pd,
 				    .key = r->key,
 				    .reply = (uint8_t *)&s->told,
-				    .room = sizeof(s->told)};
+				    .space = sizeof(s->told)};
 
 	*s = (struct attached){.op = op};
 	must(local_call_begin(out ? r->from_f : r->to_f, 0, &a, &s->call) == 0, "no call");
@@ -279,11 +279,11 @@ static bool stretches(const struct rig *r)
 
 static void write_some(struct rig *r, uint32_t off, uint32_t n, uint32_t to, bool inl, bool window)
 {
-	uint32_t room = stretches(r) ? 2 * n : n, m;
+	uint32_t space = stretches(r) ? 2 * n : n, m;
 	struct wr wr;
 
 	off %= MEM - MAX_LEN;
-	to %= RECVS - room;
+	to %= RECVS - space;
 	wr = wr_rdma(ROOST_OP_WRITE, &r->from, off, n, &r->to, to);
 	if (window)
 		wr.rkey = r->window;

@@ -277,7 +277,7 @@ static void start(struct rig *r, struct input *in)
 				    .pd = r->bound[0].pd,
 				    .key = r->region,
 				    .reply = (uint8_t *)&r->runs[which].told,
-				    .room = sizeof(struct told)};
+				    .space = sizeof(struct told)};
 
 	finish(r, &r->runs[which]);
 	mend(r);

@@ -295,7 +295,7 @@ static void datagram(struct input *in, struct rig *r)
 		     "QP 1 can't answer");
 }
 
-static bool sq_has_room(const struct rig *r)
+static bool sq_has_space(const struct rig *r)
 {
 	struct roost_queue_index *i = (struct roost_queue_index *)(uintptr_t)&r->e.sqi;
 
@@ -308,7 +308,7 @@ static void window(struct input *in, struct rig *r)
 	uint8_t c = u8(in);
 	uint32_t *key = &r->window[c & 1], old = *key;
 
-	if (!sq_has_room(r))
+	if (!sq_has_space(r))
 		return;
 	if (c & 2) {
 		ep_post(&r->e, &(struct wr){.op = ROOST_OP_LOCAL_INV, .imm = old});
@@ -350,7 +350,7 @@ static void post(struct input *in, struct rig *r)
 				     : ROOST_UD_ADDR(r->ah ^ (whom > 250), PEER_QPN);
 		wr.rkey = (uint32_t)u8(in) << 24;
 	}
-	if (!sq_has_room(r))
+	if (!sq_has_space(r))
 		return;
 	wr.sge[0] = ep_sge(
 		&r->e, (uint64_t)u8(in) * 8,

@@ -52,7 +52,7 @@ static bool produce(struct shm_prod *p, uint32_t len)
 
 	if (bth) {
 		must(within(bth, len) || (bth == p->first && len <= SHM_WATCHED),
-		     "room outside the ring");
+		     "space outside the ring");
 		memset(bth, 0x5a, len);
 	}
 	must(p->pos - p->free <= RING, "reserved more than the ring holds");

@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define MEM	 32768u /* of each side, but for the guard behind it */
 #define GUARD	 256u
 #define REPLY	 0u    /* of the caller: where replies go */
-#define ROOM	 4096u /* bytes of it */
+#define SPACE	 4096u /* bytes of it */
 #define PARAMS	 8192u
 #define PAYLOAD	 12288u
 #define MAX_TURN 5000
@@ -84,12 +84,12 @@ static void post(struct rig *r, enum roost_op op, uint64_t kernel, uint32_t off,
 	r->posted++;
 }
 
-static void call(struct rig *r, uint64_t kernel, uint32_t room, uint16_t mark, uint16_t flags,
+static void call(struct rig *r, uint64_t kernel, uint32_t space, uint16_t mark, uint16_t flags,
 		 const uint8_t *params, uint32_t len)
 {
 	struct roost_rpc_head head = {.reply_addr = REPLY,
 				      .reply_rkey = r->caller.key,
-				      .reply_len = room,
+				      .reply_len = space,
 				      .mark = mark,
 				      .flags = flags};
 
@@ -128,7 +128,7 @@ static void command(struct input *in, struct rig *r)
 		which = u8(in);
 		len = u16(in) % sizeof(params);
 		bytes(in, params, len);
-		call(r, op_of(which), which & 128 ? 8 + kind * 16u : ROOM, 1,
+		call(r, op_of(which), which & 128 ? 8 + kind * 16u : SPACE, 1,
 		     kind % 8 == 3 ? ROOST_RPC_STREAM : 0, params, len);
 		break;
 	case 5:
@@ -147,11 +147,11 @@ static void still_serves(struct rig *r)
 	struct roost_rpc_tail tail;
 
 	turns(r, 200);
-	memset(r->caller.mem + REPLY, 0, ROOM);
-	call(r, NOBODY, ROOM, 2, 0, (const uint8_t *)"", 0);
+	memset(r->caller.mem + REPLY, 0, SPACE);
+	call(r, NOBODY, SPACE, 2, 0, (const uint8_t *)"", 0);
 	for (unsigned i = 0; i < 2000; i++) {
 		turns(r, 1);
-		memcpy(&tail, r->caller.mem + REPLY + ROOM - 8, 8);
+		memcpy(&tail, r->caller.mem + REPLY + SPACE - 8, 8);
 		if (tail.mark == 2) {
 			must(tail.status == ROOST_RPC_NO_KERNEL, "another answer");
 			return;
@@ -204,7 +204,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		must(r.node.mem[MEM + i] == 0xa5 && r.caller.mem[MEM + i] == 0xa5 &&
 			     r.sink.mem[MEM + i] == 0xa5,
 		     "wrote behind a region");
-	must(!memcmp(r.caller.mem + REPLY + ROOM, zero, PARAMS - REPLY - ROOM),
+	must(!memcmp(r.caller.mem + REPLY + SPACE, zero, PARAMS - REPLY - SPACE),
 	     "wrote behind a reply");
 	runtime_counters(f, &ctr);
 	must(!ctr.faults && !ctr.stuck, "a kernel crashed, or did not return");

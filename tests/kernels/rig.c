@@ -55,13 +55,13 @@ static uint8_t *reply_of(struct rig *r, unsigned caller, unsigned slot)
 	return r->caller[caller].mem + slot * RIG_REPLY;
 }
 
-struct roost_rpc_head rig_head(struct rig *r, unsigned caller, unsigned slot, uint32_t room,
+struct roost_rpc_head rig_head(struct rig *r, unsigned caller, unsigned slot, uint32_t space,
 			       uint16_t flags)
 {
-	assert_in_range(room, 0, RIG_REPLY - 8);
+	assert_in_range(space, 0, RIG_REPLY - 8);
 	return (struct roost_rpc_head){.reply_addr = (uintptr_t)reply_of(r, caller, slot),
 				       .reply_rkey = r->caller[caller].key,
-				       .reply_len = room + 8,
+				       .reply_len = space + 8,
 				       .mark = (uint16_t)(slot + 1),
 				       .flags = flags};
 }
@@ -84,9 +84,9 @@ void rig_post_head(struct rig *r, unsigned caller, unsigned slot, uint64_t op,
 }
 
 void rig_post(struct rig *r, unsigned caller, unsigned slot, uint64_t op, const void *params,
-	      uint32_t len, uint32_t room, uint16_t flags)
+	      uint32_t len, uint32_t space, uint16_t flags)
 {
-	struct roost_rpc_head head = rig_head(r, caller, slot, room, flags);
+	struct roost_rpc_head head = rig_head(r, caller, slot, space, flags);
 
 	memset(reply_of(r, caller, slot), 0, RIG_REPLY);
 	rig_post_head(r, caller, slot, op, &head, params, len);
@@ -105,38 +105,38 @@ void rig_post_payload(struct rig *r, unsigned caller, uint64_t op, uint32_t len)
 	ep_post(e, &wr);
 }
 
-bool rig_poll(struct rig *r, unsigned caller, unsigned slot, uint32_t room, struct rig_reply *out)
+bool rig_poll(struct rig *r, unsigned caller, unsigned slot, uint32_t space, struct rig_reply *out)
 {
 	const uint8_t *buf = reply_of(r, caller, slot);
 	struct roost_rpc_tail tail;
 
-	memcpy(&tail, buf + room, sizeof(tail));
+	memcpy(&tail, buf + space, sizeof(tail));
 	if (tail.mark != slot + 1)
 		return false;
 	*out = (struct rig_reply){
 		.status = tail.status, .len = tail.len, .front = tail.flags & ROOST_RPC_FRONT};
-	if (tail.len <= room)
-		out->data = out->front ? buf : buf + room - tail.len;
+	if (tail.len <= space)
+		out->data = out->front ? buf : buf + space - tail.len;
 	return true;
 }
 
-struct rig_reply rig_wait(struct rig *r, unsigned caller, unsigned slot, uint32_t room)
+struct rig_reply rig_wait(struct rig *r, unsigned caller, unsigned slot, uint32_t space)
 {
 	uint64_t until = world_now(&r->w) + 10 * SEC;
 	struct rig_reply out = {0};
 
-	while (!rig_poll(r, caller, slot, room, &out))
+	while (!rig_poll(r, caller, slot, space, &out))
 		assert_true(world_now(&r->w) < until && rig_step(r));
 	return out;
 }
 
 struct rig_reply rig_call(struct rig *r, uint64_t op, const void *params, uint32_t len,
-			  uint32_t room)
+			  uint32_t space)
 {
 	struct rig_reply reply;
 
-	rig_post(r, 0, 0, op, params, len, room, 0);
-	reply = rig_wait(r, 0, 0, room);
+	rig_post(r, 0, 0, op, params, len, space, 0);
+	reply = rig_wait(r, 0, 0, space);
 	rig_reap(r);
 	return reply;
 }
@@ -175,7 +175,7 @@ struct kernel_runtime *rig_caller_runtime(struct rig *r)
 }
 
 struct local_call *rig_local_call(struct rig *r, struct kernel_runtime *f, uint64_t op,
-				  const void *params, uint32_t len, void *reply, uint32_t room)
+				  const void *params, uint32_t len, void *reply, uint32_t space)
 {
 	struct local_call_attr a = {.op = op,
 				    .params = params,
@@ -183,7 +183,7 @@ struct local_call *rig_local_call(struct rig *r, struct kernel_runtime *f, uint6
 				    .pd = r->node[0].pd,
 				    .key = r->node[0].key,
 				    .reply = reply,
-				    .room = room};
+				    .space = space};
 	struct local_call *p;
 
 	assert_int_equal(local_call_begin(f, 0, &a, &p), 0);

@@ -40,16 +40,16 @@ bool rig_step(struct rig *r);
 
 /*
  * Posts a call with these parameters; makes the head. `slot` is the number of the reply buffer, of
- * `room` + 8 bytes.
+ * `space` + 8 bytes.
  */
 void rig_post(struct rig *r, unsigned caller, unsigned slot, uint64_t op, const void *params,
-	      uint32_t len, uint32_t room, uint16_t flags);
+	      uint32_t len, uint32_t space, uint16_t flags);
 /* Posts a call with this head. */
 void rig_post_head(struct rig *r, unsigned caller, unsigned slot, uint64_t op,
 		   const struct roost_rpc_head *head, const void *params, uint32_t len);
 /* Posts an RPC WRITE of the bytes at RIG_PAYLOAD of the caller's memory. */
 void rig_post_payload(struct rig *r, unsigned caller, uint64_t op, uint32_t len);
-struct roost_rpc_head rig_head(struct rig *r, unsigned caller, unsigned slot, uint32_t room,
+struct roost_rpc_head rig_head(struct rig *r, unsigned caller, unsigned slot, uint32_t space,
 			       uint16_t flags);
 
 struct rig_reply {
@@ -62,10 +62,10 @@ struct rig_reply {
  * Runs the world until the reply arrives. Fails the test if none arrives within ten virtual
  * seconds.
  */
-struct rig_reply rig_wait(struct rig *r, unsigned caller, unsigned slot, uint32_t room);
-bool rig_poll(struct rig *r, unsigned caller, unsigned slot, uint32_t room, struct rig_reply *out);
+struct rig_reply rig_wait(struct rig *r, unsigned caller, unsigned slot, uint32_t space);
+bool rig_poll(struct rig *r, unsigned caller, unsigned slot, uint32_t space, struct rig_reply *out);
 struct rig_reply rig_call(struct rig *r, uint64_t op, const void *params, uint32_t len,
-			  uint32_t room);
+			  uint32_t space);
 /* Takes completions of the send queues, and checks that they are successful. */
 void rig_reap(struct rig *r);
 /* Posts a WRITE from a caller's memory to its node's memory. */
@@ -75,7 +75,7 @@ void rig_write(struct rig *r, unsigned caller, uint64_t from, uint64_t to, uint3
 struct kernel_runtime *rig_caller_runtime(struct rig *r);
 /* Begins a local call for a stream, with the region of node 0. */
 struct local_call *rig_local_call(struct rig *r, struct kernel_runtime *f, uint64_t op,
-				  const void *params, uint32_t len, void *reply, uint32_t room);
+				  const void *params, uint32_t len, void *reply, uint32_t space);
 struct runtime_counters rig_counters(const struct rig *r);
 
 /* Returns the address of the node's memory that callers of QP 0 use. */

@@ -125,7 +125,7 @@ bool turn(void)
 }
 
 struct local_call *start(uint64_t op, const void *params, uint32_t len, const struct ep *region,
-			 void *reply, uint32_t room)
+			 void *reply, uint32_t space)
 {
 	struct local_call_attr a = {.op = op,
 				    .params = params,
@@ -133,7 +133,7 @@ struct local_call *start(uint64_t op, const void *params, uint32_t len, const st
 				    .pd = region ? region->pd : 0,
 				    .key = region ? region->key : 0,
 				    .reply = reply,
-				    .room = room};
+				    .space = space};
 	struct local_call *p;
 
 	assert_int_equal(local_call_start(s->f, runtime_pu_of(s->f, op), &a, NULL, 0, &p), 0);

@@ -62,7 +62,7 @@ void close_scene(void);
 /* Runs a turn of each NIC, or advances the time. Returns false if no event is left. */
 bool turn(void);
 struct local_call *start(uint64_t op, const void *params, uint32_t len, const struct ep *region,
-			 void *reply, uint32_t room);
+			 void *reply, uint32_t space);
 /* Runs it to its end, and checks the status. */
 void finish(struct local_call *p, uint32_t status);
 struct told play(const struct cmd *cmds, unsigned n, const struct ep *region);

@@ -244,7 +244,7 @@ static struct outcome on_host(const struct params *p, enum place place)
 				    .pd = r->node[0].pd,
 				    .key = r->node[0].key,
 				    .reply = (uint8_t *)&out.word,
-				    .room = 8};
+				    .space = 8};
 
 	if (place == RUN || place == RUN_PAYLOAD)
 		assert_int_equal(local_call_start(r->f, 0, &a,

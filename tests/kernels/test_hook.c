@@ -252,7 +252,7 @@ static void sees_what_lands(void **state)
 		n = write_random(&rng, 60, sent);
 		check(&seen[0], sent, n);
 		check(&seen[1], sent, n);
-		end(p[0], ROOST_RPC_TOO_LONG); /* it replies, and there is no room */
+		end(p[0], ROOST_RPC_TOO_LONG); /* it replies, and there is no space */
 		rig_write(r, 0, 0, 0, 1000);
 		settle();
 		assert_int_equal(seen[0].n, n);

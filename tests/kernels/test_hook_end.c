@@ -103,22 +103,22 @@ static void the_rest_passes(void **state)
 }
 
 /* All data for the host together must fit in the host's buffer. */
-static void a_reply_has_its_room(void **state)
+static void a_reply_has_its_space(void **state)
 {
 	struct local_call_result result;
 	uint8_t reply[24];
 	struct local_call *p;
 
 	open_rig(1, &shapes[0]);
-	for (uint32_t room = 0; room <= 18; room += 6) {
+	for (uint32_t space = 0; space <= 18; space += 6) {
 		memset(reply, 0x5a, sizeof(reply));
-		p = rig_local_call(r, r->f, CHATTY_OP, NULL, 0, reply, room);
-		assert_int_equal(local_call_finished(p, &result), room < 18);
-		assert_int_equal(result.len, room < 18 ? room + 6 : 18);
-		assert_memory_equal(reply, "firstssecondthirds", room);
-		for (uint32_t i = room; i < sizeof(reply); i++)
+		p = rig_local_call(r, r->f, CHATTY_OP, NULL, 0, reply, space);
+		assert_int_equal(local_call_finished(p, &result), space < 18);
+		assert_int_equal(result.len, space < 18 ? space + 6 : 18);
+		assert_memory_equal(reply, "firstssecondthirds", space);
+		for (uint32_t i = space; i < sizeof(reply); i++)
 			assert_int_equal(reply[i], 0x5a);
-		if (room < 18)
+		if (space < 18)
 			assert_int_equal(result.status, ROOST_RPC_TOO_LONG);
 		local_call_free(p);
 	}
@@ -129,7 +129,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_rest_passes),
-		cmocka_unit_test(a_reply_has_its_room),
+		cmocka_unit_test(a_reply_has_its_space),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

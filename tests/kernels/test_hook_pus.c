@@ -271,7 +271,7 @@ static const struct sim_params links[] = {
 
 /*
  * All bytes that arrived are in the replica too, whichever PU has the bound queue pair, and however
- * little room it has.
+ * little space it has.
  */
 static void all_goes_on(void **state)
 {

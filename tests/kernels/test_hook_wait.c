@@ -129,7 +129,7 @@ static int attach(enum where where, uint32_t rkey, struct local_call **out)
 					  .params = &p,
 					  .params_len = sizeof(p),
 					  .reply = (uint8_t *)&told,
-					  .room = sizeof(told),
+					  .space = sizeof(told),
 					  .out = where >= OUT};
 
 	assert_int_equal(local_call_begin(s->f, 0, &a, out), 0);

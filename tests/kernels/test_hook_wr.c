@@ -170,7 +170,7 @@ static struct local_call *begin(uint64_t op, const struct ep *from, bool each, b
 				    .pd = s->bound[1].pd,
 				    .key = region,
 				    .reply = (uint8_t *)&told,
-				    .room = sizeof(told)};
+				    .space = sizeof(told)};
 	struct local_call *call;
 
 	assert_int_equal(local_call_begin(s->f, 0, &a, &call), 0);

@@ -321,7 +321,7 @@ static void more_than_the_wire_takes(void **state)
 		p[i] = (struct piece){.va = rig_va(r, i * 20), .len = 20};
 	for (unsigned s = 0; s < 32; s++)
 		rig_post(r, 0, s, GATHER, p, sizeof(p), 4000, 0);
-	/* Between two rounds of acknowledgements: these find no room. */
+	/* Between two rounds of acknowledgements: these find no space. */
 	world_run(&r->w, world_now(&r->w) + 22500);
 	for (unsigned s = 32; s < 64; s++)
 		rig_post(r, 0, s, ECHO, p, 100, 100, 0);
@@ -363,22 +363,22 @@ static void copies_and_replies_out_of_memory(void **state)
  */
 static void tails_come_at_once(void **state)
 {
-	enum { MTU = 256, ROOM = 3 * MTU + 16 };
+	enum { MTU = 256, SPACE = 3 * MTU + 16 };
 	static const uint8_t nothing[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 	uint64_t p[2];
 	uint8_t *tail;
 
 	open_rig(37, &(struct rig_shape){.sp = {.delay_ns = 1000, .loss = 0.2}, .mtu = MTU});
-	tail = r->caller[0].mem + ROOM;
-	for (unsigned i = 0; i < ROOM; i++)
+	tail = r->caller[0].mem + SPACE;
+	for (unsigned i = 0; i < SPACE; i++)
 		r->node[0].mem[i] = (uint8_t)(i * 31);
 	p[0] = rig_va(r, 0);
-	for (p[1] = 1; p[1] <= ROOM; p[1]++) {
+	for (p[1] = 1; p[1] <= SPACE; p[1]++) {
 		struct rig_reply a;
 
-		rig_post(r, 0, 0, FROM, p, sizeof(p), ROOM, 0);
+		rig_post(r, 0, 0, FROM, p, sizeof(p), SPACE, 0);
 		memset(tail, 0xff, 8);
-		while (!rig_poll(r, 0, 0, ROOM, &a)) {
+		while (!rig_poll(r, 0, 0, SPACE, &a)) {
 			assert_memory_equal(tail, nothing, 8);
 			assert_true(rig_step(r));
 		}

@@ -134,7 +134,7 @@ static void any(uint8_t *to)
 }
 
 /*
- * The table is in the region. Each partition has room for one tuple, so none is ever full and all
+ * The table is in the region. Each partition has space for one tuple, so none is ever full and all
  * are flushed.
  */
 static uint32_t shuffle_params(uint8_t *to)

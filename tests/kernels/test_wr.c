@@ -372,7 +372,7 @@ static const struct roost_kernel sum_kernel = {.abi = ROOST_KERNEL_ABI,
 
 /* Runs it to its end. */
 static struct local_call *run_sum(uint64_t at, const void *payload, uint64_t len, uint64_t *sum,
-				  uint32_t room, struct local_call_result *result)
+				  uint32_t space, struct local_call_result *result)
 {
 	struct local_call_attr attr = {.op = SUM_OP,
 				       .params = &at,
@@ -380,7 +380,7 @@ static struct local_call *run_sum(uint64_t at, const void *payload, uint64_t len
 				       .pd = s->bound[0].pd,
 				       .key = s->bound[0].key,
 				       .reply = (uint8_t *)sum,
-				       .room = room};
+				       .space = space};
 	struct local_call *p;
 
 	assert_int_equal(local_call_start(s->f, 0, &attr, payload, len, &p), 0);
@@ -444,7 +444,7 @@ static void a_piece_a_turn(void **state)
 					       .pd = s->bound[0].pd,
 					       .key = s->bound[0].key,
 					       .reply = (uint8_t *)&sum[i],
-					       .room = 8};
+					       .space = 8};
 
 		assert_int_equal(local_call_start(s->f, 0, &attr, payload, LEN, &p[i]), 0);
 	}

@@ -62,7 +62,7 @@ static void the_qp_goes(void **state)
 	}
 }
 
-/* A run that waits for room at a queue pair that is destroyed gets a status. */
+/* A run that waits for space at a queue pair that is destroyed gets a status. */
 static void the_full_qp_goes(void **state)
 {
 	struct local_call *run[80];

@@ -224,7 +224,7 @@ static void beside_each_other(void **state)
 
 /*
  * Small operations that fit do not pass a large one that does not, whether they are many or so few
- * that none of them waits. Each gets room in its turn.
+ * that none of them waits. Each gets space in its turn.
  */
 static void large_ones_too(void **state)
 {

@@ -74,7 +74,7 @@ struct client {
 	struct kv_batch batch;
 	struct kv_op ops[BATCH];
 	uint64_t keys[BATCH], values[BATCH][VALUE / 8];
-	uint8_t outs[BATCH][VALUE + 28], room[BATCH * (VALUE + 28)];
+	uint8_t outs[BATCH][VALUE + 28], space[BATCH * (VALUE + 28)];
 	struct kv_arena arena;
 	/* what the map says */
 	int status[BATCH];
@@ -120,7 +120,7 @@ static void submit(struct kv *kv, struct client *c, struct rng *rng)
 	bool arena = rng_below(rng, 2);
 
 	c->batch = (struct kv_batch){.ops = c->ops, .n = 1 + (unsigned)rng_below(rng, BATCH)};
-	c->arena = (struct kv_arena){c->room, c->room + sizeof(c->room)};
+	c->arena = (struct kv_arena){c->space, c->space + sizeof(c->space)};
 	for (unsigned i = 0; i < c->batch.n; i++) {
 		uint8_t code = codes[rng_below(rng, ARRAY_SIZE(codes))];
 		bool lengthy = code == KV_PUT && rng_below(rng, 2);
@@ -146,7 +146,7 @@ static void submit(struct kv *kv, struct client *c, struct rng *rng)
 
 static void check(struct client *c)
 {
-	const uint8_t *last = c->room;
+	const uint8_t *last = c->space;
 
 	for (unsigned i = 0; i < c->batch.n; i++) {
 		const struct kv_op *op = &c->ops[i];

@@ -370,7 +370,7 @@ static void full_memory_loses_nothing(void **state)
 	assert_true(part > 1 || (full > 1000 && stat.merges > 0));
 }
 
-static void eviction_makes_room(void **state)
+static void eviction_makes_space(void **state)
 {
 	struct option o = {"evict", {.size = 2 * MIB, .evict = true}, KEYS, 90000, 400000, true};
 	struct kv_stat stat;
@@ -399,7 +399,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(long_chains),
 		cmocka_unit_test(several_segments),
 		cmocka_unit_test(full_memory_loses_nothing),
-		cmocka_unit_test(eviction_makes_room),
+		cmocka_unit_test(eviction_makes_space),
 		cmocka_unit_test(values_of_a_mebibyte),
 	};
 

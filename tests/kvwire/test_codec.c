@@ -221,12 +221,12 @@ static void replies_are_read_as_written(void **state)
 	rng_seed(&rng, SEED);
 	for (unsigned round = 0; round < 3000; round++) {
 		unsigned n = (unsigned)rng_below(&rng, OPS + 1), st[OPS];
-		size_t room = kvwire_least(n) + rng_below(&rng, 4000), len;
+		size_t space = kvwire_least(n) + rng_below(&rng, 4000), len;
 		uint32_t lens[OPS];
 		uint8_t *data[OPS];
 
 		assert_false(kvwire_reply_begin(&w, buf, kvwire_least(n) - 1, n));
-		assert_true(kvwire_reply_begin(&w, buf, room, n));
+		assert_true(kvwire_reply_begin(&w, buf, space, n));
 		for (unsigned i = 0; i < n; i++) {
 			st[i] = (unsigned)rng_below(&rng, ARRAY_SIZE(status));
 			lens[i] = (uint32_t)(rng_below(&rng, 2) ? 16 : rng_below(&rng, 300));
@@ -234,7 +234,7 @@ static void replies_are_read_as_written(void **state)
 			kvwire_reply_add(&w, status[st[i]], data[i], lens[i]);
 		}
 		len = kvwire_reply_finish(&w, 0);
-		assert_true(len <= room);
+		assert_true(len <= space);
 		assert_int_equal(kvwire_reply_open(&r, buf, len), 0);
 		for (unsigned i = 0; i < n; i++) {
 			assert_int_equal(kvwire_reply_next(&r, &got), 1);
@@ -259,7 +259,7 @@ static void replies_are_read_as_written(void **state)
 	}
 }
 
-/* Data that were put into kvwire_reply_room() move to their results without damage. */
+/* Data that were put into kvwire_reply_space() move to their results without damage. */
 static void data_may_be_in_the_reply(void **state)
 {
 	uint8_t buf[600], *at;
@@ -270,7 +270,7 @@ static void data_may_be_in_the_reply(void **state)
 	size_t len;
 
 	assert_true(kvwire_reply_begin(&w, buf, sizeof(buf), 20));
-	at = kvwire_reply_room(&w, 20, &len);
+	at = kvwire_reply_space(&w, 20, &len);
 	for (unsigned i = 0; i < 20; i++) {
 		data[i] = at;
 		memset(at, (int)i, i);

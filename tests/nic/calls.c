@@ -43,10 +43,10 @@ void calls_make(struct op *o, struct direction *d, struct side *from, struct sid
 	if (call->how >= TALLY_HOWS || (call->how == TALLY_PIECES && call->stream && l->both_call))
 		call->how = TALLY_DIGEST;
 	if (rng_below(r, 8)) {
-		call->room = call->how == TALLY_LONG ? call->len / 2 : call->len + 8;
+		call->space = call->how == TALLY_LONG ? call->len / 2 : call->len + 8;
 		call->len += call->how == TALLY_LONG;
-		call->room += call->how == TALLY_LONG ? 0 : (uint32_t)rng_below(r, 40);
-		call->reply_len = call->room + (uint32_t)sizeof(struct roost_rpc_tail);
+		call->space += call->how == TALLY_LONG ? 0 : (uint32_t)rng_below(r, 40);
+		call->reply_len = call->space + (uint32_t)sizeof(struct roost_rpc_tail);
 		call->reply = side_take(from, call->reply_len, r);
 	}
 	call->from = AREA_SOURCE + (uint32_t)rng_below(r, AREA_LEN - 10000);
@@ -89,7 +89,7 @@ static uint8_t model_status(const struct call *call)
 static void model_reply(struct call *call, struct side *caller, const struct side *callee)
 {
 	struct roost_rpc_tail tail = {.status = model_status(call), .mark = htole16(call->mark)};
-	uint8_t *end = caller->model + call->reply + call->room,
+	uint8_t *end = caller->model + call->reply + call->space,
 		*front = caller->model + call->reply;
 	const uint8_t *data = callee->model + call->from;
 
@@ -194,7 +194,7 @@ static bool tail_there(const struct conn *c, int i, const struct call *call)
 {
 	struct roost_rpc_tail tail;
 
-	memcpy(&tail, c->e[i].mem + call->reply + call->room, sizeof(tail));
+	memcpy(&tail, c->e[i].mem + call->reply + call->space, sizeof(tail));
 	return tail.mark != 0;
 }
 
@@ -210,7 +210,7 @@ static bool check_reply(struct run *u, struct conn *c, int i, struct call *call)
 			return run_wrong(
 				u, &c->e[i],
 				"byte %u of the reply to call %u is 0x%02x, not 0x%02x (tail at %u)",
-				b, call->mark, is[b], want[b], call->room);
+				b, call->mark, is[b], want[b], call->space);
 	for (uint32_t b = 0; b < call->reply_len; b++)
 		is[b] = want[b] ^= SCRIBBLE;
 	call->seen = true;

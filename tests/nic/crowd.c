@@ -287,7 +287,7 @@ static void post(struct run *u, unsigned i)
 	unsigned n = (unsigned)rng_below(&u->r, 12);
 
 	pool_post(k->pool[i], (unsigned)rng_below(&u->r, 12), &u->r);
-	while (n-- && at->posted < d->num_ops && run_sq_room(&k->e[i])) {
+	while (n-- && at->posted < d->num_ops && run_sq_space(&k->e[i])) {
 		const struct op *o = &d->ops[at->posted];
 		struct wr wr = run_begin(o, wr_id(u, at->posted));
 		bool group = o->to >= k->n;

@@ -22,7 +22,7 @@ struct pkt_make {
 };
 
 /*
- * Writes the packet without its ICRC; returns its length, ICRC counted. `out` has room for
+ * Writes the packet without its ICRC; returns its length, ICRC counted. `out` has space for
  * PKT_MAX_LEN.
  */
 uint32_t pkt_make_raw(uint8_t *out, const struct pkt_make *m, uint32_t dqpn);

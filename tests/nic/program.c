@@ -416,13 +416,13 @@ static void make_one(struct direction d[2], struct side s[2], int i, struct haza
 }
 
 /* A SEND that the receive ends badly for. */
-static void bad_receive(struct direction *d, struct op *o, struct side *to, uint32_t room,
+static void bad_receive(struct direction *d, struct op *o, struct side *to, uint32_t space,
 			uint16_t status, const struct limits *l, struct rng *r)
 {
 	struct receive *v = &d->receives[d->num_receives++];
 
 	*v = (struct receive){.status = status, .opcode = NIC_WC_RECV};
-	v->num_sge = make_scatter(to, room, l->max_sge, v->sge, r);
+	v->num_sge = make_scatter(to, space, l->max_sge, v->sge, r);
 }
 
 /*

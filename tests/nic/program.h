@@ -112,13 +112,13 @@ struct receive {
 #define CALL_HEAD 56u /* bytes of parameters before the random ones */
 struct call {
 	/* as the program says */
-	unsigned how, reads;  /* of the kernel's parameters (tally.h) */
-	uint32_t extra;	      /* random bytes of parameters */
-	uint32_t len, from;   /* of what the kernel reads and replies, in the peer's memory */
-	uint32_t word;	      /* there: it becomes 1 */
-	uint32_t text;	      /* parameters, in the caller's memory */
-	uint32_t reply, room; /* the buffer there; bytes of data that it holds */
-	uint32_t reply_len;   /* with the tail; 0: no reply is requested */
+	unsigned how, reads;   /* of the kernel's parameters (tally.h) */
+	uint32_t extra;	       /* random bytes of parameters */
+	uint32_t len, from;    /* of what the kernel reads and replies, in the peer's memory */
+	uint32_t word;	       /* there: it becomes 1 */
+	uint32_t text;	       /* parameters, in the caller's memory */
+	uint32_t reply, space; /* the buffer there; bytes of data that it holds */
+	uint32_t reply_len;    /* with the tail; 0: no reply is requested */
 	/* its op-code has no kernel; the tail comes with an immediate; payload follows */
 	bool nobody, imm, stream;
 	/* as it goes */

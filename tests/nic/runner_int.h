@@ -126,7 +126,7 @@ void run_post_side(struct run *u, struct conn *c, int i);
 /* Begins a work request, adds its local memory, checks for a free entry of the send queue. */
 struct wr run_begin(const struct op *o, uint64_t id);
 void run_set_local(struct run *u, const struct ep *e, const struct op *o, struct wr *wr);
-bool run_sq_room(const struct ep *e);
+bool run_sq_space(const struct ep *e);
 /* Returns true if all requests were posted and have completed. */
 bool run_side_done(const struct run *u, struct conn *c, int i);
 bool run_sent_all(const struct ep *e, const struct direction *d, const struct progress *at);

@@ -122,7 +122,7 @@ static void post_op(struct run *u, struct conn *c, int i, const struct op *o, ui
 	ep_post(&c->e[i], &wr);
 }
 
-bool run_sq_room(const struct ep *e)
+bool run_sq_space(const struct ep *e)
 {
 	return atomic_load(&e->sqi.prod) - atomic_load(&e->sqi.cons) < e->p.depth;
 }
@@ -159,14 +159,14 @@ void run_post_side(struct run *u, struct conn *c, int i)
 
 	post_receives(u, c, i);
 	n = (unsigned)rng_below(&u->r, 12);
-	while (n-- && at->posted < d->num_ops && run_sq_room(&c->e[i])) {
+	while (n-- && at->posted < d->num_ops && run_sq_space(&c->e[i])) {
 		if (c->at[1 - i].completed < d->ops[at->posted].after)
 			return;
 		post_op(u, c, i, &d->ops[at->posted], wr_id(u, at->posted));
 		at->posted++;
 	}
 	if (at->posted == d->num_ops && is_faulty(d) && !at->extra_posted &&
-	    run_sq_room(&c->e[i])) {
+	    run_sq_space(&c->e[i])) {
 		post_op(u, c, i, &extra, FLUSHED_ID);
 		at->extra_posted = true;
 	}

@@ -22,8 +22,8 @@
 #include "fault.h"
 #include "packet/crc32.h"
 
-#define ROOM 65536 /* the largest page size */
-#define MAX  300
+#define SPACE 65536 /* the largest page size */
+#define MAX   300
 
 #if defined(__x86_64__) && !defined(DMA_PLAIN)
 int dma_copy_sse2(void *dst, const void *src, size_t n);
@@ -63,7 +63,7 @@ static void unguard(uint8_t *p, unsigned pages)
 static int set_up(void **state)
 {
 	page = (size_t)sysconf(_SC_PAGESIZE);
-	assert_true(page <= ROOM);
+	assert_true(page <= SPACE);
 	assert_int_equal(dma_init(), 0); /* a second call changes nothing */
 	copies[num_copies++] = dma_copy;
 	copies[num_copies++] = dma_load;
@@ -80,7 +80,7 @@ static int set_up(void **state)
 static void one_copy(int (*copy)(void *, const void *, size_t), uint8_t *dst, const uint8_t *src,
 		     size_t n, const uint8_t *dst_page)
 {
-	static uint8_t before[ROOM];
+	static uint8_t before[SPACE];
 
 	memset((uint8_t *)(uintptr_t)dst_page, 0xcc, page);
 	memset(before, 0xcc, page);

@@ -258,7 +258,7 @@ static void numbers_by_seed(void **state)
 /* ---- completion queues ---- */
 
 /*
- * More completions than the queue has room for: one event, and those that were there first are
+ * More completions than the queue has space for: one event, and those that were there first are
  * whole.
  */
 static void overrun(void **state)

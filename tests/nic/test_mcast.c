@@ -438,7 +438,7 @@ static void several_addresses(void **state)
 }
 
 /* A member without a receive loses only its own copy. */
-static void no_room(void **state)
+static void no_space(void **state)
 {
 	struct ep other;
 	struct nic_qp_attr a = {0};
@@ -469,7 +469,7 @@ int main(void)
 		cmocka_unit_test(limits),
 		cmocka_unit_test(states),
 		cmocka_unit_test(everybody_once),
-		cmocka_unit_test(no_room),
+		cmocka_unit_test(no_space),
 		cmocka_unit_test(several_addresses),
 	};
 

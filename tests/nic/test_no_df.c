@@ -69,7 +69,7 @@ static uint32_t plain_crc(uint32_t crc, const uint8_t *p, size_t n)
 
 /*
  * Of a packet from the socket to the NIC, with DF clear. `buf` has `len` bytes, BTH to pad, and
- * room for four more.
+ * space for four more.
  */
 static void put_icrc(uint8_t *buf, uint32_t len, uint16_t id)
 {

@@ -408,7 +408,7 @@ static void reply_from_memory(void **state)
  * Replies have entries of their own: a full ring of the program does not use them, and replies do
  * not use the program's.
  */
-static void reply_room(void **state)
+static void reply_space(void **state)
 {
 	struct ep_params ep = {.rpc = true, .depth = 8, .mtu = 256};
 	struct pair p;
@@ -635,7 +635,7 @@ RULE(a_duplicate_call_is_not_served_again)
  * Without a free slot a call gets an RNR NAK (IBA 9.7.5.2.8), and later packets are dropped until
  * it arrives again.
  */
-RULE(a_call_without_room_is_asked_for_again)
+RULE(a_call_without_space_is_asked_for_again)
 {
 	hostile_open(s, true, 1);
 	send_rpc(PKT_RPC_PARAMS, s, KERNEL, 8, 8);
@@ -680,7 +680,7 @@ int main(void)
 		cmocka_unit_test(attribute),
 		cmocka_unit_test(replies),
 		cmocka_unit_test(reply_from_memory),
-		cmocka_unit_test(reply_room),
+		cmocka_unit_test(reply_space),
 		cmocka_unit_test(reply_refused),
 		cmocka_unit_test(turns),
 		cmocka_unit_test(accesses),
@@ -688,7 +688,7 @@ int main(void)
 		cmocka_unit_test(malformed_calls_are_refused),
 		cmocka_unit_test(a_nic_that_only_calls_refuses_calls),
 		cmocka_unit_test(a_duplicate_call_is_not_served_again),
-		cmocka_unit_test(a_call_without_room_is_asked_for_again),
+		cmocka_unit_test(a_call_without_space_is_asked_for_again),
 		cmocka_unit_test(calls_wait_for_rts),
 	};
 

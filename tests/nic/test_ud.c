@@ -198,7 +198,7 @@ RULE(wrong_qkey)
  * No receive, or one that is too short for header and payload: dropped, counted, and the receive
  * waits for the next.
  */
-RULE(no_room)
+RULE(no_space)
 {
 	struct roost_sge sge;
 
@@ -380,7 +380,7 @@ int main(void)
 		cmocka_unit_test(receives_with_header),
 		cmocka_unit_test(any_psn_from_anybody),
 		cmocka_unit_test(wrong_qkey),
-		cmocka_unit_test(no_room),
+		cmocka_unit_test(no_space),
 		cmocka_unit_test(malformed),
 		cmocka_unit_test(refused_sends),
 		cmocka_unit_test(many_destinations),

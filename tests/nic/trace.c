@@ -178,13 +178,13 @@ static int tapped_rx(struct port *port, struct port_pkt *pkts, int max)
 }
 
 static int tapped_reserve(struct port *port, struct port_path *path, uint32_t len, uint8_t tos,
-			  struct port_room *room)
+			  struct port_buf *buf)
 {
 	struct trace *t = current;
 
 	if (t->full > 0 && rng_double(&t->rng) < t->full)
 		return -EAGAIN;
-	return t->real->reserve(port, path, len, tos, room);
+	return t->real->reserve(port, path, len, tos, buf);
 }
 
 void trace_start(struct trace *t, struct world *w, bool disorder, uint32_t mtu)

@@ -107,7 +107,7 @@ static void test_frame_v6(void **state)
 	assert_int_equal(sum(28 + 17, f + 8, 32 + 28), 0xffff);
 }
 
-static void test_no_room(void **state)
+static void test_no_space(void **state)
 {
 	uint8_t f[128], big[1] = {0};
 	struct pkt_addr four, six;
@@ -448,7 +448,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_frame_v4),	cmocka_unit_test(test_frame_v6),
-		cmocka_unit_test(test_no_room),		cmocka_unit_test(test_written_reads_back),
+		cmocka_unit_test(test_no_space),	cmocka_unit_test(test_written_reads_back),
 		cmocka_unit_test(test_byte_orders),	cmocka_unit_test(test_link_types),
 		cmocka_unit_test(test_not_a_capture),	cmocka_unit_test(test_truncated_file),
 		cmocka_unit_test(test_damaged_records), cmocka_unit_test(test_frames),

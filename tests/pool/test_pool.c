@@ -130,7 +130,7 @@ static void do_will(void)
 		pool_leave_will(pool, slot, i, &w);
 	}
 	pool_leave_will(pool, slot, 1, NULL);
-	pool_leave_will(pool, slot, POOL_WILLS, &w); /* there is no room for it */
+	pool_leave_will(pool, slot, POOL_WILLS, &w); /* there is no space for it */
 }
 
 static void do_take(struct reply *r)

@@ -68,14 +68,14 @@ void rig_build(uint8_t *bth, uint32_t len, uint32_t qpn, uint32_t n, const struc
 int rig_send(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, uint32_t qpn,
 	     uint32_t n)
 {
-	struct port_room room;
+	struct port_buf buf;
 	struct icrc_flow flow;
-	int rc = p->ops->reserve(p, path, len, tos, &room);
+	int rc = p->ops->reserve(p, path, len, tos, &buf);
 
 	if (rc)
 		return rc;
 	icrc_flow_init(&flow, &p->addr, &path->dst, path->sport, PKT_UDP_PORT);
-	rig_build(room.bth, len, qpn, n, &flow, room.ip_id);
+	rig_build(buf.bth, len, qpn, n, &flow, buf.ip_id);
 	return 0;
 }
 

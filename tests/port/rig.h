@@ -34,7 +34,7 @@ int rig_close_all(void **state);
  */
 void rig_build(uint8_t *bth, uint32_t len, uint32_t qpn, uint32_t n, const struct icrc_flow *flow,
 	       uint16_t ip_id);
-/* Reserves room and builds the packet. Returns the result of the reservation. */
+/* Reserves space and builds the packet. Returns the result of the reservation. */
 int rig_send(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, uint32_t qpn,
 	     uint32_t n);
 /*

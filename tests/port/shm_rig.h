@@ -137,18 +137,18 @@ static inline void srig_check(const struct port_pkt *pkt, uint64_t n)
 	}
 }
 
-/* Sends packet n without a flush. Returns false if there is no room. */
+/* Sends packet n without a flush. Returns false if there is no space. */
 static inline bool srig_send(struct port *p, struct port_path *path, uint64_t n)
 {
-	struct port_room room;
+	struct port_buf buf;
 	uint32_t len = srig_len(n);
-	int rc = p->ops->reserve(p, path, len, (uint8_t)n, &room);
+	int rc = p->ops->reserve(p, path, len, (uint8_t)n, &buf);
 
 	if (rc == -EAGAIN)
 		return false;
 	assert_int_equal(rc, 0);
-	assert_int_equal(room.ip_id, 0);
-	srig_fill(room.bth, len, n);
+	assert_int_equal(buf.ip_id, 0);
+	srig_fill(buf.bth, len, n);
 	return true;
 }
 

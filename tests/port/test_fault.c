@@ -20,8 +20,8 @@
 struct mock {
 	struct port port; /* the first member */
 	struct port_path path;
-	unsigned count, flushed, room; /* room: number of packets that still fit */
-	int paths;		       /* number of references */
+	unsigned count, flushed, space; /* space: number of packets that still fit */
+	int paths;			/* number of references */
 	bool closed;
 	struct {
 		uint8_t data[256];
@@ -47,19 +47,19 @@ static void mock_path_put(struct port *p, struct port_path *path)
 }
 
 static int mock_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
-			struct port_room *room)
+			struct port_buf *buf)
 {
 	assert_ptr_equal(path, &mock.path);
 	assert_true(mock.paths > 0);
 	assert_in_range(mock.count, 0, MOCK_MAX - 1);
-	if (!mock.room)
+	if (!mock.space)
 		return -EAGAIN;
-	mock.room--;
+	mock.space--;
 	mock.pkt[mock.count].len = len;
 	mock.pkt[mock.count].tos = tos;
 	mock.pkt[mock.count].ip_id = (uint16_t)(mock.count % 7);
-	room->ip_id = mock.pkt[mock.count].ip_id;
-	room->bth = mock.pkt[mock.count++].data;
+	buf->ip_id = mock.pkt[mock.count].ip_id;
+	buf->bth = mock.pkt[mock.count++].data;
 	return 0;
 }
 
@@ -130,7 +130,7 @@ static struct port *wrap(const struct port_faults *f)
 	mock.port.mtu = 4096;
 	mock.port.lanes = 1;
 	mock.port.lag = 1;
-	mock.room = MOCK_MAX;
+	mock.space = MOCK_MAX;
 	virtual_time = 1000000;
 	p = fault_wrap(&mock.port, f, clock_of_test, NULL);
 	assert_non_null(p);
@@ -384,21 +384,21 @@ static void test_inner_full(void **state)
 	struct pkt_addr dst = rig_addr("10.0.0.2");
 	struct port *p = wrap(&f);
 	struct port_path *path = p->ops->path_get(p, &dst, 5);
-	struct port_room room;
+	struct port_buf buf;
 	unsigned sent = 0;
 
-	mock.room = 10;
+	mock.space = 10;
 	while (rig_send(p, path, 64 + sent % 5 * 4, (uint8_t)(sent % 3), 5, sent) == 0)
 		sent++;
 	assert_in_range(sent, 1000, 4000); /* size of the pool */
-	assert_int_equal(p->ops->reserve(p, path, 64, 0, &room), -EAGAIN);
+	assert_int_equal(p->ops->reserve(p, path, 64, 0, &buf), -EAGAIN);
 	assert_false(p->ops->flush(p));
-	assert_true(p->ops->arm(p)); /* the inner port's descriptor shows when there is room */
+	assert_true(p->ops->arm(p)); /* the inner port's descriptor shows when there is space */
 	assert_int_equal(mock.count, 10);
-	mock.room = MOCK_MAX;
+	mock.space = MOCK_MAX;
 	assert_true(p->ops->flush(p));
 	assert_int_equal(mock.flushed, sent + fault_counts(p).duplicated);
-	assert_int_equal(p->ops->reserve(p, path, 64, 0, &room), 0);
+	assert_int_equal(p->ops->reserve(p, path, 64, 0, &buf), 0);
 	p->ops->cancel(p);
 	assert_true(p->ops->flush(p));
 	assert_int_equal(mock.flushed, sent + fault_counts(p).duplicated);

@@ -408,7 +408,7 @@ static void test_no_shm(void **state)
 	close(fd);
 }
 
-/* The same where the limit of file sizes leaves no room for a ring, which would be a signal. */
+/* The same where the limit of file sizes leaves no space for a ring, which would be a signal. */
 static void test_no_ring(void **state)
 {
 	struct port *a = rig_open("host:" A), *b;
@@ -431,7 +431,7 @@ static void test_no_ring(void **state)
  * A program has descriptors for the ring of one peer. It tells so, and the next peer uses udp; the
  * first one keeps its ring.
  */
-static void test_no_room(void **state)
+static void test_no_space(void **state)
 {
 	struct port *a = rig_open("host:" A), *b = rig_open("host:127.0.0.2");
 	struct port_path *path[2];
@@ -502,7 +502,7 @@ int main(void)
 		TEST(test_ways),       TEST(test_last_words), TEST(test_by_udp),
 		TEST(test_sleep),      TEST(test_cold),	      TEST(test_wrapped),
 		TEST(test_options),    TEST(test_successor),  TEST(test_fork),
-		TEST(test_no_shm),     TEST(test_no_ring),    TEST(test_no_room),
+		TEST(test_no_shm),     TEST(test_no_ring),    TEST(test_no_space),
 		TEST(test_other_user),
 	};
 

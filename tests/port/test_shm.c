@@ -175,24 +175,24 @@ static void test_exchange(void **state)
 static void test_cancel_and_flush(void **state)
 {
 	struct srig_pair p = srig_open_pair(0);
-	struct port_room room;
+	struct port_buf buf;
 	struct port_pkt pkts[PORT_BURST];
 
 	assert_true(p.a->ops->flush(p.a));
-	assert_int_equal(p.a->ops->reserve(p.a, p.ab, 100, 0, &room), 0);
+	assert_int_equal(p.a->ops->reserve(p.a, p.ab, 100, 0, &buf), 0);
 	p.a->ops->cancel(p.a);
 	assert_true(p.a->ops->flush(p.a));
 	assert_int_equal(srig_receive(p.b, pkts), 0);
 	assert_true(srig_send(p.a, p.ab, 0));
 	assert_int_equal(srig_receive(p.b, pkts), 0); /* not before the flush */
-	assert_int_equal(p.a->ops->reserve(p.a, p.ab, 4148, 0, &room), 0);
+	assert_int_equal(p.a->ops->reserve(p.a, p.ab, 4148, 0, &buf), 0);
 	p.a->ops->cancel(p.a);
 	srig_send_now(p.a, p.ab, 1);
 	assert_int_equal(srig_receive(p.b, pkts), 2);
 	srig_check(&pkts[0], 0);
 	srig_check(&pkts[1], 1);
 	assert_int_equal(p.a->stats.tx_packets, 2);
-	assert_int_equal(p.a->ops->reserve(p.a, p.ab, PKT_MAX_LEN + 1, 0, &room), -EMSGSIZE);
+	assert_int_equal(p.a->ops->reserve(p.a, p.ab, PKT_MAX_LEN + 1, 0, &buf), -EMSGSIZE);
 	srig_close_pair(&p);
 }
 
@@ -230,7 +230,7 @@ static void test_full_ring_pushes_back(void **state)
 	assert_true(sent > 5);
 	assert_true(p.a->stats.tx_blocked > 0);
 	p.a->ops->flush(p.a);
-	/* The sender sleeps until there is room. */
+	/* The sender sleeps until there is space. */
 	assert_true(p.a->ops->arm(p.a));
 	assert_false(srig_readable(p.a->fd, 0));
 	while ((n = srig_receive(p.b, pkts)) > 0) {
@@ -292,7 +292,7 @@ static void test_late_flags(void **state)
 	struct srig_pair p = srig_open_pair(0);
 	struct port_pkt pkts[PORT_BURST];
 	_Atomic uint32_t *sleeping = &shm_of(p.b)->rx[0]->ring.ctl->sleeping;
-	_Atomic uint32_t *want_room = &shm_of(p.b)->rx[0]->ring.ctl->want_room;
+	_Atomic uint32_t *want_space = &shm_of(p.b)->rx[0]->ring.ctl->want_space;
 
 	/*
 	 * The sender reads the flag after the flush, at the next poll, and the last time when idle,
@@ -318,13 +318,13 @@ static void test_late_flags(void **state)
 	 * The receiver reads it when it takes packets, when it finds none, and when it goes to
 	 * sleep.
 	 */
-	atomic_store(want_room, 1);
+	atomic_store(want_space, 1);
 	assert_int_equal(p.b->ops->rx_burst(p.b, pkts, PORT_BURST), 2);
 	assert_true(rung(p.a));
-	atomic_store(want_room, 1);
+	atomic_store(want_space, 1);
 	assert_int_equal(p.b->ops->rx_burst(p.b, pkts, PORT_BURST), 0);
 	assert_true(rung(p.a));
-	atomic_store(want_room, 1);
+	atomic_store(want_space, 1);
 	assert_true(p.b->ops->arm(p.b));
 	p.b->ops->disarm(p.b, true);
 	assert_true(rung(p.a));

@@ -324,7 +324,7 @@ static void test_noise_on_the_socket(void **state)
 		sent++;
 	assert_true(sent > 10);
 	atomic_store(&l.ctl->sleeping, 12345);
-	atomic_store(&l.ctl->want_room, 99);
+	atomic_store(&l.ctl->want_space, 99);
 	atomic_store(&l.ctl->head, 1ull << 40);
 	for (int i = 0; i < 20; i++) {
 		assert_int_equal(srig_receive(s.hub, pkts), 0);

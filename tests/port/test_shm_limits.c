@@ -107,7 +107,7 @@ static void test_in_anothers_name(void **state)
 }
 
 /*
- * The total size of peers' rings is bounded. An honest peer that finds no room offers shorter
+ * The total size of peers' rings is bounded. An honest peer that finds no space offers shorter
  * rings.
  */
 static void test_memory_of_all_rings(void **state)
@@ -140,7 +140,7 @@ static void test_memory_of_all_rings(void **state)
 		}
 	}
 	assert_int_equal(shm_of(s.hub)->rx_bytes, SHM_RX_BYTES);
-	/* Room for half a ring: too little for its first offer. */
+	/* Space for half a ring: too little for its first offer. */
 	close(fd[0]);
 	while (shm_of(s.hub)->rx_bytes == SHM_RX_BYTES)
 		srig_receive(s.hub, pkts);

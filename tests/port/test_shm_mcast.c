@@ -215,7 +215,7 @@ static void test_member_that_sleeps(void **state)
 	assert_int_equal(a->stats.tx_blocked, 0);
 	comes(b, 0, a, GROUP);
 	comes(b, 1, a, GROUP);
-	/* There is room again. */
+	/* There is space again. */
 	for (struct port_pkt pkts[PORT_BURST]; srig_receive(b, pkts);)
 		;
 	srig_send_now(a, path, 1);

@@ -114,7 +114,7 @@ static void call(struct port *a, struct port_path *path, uint64_t n)
  */
 static void test_few_descriptors(void **state)
 {
-	enum { PEERS = 12, ROOM = 4 };
+	enum { PEERS = 12, SPACE = 4 };
 	struct port *a[PEERS];
 	struct port_path *path[PEERS];
 	struct port_pkt pkts[PORT_BURST];
@@ -129,10 +129,10 @@ static void test_few_descriptors(void **state)
 		snprintf(text, sizeof(text), "10.0.1.%d", i);
 		a[i] = srig_open(text, SHM_RING_MIN);
 	}
-	pid = start_poor_echo(ROOM);
+	pid = start_poor_echo(SPACE);
 	for (int i = 0; i < PEERS; i++)
 		path[i] = a[i]->ops->path_get(a[i], &dst, 0);
-	for (int round = 0; round < SRIG_WAIT_MS && num < ROOM; round++) {
+	for (int round = 0; round < SRIG_WAIT_MS && num < SPACE; round++) {
 		for (int i = 0; i < PEERS; i++) {
 			if (srig_send(a[i], path[i], 0))
 				a[i]->ops->flush(a[i]);
@@ -143,7 +143,7 @@ static void test_few_descriptors(void **state)
 		}
 		usleep(1000);
 	}
-	assert_true(num >= ROOM);
+	assert_true(num >= SPACE);
 	for (int i = 0; i < PEERS; i++) {
 		if (served[i])
 			call(a[i], path[i], 1);
@@ -266,22 +266,22 @@ static void test_last_words(void **state)
 }
 
 /*
- * The packet reserved last may still lack its ICRC when the peer is found dead. Its room must stay
+ * The packet reserved last may still lack its ICRC when the peer is found dead. Its space must stay
  * valid until the flush.
  */
-static void test_room_outlives_the_peer(void **state)
+static void test_space_outlives_the_peer(void **state)
 {
 	struct srig_pair p = srig_open_pair(SHM_RING_MIN);
-	struct port_room room, last = {0};
+	struct port_buf buf, last = {0};
 
 	port_close(p.b);
 	for (int i = 0; i < SRIG_WAIT_MS && p.a->stats.tx_dropped == 0; i++) {
-		int rc = p.a->ops->reserve(p.a, p.ab, 4000, 0, &room);
+		int rc = p.a->ops->reserve(p.a, p.ab, 4000, 0, &buf);
 
 		if (rc)
 			usleep(1000);
 		else if (p.a->stats.tx_dropped == 0)
-			last = room;
+			last = buf;
 	}
 	assert_int_equal(p.a->stats.tx_dropped, 1);
 	assert_int_equal(shm_of(p.a)->num_tx, 0);
@@ -474,7 +474,7 @@ int main(void)
 		TEST(test_reader),
 		TEST(test_short_lives),
 		TEST(test_last_words),
-		TEST(test_room_outlives_the_peer),
+		TEST(test_space_outlives_the_peer),
 		TEST(test_path_references),
 		TEST(test_many_peers),
 		TEST(test_lanes),

@@ -139,7 +139,7 @@ static void test_full_until_released(void **state)
 	shm_prod_unmap(&p);
 }
 
-/* A packet without room does not take the end of the ring from one that fits. */
+/* A packet without space does not take the end of the ring from one that fits. */
 static void test_full_for_large_ones(void **state)
 {
 	struct shm_prod p;

@@ -319,7 +319,7 @@ static void not_raised(void **state)
 	assert_non_null(strstr(text, "ulimit -n"));
 }
 
-static void expect_no_room(void)
+static void expect_no_space(void)
 {
 	char err[512];
 
@@ -329,19 +329,19 @@ static void expect_no_room(void)
 }
 
 /* Others have the address, and their sockets do not fit. */
-static void no_room_child(void)
+static void no_space_child(void)
 {
 	struct port *a;
 
-	make_other(expect_no_room);
+	make_other(expect_no_space);
 	a = open_or_fail(SHARED, 0, 1);
 	run_other();
 	port_close(a);
 }
 
-static void no_room(void **state)
+static void no_space(void **state)
 {
-	in_child(no_room_child);
+	in_child(no_space_child);
 }
 
 static int setup(void **state)
@@ -355,7 +355,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(refused),	 cmocka_unit_test(lanes),
 		cmocka_unit_test(beside_others), cmocka_unit_test(raised),
-		cmocka_unit_test(not_raised),	 cmocka_unit_test(no_room),
+		cmocka_unit_test(not_raised),	 cmocka_unit_test(no_space),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

@@ -149,23 +149,24 @@ static void expect_stats(uint64_t sent, uint64_t dropped)
 }
 
 /*
- * No room: the batch is kept, reserve returns -EAGAIN, and the descriptor shows when there is room.
+ * No space: the batch is kept, reserve returns -EAGAIN, and the descriptor shows when there is
+ * space again.
  */
 static void test_blocked(void **state)
 {
-	struct port_room room;
+	struct port_buf buf;
 
 	SCRIPT(-EAGAIN, -EAGAIN);
 	send_some(64, 3, 0);
 	send_some(128, 2, 3);
 	assert_false(a->ops->flush(a));
 	assert_int_equal(calls, 1);
-	assert_int_equal(a->ops->reserve(a, to_b, 64, 0, &room), -EAGAIN);
+	assert_int_equal(a->ops->reserve(a, to_b, 64, 0, &buf), -EAGAIN);
 	assert_int_equal(calls, 1);
 	assert_int_equal(a->stats.tx_blocked, 1);
 	expect_stats(0, 0);
 	assert_true(a->ops->arm(a));
-	assert_true(rig_readable(a, RIG_WAIT_MS)); /* the socket itself has room */
+	assert_true(rig_readable(a, RIG_WAIT_MS)); /* the socket itself has space */
 	a->ops->disarm(a, true);
 	assert_false(rig_readable(a, 0));
 	assert_false(a->ops->flush(a));
@@ -215,7 +216,7 @@ static void test_refused_io(void **state)
 	refused(-EIO);
 }
 
-/* Refused; then there is no room while the packets are sent one by one. */
+/* Refused; then there is no space while the packets are sent one by one. */
 static void test_refused_partial(void **state)
 {
 	SCRIPT(-EINVAL, 7, -EAGAIN, 3, -ENOBUFS, ALL);

@@ -87,7 +87,7 @@ static void test_one_datagram(void **state)
 	}
 }
 
-/* At most as many packets as the head has room for, and as many bytes as fit in a datagram. */
+/* At most as many packets as the head has space for, and as many bytes as fit in a datagram. */
 static void test_limits(void **state)
 {
 	uint32_t many[UDP_JOIN_MAX + 2], large[16];

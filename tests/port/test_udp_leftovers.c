@@ -146,13 +146,13 @@ static void send_request(void)
 	uint32_t len = sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + CM_MAD_LEN + PKT_ICRC_LEN;
 	struct port_path *path = sender->ops->path_get(sender, &survivor->addr, PKT_GSI_QPN);
 	struct cm_msg m = {.attr = CM_REQ, .req.service_id = SERVICE};
-	struct port_room room;
+	struct port_buf buf;
 	uint8_t *p;
 
 	assert_non_null(path);
-	assert_int_equal(sender->ops->reserve(sender, path, len, 0, &room), 0);
-	memset(room.bth, 0, len);
-	p = pkt_put_bth(room.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, PKT_GSI_QPN, false, 0);
+	assert_int_equal(sender->ops->reserve(sender, path, len, 0, &buf), 0);
+	memset(buf.bth, 0, len);
+	p = pkt_put_bth(buf.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, PKT_GSI_QPN, false, 0);
 	cm_build(&m, pkt_put_deth(p, 0x80010000, 1));
 	assert_true(sender->ops->flush(sender));
 	sender->ops->path_put(sender, path);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * More services than the filter of the kernel has room for: net.core.optmem_max limits its length.
+ * More services than the filter of the kernel has space for: net.core.optmem_max limits its length.
  * Requests reach the slot that listens, some steered by the kernel, the others passed on by the
  * slot that gets them. Two lanes stand for two programs, which tell each other in the same way.
  */
@@ -74,7 +74,7 @@ static void send_request(uint64_t service, enum cm_attr attr)
 	uint32_t len = sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + CM_MAD_LEN + PKT_ICRC_LEN;
 	struct port_path *path = sender->ops->path_get(sender, &lane[0]->addr, PKT_GSI_QPN);
 	struct cm_msg m = {.attr = attr};
-	struct port_room room;
+	struct port_buf buf;
 	uint8_t *p;
 
 	assert_non_null(path);
@@ -82,9 +82,9 @@ static void send_request(uint64_t service, enum cm_attr attr)
 		m.sidr_req.service_id = service;
 	else
 		m.req.service_id = service;
-	assert_int_equal(sender->ops->reserve(sender, path, len, 0, &room), 0);
-	memset(room.bth, 0, len);
-	p = pkt_put_bth(room.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, PKT_GSI_QPN, false, 0);
+	assert_int_equal(sender->ops->reserve(sender, path, len, 0, &buf), 0);
+	memset(buf.bth, 0, len);
+	p = pkt_put_bth(buf.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, PKT_GSI_QPN, false, 0);
 	cm_build(&m, pkt_put_deth(p, 0x80010000, 1));
 	assert_true(sender->ops->flush(sender));
 	sender->ops->path_put(sender, path);
@@ -148,10 +148,10 @@ static void services_beyond_the_filter(void **state)
 }
 
 /*
- * The least room that a kernel gives by default. Services of other kinds than IP ports take the
+ * The least space that a kernel gives by default. Services of other kinds than IP ports take the
  * most of it.
  */
-static void least_room(void **state)
+static void least_space(void **state)
 {
 	FILE *f = own_network ? fopen(OPTMEM, "w") : NULL;
 	bool set = f && fprintf(f, "%d", OLD_OPTMEM) > 0;
@@ -176,7 +176,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(services_beyond_the_filter, rig_close_all),
-		cmocka_unit_test_teardown(least_room, rig_close_all),
+		cmocka_unit_test_teardown(least_space, rig_close_all),
 	};
 
 	own_network = network_own();

@@ -137,13 +137,13 @@ static void frames_are_right(const char *us, const char *them, const char *optio
 		uint16_t ids[ARRAY_SIZE(sizes)];
 
 		for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
-			struct port_room room;
+			struct port_buf buf;
 			struct icrc_flow flow;
 
-			assert_int_equal(p->ops->reserve(p, path, sizes[i], 0x6a, &room), 0);
+			assert_int_equal(p->ops->reserve(p, path, sizes[i], 0x6a, &buf), 0);
 			icrc_flow_init(&flow, &p->addr, &dst, path->sport, PKT_UDP_PORT);
-			rig_build(room.bth, sizes[i], 5, i, &flow, room.ip_id);
-			ids[i] = room.ip_id;
+			rig_build(buf.bth, sizes[i], 5, i, &flow, buf.ip_id);
+			ids[i] = buf.ip_id;
 		}
 		assert_true(p->ops->flush(p));
 		for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {

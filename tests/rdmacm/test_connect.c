@@ -564,7 +564,7 @@ static unsigned refuse_all(struct rdma_event_channel *lch)
 }
 
 /*
- * 32 requests may wait. One source has at most 24 of them, so that another source finds room. On a
+ * 32 requests may wait. One source has at most 24 of them, so that another source finds space. On a
  * busy machine fewer come in time.
  */
 static void a_source_has_a_share_of_those_who_wait(void **state)

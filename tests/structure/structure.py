@@ -170,6 +170,8 @@ REPLACED = [
      r'tenders?|\w+_eyes|eyes_\w+|blind(?:_\w+)?|stand(?:ing)?_by'),
     ('reclaim, record of a slot, socket of a slot',
      r'(?:\w+_)?seats?(?:_\w+)?|(?:pool|seat|find)_homes?|homed'),
+    ('space, or port_buf (a room is a folder of the tree)',
+     r'\w+_room(?:_\w+)?|room_\w+|\w+(?:\.|->)room|(?:\w+_t|bool|char|define|int|unsigned) room'),
 ]
 # Words that no identifier of src and include has as one of its parts, and the rooms where a word
 # has another meaning: the buckets and slabs of the store have places.
@@ -177,8 +179,8 @@ REPLACED_PARTS = {
     'abroad': (), 'act': (), 'acts': (), 'blind': (), 'buried': (), 'bury': (), 'condemned': (),
     'deaf': (), 'excused': (), 'eyes': (), 'fabric': (), 'gathered': (), 'gathers': (),
     'held': (), 'here': (), 'hungry': (), 'lend': (), 'lent': (), 'linger': (), 'loan': (),
-    'loans': (), 'orphan': (), 'orphans': (), 'patience': (), 'place': ('kv',), 'served': (),
-    'spot': (), 'spots': (), 'standing': (), 'stands': (), 'struck': (), 'tender': (),
+    'loans': (), 'orphan': (), 'orphans': (), 'patience': (), 'place': ('kv',), 'room': (),
+    'served': (), 'spot': (), 'spots': (), 'standing': (), 'stands': (), 'struck': (), 'tender': (),
     'unlend': ()}
 NO_NAMES = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)  # comments and strings
 NAMES = [(word, re.compile(rf'\b(?:{pattern})\b', re.I)) for word, pattern in REPLACED]
@@ -493,6 +495,9 @@ CASES = [
     ('src/nic/names.c', SPDX + 'int roost_qp_' 'place(void);\n', ['names']),
     ('src/pool/names.c', SPDX + 'bool pool_' 'bury(struct pool *p);\n', ['names']),
     ('src/pool/names.h', SPDX + 'struct sea' 't_home {\n', ['names']),
+    ('src/nic/names.h', SPDX + 'struct port_' 'room *buf;\n', ['names']),
+    ('tests/nic/names.c', SPDX + '#define ' 'ROOM 64 /* this room */\n', ['names']),
+    ('tests/nic/other.c', SPDX + '/* of another room */\nint space;\n', []),
     ('include/roost/manual.h', SPDX + '/*\n * Returns x.\n * Any thread.\n */\nint x(void);\n',
      []),
     ('include/roost/manual.h', SPDX + '/* NULL: ENOMEM. */\nint *x(void);\n', ['manual']),
@@ -502,6 +507,7 @@ CASES = [
     ('src/nic/parts.c', SPDX + 'int held_' 'back; /* held */ char *s = "held";\n', ['names']),
     ('src/kv/parts.c', SPDX + 'int place_' 'of; /* held */ char *s = "held";\n', []),
     ('src/nic/parts.h', SPDX + 'int place_' 'of;\n', ['names']),
+    ('src/kv/parts.h', SPDX + 'size_t *room' '; /* room */\n', ['names']),
     ('src/cm/env.c', SPDX + 'x = getenv("ROOST_PORT");\n', ['environment']),
     ('src/cm/env2.c', SPDX + 'x = secure_getenv ("ROOST_PORT");\n', ['environment']),
     ('src/base/sys.c', SPDX + 'return secure_getenv(name);\n', []),

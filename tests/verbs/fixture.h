@@ -57,7 +57,7 @@ struct ibv_context *open_device(void);
 
 /* NULL: 16 send and 16 receive WQEs, one SGE, 64 CQEs, connected. */
 void pair_open(struct pair *p, const struct pair_options *o);
-/* Opens a pair with room for 64 work requests, and enables the op-codes of calls. */
+/* Opens a pair with space for 64 work requests, and enables the op-codes of calls. */
 void pair_open_rpc(struct pair *p);
 void pair_close(struct pair *p);
 int to_init(struct pair *p, int side);

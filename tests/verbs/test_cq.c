@@ -403,7 +403,7 @@ static void async_events(void **state)
 	pair_close(&p);
 }
 
-/* More completions than the CQ has room for: an event is raised, and the NIC goes on. */
+/* More completions than the CQ has space for: an event is raised, and the NIC goes on. */
 static void overrun(void **state)
 {
 	struct pair_options o = {.cap = {64, 1, 1, 1, 0}, .cqe = 4};

@@ -45,7 +45,7 @@ static struct roost_hll_info info(struct ibv_context *ctx, uint64_t name)
 					  .params = &q,
 					  .params_len = sizeof(q),
 					  .reply = &i,
-					  .room = sizeof(i)};
+					  .space = sizeof(i)};
 	struct roost_result r;
 
 	assert_int_equal(roost_kernel_run(ctx, &a, NULL, 0, &r), 0);
@@ -198,7 +198,7 @@ static void sent_on(void **state)
 		a.params_len = sizeof(f);
 		a.mr = p.mr[1];
 		a.reply = &failed;
-		a.room = sizeof(failed);
+		a.space = sizeof(failed);
 		assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
 		assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, p.qp[1], i ? &limits[i] : NULL,
 						      &number),
@@ -252,7 +252,7 @@ static void sent_on_by_others(void **state)
 		a.params_len = sizeof(f);
 		a.mr = from;
 		a.reply = &failed;
-		a.room = sizeof(failed);
+		a.space = sizeof(failed);
 		assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
 		assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, q.qp[via], &limits[i >> 1 & 1],
 						      &number),
@@ -296,7 +296,7 @@ static void last_words(void **state)
 	a.params = &f;
 	a.params_len = sizeof(f);
 	a.reply = &failed;
-	a.room = sizeof(failed);
+	a.space = sizeof(failed);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
 	assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, p.qp[1], NULL, &number), 0);
 	hook = roost_qp_attach(p.qp[1], ROOST_IN, &a);

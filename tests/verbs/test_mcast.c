@@ -12,7 +12,7 @@
 #define QKEY	 0x12345678
 #define GRH	 40
 #define MESSAGES 20
-#define ROOM	 256
+#define SPACE	 256
 #define MCAST	 0xffffff
 
 struct member {
@@ -21,7 +21,7 @@ struct member {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
-	uint8_t buf[2 * MESSAGES * ROOM];
+	uint8_t buf[2 * MESSAGES * SPACE];
 };
 
 static struct member M, *const m = &M;
@@ -80,7 +80,7 @@ static void start(void)
 	a.qp_state = IBV_QPS_RTS;
 	assert_int_equal(ibv_modify_qp(m->qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
 	for (i = 0; i < MESSAGES; i++) {
-		struct ibv_sge sge = {(uintptr_t)m->buf + (unsigned)i * ROOM, ROOM, m->mr->lkey};
+		struct ibv_sge sge = {(uintptr_t)m->buf + (unsigned)i * SPACE, SPACE, m->mr->lkey};
 		struct ibv_recv_wr wr = {.wr_id = (uint64_t)i, .sg_list = &sge, .num_sge = 1}, *bad;
 
 		assert_int_equal(ibv_post_recv(m->qp, &wr, &bad), 0);
@@ -107,7 +107,7 @@ static struct ibv_ah *make_ah(const union ibv_gid *gid)
 
 static void post(struct ibv_ah *ah, int k)
 {
-	uint8_t *from = m->buf + (MESSAGES + k) * ROOM;
+	uint8_t *from = m->buf + (MESSAGES + k) * SPACE;
 	struct ibv_sge sge = {(uintptr_t)from, (uint32_t)(100 + k), m->mr->lkey};
 	struct ibv_send_wr wr = {.wr_id = 1000,
 				 .sg_list = &sge,
@@ -126,7 +126,7 @@ static void post(struct ibv_ah *ah, int k)
 /* Checks that message k came, to the group. */
 static void check(const struct ibv_wc *wc, int k, const union ibv_gid *gid, uint32_t src_qp)
 {
-	const uint8_t *b = m->buf + wc->wr_id * ROOM;
+	const uint8_t *b = m->buf + wc->wr_id * SPACE;
 	int i;
 
 	assert_int_equal(wc->status, IBV_WC_SUCCESS);

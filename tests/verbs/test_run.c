@@ -79,7 +79,7 @@ static void lay_out(struct job *j, const struct pair *p, uint32_t rounds)
 					      .params = &j->p,
 					      .params_len = sizeof(j->p),
 					      .reply = &j->told,
-					      .room = sizeof(j->told)};
+					      .space = sizeof(j->told)};
 }
 
 static void open_bound(struct pair *p)

@@ -97,7 +97,7 @@ static void send_nonsense(struct rng *rng, int fd, int other)
 	uint8_t text[600];
 	union {
 		struct sockaddr any;
-		struct sockaddr_storage room;
+		struct sockaddr_storage space;
 	} to;
 	socklen_t len = sizeof(to);
 	size_t n = 1 + rng_below(rng, sizeof(text));

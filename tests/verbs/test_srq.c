@@ -239,8 +239,8 @@ static int resize(struct shared *s, uint32_t max_wr)
 }
 
 /*
- * Waiting receives move to the new ring in their order. The ring has room for as many as requested.
- * A size smaller than the number of waiting receives is refused.
+ * Waiting receives move to the new ring in their order. The ring has space for as many as
+ * requested. A size smaller than the number of waiting receives is refused.
  */
 static void resized(void **state)
 {

@@ -171,7 +171,7 @@ static void send_write(uint32_t qpn, uint32_t rkey, unsigned i, uint8_t value)
 			     .dmalen = AREA,
 			     .len = AREA};
 	uint8_t payload[AREA], pkt[256];
-	struct port_room room;
+	struct port_buf buf;
 	struct icrc_flow flow;
 	uint32_t len;
 
@@ -179,10 +179,10 @@ static void send_write(uint32_t qpn, uint32_t rkey, unsigned i, uint8_t value)
 	memset(payload, value, sizeof(payload));
 	m.payload = payload;
 	len = pkt_make_raw(pkt, &m, qpn);
-	assert_int_equal(port->ops->reserve(port, path, len, 0, &room), 0);
-	memcpy(room.bth, pkt, len);
+	assert_int_equal(port->ops->reserve(port, path, len, 0, &buf), 0);
+	memcpy(buf.bth, pkt, len);
 	icrc_flow_init(&flow, &port->addr, &path->dst, path->sport, PKT_UDP_PORT);
-	icrc_store(room.bth + len - PKT_ICRC_LEN, icrc_compute(&flow, room.ip_id, room.bth, len));
+	icrc_store(buf.bth + len - PKT_ICRC_LEN, icrc_compute(&flow, buf.ip_id, buf.bth, len));
 	assert_true(port->ops->flush(port));
 	port->ops->path_put(port, path);
 }

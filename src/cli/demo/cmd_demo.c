@@ -133,7 +133,7 @@ static int make_file(unsigned which)
 	if (rc != 0)
 		return opt_failed(
 			&cmd,
-			"no room for %" PRIu64
+			"no space for %" PRIu64
 			" MiB at %s: %s; three such files are made: take a smaller --size, or another place with --keep or TMPDIR",
 			(demo.size >> 20) + 1, path, strerror(rc));
 	return 0;

@@ -61,7 +61,7 @@ void doctor_huge_pages(const struct doctor *d, struct doctor_finding *f)
 void doctor_dev_shm(const struct doctor *d, struct doctor_finding *f)
 {
 	struct statvfs fs;
-	uint64_t size, room;
+	uint64_t size, space;
 	char total[32], left[32];
 
 	if (statvfs("/dev/shm", &fs)) {
@@ -71,14 +71,14 @@ void doctor_dev_shm(const struct doctor *d, struct doctor_finding *f)
 		return;
 	}
 	size = (uint64_t)fs.f_blocks * fs.f_frsize;
-	room = (uint64_t)fs.f_bavail * fs.f_frsize;
+	space = (uint64_t)fs.f_bavail * fs.f_frsize;
 	doctor_found(f, "%s, %s free", fmt_bytes(total, sizeof(total), size),
-		     fmt_bytes(left, sizeof(left), room));
+		     fmt_bytes(left, sizeof(left), space));
 	if (access("/dev/shm", W_OK))
 		doctor_remedy(
 			f, DOCTOR_WARN,
 			"can't be written; programs that share memory (MPI) fail: chmod 1777 /dev/shm");
-	else if (room < SHM_LEAST)
+	else if (space < SHM_LEAST)
 		doctor_remedy(
 			f, DOCTOR_WARN,
 			"programs that share memory (MPI) may end by SIGBUS: remove files there, or --shm-size=256m");

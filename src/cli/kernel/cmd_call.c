@@ -21,14 +21,14 @@
 
 static struct {
 	const char *port, *hex;
-	uint64_t service, room, timeout;
+	uint64_t service, space, timeout;
 	bool json;
-} want = {.service = ROOST_NODE_SERVICE, .room = 65536, .timeout = ANSWER_NS};
+} want = {.service = ROOST_NODE_SERVICE, .space = 65536, .timeout = ANSWER_NS};
 
 static const struct opt opts[] = {
 	OPT_VALUE("params", 'x', OPT_STRING, &want.hex, "HEX",
 		  "its parameters, byte by byte: 00ff17..."),
-	OPT_VALUE("room", 0, OPT_BYTES, &want.room, "SIZE", "bytes that a reply can have (64K)",
+	OPT_VALUE("space", 0, OPT_BYTES, &want.space, "SIZE", "bytes that a reply can have (64K)",
 		  .max = 1e9),
 	OPT_VALUE("timeout", 0, OPT_TIME, &want.timeout, "TIME",
 		  "for the connection, and the answer (10s)", .min = 1e6, .max = 3600e9),
@@ -69,7 +69,7 @@ static const char *const statuses[] = {
 	[ROOST_RPC_NO_KERNEL] = "no such kernel",
 	[ROOST_RPC_BAD_PARAMS] = "bad parameters",
 	[ROOST_RPC_ACCESS] = "an access outside of the region",
-	[ROOST_RPC_TOO_LONG] = "the reply does not fit: say more with --room",
+	[ROOST_RPC_TOO_LONG] = "the reply does not fit: say more with --space",
 	[ROOST_RPC_BOUND] = "it went on for too long",
 	[ROOST_RPC_MISS] = "not found",
 	[ROOST_RPC_BUSY] = "busy",
@@ -169,7 +169,7 @@ static int make_call(void)
 {
 	uint64_t start = clock_ns();
 	int rc = roost_call(call.caller, call.op, call.node->hello.rkey, call.params, call.len,
-			    call.reply, (uint32_t)want.room, want.timeout, &call.result);
+			    call.reply, (uint32_t)want.space, want.timeout, &call.result);
 
 	call.us = (double)(clock_ns() - start) / 1e3;
 	if (rc)
@@ -244,10 +244,10 @@ static int run(const char *host, const char *key)
 		rc = make_get(key);
 	if (rc)
 		return rc;
-	call.caller = roost_caller_create(call.node->id->qp, 1, (uint32_t)want.room);
-	call.reply = malloc(want.room + 1);
+	call.caller = roost_caller_create(call.node->id->qp, 1, (uint32_t)want.space);
+	call.reply = malloc(want.space + 1);
 	if (!call.caller || !call.reply)
-		return opt_failed(&cmd, "no memory for replies: say less with --room");
+		return opt_failed(&cmd, "no memory for replies: say less with --space");
 	rc = make_call();
 	if (rc)
 		return rc;

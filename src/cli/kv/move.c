@@ -247,7 +247,7 @@ static int undo(struct move *m, unsigned from, unsigned to)
 	return rc || !m->to.kv ? rc : clear(m, &m->to);
 }
 
-/* Returns the index of the node, which is added if the table does not have it; -1: no room. */
+/* Returns the index of the node, which is added if the table does not have it; -1: no space. */
 static int find_or_add(struct kv_table *t, const struct kv_table_node *n)
 {
 	int at = kv_table_find(t, n->address, n->service);

@@ -52,7 +52,7 @@ static uint32_t advance(uint32_t at, uint32_t payload)
 	return at + payload <= WORK_SIZE ? at : 0;
 }
 
-/* Sends a burst, if there is room for it. */
+/* Sends a burst, if there is space for it. */
 static bool send_burst(struct job *j, struct ring *r, struct sender *s)
 {
 	if (s->tail + j->burst - s->head > SLOTS) {

@@ -55,17 +55,17 @@ static void send_side(struct job *j, int me, struct limit_pair *p)
 
 	do {
 		for (uint32_t i = 0; i < j->burst; i++) {
-			struct port_room room;
+			struct port_buf buf;
 
-			if (port->ops->reserve(port, j->path, j->len, 0, &room)) {
+			if (port->ops->reserve(port, j->path, j->len, 0, &buf)) {
 				limit_wait(p, &spins);
 				break;
 			}
-			stage(j, room.bth, n++, at);
+			stage(j, buf.bth, n++, at);
 			at = advance(at, j->payload);
 			if (unfinished)
 				finish(j, unfinished);
-			unfinished = room.bth;
+			unfinished = buf.bth;
 			if (!port->lag) {
 				finish(j, unfinished);
 				unfinished = NULL;

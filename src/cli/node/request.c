@@ -18,13 +18,13 @@ static bool refuse(char *err, size_t errlen, const char *why)
 	return false;
 }
 
-/* Reads a text of 1 .. room - 1 bytes. */
-static bool take_text(const json_t *o, const char *key, char *to, size_t room)
+/* Reads a text of 1 .. space - 1 bytes. */
+static bool take_text(const json_t *o, const char *key, char *to, size_t space)
 {
 	const json_t *v = json_object_get(o, key);
 	size_t n = json_string_length(v);
 
-	if (n == 0 || n >= room)
+	if (n == 0 || n >= space)
 		return false;
 	memcpy(to, json_string_value(v), n + 1);
 	return true;

@@ -38,7 +38,7 @@ struct building {
 	uint32_t more, chained;
 };
 
-static int no_room(struct node_region *r, uint64_t keys)
+static int no_space(struct node_region *r, uint64_t keys)
 {
 	snprintf(r->err, sizeof(r->err),
 		 "%" PRIu64 " keys do not fit in %zu bytes: say more with --memory", keys, r->size);
@@ -51,7 +51,7 @@ static int begin(struct building *b, struct node_region *r, uint64_t keys)
 
 	if (keys > r->size / sizeof(struct roost_get_entry) ||
 	    (entries + more) * sizeof(struct roost_get_entry) > r->size)
-		return no_room(r, keys);
+		return no_space(r, keys);
 	*b = (struct building){
 		.r = r, .table = (struct roost_get_entry *)(void *)r->mem, .more = (uint32_t)more};
 	r->entries = entries;
@@ -65,11 +65,11 @@ static int add(struct building *b, uint64_t key, const char *value, size_t len)
 	uint8_t *to = r->mem + r->used;
 
 	if (len > r->size - r->used)
-		return no_room(r, r->keys + 1);
+		return no_space(r, r->keys + 1);
 	memcpy(to, value, len);
 	if (roost_get_insert(b->table, r->entries, b->more, &b->chained, key, (uintptr_t)to,
 			     (uint32_t)len, 0))
-		return no_room(r, r->keys + 1);
+		return no_space(r, r->keys + 1);
 	r->keys++;
 	r->used = ALIGN_UP(r->used + len, (size_t)VALUE_ALIGN);
 	if (r->used > r->size)
@@ -118,11 +118,11 @@ static int unreadable(struct node_region *r, const char *path)
 static int add_lines(struct building *b, FILE *f, const char *path)
 {
 	uint64_t number = 0;
-	size_t room = 0;
+	size_t space = 0;
 	char *line = NULL, *value;
 	int rc = 0;
 
-	while (rc == 0 && getline(&line, &room, f) > 0) {
+	while (rc == 0 && getline(&line, &space, f) > 0) {
 		number++;
 		if (empty(line))
 			continue;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CAPTURE_ROOM (1u << 20) /* more than the longest record that the reader takes */
+#define CAPTURE_SPACE (1u << 20) /* more than the longest record that the reader takes */
 
 /* Appends bytes to the buffer. Returns 0 or a negative errno. */
 static int read_more(struct capture_file *c)
@@ -15,7 +15,7 @@ static int read_more(struct capture_file *c)
 	ssize_t n;
 
 	do
-		n = read(c->fd, c->data + c->size, CAPTURE_ROOM - c->size);
+		n = read(c->fd, c->data + c->size, CAPTURE_SPACE - c->size);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;
@@ -32,7 +32,7 @@ int capture_open(struct capture_file *c, const char *name)
 								: open(name, O_RDONLY | O_CLOEXEC)};
 	if (c->fd < 0)
 		return -errno;
-	c->data = malloc(CAPTURE_ROOM);
+	c->data = malloc(CAPTURE_SPACE);
 	if (!c->data)
 		return -ENOMEM;
 	while (!rc && !c->ended && c->size < PCAP_FILE_HDR_LEN)

@@ -12,7 +12,7 @@
 struct capture_file {
 	int fd;
 	bool ended;
-	uint8_t *data; /* bytes read and not consumed yet; the buffer has CAPTURE_ROOM bytes */
+	uint8_t *data; /* bytes read and not consumed yet; the buffer has CAPTURE_SPACE bytes */
 	size_t size;
 	struct pcap_reader reader;
 };

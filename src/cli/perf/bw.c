@@ -100,7 +100,7 @@ static int build_waves(struct bw *b)
 	return 0;
 }
 
-/* Posts one list on each QP that has room. Returns the number of lists posted, or an error. */
+/* Posts one list on each QP that has space. Returns the number of lists posted, or an error. */
 static int post_round(struct bw *b)
 {
 	struct perf_link *l = b->l;

@@ -28,7 +28,7 @@
 #define ECHO_OP	      0x1000u
 #define HLL_NAME      1u
 #define HLL_PRECISION 14u
-#define HLL_ROOM      64u
+#define HLL_SPACE     64u
 
 const char *const perf_kernel_names[] = {"get", "traversal", "echo", "hll", NULL};
 
@@ -188,7 +188,7 @@ static void fill_payload(struct perf_link *l)
 int perf_rpc_open(struct perf_link *l)
 {
 	uint32_t most = (uint32_t)l->job.mtu - (uint32_t)sizeof(struct roost_rpc_head);
-	uint32_t room = l->job.kernel == PERF_HLL ? HLL_ROOM : (uint32_t)l->job.size;
+	uint32_t space = l->job.kernel == PERF_HLL ? HLL_SPACE : (uint32_t)l->job.size;
 
 	if (l->job.kernel == PERF_ECHO && l->job.size > most)
 		return perf_fail(l, -EINVAL,
@@ -204,7 +204,7 @@ int perf_rpc_open(struct perf_link *l)
 	fill_payload(l);
 	for (unsigned i = 0; i < l->num_qps; i++) {
 		l->rpc->calls[i].caller =
-			roost_caller_create(l->qps[i].qp, (unsigned)l->job.depth, room);
+			roost_caller_create(l->qps[i].qp, (unsigned)l->job.depth, space);
 		if (!l->rpc->calls[i].caller)
 			return perf_fail(
 				l, -errno,

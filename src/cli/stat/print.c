@@ -23,7 +23,7 @@ static const struct {
 	{"tx_bytes", "bytes sent, BTH to ICRC"},
 	{"tx_bursts", "system calls, or ring updates, that sent packets"},
 	{"tx_dropped", "could not be sent"},
-	{"tx_blocked", "times that the port had no room"},
+	{"tx_blocked", "times that the port had no space"},
 	{"rx_shm_packets", "of rx_packets, those of a host port by shared memory"},
 	{"tx_shm_packets", "of tx_packets, those of a host port by shared memory"},
 };

@@ -40,7 +40,7 @@ static int try_mapping(uint32_t bytes)
 }
 
 /* Returns the bytes of the longest ring; 0: none, and *rc tells why. */
-static uint32_t room(const struct shm_port *s, int *rc)
+static uint32_t longest_ring(const struct shm_port *s, int *rc)
 {
 	*rc = s->num_rx == SHM_MAX_RX ? -ENOSPC : try_descriptors(s);
 	for (uint32_t bytes = s->ring_size; *rc == 0 && bytes >= SHM_RING_MIN; bytes /= 2) {
@@ -57,14 +57,14 @@ static uint32_t room(const struct shm_port *s, int *rc)
 	return 0;
 }
 
-void shm_tell_room(struct shm_port *s)
+void shm_tell_ring(struct shm_port *s)
 {
 	uint32_t bytes;
 	int rc;
 
 	if (!s->pool || s->forked || s->ending)
 		return;
-	bytes = room(s, &rc);
+	bytes = longest_ring(s, &rc);
 	if (bytes == s->told)
 		return;
 	if (!bytes && !s->said_full) {
