@@ -253,8 +253,8 @@ MUTANTS = [
     ('rpc:accesses_end', 'src/nic/mr.h',
      'if (atomic_load_explicit(&e->tag, memory_order_relaxed) != last->tag)', 'if (0)'),
     ('rpc:accesses_end', 'src/nic/mr.h',
-     '(access | MR_VALID)) !=\n\t\t    (access | MR_VALID))\n\t\treturn NULL;\n\t/* Behind',
-     '0) != 0)\n\t\treturn NULL;\n\t/* Behind'),
+     '(access | MR_VALID)) !=\n\t\t    (access | MR_VALID))\n\t\treturn NULL;\n\t/* The tag',
+     '0) != 0)\n\t\treturn NULL;\n\t/* The tag'),
     ('rpc:accesses', 'src/nic/mr.h', 'len > last->len - off', '0'),
     ('simulator', 'src/nic/loop.c', '\t\t\treturn 0;\n\t\t}\n\t\tqp->sq.next_pkt += piece.len;',
      '\t\t\tqp->sq.next_pkt += piece.len;\n\t\t\treturn 0;\n\t\t}\n\t\tqp->sq.next_pkt += '
