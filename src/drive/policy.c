@@ -11,7 +11,7 @@ static uint64_t max64(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* ---- what a wake-up costs ---- */
+/* ---- the cost of a wake-up ---- */
 
 void wake_cost_learn(struct wake_cost *w, uint64_t late)
 {

@@ -32,7 +32,7 @@
  * All constants of the policy. Times are in ns. The initializer below names the source of each
  * value. A quoted name is a row of docs/decisions.md, which has the reason or the measurement.
  * "commit" refers to the message of that commit. Other values follow from another constant, or were
- * not measured; their comments say what bounds them.
+ * not measured; their comments name the bounds.
  */
 static const struct policy_table {
 	/* ---- a program polls: the service thread stays away ---- */
@@ -218,7 +218,7 @@ static const struct policy_table {
 	.outside_waits = 16, /* armed_hits */
 };
 
-/* ---- what a wake-up costs ---- */
+/* ---- the cost of a wake-up ---- */
 
 /*
  * An estimate of the median cost. Each sample moves the estimate by an eighth, so one sample of a

@@ -41,7 +41,12 @@ struct cqe_fields {
 	uint8_t sl; /* UD only: enum roost_cqe_network */
 	bool solicited;
 };
+/*
+ * Appends a completion of `qp`. If several PUs share the CQ, takes its lock. If the CQ is full, the
+ * completion is lost, and the QP ends in qp_end_lost().
+ */
 void cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *f);
+/* Raises the events of the armed CQs to which this turn has pushed completions. */
 void cq_notify_dirty(struct pu *pu);
 
 #endif

@@ -54,22 +54,35 @@ struct dest {
 	uint64_t stalled_at;
 };
 
+/*
+ * Gets a reference to the destination of an address and of the slot of `dqpn`, and creates the
+ * destination if there is none. Returns 0, -ENOMEM, or the error of the port if it cannot reach the
+ * address.
+ */
 int dest_get(struct pu *pu, uint8_t port, const struct pkt_addr *addr, uint32_t dqpn,
 	     struct dest **out);
+/* Drops a reference. The last one frees the destination. */
 void dest_put(struct dest *d);
 /* The slow part of dest_of_datagram(). */
 struct dest *dest_look_up(struct dest *d, uint32_t dqpn);
 bool dest_admit(struct nic_qp *qp, uint32_t bytes);
+/* Counts bytes of a QP as no longer in flight, and schedules the QPs that wait for the window. */
 void dest_release(struct nic_qp *qp, uint32_t bytes);
 void dest_acked(struct dest *d, uint32_t bytes);
 bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes);
+/* Counts the bytes of a packet that was sent on an unacknowledged service. */
 void dest_sent_unacked(struct dest *d, uint32_t bytes);
 void dest_lost(struct dest *d);
 void dest_cnp(struct dest *d);
 void dest_rtt(struct dest *d, uint64_t ns, bool alone);
 void dest_waited(struct dest *d, uint64_t ns, uint64_t last);
 uint64_t dest_rto(const struct dest *d);
+/*
+ * Returns true if the READ window of the path allows the request. Otherwise the QP waits in the
+ * list of the port.
+ */
 bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
+/* Counts READ bytes as received, and schedules the QPs that wait for the READ window. */
 void dest_release_read(struct nic_qp *qp, uint32_t bytes);
 
 /* An entry of dest.slots: the destination of one slot, for datagrams. */

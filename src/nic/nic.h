@@ -214,6 +214,7 @@ uint64_t nic_deadline(struct nic *nic, unsigned pu);
  */
 bool nic_pending(struct nic *nic, unsigned pu);
 
+/* Returns the number of PUs. [any] */
 unsigned nic_pus(const struct nic *nic);
 /* Returns the slot in the QP numbers of a PU (PORT_SLOT_OF_QPN). [any] */
 unsigned nic_slot(const struct nic *nic, unsigned pu);
@@ -227,6 +228,7 @@ struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu);
  * start at 1. Each has a table of GIDs (addresses), numbered from 0 without a gap. A port number
  * and a GID index name one port of the core. [any]
  */
+/* Returns the number of port numbers. */
 unsigned nic_port_nums(const struct nic *nic);
 /* 0 if the port number does not exist */
 unsigned nic_gids(const struct nic *nic, unsigned port_num);
@@ -249,22 +251,24 @@ int nic_port_add(struct nic *nic, unsigned port_num, struct port *const lane[NIC
 void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *sum);
 /* Returns the number of a PU's RC and UC queue pairs that are connected. [control+owner] */
 unsigned nic_connections(const struct nic *nic, unsigned pu);
-/* Totals of what a PU has received. */
+/* The traffic that a PU has received since its creation. */
 struct nic_came {
 	uint64_t packets;
 	uint64_t requests; /* packets that changed memory: WRITEs, atomics, calls */
 	uint64_t receives; /* completed receives */
 };
+/* Returns the totals of a PU since its creation. [owner] */
 struct nic_came nic_came(const struct nic *nic, unsigned pu);
 /* Sums the counters of all PUs. [owner of all PUs] */
 void nic_counters(const struct nic *nic, struct nic_counters *out);
 /* Numbers of objects that exist, for limits and leak tests. */
 struct nic_usage {
 	uint32_t ahs, groups, qps, cqs, mrs, mws, pds, srqs;
-	uint64_t qp_bytes; /* bytes that the core uses for all QPs */
+	uint64_t qp_bytes; /* bytes of memory that the core uses for all QPs */
 	/* see below; memory_refused: number of refusals */
 	uint64_t memory, memory_limit, memory_refused;
 };
+/* Stores the numbers of objects and the memory in use. [control] */
 void nic_usage(const struct nic *nic, struct nic_usage *out);
 
 /*
@@ -333,6 +337,7 @@ struct nic_cq_attr {
 int nic_cq_create(struct nic *nic, const struct nic_cq_attr *attr, struct nic_cq **out);
 /* Destroys a completion queue. Returns 0, or -EBUSY while a QP uses it. [control+owner] */
 int nic_cq_destroy(struct nic *nic, struct nic_cq *cq);
+/* Returns the PU of a completion queue. [any] */
 unsigned nic_cq_pu(const struct nic_cq *cq);
 /*
  * Replaces the ring, for a resize. The caller has copied the CQEs that the program has not taken,
@@ -457,7 +462,9 @@ unsigned nic_qp_home_pu(const struct nic_qp_init *init);
 int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp **out);
 /* Destroys the QP. Posted work gets no completion. [control+owner] */
 void nic_qp_destroy(struct nic *nic, struct nic_qp *qp);
+/* Returns the number of a queue pair. [any] */
 uint32_t nic_qp_num(const struct nic_qp *qp);
+/* Returns the PU of a queue pair. [any] */
 unsigned nic_qp_pu(const struct nic_qp *qp);
 /* Returns the state, which may change to the error state at any time. [any] */
 enum nic_qp_state nic_qp_state(const struct nic_qp *qp);

@@ -94,6 +94,7 @@ struct nic_chain_trace {
 	void (*executed)(void *ctx, struct nic_qp *qp, uint32_t index, const struct roost_wqe *wqe);
 	void *ctx;
 };
+/* Sets the callback of a queue pair that is set up for chains; NULL: none. [owner] */
 void nic_qp_trace_chain(struct nic_qp *qp, const struct nic_chain_trace *trace);
 
 enum nic_chain_activity {

@@ -22,7 +22,7 @@ struct tx_burst;
 
 /* A packet of the entry at sq.next, or with loop-back a part of its bytes. */
 struct req_packet {
-	uint32_t bytes; /* as the window counts them; loop-back: bytes copied */
+	uint32_t bytes; /* bytes, as the window counts them; loop-back: bytes copied */
 	uint32_t covered;
 	bool ackreq, response;	 /* RC. response: a READ or an atomic, which gets a response */
 	struct dest *dest;	 /* UC and UD */

@@ -22,7 +22,7 @@ static inline int tx_begin_to(struct pu *pu, struct dest *d, uint8_t tos, uint32
 	return rc;
 }
 
-/* The same, to the QP's peer. */
+/* Reserves the same for a packet to the QP's peer. */
 static inline int tx_begin(struct nic_qp *qp, uint32_t len, struct port_room *room)
 {
 	return tx_begin_to(qp->pu, qp->dest, qp->tos, len, room);
