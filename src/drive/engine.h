@@ -7,14 +7,15 @@
  *   owner	the thread that has set PU_OWNED in the PU's word, for one turn or one control
  *		call.
  *   poller	a thread of the program that calls drive_progress(). Each call renews the lease.
- *		While the lease lasts, no other thread runs turns.
+ *		During the lease the service poller leaves the turns to the poller, unless
+ *		packets must wake it (struct caller).
  *   service poller	the thread that runs turns when there is no poller: the service thread, or
- *			a thread blocked in drive_wait_fd(). It sleeps on a timer while there is a
- *			poller, otherwise on the ports.
+ *			a thread that is blocked in drive_wait_fd(). It sleeps on a timer while
+ *			there is a poller, otherwise on the ports.
  *
- * Before it goes to sleep, a service poller stores in `next_visit` when it will look again by
- * itself, and in `sleepers` whether the ports wake it. It stores both as the owner, so the next
- * owner knows when the service poller looks, and wakes it if that is too late (pu_settle).
+ * Before it goes to sleep, a service poller stores in `next_visit` the time of its next look, and
+ * in `sleepers` whether the ports wake it. It stores both as the owner. So the next owner knows
+ * when the service poller looks, and wakes it if that is too late (pu_settle).
  *
  * Memory order, by pairs of accesses:
  *
@@ -24,16 +25,17 @@
  *			acquires it. The turn that follows sees the stores before the kick.
  *   kicked		service_poller_kick() stores the new work, then exchanges 1. The service
  *			poller exchanges 0, then looks for work. Both use one word, so the later
- *			of the two sees what was stored before the earlier one.
+ *			exchange sees the stores before the earlier one.
  *   waiting, kicked	service_kick() kicks, then loads `waiting`. A waiter that ends clears
  *			`waiting`, then loads `kicked`. Each thread stores one word and then loads
  *			the other, so all accesses are sequentially consistent. The same holds for
  *			service_until and `waiting` (nap_beside_waiter, end_wait).
  *   caller.hits, armed, outside_seq / masked, sleepers
- *			The same pattern, for a program that goes to sleep: drive_cq_armed().
+ *			These have the same pattern, for a program that goes to sleep:
+ *			drive_cq_armed().
  *   lease_end, next_visit, rang, cpu, events
- *			Relaxed. An old value costs time only, at most until the service poller's
- *			next look at `next_visit`.
+ *			These accesses are relaxed. An old value only costs time, at most until the
+ *			service poller's next look at `next_visit`.
  */
 #ifndef ROOST_DRIVE_ENGINE_H
 #define ROOST_DRIVE_ENGINE_H
@@ -242,6 +244,7 @@ int ports_add(struct drive *d, const struct pkt_addr *addr, struct drive_addr *w
 
 /* ---- pu.c ---- */
 
+/* Owns the PU and returns true. Returns false if it has an owner, or a control call waits for it. */
 static inline bool pu_try(struct drive_pu *p)
 {
 	uint32_t free = 0;
@@ -266,8 +269,8 @@ bool pu_try_or_kick(struct drive_pu *p);
  */
 bool pu_own(struct drive_pu *p, uint64_t until);
 /*
- * Called by the owner after a turn. Disarms the ports if no thread sleeps on them, otherwise arms
- * them again. Wakes the service poller if it would look too late.
+ * Ends a turn of the owner. Disarms the ports if no thread sleeps on them, otherwise arms them
+ * again. Wakes the service poller if it would look too late.
  */
 void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn);
 /* Arms all ports. Returns false if a port has work to do at once. Owner only. */
@@ -361,7 +364,7 @@ uint64_t gsi_due(struct drive *d);
 /* Opens the stat socket. A failure is only logged: the NIC works without the socket. */
 void stat_open(struct drive *d);
 void stat_close(struct drive *d);
-/* In a forked child: closes the descriptors and leaves the parent's file in place. */
+/* Closes the descriptors in a forked child, and leaves the parent's file in place. */
 void stat_forget(struct drive *d);
 /* Answers a client that has connected to one of the sockets. Service thread only. */
 void stat_serve(struct drive *d, int listener);

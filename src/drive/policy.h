@@ -11,12 +11,12 @@
  *   wake_cost	the measured cost of a wake-up: 5 us on one machine, 100 us on another.
  *   spinner	decides what an idle service thread does: busy poll, yield its core, or sleep.
  *   caller	classifies the program by its calls into a processing unit. The program polls for
- *		everything it wants, sleeps until a completion event, or spins on memory. The class
+ *		all its packets, sleeps until a completion event, or spins on memory. The class
  *		decides which thread looks for packets, and which packets wake the service thread.
  *
  * A busy poll, by the service thread or in place of the program, is a bet as in the ski-rental
- * problem. It lasts at most as long as a wake-up costs. If nothing comes in that time, the thread
- * sleeps and pays for the wake-up too.
+ * problem. It lasts at most as long as a wake-up. If nothing comes in that time, the thread sleeps
+ * and pays for the wake-up, too.
  */
 #ifndef ROOST_DRIVE_POLICY_H
 #define ROOST_DRIVE_POLICY_H
@@ -55,12 +55,13 @@ static const struct policy_table {
 	 * read, during the same turn.
 	 */
 	uint64_t mask_most;
-	/* a service thread that looks within this time is not woken to notice a poller */
+	/* a service thread that looks within this time is not woken to find a poller */
 	uint64_t horizon;
 	/*
-	 * For this long after a turn the service thread looks at least every late_ok. A program
-	 * that posts after a pause then need not wake it for the core's timers. Otherwise two
-	 * service threads, the program's and the peer's, are woken at once and compete for a core.
+	 * For this time after a turn the service thread looks at least every late_ok. A program
+	 * that posts after a pause then need not wake the thread for the core's timers. Otherwise
+	 * two service threads, the program's and the peer's, are woken at the same time and compete
+	 * for a core.
 	 */
 	uint64_t active;
 	/* two successful polls within this time make an active poller; the service thread naps */
@@ -80,10 +81,7 @@ static const struct policy_table {
 	uint64_t in_a_row;
 	/* a thread that took the core and ran for this long wants the core for itself */
 	uint64_t lost_min;
-	/*
-	 * the thread does not spin for this many times the lost time; doubled if a loss recurs at
-	 * once ...
-	 */
+	/* spinning stops for this many times the lost time; a loss soon after doubles it ... */
 	unsigned lost_factor;
 	unsigned lost_most; /* ... up to this many times the lost time */
 	uint64_t lost_max;  /* ... and up to this time in any case */

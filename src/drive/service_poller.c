@@ -14,13 +14,13 @@
  *   +----------------------------------------------------------------------------------+
  *
  * During a nap beside a poller the service poller does not sleep on the ports, because a second
- * sleeper costs every packet a wake-up. Two kinds of program need the service poller on the ports
- * at once, whatever the lease says (struct caller in policy.h). One kind polls for its own
- * completion and then spins on memory for what its peer writes (ib_write_lat). The other kind arms
- * a completion queue and sleeps in poll(2), outside of this library. For the first kind, packets
- * that the program itself polls for are masked. Otherwise the service poller is woken in vain. On a
- * shared core such a thread does not run at once when it is needed, because the scheduler owes it
- * less time than the program (Linux since 6.6: eligibility in EEVDF).
+ * sleeper costs every packet a wake-up. For two kinds of program the service poller must sleep on
+ * the ports even during a lease (struct caller in policy.h). One kind polls for its own completion
+ * and then spins on the memory that its peer writes (ib_write_lat). The other kind arms a
+ * completion queue and sleeps in poll(2), outside of this library. For the first kind, packets are
+ * masked if the program itself polls for them. Otherwise they would wake the service poller in
+ * vain. On a shared core such a thread does not run at once when it is needed, because the
+ * scheduler owes it less time than the program (Linux since 6.6: eligibility in EEVDF).
  */
 #include <sys/eventfd.h>
 

@@ -75,10 +75,7 @@ static inline bool chain_in_turn(const struct sq_entry *e)
 	return e->status == NIC_WC_SUCCESS && (e->op == ROOST_OP_NOP || e->op >= ROOST_OP_WAIT);
 }
 
-/*
- * These functions convert between an operation of op_is_atomic() and its op-code and function on
- * the wire.
- */
+/* Convert between an operation of op_is_atomic() and its op-code and function on the wire. */
 static inline uint8_t chain_atomic_opcode(uint8_t op)
 {
 	return op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP

@@ -23,7 +23,7 @@ struct nic_group {
 };
 
 /* ah.c */
-/* returns NULL if there is none. [owner of a PU] */
+/* Finds an address handle. Returns NULL if there is none. [owner of a PU] */
 struct nic_ah *ah_find(struct nic *nic, uint32_t handle);
 void ah_table_fini(struct nic *nic);
 
@@ -39,7 +39,7 @@ void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *p
 /* uc.c */
 void uc_rx(struct nic_qp *qp, const struct pkt_view *v);
 
-/* gsi.c: releases the destinations */
+/* gsi.c: releases the destinations of QP 1 */
 void gsi_forget(struct nic *nic);
 /* gsi.c: does the remaining checks of a packet for QP 1 and delivers the packet */
 enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port_pkt *pkt,

@@ -63,7 +63,7 @@ int dest_get(struct pu *pu, uint8_t port, const struct pkt_addr *addr, uint32_t 
 	     struct dest **out);
 /* Drops a reference. The last one frees the destination. */
 void dest_put(struct dest *d);
-/* The slow part of dest_of_datagram(). */
+/* Does the slow part of dest_of_datagram(). */
 struct dest *dest_look_up(struct dest *d, uint32_t dqpn);
 bool dest_admit(struct nic_qp *qp, uint32_t bytes);
 /* Counts bytes of a QP as no longer in flight, and schedules the QPs that wait for the window. */

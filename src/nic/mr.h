@@ -75,7 +75,7 @@ void mr_table_init(struct mr_table *t, struct secret *secret, const struct seque
 void mr_table_fini(struct mr_table *t);
 
 /* The caller of these functions holds the lock. */
-/* returns NULL if the index was never used */
+/* Returns the entry of an index, or NULL if the index was never used. */
 struct mr_entry *mr_entry(struct mr_table *t, uint32_t index);
 int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key); /* takes a free entry */
 void mr_give_back(struct mr_table *t, struct mr_entry *e);	   /* frees the entry */

@@ -129,12 +129,11 @@ enum nic_event {
 struct nic_host_ops {
 	/* an armed CQ got a completion; it is no longer armed */
 	void (*cq_event)(void *host, void *cq_ctx);
-	void (*qp_event)(void *host, enum nic_event ev,
-			 /*
-			  * raised at most once until the QP is reset; SQ_DRAINED once for each
-			  * change to SQD
-			  */
-			 void *qp_ctx);
+	/*
+	 * Raises an asynchronous event of a QP, at most once until the QP is reset; SQ_DRAINED once
+	 * for each change to SQD.
+	 */
+	void (*qp_event)(void *host, enum nic_event ev, void *qp_ctx);
 	void (*cq_error)(void *host, void *cq_ctx); /* the CQ overran */
 	void (*srq_event)(void *host, enum nic_event ev, void *srq_ctx);
 	/*
@@ -162,12 +161,12 @@ struct nic_host_ops {
 
 struct nic_config {
 	unsigned pus; /* 1 .. NIC_MAX_PUS */
-	/* 1 .. NIC_MAX_PORT_NUMS: the entries 0 of port[] are GID 0 of port numbers 1 .. ports */
+	/* 1 .. NIC_MAX_PORT_NUMS: port[k] has GID 0 of port number k + 1 */
 	unsigned ports;
 	/* borrowed; the caller closes them after nic_destroy() */
 	struct port *port[NIC_MAX_PORTS][NIC_MAX_PUS];
-	uint64_t seed
-		[SECRET_WORDS]; /* for QPNs, keys, handles: secret_entropy(), or fixed in tests */
+	/* for QP numbers, keys and handles: from secret_entropy(), or fixed in tests */
+	uint64_t seed[SECRET_WORDS];
 	/*
 	 * The stored sequences of QP numbers and of memory keys (24 bits). The NIC continues and
 	 * updates them. They are borrowed until nic_destroy(). NULL: the NIC starts new sequences.
@@ -230,7 +229,7 @@ struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu);
  */
 /* Returns the number of port numbers. */
 unsigned nic_port_nums(const struct nic *nic);
-/* 0 if the port number does not exist */
+/* Returns the number of GIDs of a port number; 0: the port number does not exist. */
 unsigned nic_gids(const struct nic *nic, unsigned port_num);
 struct nic_gid {
 	unsigned port; /* of the core, from 0 */

@@ -91,7 +91,7 @@ void pu_add_port(struct pu *pu, unsigned at, unsigned port_num, struct port *por
  * are the same.
  */
 struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt);
-/* may set PORT_NO_DF in pkt->flags */
+/* Returns true if the ICRC of a packet is right. May set PORT_NO_DF in pkt->flags. */
 bool rx_icrc_right(const struct icrc_flow *flow, struct port_pkt *pkt);
 void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n);
 

@@ -143,7 +143,7 @@ void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, 
 void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result);
 void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);
 enum req_result resp_run(struct nic_qp *qp);
-/* called for a packet with an ECN mark */
+/* Handles a packet with an ECN mark: a notification is due, at most one in 50 us. */
 void resp_congested(struct nic_qp *qp, const struct pkt_view *v);
 void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v);
 /*

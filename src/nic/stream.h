@@ -36,7 +36,7 @@ bool stream_paused(const struct nic_qp *qp); /* true if an outgoing hook is paus
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
 		  uint32_t n); /* like sq_gather() */
 void stream_detach(struct nic_qp *qp);
-/* returns true if the region has a hook. [control] */
+/* Returns true if the region has a hook. [control] */
 bool stream_on_region(const struct nic *nic, uint32_t key);
 /* Show a piece of a WRITE to the hooks before, or behind, the hook that changes lengths. */
 void stream_before(struct nic_qp *qp, const struct nic_stream_hook *hook,
@@ -45,7 +45,7 @@ void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
 		   const struct nic_stream_piece *piece);
 
 /* resize.c */
-/* sets qp->resize; returns 0 or -ENOMEM */
+/* Sets qp->resize. Returns 0 or -ENOMEM. */
 int resize_begin(struct nic_qp *qp, struct nic_stream_hook *hook);
 void resize_end(struct nic_qp *qp);
 bool resize_fetch(struct nic_qp *qp); /* sq_fetch() for such a queue */
