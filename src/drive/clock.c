@@ -13,11 +13,17 @@
 #include <cpuid.h>
 #endif
 
-#define CALIBRATE_NS 10000000 /* a pair of readings is exact to some 50 ns: about 5 ppm */
-/* The machine may have slept between the two readings: the counter then went on or was reset. */
+/* a pair of readings is exact to about 50 ns, so the rate is exact to about 5 ppm */
+#define CALIBRATE_NS 10000000
+/*
+ * After this time the machine may have slept between the readings. The counter then ran on or was
+ * reset.
+ */
 #define TOO_LATE_NS 1000000000
 #define NS_PER_S    1000000000ull
-/* an older reading is not used as the base: the error of the rate would show by then */
+/*
+ * An older reading is not used as the base, because the error of the rate would make the time jump.
+ */
 #define STALE_NS 20000
 
 struct clock_scale clock_scale;
@@ -37,7 +43,7 @@ uint64_t clock_system(void)
 
 #ifdef CLOCK_TICKS
 
-/* True if the Linux kernel keeps time by the counter of this name. */
+/* Returns true if the Linux kernel keeps time by the counter of this name. */
 static bool kernel_counts_by(const char *counter)
 {
 	static const char source[] =
@@ -55,7 +61,7 @@ static bool kernel_counts_by(const char *counter)
 #if defined(__x86_64__)
 
 /*
- * Invariant: the counter has one rate in all power states (Intel SDM volume 3, 18.17.1; CPUID
+ * The counter must be invariant: one rate in all power states (Intel SDM volume 3, 18.17.1; CPUID
  * 80000007h EDX bit 8). No instruction tells whether the counters of all cores agree. The Linux
  * kernel has checked this if it keeps time by the counter.
  */
@@ -74,15 +80,15 @@ static uint64_t ticks_per_second(uint64_t measured)
 
 #else /* arm64 */
 
-/* One rate in all power states, the same on all cores (Arm ARM, D12.1.2). */
+/* The counter has one rate in all power states and is the same on all cores (Arm ARM, D12.1.2). */
 static bool counter_is_trusted(void)
 {
 	return kernel_counts_by("arch_sys_counter");
 }
 
 /*
- * The rate that the firmware reports is exact, unless it is wrong: then it differs from the
- * measured one.
+ * Returns the rate that the firmware reports, which is exact. If it differs from the measured rate
+ * by more than a thousandth, the firmware is wrong, and the measured rate is returned.
  */
 static uint64_t ticks_per_second(uint64_t measured)
 {
@@ -96,15 +102,15 @@ static uint64_t ticks_per_second(uint64_t measured)
 #endif
 
 struct reading {
-	/* the counter before the clocks were read, and at the middle of that time */
+	/* the counter before the clocks were read, and in the middle of the reading */
 	uint64_t from, ticks;
 	uint64_t raw_ns, ns;
-	uint64_t boot_ns; /* sleep included */
+	uint64_t boot_ns; /* this clock includes sleep */
 };
 
 /*
- * Reads the counter and the clocks at one moment: the try with the least time between two counter
- * readings.
+ * Reads the counter and the clocks at one moment. Of several tries, the one with the least time
+ * between two counter readings counts.
  */
 static struct reading take_reading(void)
 {
@@ -128,8 +134,8 @@ static struct reading take_reading(void)
 
 static struct reading first;
 /*
- * Time of the second reading, by the system's clock. UINT64_MAX: a thread takes it now, or it is
- * not needed.
+ * Time of the second reading, by the system's clock. UINT64_MAX: a thread takes the reading now, or
+ * none is needed.
  */
 static _Atomic uint64_t due = UINT64_MAX;
 
@@ -147,9 +153,9 @@ static void begin(void)
 }
 
 /*
- * Sets the scale. Time then counts from the start of the second reading, so it does not go back
- * unless this thread was delayed since. The thread that took `due` has `first` and the scale to
- * itself.
+ * Sets the scale. The time then counts from the start of the second reading, so it does not go back
+ * unless this thread was delayed since. Only the thread that took `due` accesses `first` and the
+ * scale.
  */
 static void finish(void)
 {
@@ -174,14 +180,14 @@ static void finish(void)
 		return;
 	}
 	atomic_store_explicit(&clock_scale.mult, mult, memory_order_release);
-	log_debug("clock: the processor's counter at %.3f MHz", (double)hz / 1e6);
+	log_debug("clock: reads the processor's counter, at %.3f MHz", (double)hz / 1e6);
 }
 
 uint64_t clock_unscaled(void)
 {
 	uint64_t ns = clock_system(), when = atomic_load_explicit(&due, memory_order_acquire);
 
-	/* Only this value: another thread may have set a later one meanwhile. */
+	/* The exchange takes only this value: another thread may have set a later one meanwhile. */
 	if (ns >= when &&
 	    atomic_compare_exchange_strong_explicit(&due, &when, UINT64_MAX, memory_order_acq_rel,
 						    memory_order_relaxed))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The clock that drives the NIC: monotonic, in nanoseconds, from an arbitrary start. Every turn
- * reads it, so a reading must be cheap. If the kernel itself keeps time by the processor's counter,
- * the clock uses that counter (x86-64: the time-stamp counter, if it is invariant; arm64:
- * cntvct_el0). Otherwise it uses clock_gettime(CLOCK_MONOTONIC).
+ * reads the clock, so a reading must be cheap. If the Linux kernel itself keeps time by the
+ * processor's counter, the clock uses that counter (x86-64: the time-stamp counter, if it is
+ * invariant; arm64: cntvct_el0). Otherwise it uses clock_gettime(CLOCK_MONOTONIC).
  */
 #ifndef ROOST_DRIVE_CLOCK_H
 #define ROOST_DRIVE_CLOCK_H
@@ -12,29 +12,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Read-only as soon as mult, which is stored last, is not 0. */
+/* The fields are read-only as soon as mult, which is stored last, is not 0. */
 struct clock_scale {
 	uint64_t base_ticks;
 	uint64_t base_ns;
-	/* ns per tick, with 32 bits of fraction; 0: no trusted counter, or not calibrated yet */
+	/*
+	 * ns per tick, with 32 bits of fraction; 0: the counter is not trusted, or not calibrated
+	 * yet
+	 */
 	_Atomic uint64_t mult;
 };
 
 extern struct clock_scale clock_scale;
 
 /*
- * Starts the calibration, once per process. No thread waits for it: the system's clock is used
- * until enough time has passed for a good scale, and the next thread that reads the time computes
- * it. Any thread.
+ * Starts the calibration, once per process. No thread waits for it: clock_now() reads the system's
+ * clock until enough time has passed for a good scale. The next thread that reads the time computes
+ * the scale. Any thread.
  */
 void clock_start(void);
 
-uint64_t clock_system(void);   /* CLOCK_MONOTONIC, ns */
-uint64_t clock_unscaled(void); /* the same; computes the scale when it is due */
+uint64_t clock_system(void);   /* returns CLOCK_MONOTONIC in ns */
+uint64_t clock_unscaled(void); /* the same; also computes the scale when it is due */
 
 /*
- * Reads the processor's counter. On arm64 an `isb` precedes the read, as in the kernel's vDSO: the
- * processor may otherwise read the counter early, out of order.
+ * Reads the processor's counter. On arm64 an `isb` precedes the read, as in the vDSO of the Linux
+ * kernel. Without it the processor may read the counter early, out of order.
  */
 #if defined(__x86_64__)
 #define CLOCK_TICKS
@@ -63,8 +66,8 @@ static inline uint64_t clock_now(void)
 		uint64_t ticks = clock_ticks() - clock_scale.base_ticks;
 
 		/*
-		 * Signed: the counter of a core may lag by some ticks, which must not become a huge
-		 * time.
+		 * The difference is signed, because the counter of a core may lag by some ticks.
+		 * The time must not become huge then.
 		 */
 		return clock_scale.base_ns + (uint64_t)(((__int128)(int64_t)ticks * mult) >> 32);
 	}

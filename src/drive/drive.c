@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The engine of a process: opened on first use, closed with the last reference or at exit. */
+/*
+ * The engine of a process. It is opened on first use, and closed with the last reference or at
+ * exit.
+ */
 #include "drive/drive.h"
 
 #include <errno.h>
@@ -60,7 +63,7 @@ static int configure(struct drive *d, const struct pkt_addr *addr, struct nic_co
 		rc = env_number("ROOST_SEED", 0, UINT64_MAX, drawn[0], &cfg->seed[0], err, errlen);
 	if (rc)
 		return rc;
-	if (cfg->seed[0] == drawn[0]) /* none was asked for */
+	if (cfg->seed[0] == drawn[0]) /* ROOST_SEED is not set */
 		memcpy(cfg->seed, drawn, sizeof(drawn));
 	d->pus = (unsigned)pus;
 	cfg->pus = d->pus;
@@ -69,7 +72,7 @@ static int configure(struct drive *d, const struct pkt_addr *addr, struct nic_co
 	return 0;
 }
 
-/* Numbers continue after those of earlier programs, which peers may still use. */
+/* Makes the numbers continue after those of earlier programs, which peers may still use. */
 static void continue_numbers(const struct drive *d, struct nic_config *cfg)
 {
 	struct pool *p = pool_mine();
@@ -166,7 +169,7 @@ fail:
 	return rc;
 }
 
-/* Engine lock held, or at exit. A program must not call into the engine meanwhile. */
+/* Closes the engine. Engine lock held. The program must not call into the engine meanwhile. */
 static void shut_down(struct drive *d)
 {
 	gsi_execute_wills(d, false);
@@ -192,7 +195,9 @@ int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, siz
 
 static void release(struct drive *d)
 {
-	/* An engine of the parent stays, so that its handles remain harmless in the child. */
+	/*
+	 * An engine of the parent stays, so that calls on its handles remain harmless in the child.
+	 */
 	if (--d->refs == 0 && d == engine) {
 		engine = NULL;
 		shut_down(d);
@@ -241,8 +246,8 @@ void drive_put(struct drive *d)
 #define EXIT_NS 10000000u /* the longest wait for a turn to end at exit */
 
 /*
- * Arms the ports for the last time, because no later turn does. Arming wakes peers that have not
- * seen the last packets, and makes a capture write what it has buffered.
+ * Arms the ports for the last time, because no turn follows that would do it. Arming wakes peers
+ * that have not seen the last packets, and makes a capture write its buffered packets.
  */
 static void arm_for_good(struct drive *d)
 {
@@ -255,10 +260,10 @@ static void arm_for_good(struct drive *d)
 }
 
 /*
- * At exit the service thread must end before its resources are freed, and the stat socket is
- * removed. The engine stays, because other threads may use it; the Linux kernel closes its
- * descriptors. If the engine lock is taken, a thread is opening or closing the engine, or this
- * thread is, below a signal handler.
+ * Ends the threads and removes the stat socket at exit, before their resources are freed. The
+ * engine stays, because other threads may use it; the Linux kernel closes its descriptors. If the
+ * engine lock is taken, another thread is opening or closing the engine, or this thread is, below a
+ * signal handler. Nothing is done then.
  */
 static void __attribute__((destructor)) at_exit(void)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The drive runs the core. There is one engine per process. It has the ports, the service thread,
+ * The drive runs the core. A process has one engine. The engine has the ports, the service thread,
  * inline progress, clocks, wake-ups, the control lock, fork handling, and the socket that `roost
  * stat` reads.
  *
  * A thread that polls drives the NIC: drive_progress() tries to own the PU, runs one bounded turn
- * and renews a lease. During the lease the service thread stays away. After the lease the service
- * thread runs the turns; when it is idle, it sleeps on the port.
+ * and renews a lease. During the lease the service thread leaves the PU to that thread. After the
+ * lease the service thread runs the turns; when it is idle, it sleeps on the port.
  */
 #ifndef ROOST_DRIVE_DRIVE_H
 #define ROOST_DRIVE_DRIVE_H
@@ -24,9 +24,9 @@ struct drive;
 /*
  * Takes a reference on the engine of the process. The first call opens the engine from the
  * environment: ROOST_PORT (specifications separated by ';', one for each port), ROOST_PUS,
- * ROOST_TIMEOUT_SCALE and ROOST_SEED. Without ROOST_PORT there is one host port, which chooses its
- * address. In a forked child the call opens a new engine. Returns 0, or -errno with one line in
- * err. Any thread.
+ * ROOST_TIMEOUT_SCALE and ROOST_SEED. Without ROOST_PORT the engine has one host port, which
+ * chooses its address. In a forked child the call opens a new engine. Returns 0, or -errno with one
+ * line in err. Any thread.
  */
 int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, size_t errlen);
 /* Drops a reference. The last one stops the service thread and closes the ports. */
@@ -35,10 +35,10 @@ ROOST_EXPORT void drive_put(struct drive *d);
 /* ---- addresses: a running NIC may get more addresses, which it keeps ---- */
 
 struct drive_addr {
-	/* number of the port from 0, as drive_gsi_send() and drive_gsi_ops.input have it */
+	/* number of the port, from 0, for drive_gsi_send() and drive_gsi_ops.input() */
 	unsigned port;
-	uint8_t port_num, gid_index; /* numbers as in the verbs */
-	uint32_t mtu;		     /* bytes of payload */
+	uint8_t port_num, gid_index; /* numbers of the verbs */
+	uint32_t mtu;		     /* bytes of payload of a packet */
 };
 
 /*
@@ -69,30 +69,34 @@ ROOST_EXPORT bool drive_find_addr(struct drive *d, const struct pkt_addr *addr,
 				  struct drive_addr *where);
 
 /*
- * True in a forked child for the engine that its parent opened. Calls on that engine do nothing:
- * they run no turns and own no PU. Its ports reach no peer, and its objects are memory only.
- * drive_get() opens an engine of the child.
+ * Returns true in a forked child for the engine that the parent opened. Calls on that engine do
+ * nothing: they run no turns and own no PU. Its ports reach no peer, and its objects are only
+ * memory. drive_get() opens an engine of the child.
  */
 bool drive_dead(const struct drive *d);
 
 struct nic *drive_nic(struct drive *d);
 
-/* Returns the time in ns, by the clock of `now` (the TSC where it is invariant). Any thread. */
+/*
+ * Returns the time of clock_now() (drive/clock.h), in ns. The NIC's times are of this clock. Any
+ * thread.
+ */
 ROOST_EXPORT uint64_t drive_now(struct drive *d);
 
 /*
- * Runs one turn of a PU if no other thread runs one now, and renews the lease. Returns the work
- * done. Any thread.
+ * Runs one turn of a PU if no other thread owns the PU, and renews the lease. Returns the amount of
+ * work done. Any thread.
  */
 unsigned drive_progress(struct drive *d, unsigned pu);
 /*
  * Reports that the program has taken completions of this PU. If the program spins on memory after
- * its polls, the call polls on for the next request of its peer, for 100 us at most. Any thread.
+ * its polls, the call continues to poll for the next request of its peer, for 100 us at most. Any
+ * thread.
  */
 void drive_taken(struct drive *d, unsigned pu);
 
 /*
- * Report changes of completion queues with a channel, for programs that sleep until an event.
+ * Report changes of completion queues that have a channel, for programs that sleep until an event.
  *
  * drive_cq_armed(): a queue was armed; `anew`: it was not armed before. The call ends every mask.
  * Unless the program will wait inside this library (`inside`: drive_wait_fd), the call makes
@@ -107,38 +111,40 @@ void drive_cq_fired(struct drive *d);
 void drive_cq_disarmed(struct drive *d);
 
 /*
- * Rings the doorbell of a QP whose send index was stored. Marks the QP for its PU and makes sure
- * that a thread runs the PU. If no thread does and the QP was idle, the call runs a turn itself,
- * for low latency. Otherwise it leaves the turn to the poller or wakes the service thread. Any
- * thread.
+ * Rings the doorbell of a QP, after the program has stored its send index. Marks the QP for its PU
+ * and makes sure that a thread runs the PU. If another thread owns the PU, that thread runs one
+ * turn more. If a poller is active and earlier work of the QP is under way, the poller's next turn
+ * sends the new work. Otherwise the call runs a turn itself, for low latency. Any thread.
  */
 void drive_doorbell(struct drive *d, struct nic_qp *qp);
 
 /*
- * The control path: the control mutex, and ownership of PUs. drive_own() waits until the current
- * turn ends. Lock order: control, then PU.
+ * Take and release the control mutex and the ownership of PUs, for control calls. drive_own() waits
+ * until the current turn ends. Lock order: control, then PU.
  */
 void drive_control_lock(struct drive *d);
 void drive_control_unlock(struct drive *d);
 void drive_own(struct drive *d, unsigned pu);
-/* Gives up the PU. Wakes the service thread if the PU has work; runs no turn. */
+/* Gives up the PU. Wakes the service thread if the PU has work. Runs no turn. */
 void drive_disown(struct drive *d, unsigned pu);
 /*
- * Owns and releases every PU once. No access that began before the call is still running after it.
+ * Owns and releases every PU once. When the call returns, all accesses of PUs that began before it
+ * have ended.
  */
 void drive_quiesce(struct drive *d);
 
 /*
- * Waits until `fd` is readable and drives all PUs meanwhile. It serves blocking calls of the verbs
- * (ibv_get_cq_event). Returns 0, -EINTR, or -ETIMEDOUT after timeout_ns; UINT64_MAX: no timeout.
+ * Waits until `fd` is readable, and runs the turns of all PUs meanwhile. Blocking calls of the
+ * verbs (ibv_get_cq_event) use it. Returns 0, -EINTR, or -ETIMEDOUT after timeout_ns; UINT64_MAX:
+ * no timeout. The call is a cancellation point. Any thread.
  */
 int drive_wait_fd(struct drive *d, int fd, uint64_t timeout_ns);
 
 /* ---- QP 1: management datagrams, for src/cm ---- */
 
 /*
- * The service thread calls these functions, never two at a time, and owns no PU meanwhile. They may
- * send datagrams, but must not open or close QP 1.
+ * The functions of the user of QP 1. The service thread calls them, one at a time, and owns no PU
+ * meanwhile. They may send datagrams, but must not open or close QP 1.
  */
 struct drive_gsi_ops {
 	/*
@@ -149,17 +155,18 @@ struct drive_gsi_ops {
 		      const struct pkt_addr *dst, const uint8_t *mad);
 	/*
 	 * Runs the work that is due. Returns the latest time of the next call, in ns of
-	 * drive_now(); UINT64_MAX: none is needed.
+	 * drive_now(), or UINT64_MAX if no call is needed.
 	 */
 	uint64_t (*expire)(void *ctx, uint64_t now);
 	/*
-	 * The datagram sent to dst with this transaction id seems to have reached no NIC:
-	 * nic_host_ops.gsi_lost. May be NULL; if many come at once, some may not be reported.
+	 * The datagram with this transaction id, which was sent to dst, seems to have reached no
+	 * NIC (nic_host_ops.gsi_lost). May be NULL. If many reports come at once, some may be
+	 * dropped.
 	 */
 	void (*lost)(void *ctx, const struct pkt_addr *dst, uint64_t tid);
 	/*
-	 * The NIC has ended this QP, because its peer is gone. May be NULL; if many come at once,
-	 * some may not be reported.
+	 * The NIC has ended this QP, because its peer is gone. May be NULL. If many reports come at
+	 * once, some may be dropped.
 	 */
 	void (*gone)(void *ctx, uint32_t qpn);
 };
@@ -171,34 +178,35 @@ struct drive_gsi_ops {
  */
 ROOST_EXPORT int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx);
 /*
- * Ends the use of QP 1. Waits until a running call of the user's functions ends; none comes
- * afterwards. Threads: as for drive_gsi_open(), but not the service thread.
+ * Ends the use of QP 1. Waits until a running call of the user's functions ends; later none is
+ * called. Threads: as for drive_gsi_open(), but not the service thread.
  */
 ROOST_EXPORT void drive_gsi_close(struct drive *d);
 /*
  * Makes connection requests for a service come to this process, if other programs have the same
- * address: at `addr`, or at all addresses of the families (POOL_IPV4 | POOL_IPV6) if that is NULL.
- * drive_gsi_unlisten() ends it, with the same arguments. Returns 0, -EADDRINUSE (another program
- * listens there), or -ENOSPC. May make system calls. Any thread that owns no PU.
+ * address: requests to `addr`, or, if that is NULL, to all addresses of the families (POOL_IPV4 |
+ * POOL_IPV6). drive_gsi_unlisten() ends this, with the same arguments. Returns 0, -EADDRINUSE
+ * (another program listens there), or -ENOSPC. May make system calls. Any thread that owns no PU.
  */
 ROOST_EXPORT int drive_gsi_listen(struct drive *d, uint64_t service, const struct pkt_addr *addr,
 				  unsigned families);
 ROOST_EXPORT void drive_gsi_unlisten(struct drive *d, uint64_t service, const struct pkt_addr *addr,
 				     unsigned families);
 /*
- * Returns the sequence of the communication ids of this program, after those of earlier programs of
- * its slot; out->next NULL: nobody keeps it. Valid until the engine is closed.
+ * Stores in *out the sequence of communication ids of this program, which continues after those of
+ * earlier programs of its slot. out->next is NULL if no pool stores the sequence. The sequence is
+ * valid until the engine is closed.
  */
 ROOST_EXPORT void drive_gsi_ids(struct drive *d, struct sequence *out);
 /*
- * Keeps a datagram that another program of the address sends if this process is killed, from `src`
- * to QP 1 of `dst`; mad NULL: ends this. `index`: as in pool_leave_will(). Any thread.
+ * Stores a datagram, from `src` to QP 1 of `dst`, that another program of the address sends if this
+ * process is killed. mad NULL: removes it. `index`: as in pool_leave_will(). Any thread.
  */
 ROOST_EXPORT void drive_gsi_will(struct drive *d, uint32_t index, const struct pkt_addr *src,
 				 const struct pkt_addr *dst, uint8_t tclass, const uint8_t *mad);
 /*
- * Makes the service thread call expire() soon, because work may be due earlier than it returned.
- * Any thread.
+ * Makes the service thread call expire() soon, because work may be due before the time that the
+ * last call returned. Any thread.
  */
 ROOST_EXPORT void drive_gsi_wake(struct drive *d);
 /*
@@ -210,10 +218,10 @@ ROOST_EXPORT int drive_gsi_send(struct drive *d, unsigned port, const struct pkt
 				uint8_t tclass, const uint8_t *mad);
 
 /*
- * Starts a thread that watches steps run under these guards (base/guard.h). It ends a step that
- * does not return within a fifth of a second, or within a third if its thread does not run
- * meanwhile. The guards must stay valid until the engine ends. May be called once. Returns 0, or
- * -errno if the thread could not be started. Control lock held.
+ * Starts the watchdog thread, which watches steps that run under these guards (base/guard.h). It
+ * ends a step that does not return within a fifth of a second, or within a third if the step's
+ * thread does not run meanwhile. The guards must stay valid until the engine is closed. May be
+ * called once. Returns 0, or -errno if the thread could not be started. Control lock held.
  */
 int drive_watch(struct drive *d, struct guard *const *guards, unsigned n);
 
@@ -235,9 +243,9 @@ struct drive_stat_group {
 ROOST_EXPORT void drive_stat_show(struct drive *d, const struct drive_stat_group *group);
 
 /*
- * Writes the path of the stat socket of process `pid`, in the private folder (port/shm_dir.h). A
- * client that connects gets one JSON object and the end of the stream. Returns 0, -ENAMETOOLONG, or
- * the error of opening the folder (-EPERM: other users can access it).
+ * Writes to buf the path of the stat socket of process `pid`, in the private folder
+ * (port/shm_dir.h). A client that connects gets one JSON object and the end of the stream. Returns
+ * 0, -ENAMETOOLONG, or the error of opening the folder (-EPERM: other users can access it).
  */
 int drive_stat_path(char *buf, size_t n, int pid);
 

@@ -7,14 +7,15 @@
  *   owner	the thread that has set PU_OWNED in the PU's word, for one turn or one control
  *		call.
  *   poller	a thread of the program that calls drive_progress(). Each call renews the lease.
- *		While the lease lasts, no other thread runs turns.
+ *		During the lease the service poller leaves the turns to the poller, unless
+ *		packets must wake it (struct caller).
  *   service poller	the thread that runs turns when there is no poller: the service thread, or
- *			a thread blocked in drive_wait_fd(). It sleeps on a timer while there is a
- *			poller, otherwise on the ports.
+ *			a thread that is blocked in drive_wait_fd(). It sleeps on a timer while
+ *			there is a poller, otherwise on the ports.
  *
- * Before it goes to sleep, a service poller stores in `next_visit` when it will look again by
- * itself, and in `sleepers` whether the ports wake it. It stores both as the owner, so the next
- * owner knows when the service poller looks, and wakes it if that is too late (pu_settle).
+ * Before it goes to sleep, a service poller stores in `next_visit` the time of its next look, and
+ * in `sleepers` whether the ports wake it. It stores both as the owner. So the next owner knows
+ * when the service poller looks, and wakes it if that is too late (pu_settle).
  *
  * Memory order, by pairs of accesses:
  *
@@ -24,16 +25,17 @@
  *			acquires it. The turn that follows sees the stores before the kick.
  *   kicked		service_poller_kick() stores the new work, then exchanges 1. The service
  *			poller exchanges 0, then looks for work. Both use one word, so the later
- *			of the two sees what was stored before the earlier one.
+ *			exchange sees the stores before the earlier one.
  *   waiting, kicked	service_kick() kicks, then loads `waiting`. A waiter that ends clears
  *			`waiting`, then loads `kicked`. Each thread stores one word and then loads
  *			the other, so all accesses are sequentially consistent. The same holds for
  *			service_until and `waiting` (nap_beside_waiter, end_wait).
  *   caller.hits, armed, outside_seq / masked, sleepers
- *			The same pattern, for a program that goes to sleep: drive_cq_armed().
+ *			These have the same pattern, for a program that goes to sleep:
+ *			drive_cq_armed().
  *   lease_end, next_visit, rang, cpu, events
- *			Relaxed. An old value costs time only, at most until the service poller's
- *			next look at `next_visit`.
+ *			These accesses are relaxed. An old value only costs time, at most until the
+ *			service poller's next look at `next_visit`.
  */
 #ifndef ROOST_DRIVE_ENGINE_H
 #define ROOST_DRIVE_ENGINE_H
@@ -51,9 +53,11 @@
 #include "drive/drive.h"
 #include "drive/policy.h"
 
-/* The word of a PU: two bits, and above them the number of control calls that wait for the PU. */
+/*
+ * The word of a PU has two bits, and above them the number of control calls that wait for the PU.
+ */
 #define PU_OWNED  1u
-#define PU_KICKED 2u /* another thread rang during the turn: the owner runs one turn more */
+#define PU_KICKED 2u /* another thread rang during the turn; the owner must run one turn more */
 #define PU_WANT	  4u
 
 enum service_poller_bit { BY_SERVICE_THREAD = 1, BY_WAITER = 2 };
@@ -61,21 +65,25 @@ enum service_poller_bit { BY_SERVICE_THREAD = 1, BY_WAITER = 2 };
 struct drive_pu {
 	/* written by every turn */
 	_Atomic uint32_t word CACHE_ALIGNED;
-	/* owner only: a service poller went to sleep on the ports since the last look */
+	/*
+	 * owner only: a service poller has gone to sleep on the ports, which were not disarmed
+	 * since
+	 */
 	bool had_sleeper;
-	_Atomic uint64_t lease_end; /* ns; until then a poller is at work */
-	_Atomic uint64_t rang;	    /* ns; the last turn that a doorbell ran */
-	struct caller caller;	    /* class of the program: policy.h */
+	_Atomic uint64_t lease_end; /* ns; a poller runs the PU until then */
+	_Atomic uint64_t rang;	    /* ns; time of the last turn that a doorbell ran */
+	struct caller caller;	    /* the class of the program: policy.h */
 	/* written by service pollers, read by every turn */
 	_Atomic uint64_t next_visit
 		CACHE_ALIGNED;	   /* ns; the latest time of a service poller's next look */
 	_Atomic uint32_t sleepers; /* enum service_poller_bit: the sleepers on the ports */
 	/*
 	 * Packets do not wake the service thread, although it sleeps on the ports. The owner writes
-	 * this, and so does a service poller that naps.
+	 * this field, and so does a service poller that begins a nap or leaves the ports.
 	 */
 	atomic_bool masked;
-	atomic_int cpu; /* core of the last turn beside a sleeper */
+	/* core of the last turn while a service poller slept on the ports; -1: none */
+	atomic_int cpu;
 };
 _Static_assert(sizeof(struct drive_pu) <= 3 * CACHE_LINE,
 	       "a PU is two lines for pollers, one for service pollers");
@@ -86,10 +94,12 @@ struct service_pu {
 	uint64_t nap;	    /* ns; length of the last nap beside a poller */
 	uint64_t last_work; /* ns */
 	uint64_t wake;	    /* ns; time of the next look */
-	uint32_t stuck;	    /* turns in a row with work pending and none done */
-	bool on_port;	    /* it sleeps on the ports */
-	bool ready;	    /* one of the ports woke it */
-	/* ports that are readable already must wake it, not only later packets */
+	uint32_t stuck;	    /* turns in a row with work that was pending and was not done */
+	bool on_port;	    /* the service poller sleeps on the ports */
+	bool ready;	    /* one of the ports woke the service poller */
+	/*
+	 * ports that are readable already must wake the service poller, too, not only later packets
+	 */
 	bool look;
 };
 
@@ -97,24 +107,30 @@ struct service_poller {
 	struct drive *d;
 	enum service_poller_bit bit;
 	int wake_fd; /* eventfd */
-	bool edge;   /* only new packets wake it (EPOLLET); false with poll(2) of a waiter */
+	/*
+	 * only new packets wake the service poller (EPOLLET); false for a waiter, which uses
+	 * poll(2)
+	 */
+	bool edge;
 	_Atomic uint32_t kicked CACHE_ALIGNED;
 	_Atomic uint64_t kicked_at; /* ns */
-	/* service thread only */
+	/* only the service thread uses the fields below, up to `pu` */
 	struct spinner spinner;
 	enum spin_action spin; /* the decision after its last visits */
-	bool slept;	       /* it has slept since a turn of its own found work */
+	bool slept;	       /* the thread has slept since its own turns last found work */
 	struct service_pu pu[NIC_MAX_PUS];
 };
 
-/* most management datagrams that wait for the service thread, or for QP 1's first user */
+/* the most management datagrams that wait for the service thread, or for QP 1's first user */
 #define GSI_QUEUE 256
 
 enum gsi_state { GSI_AWAITED, GSI_OPEN, GSI_CLOSED };
 
-#define GSI_GONE 256 /* most QPs whose peer is gone that wait likewise */
+/* the most reports of QPs whose peer is gone that wait for the service thread */
+#define GSI_GONE 256
 
-#define GSI_LOST 256 /* most reports of datagrams without a receiver that wait likewise */
+/* the most reports of datagrams without a receiver that wait for the service thread */
+#define GSI_LOST 256
 
 struct gsi_lost {
 	struct pkt_addr dst;
@@ -128,10 +144,10 @@ struct gsi_datagram {
 };
 
 struct gsi {
-	pthread_mutex_t user_lock; /* of ops and ctx; held while the user's functions run */
+	pthread_mutex_t user_lock; /* protects ops and ctx; held while the user's functions run */
 	const struct drive_gsi_ops *ops;
 	void *ctx;
-	struct spin queue_lock; /* of the fields below; a leaf lock */
+	struct spin queue_lock; /* protects the fields up to num_lost; a leaf lock */
 	enum gsi_state state;
 	uint32_t head, tail;
 	uint64_t dropped;
@@ -140,7 +156,7 @@ struct gsi {
 	struct gsi_lost lost[GSI_LOST];
 	uint32_t num_lost;
 	_Atomic uint64_t due;	/* ns */
-	_Atomic uint32_t woken; /* something waits in the queue */
+	_Atomic uint32_t woken; /* datagrams or reports wait, or expire() is to be called */
 };
 
 #define STAT_GROUPS 4
@@ -159,8 +175,9 @@ struct drive {
 	struct nic *nic;
 	struct nic_host_ops ops; /* the caller's functions, and those for QP 1 */
 	unsigned pus;
-	atomic_uint ports; /* the first `ports` are complete; may grow any time: drive_ports() */
-	atomic_bool dead;  /* in a forked child: the engine belongs to the parent */
+	/* the first `ports` ports are complete; the number may grow at any time: drive_ports() */
+	atomic_uint ports;
+	atomic_bool dead; /* in a forked child: the engine belongs to the parent */
 	atomic_bool stop;
 	struct port *port[NIC_MAX_PORTS][NIC_MAX_PUS];
 	struct drive_pu pu[NIC_MAX_PUS];
@@ -173,7 +190,8 @@ struct drive {
 	pthread_t thread;
 	bool running;
 	_Atomic uint64_t service_until
-		CACHE_ALIGNED; /* ns; the service thread sleeps until then; 0: it is awake */
+		/* ns; the service thread sleeps until then; 0: the thread is awake */
+		CACHE_ALIGNED;
 
 	struct service_poller waiter;
 	atomic_uint waiting;  /* a thread in drive_wait_fd() is the service poller */
@@ -182,7 +200,7 @@ struct drive {
 	struct wake_cost wake; /* measured by the service thread */
 	atomic_uint events;    /* number of completion events raised */
 	atomic_int armed;      /* number of armed completion queues with a channel */
-	/* wait_seq when a program that sleeps outside of this library last armed one */
+	/* wait_seq when a program that sleeps outside of this library last armed such a queue */
 	atomic_uint outside_seq;
 
 	struct gsi gsi;
@@ -191,8 +209,8 @@ struct drive {
 	_Atomic(const struct drive_stat_group *) stat_group[STAT_GROUPS];
 	int stat_fd;	   /* listening socket; -1: none */
 	int stat_dir;	   /* the private folder of that socket */
-	int visit_fd;	   /* the same for visitors through the pool; -1: none */
-	uint64_t instance; /* tells this engine apart from others, at random */
+	int visit_fd;	   /* listening socket for clients that come through the pool; -1: none */
+	uint64_t instance; /* a random number that tells this engine apart from others */
 	uint64_t started;  /* ns */
 	char spec[NIC_MAX_PORTS][512];
 	struct drive *next_dead;
@@ -210,8 +228,8 @@ static inline unsigned drive_ports(const struct drive *d)
 /* ---- ports.c ---- */
 
 /*
- * Reads ROOST_PORT into d->spec. If the first port names no address, it gets `addr`; NULL: none.
- * Returns 0 or -EINVAL.
+ * Reads ROOST_PORT into d->spec. If the specification of the first port has no address, the port
+ * gets `addr`, unless that is NULL. Returns 0, or -EINVAL with one line in err.
  */
 int ports_configure(struct drive *d, const struct pkt_addr *addr, char *err, size_t errlen);
 /*
@@ -220,18 +238,20 @@ int ports_configure(struct drive *d, const struct pkt_addr *addr, char *err, siz
  */
 int ports_open(struct drive *d, char *err, size_t errlen);
 void ports_close(struct drive *d);
-/* As drive_add_addr(). Engine lock held. */
+/* Does the work of drive_add_addr(). Engine lock held. */
 int ports_add(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where, char *err,
 	      size_t errlen);
 
 /* ---- pu.c ---- */
 
+/* Owns the PU and returns true. Returns false if it has an owner, or a control call waits for it. */
 static inline bool pu_try(struct drive_pu *p)
 {
 	uint32_t free = 0;
 
 	/*
-	 * The load comes first: even a failed compare-and-swap takes the cache line from the owner.
+	 * The load comes first, because even a failed compare-and-swap takes the cache line from
+	 * the owner.
 	 */
 	return atomic_load_explicit(&p->word, memory_order_relaxed) == 0 &&
 	       atomic_compare_exchange_strong_explicit(&p->word, &free, PU_OWNED,
@@ -249,8 +269,8 @@ bool pu_try_or_kick(struct drive_pu *p);
  */
 bool pu_own(struct drive_pu *p, uint64_t until);
 /*
- * Called by the owner after a turn. Disarms the ports if no thread sleeps on them, otherwise arms
- * them again. Wakes the service poller if it would look too late.
+ * Ends a turn of the owner. Disarms the ports if no thread sleeps on them, otherwise arms them
+ * again. Wakes the service poller if it would look too late.
  */
 void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn);
 /* Arms all ports. Returns false if a port has work to do at once. Owner only. */
@@ -260,8 +280,8 @@ void pu_release(struct drive *d, unsigned i);
 /* Gives up the PU. Returns true if it was kicked meanwhile: the caller must look again. */
 bool pu_drop(struct drive_pu *p);
 /*
- * Runs one turn and returns the work done. It reads the clock a second time only if the NIC wants
- * to know how long the turn took. Owner only.
+ * Runs one turn and returns the amount of work done. Reads the clock a second time only if the NIC
+ * wants to know how long the turn took. Owner only.
  */
 static inline unsigned pu_poll(struct drive *d, unsigned i, uint64_t now)
 {
@@ -283,12 +303,13 @@ void pu_call(void *host, unsigned i);
 /* ---- service_poller.c ---- */
 
 enum service_verdict {
-	SERVICE_AGAIN,	   /* work is left: look again at once */
+	SERVICE_AGAIN,	   /* work is left: the service poller looks again at once */
 	SERVICE_BUSY_POLL, /* no work, but a busy poll pays: service_poller.spin */
-	SERVICE_SLEEP,	   /* sleep until service_pu.wake, on the ports if service_pu.on_port */
+	/* the service poller sleeps until service_pu.wake, on the ports if service_pu.on_port */
+	SERVICE_SLEEP,
 };
 
-/* Looks at PU i: runs a turn, or leaves the PU to its poller. Service poller only. */
+/* Runs a turn of PU i, or leaves the PU to its poller. Service poller only. */
 enum service_verdict service_visit(struct service_poller *t, unsigned i);
 /* Returns the earliest time, in ns, at which the service poller must look again by itself. */
 uint64_t service_next_visit(const struct service_poller *t);
@@ -325,7 +346,10 @@ void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const st
 void gsi_lost(void *host, const struct pkt_addr *dst, uint64_t tid);
 /* Implements nic_host_ops.peer_gone. */
 void gsi_peer_gone(void *host, uint32_t qpn);
-/* Sets whether this process sends what killed programs of its addresses left. [engine lock] */
+/*
+ * Sets whether this process sends the datagrams that killed programs of its addresses left
+ * (drive_gsi_will()). [engine lock]
+ */
 void gsi_execute_wills(struct drive *d, bool on);
 /*
  * Hands queued datagrams and reports to the user of QP 1, and runs expire() if it is due. Service
@@ -340,18 +364,19 @@ uint64_t gsi_due(struct drive *d);
 /* Opens the stat socket. A failure is only logged: the NIC works without the socket. */
 void stat_open(struct drive *d);
 void stat_close(struct drive *d);
-/* In a forked child: closes the descriptors and leaves the parent's file in place. */
+/* Closes the descriptors in a forked child, and leaves the parent's file in place. */
 void stat_forget(struct drive *d);
 /* Answers a client that has connected to one of the sockets. Service thread only. */
 void stat_serve(struct drive *d, int listener);
 
 /* ---- fork.c ---- */
 
-void fork_watch(void); /* installs the handlers once per process */
+void fork_watch(void); /* installs the handlers, once per process */
 
-/* the process's engine and its lock: drive.c, fork.c */
+/* The engine of the process, and its lock: drive.c, fork.c. */
 extern pthread_mutex_t engine_lock;
 extern struct drive *engine;
-extern struct drive *dead_engines; /* the parent's, in a forked child; kept reachable */
+/* in a forked child: the parent's engines. They stay reachable. */
+extern struct drive *dead_engines;
 
 #endif

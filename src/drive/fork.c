@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Handlers for fork(2). The NIC stays with the parent. The child closes its copies of the ports'
- * descriptors, and opens a new engine when it opens a device. The inherited objects stay in memory;
- * calls on them do nothing instead of crashing.
+ * descriptors, and opens a new engine when it opens a device. The inherited objects stay in memory.
+ * Calls on them do nothing, and do not crash.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -76,9 +76,9 @@ static const struct port_ops no_port = {
 
 /* ---- the handlers ---- */
 
-static unsigned owned; /* PUs that the forking thread owns; under engine_lock */
+static unsigned owned; /* bits of the PUs that the forking thread owns; under engine_lock */
 
-/* Ends all turns first: the child must find ports and queues in a consistent state. */
+/* Waits until all turns end, because the child must find ports and queues in a consistent state. */
 static void before_fork(void)
 {
 	pthread_mutex_lock(&engine_lock);
@@ -112,7 +112,7 @@ static void in_child(void)
 		atomic_store(&d->dead, true);
 		d->running = d->watch.running = false;
 		for (unsigned i = 0; i < d->pus; i++) {
-			/* Owned for ever: polls and doorbells find it busy. */
+			/* The PU stays owned for ever, so polls and doorbells do nothing. */
 			atomic_store(&d->pu[i].word, PU_OWNED);
 			for (unsigned k = 0; k < drive_ports(d); k++) {
 				struct port *p = d->port[k][i];
@@ -127,7 +127,7 @@ static void in_child(void)
 		service_poller_fini(&d->service);
 		service_poller_fini(&d->waiter);
 		stat_forget(d);
-		/* The holder of a lock may be a thread that does not exist in the child. */
+		/* A thread that does not exist in the child may hold a lock. */
 		pthread_mutex_init(&d->control, NULL);
 		pthread_mutex_init(&d->gsi.user_lock, NULL);
 		d->gsi.queue_lock = (struct spin){0};

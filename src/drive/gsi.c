@@ -14,7 +14,7 @@
 #include "drive/engine.h"
 #include "pool/pool.h"
 
-/* Called inside a turn or a control call, as are the next two functions. */
+/* This function and the next two are called inside a turn or a control call. */
 void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
 		 const uint8_t *mad)
 {
@@ -82,7 +82,10 @@ static bool take_lost(struct gsi *g, struct gsi_lost *out)
 	return any;
 }
 
-/* Held: the user's lock. A report that is added meanwhile wakes the service thread again. */
+/*
+ * Hands the reports of lost datagrams to the user. A report that is added meanwhile wakes the
+ * service thread again. The user's lock is held.
+ */
 static void tell_lost(struct gsi *g)
 {
 	struct gsi_lost lost;
@@ -93,7 +96,7 @@ static void tell_lost(struct gsi *g)
 	}
 }
 
-/* Reports the QPs that were ended since the last look. Held: the user's lock. */
+/* Hands the QPs that have ended since the last call to the user. The user's lock is held. */
 static void tell_gone(struct gsi *g)
 {
 	uint32_t gone[GSI_GONE], n;
@@ -120,8 +123,8 @@ static bool take(struct gsi *g, struct gsi_datagram *out)
 }
 
 /*
- * While the service thread hands on several datagrams, answers are staged and leave together in one
- * system call. Each bit of `staged` is a port with staged answers.
+ * While the service thread hands several datagrams to the user, answers are staged. They leave
+ * together in one system call. Each bit of `staged` is a port with staged answers.
  */
 static _Thread_local uint32_t staged;
 static _Thread_local bool batch;
@@ -151,7 +154,7 @@ void gsi_serve(struct drive *d)
 	if (!atomic_load_explicit(&g->woken, memory_order_relaxed) &&
 	    (due == UINT64_MAX || clock_now() < due))
 		return;
-	/* Before the look, so that later datagrams wake the thread again. */
+	/* The flag is cleared before the look, so that later datagrams wake the thread again. */
 	atomic_exchange_explicit(&g->woken, 0, memory_order_acq_rel);
 	pthread_mutex_lock(&g->user_lock);
 	if (g->ops) {
@@ -163,7 +166,7 @@ void gsi_serve(struct drive *d)
 		flush(d);
 		tell_lost(g);
 		tell_gone(g);
-		if (n == GSI_QUEUE) /* the rest follows after other work of the thread */
+		if (n == GSI_QUEUE) /* the thread handles the rest after its other work */
 			atomic_store_explicit(&g->woken, 1, memory_order_relaxed);
 		atomic_store_explicit(&g->due, g->ops->expire(g->ctx, clock_now()),
 				      memory_order_relaxed);
@@ -193,9 +196,9 @@ void gsi_fini(struct drive *d)
 }
 
 /*
- * Datagrams that came before the first user are kept for it. The address exists shortly before its
- * user does, and a peer that gets neither an answer nor a rejection repeats its request only after
- * seconds. Datagrams for a user that has left are dropped.
+ * Sets the state. Datagrams that came before the first user are kept for it: the address exists
+ * shortly before its user does, and a peer that gets neither an answer nor a rejection repeats its
+ * request only after seconds. Datagrams for a user that has left are dropped.
  */
 static void set_state(struct gsi *g, enum gsi_state state)
 {
@@ -207,7 +210,7 @@ static void set_state(struct gsi *g, enum gsi_state state)
 	spin_unlock(&g->queue_lock);
 }
 
-/* Other programs may have the same address: src/pool. */
+/* Tells the pool, because other programs may have the same address. */
 static void tell_pool(struct drive *d, bool has_user)
 {
 	struct pool *p = drive_dead(d) ? NULL : pool_mine();
@@ -252,8 +255,8 @@ void drive_gsi_close(struct drive *d)
 void drive_gsi_wake(struct drive *d)
 {
 	/*
-	 * Only the service thread is kicked: it looks here even while a waiter is the service
-	 * poller.
+	 * Only the service thread is kicked, because it calls gsi_serve() even while a waiter is
+	 * the service poller.
 	 */
 	if (!atomic_exchange_explicit(&d->gsi.woken, 1, memory_order_acq_rel))
 		service_poller_kick(&d->service);
@@ -321,7 +324,7 @@ void drive_gsi_will(struct drive *d, uint32_t index, const struct pkt_addr *src,
 	pool_leave_will(p, nic_slot(d->nic, 0), index, mad ? &w : NULL);
 }
 
-/* The thread of the pool calls this. */
+/* Sends a datagram that a killed program left. The thread of the pool calls this function. */
 static void execute(void *ctx, const struct pool_will *w)
 {
 	struct drive *d = ctx;

@@ -11,7 +11,7 @@ static uint64_t max64(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* ---- what a wake-up costs ---- */
+/* ---- the cost of a wake-up ---- */
 
 void wake_cost_learn(struct wake_cost *w, uint64_t late)
 {
@@ -48,7 +48,8 @@ void bet_settle(struct bet *b, uint64_t stake, uint64_t gap)
 /* ---- the service thread ---- */
 
 /*
- * Returns the length of a gap. A gap that ended with a wake-up would have ended sooner without it.
+ * Returns the length of a gap. A gap that ended with a wake-up would have ended earlier without the
+ * wake-up.
  */
 static uint64_t gap_until(uint64_t since, uint64_t now, uint64_t stake, bool slept)
 {
@@ -100,7 +101,7 @@ enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake)
 
 void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool yielded, uint64_t stake)
 {
-	/* In the last pause, or within its length after it. */
+	/* The loss is in the last pause, or within the length of that pause after its end. */
 	bool again = s->pause && now < s->until + s->pause, brief = ns < policy_table.lost_min,
 	     taken_before = s->taken && now - s->yield_ended < policy_table.in_a_row;
 
@@ -110,7 +111,7 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool yielded, ui
 	}
 	if (brief && !(yielded && s->taken && taken_before))
 		return;
-	ns = max64(ns, stake); /* the length of the busy poll */
+	ns = max64(ns, stake); /* a pause is at least as long as the busy poll */
 	s->pause = max64(again ? 2 * s->pause : 0, policy_table.lost_factor * ns);
 	s->pause = min64(s->pause, min64(policy_table.lost_most * ns, policy_table.lost_max));
 	s->until = now + s->pause;
@@ -126,7 +127,7 @@ void caller_init(struct caller *c)
 	atomic_store_explicit(&c->yield_every, 1, memory_order_relaxed);
 }
 
-/* CALLER_SLEEPS takes precedence, because any packet must wake such a program. */
+/* CALLER_SLEEPS takes precedence, because any packet may have to wake such a program. */
 enum caller_kind caller_kind(const struct caller *c)
 {
 	if (caller_sleeps(c))
@@ -143,8 +144,8 @@ void caller_armed(struct caller *c)
 
 /*
  * A successful poll shows that the program neither spins on memory nor sleeps. While busy polls
- * find the requests of its peer this shows nothing, because without them the program would spin on
- * memory.
+ * find the requests of its peer, a successful poll shows nothing, because without them the program
+ * would spin on memory.
  */
 void caller_hit(struct caller *c)
 {
@@ -153,16 +154,16 @@ void caller_hit(struct caller *c)
 
 	if (mem_spin > 0 && !atomic_load_explicit(&c->found, memory_order_relaxed))
 		atomic_store_explicit(&c->mem_spin, mem_spin - 1, memory_order_relaxed);
-	/* Must not overwrite a concurrent arming. */
+	/* The exchange must not overwrite a concurrent arming. */
 	if (hits < policy_table.armed_hits)
 		atomic_compare_exchange_strong_explicit(&c->hits, &hits, hits + 1,
 							memory_order_relaxed, memory_order_relaxed);
 }
 
 /*
- * Packets waited for the service thread although the program called a moment ago, so it may spin on
- * memory. Each call counts once: a poller that was preempted does not come back between the turns
- * that the service thread runs in a row.
+ * Packets waited for the service thread although the program called a moment ago, so the program
+ * may spin on memory. Each call counts once: a poller that was preempted does not come back between
+ * the turns that the service thread runs in a row.
  */
 void caller_found_by_service(struct caller *c, uint64_t last_call, uint64_t now)
 {
@@ -184,7 +185,7 @@ void caller_found_by_service(struct caller *c, uint64_t last_call, uint64_t now)
 void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t stake)
 {
 	caller_requests(c, now, stake, requests, false);
-	if (c->awaits_since) { /* the post before got no answer */
+	if (c->awaits_since) { /* the post before this one got no answer */
 		bet_settle(&c->busy_poll, stake, UINT64_MAX);
 		caller_gone(c);
 	}
@@ -196,8 +197,8 @@ void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t s
 }
 
 /*
- * The action beside a program that spins on memory. If the program is about to poll, packets need
- * not wake the service thread.
+ * Returns the action beside a program that spins on memory. If the program is about to poll,
+ * packets need not wake the service thread.
  */
 static enum caller_action mask_or_not(struct caller *c, enum pu_turn turn, bool masked)
 {
@@ -226,7 +227,7 @@ static enum caller_action mask_or_not(struct caller *c, enum pu_turn turn, bool 
 	return masked ? CALLER_KEEP : CALLER_REARM;
 }
 
-/* The action beside a program that polls for everything it wants. */
+/* Returns the action beside a program that polls for all its packets. */
 static enum caller_action poller_beside(struct caller *c, enum pu_turn turn, bool masked,
 					uint64_t now, uint64_t wake)
 {
@@ -324,8 +325,8 @@ void caller_received(struct caller *c)
 }
 
 /*
- * Counts a request that came soon after its completion. The first one ends the trial: the program
- * spins on memory.
+ * Counts a request that came soon after the program took its completion. The first such request
+ * ends the trial: the program spins on memory.
  */
 static void found_one(struct caller *c)
 {

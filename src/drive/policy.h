@@ -11,12 +11,12 @@
  *   wake_cost	the measured cost of a wake-up: 5 us on one machine, 100 us on another.
  *   spinner	decides what an idle service thread does: busy poll, yield its core, or sleep.
  *   caller	classifies the program by its calls into a processing unit. The program polls for
- *		everything it wants, sleeps until a completion event, or spins on memory. The class
+ *		all its packets, sleeps until a completion event, or spins on memory. The class
  *		decides which thread looks for packets, and which packets wake the service thread.
  *
  * A busy poll, by the service thread or in place of the program, is a bet as in the ski-rental
- * problem. It lasts at most as long as a wake-up costs. If nothing comes in that time, the thread
- * sleeps and pays for the wake-up too.
+ * problem. It lasts at most as long as a wake-up. If nothing comes in that time, the thread sleeps
+ * and pays for the wake-up, too.
  */
 #ifndef ROOST_DRIVE_POLICY_H
 #define ROOST_DRIVE_POLICY_H
@@ -31,15 +31,15 @@
 /*
  * All constants of the policy. Times are in ns. The initializer below names the source of each
  * value. A quoted name is a row of docs/decisions.md, which has the reason or the measurement.
- * "commit" refers to the log of that commit. Other values follow from another constant, or were not
- * measured; their comments say what bounds them.
+ * "commit" refers to the message of that commit. Other values follow from another constant, or were
+ * not measured; their comments name the bounds.
  */
 static const struct policy_table {
 	/* ---- a program polls: the service thread stays away ---- */
 	uint64_t lease;	   /* time after a poll during which the service thread stays away */
 	uint64_t nap_min;  /* the service thread's first nap beside a poller */
-	uint64_t nap_max;  /* its longest nap */
-	unsigned nap_grow; /* each nap is this many times as long as the one before */
+	uint64_t nap_max;  /* the longest such nap */
+	unsigned nap_grow; /* each nap is this many times as long as the nap before */
 	/* the longest nap while another thread may sleep until a completion event */
 	uint64_t nap_armed;
 	/*
@@ -55,38 +55,40 @@ static const struct policy_table {
 	 * read, during the same turn.
 	 */
 	uint64_t mask_most;
-	/* a service thread that looks within this time is not woken to notice a poller */
+	/* a service thread that looks within this time is not woken to find a poller */
 	uint64_t horizon;
 	/*
-	 * For this long after a turn the service thread looks at least every late_ok. A program
-	 * that posts after a pause then need not wake it for the core's timers. Otherwise two
-	 * service threads, the program's and the peer's, are woken at once and compete for a core.
+	 * For this time after a turn the service thread looks at least every late_ok. A program
+	 * that posts after a pause then need not wake the thread for the core's timers. Otherwise
+	 * two service threads, the program's and the peer's, are woken at the same time and compete
+	 * for a core.
 	 */
 	uint64_t active;
 	/* two successful polls within this time make an active poller; the service thread naps */
 	uint64_t dense;
 	unsigned busy;	      /* after a turn with this many packets, more are expected */
 	unsigned stuck_turns; /* after this many turns with work pending and none done ... */
-	uint64_t stuck_nap;   /* ... the service thread sleeps at most this long */
+	uint64_t stuck_nap;   /* ... the service thread sleeps for at most this time */
 	/* ---- bets ---- */
 	uint64_t wake_first; /* the assumed cost of a wake-up before the first measurement */
 	uint64_t wake_min;   /* the smallest stake */
 	uint64_t wake_max;   /* the largest stake */
 	unsigned bet_cap;    /* the sum of a bet is limited to this many stakes, won or lost */
 	/* ---- spinning on a core that other threads want ---- */
-	uint64_t yield_every; /* a spinning service thread yields its core this often */
-	uint64_t yield_again; /* the same after a yield that another thread took */
+	uint64_t yield_every; /* interval of the yields of a spinning service thread */
+	uint64_t yield_again; /* the same, after a yield that another thread took */
 	/* two taken yields within this time are attributed to the same thread */
 	uint64_t in_a_row;
 	/* a thread that took the core and ran for this long wants the core for itself */
 	uint64_t lost_min;
-	/* no spinning for this many times the lost time; doubled if a loss recurs at once ... */
+	/* spinning stops for this many times the lost time; a loss soon after doubles it ... */
 	unsigned lost_factor;
 	unsigned lost_most; /* ... up to this many times the lost time */
 	uint64_t lost_max;  /* ... and up to this time in any case */
 	/* ---- programs that spin on memory ---- */
-	uint64_t mem_spin_min;	/* a program spins on memory if packets come this long ... */
-	uint64_t mem_spin_max;	/* ... to this long after its last call */
+	/* a program spins on memory if packets come at least this long ... */
+	uint64_t mem_spin_min;
+	uint64_t mem_spin_max;	/* ... and at most this long after its last call */
 	unsigned mem_spin_step; /* points for each such call; a successful poll removes one */
 	unsigned mem_spin_from; /* a program with this many points spins on memory */
 	unsigned mem_spin_cap;	/* the points are limited to about this number */
@@ -98,29 +100,40 @@ static const struct policy_table {
 	/* a new program gets this many busy polls in vain before it is taken for a poller */
 	unsigned trial;
 	/* ---- programs that sleep ---- */
-	/* after arming a completion queue, this many successful polls make a poller again */
+	/*
+	 * a program that has armed a completion queue is a poller again after this many successful
+	 * polls
+	 */
 	unsigned armed_hits;
 	/* ---- yielding the only core after a post ---- */
-	unsigned yield_rarely;	/* the most posts from one yield to the next */
+	unsigned yield_rarely;	/* the most posts between two yields */
 	uint64_t yield_untaken; /* no other thread took a yield that lasted less than this */
-	uint64_t yield_long;	/* a longer yield without an answer went to unrelated work */
-	unsigned yield_factor;	/* the next yield waits for this many times that yield's length */
-	uint64_t core_recheck;	/* interval of checks whether the thread may use several cores */
+	/* another thread used a longer yield for unrelated work, if no answer came */
+	uint64_t yield_long;
+	unsigned yield_factor; /* the next yield waits for this many times that yield's length */
+	uint64_t core_recheck; /* interval of checks whether the thread may use several cores */
 	/* ---- the service thread ---- */
 	uint64_t slice;	      /* the time slice requested from the scheduler */
-	uint64_t timer_slack; /* the time by which the kernel may delay its timers */
-	/* its first nap while a thread in drive_wait_fd() is the service poller; naps double */
+	uint64_t timer_slack; /* the time by which the Linux kernel may delay the thread's timers */
+	/*
+	 * the first nap while a thread in drive_wait_fd() is the service poller; each nap doubles
+	 * the last
+	 */
 	uint64_t standby_min;
-	uint64_t standby_max;	/* instead of a longer nap it sleeps until it is woken */
-	uint64_t control_every; /* interval of looks at control work while it does not sleep */
-	uint64_t control_own;	/* the longest wait to own a PU for a port's control work */
-	uint64_t steer_every;	/* the shortest interval between changes of its cores */
-	/* timers at its start, from which it learns the cost of a wake-up */
+	uint64_t standby_max; /* the longest such nap; then the thread sleeps until it is woken */
+	/* interval of looks at control work while the thread does not sleep */
+	uint64_t control_every;
+	uint64_t control_own; /* the longest wait to own a PU for a port's control work */
+	uint64_t steer_every; /* the shortest interval between changes of the thread's cores */
+	/* number of timers at the thread's start, which measure the cost of a wake-up */
 	unsigned first_wakes;
 	/* ---- owners of a PU ---- */
-	/* turns that an owner spends on arming the ports before it wakes the service poller */
+	/* the turns that an owner runs to arm the ports before it wakes the service poller */
 	unsigned rearm_turns;
-	/* turns that an owner runs for kicks of others before it wakes the service poller */
+	/*
+	 * the turns that an owner runs for kicks of other threads before it wakes the service
+	 * poller
+	 */
 	unsigned kicked_turns;
 	/* after this many waits inside this library a program no longer sleeps outside of it */
 	unsigned outside_waits;
@@ -180,7 +193,7 @@ static const struct policy_table {
 	.yield_factor = 5, /* not measured; such yields take a sixth of the time at most */
 	/* not measured; at most ten checks a second, and a change is noticed within 100 ms */
 	.core_recheck = 100 * MS,
-	.slice = 100 * US, /* the shortest that the kernel grants (sched(7)) */
+	.slice = 100 * US, /* the shortest slice that Linux grants (sched(7)) */
 	/* not measured; a twentieth of wake_min. The default of Linux is 50 us (prctl(2)) */
 	.timer_slack = 1 * US,
 	.standby_min = 1 * MS, /* less than horizon, so the end of a wait need not kick */
@@ -188,7 +201,9 @@ static const struct policy_table {
 	.standby_max = 1000 * MS,
 	/* not measured; one epoll_wait(2) a ms, and control work is late by about 1 ms */
 	.control_every = 1 * MS,
-	/* not measured; limits how long other PUs wait. The event stays, so it tries again */
+	/*
+	 * not measured; limits how long other PUs wait. The event stays, so the thread tries again
+	 */
 	.control_own = 200 * US,
 	/* not measured; at most 100 changes a second, each of up to two system calls */
 	.steer_every = 10 * MS,
@@ -201,11 +216,11 @@ static const struct policy_table {
 	.outside_waits = 16, /* armed_hits */
 };
 
-/* ---- what a wake-up costs ---- */
+/* ---- the cost of a wake-up ---- */
 
 /*
- * An estimate of the median cost. Each sample moves it by an eighth, so one sample of a thread that
- * had lost its core changes little.
+ * An estimate of the median cost. Each sample moves the estimate by an eighth, so one sample of a
+ * thread that had lost its core changes little.
  */
 struct wake_cost {
 	_Atomic uint64_t ns; /* 0: not measured yet; written by one thread */
@@ -215,9 +230,9 @@ struct wake_cost {
 void wake_cost_learn(struct wake_cost *w, uint64_t late);
 
 /*
- * Returns the stake of a bet in ns: twice the measured delay, from wake_min to wake_max. The delay
- * begins when the thread is woken and ends when it runs. The system calls and cold caches around it
- * cost about as much again.
+ * Returns the stake of a bet in ns: twice the measured delay, but at least wake_min and at most
+ * wake_max. The delay begins when the thread is woken and ends when it runs. The system calls and
+ * cold caches around the wake-up cost about as much again.
  */
 uint64_t wake_cost_stake(const struct wake_cost *w);
 
@@ -225,12 +240,12 @@ uint64_t wake_cost_stake(const struct wake_cost *w);
 
 /*
  * A busy poll of up to `stake` ns saves a wake-up, which costs `stake`, if the event comes in that
- * time. The gain or loss is known afterwards, whether the bet was taken or not. The next bet is
- * taken if the sum of gains and losses is not negative.
+ * time. The gain or loss is known afterwards, even if no busy poll was run. The thread takes the
+ * next bet if the sum of gains and losses is not negative.
  *
- * The cost is at most three times that of the best choice in hindsight, which pays
- * best = min(gap, stake) for each event. A bet that is taken pays at most 2 best. A bet that is not
- * taken pays stake. If stake is more than best, the difference is added to a negative sum. All such
+ * The cost is at most three times that of the best choice in hindsight, which pays best = min(gap,
+ * stake) for each event. A bet that is taken pays at most 2 best. A bet that is not taken pays
+ * stake. If stake is more than best, the difference is added to a negative sum. All such
  * differences together are therefore at most the earlier losses. Each loss is one stake, which the
  * best choice paid as well.
  */
@@ -244,8 +259,8 @@ static inline bool bet_on(const struct bet *b)
 }
 
 /*
- * Adds the outcome of a bet, taken or not: the event came `gap` ns after the busy poll began or
- * would have begun. UINT64_MAX: the event never came.
+ * Adds the outcome of a bet, taken or not. The event came `gap` ns after the busy poll began or
+ * would have begun; UINT64_MAX: the event never came.
  */
 void bet_settle(struct bet *b, uint64_t stake, uint64_t gap);
 
@@ -259,15 +274,15 @@ enum spin_action {
 
 struct spinner {
 	struct bet bet;
-	uint64_t idle_since;  /* end of the last turn with work; 0: none yet */
-	uint64_t until;	      /* no spinning before this time */
+	uint64_t idle_since;  /* time of the last turn with work; 0: none yet */
+	uint64_t until;	      /* the thread does not spin before this time */
 	uint64_t pause;	      /* length of the last such pause */
 	uint64_t yielded;     /* time of the last yield of the core */
 	uint64_t slept_at;    /* start of the sleep after a busy poll in vain; 0: none */
 	bool busy_polled;     /* the thread has busy polled since its last work */
 	uint64_t yield_ended; /* time at which spinner_lost() was told of the last yield */
-	bool taken;	      /* another thread took that yield */
-	bool waited;	      /* packets came as soon as the thread last slept */
+	bool taken;	      /* another thread took the last yield */
+	bool waited;	      /* packets came within one stake of the thread's last sleep */
 	/* the last turn woke a thread of the program, which may wait for this core */
 	bool woke;
 };
@@ -286,7 +301,7 @@ void spinner_sleeps(struct spinner *s, uint64_t now);
  * thread: this counts as a loss of the core.
  */
 void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept, bool woke);
-/* Returns what to do after turns that found nothing. */
+/* Returns the action after turns that found no work. */
 enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake);
 /*
  * Records that the service thread has its core again after `ns`, during which another thread ran on
@@ -300,51 +315,56 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool yielded, ui
 
 enum caller_kind {
 	/*
-	 * The program polls for its packets, or busy polls find the packets that its own polls do
-	 * not. While the program polls, the service thread does not sleep on the ports. If the
+	 * The program polls for its packets, or busy polls find the packets that its own polls
+	 * miss. While the program polls, the service thread does not sleep on the ports. If the
 	 * program posts only now and then, the service thread sleeps on the ports, and packets are
 	 * masked while a poll is expected.
 	 */
 	CALLER_POLLS,
-	/* the program armed a completion queue recently: any packet may have to wake it */
+	/* The program armed a completion queue recently. Any packet may have to wake it. */
 	CALLER_SLEEPS,
-	/* the program spins on memory between its polls; the service thread must write there */
+	/*
+	 * The program spins on memory between its polls. The service thread must write to that
+	 * memory.
+	 */
 	CALLER_SPINS,
 };
 
-/* What the owner of a processing unit has just done. */
+/* The last turn of the owner of a processing unit. */
 enum pu_turn {
-	PU_IDLE,    /* nothing */
-	PU_WORKED,  /* a turn for neither a poll nor a post of the program */
+	PU_IDLE,    /* no turn was run; a control call ends */
+	PU_WORKED,  /* a turn that is neither for a poll nor for a post of the program */
 	PU_POSTED,  /* a turn for a post of the program */
-	PU_YIELDS,  /* the same; the thread yields its core to the peer after the turn */
-	PU_POLLED,  /* a poll that did something */
-	PU_BUSY,    /* a poll that did much; more is likely to come */
-	PU_IN_VAIN, /* a poll that did nothing */
+	PU_YIELDS,  /* the same, and the thread yields its core to the peer after the turn */
+	PU_POLLED,  /* a poll that found work */
+	PU_BUSY,    /* a poll that found much work; more is likely to come */
+	PU_IN_VAIN, /* a poll that found no work */
 	PU_TAKEN,   /* the program has taken completions and stops polling */
 };
 
-/* What to do with a service thread that sleeps on the ports. */
+/* The action for a service thread that sleeps on the ports. */
 enum caller_action {
-	CALLER_KEEP,   /* nothing */
-	CALLER_REARM,  /* arm the ports again: they were used */
-	CALLER_MASK,   /* mask the packets: the program is about to poll for them */
+	CALLER_KEEP,   /* do nothing */
+	CALLER_REARM,  /* arm the ports again, because they were used */
+	CALLER_MASK,   /* mask the packets, because the program is about to poll for them */
 	CALLER_UNMASK, /* let packets wake the service thread again */
 	CALLER_WAKE,   /* wake the service thread */
 };
 
 /* Only the owner of the processing unit accesses fields without a note. */
 struct caller {
-	/* points for spinning on memory; the owner writes, any thread reads */
+	/* points for spinning on memory; the owner writes them, any thread reads them */
 	_Atomic uint8_t mem_spin;
-	/* successful polls since a completion queue was armed; arming writes it, too */
+	/*
+	 * successful polls since a completion queue was armed; the thread that arms writes it, too
+	 */
 	_Atomic uint8_t hits;
 	/*
-	 * Requests in a row that busy polls found, up to policy_table.poller_from. Threads: as
+	 * Requests in a row that busy polls found, up to policy_table.poller_from. Threads: as for
 	 * mem_spin.
 	 */
 	_Atomic uint8_t found;
-	/* busy polls left of policy_table.trial; threads: as mem_spin */
+	/* busy polls that are left of policy_table.trial; threads: as for mem_spin */
 	_Atomic uint8_t trial;
 	/*
 	 * A post came while earlier ones were under way, so no answer is awaited. Any thread sets
@@ -356,17 +376,24 @@ struct caller {
 	uint8_t in_vain;      /* polls in vain in a row */
 	uint8_t posts_polled; /* posts in a row that were followed by a poll */
 	bool posted;	      /* the program has posted since the last poll */
-	/* the program posted with nothing else under way; no poll became a busy poll since */
+	/*
+	 * the program has posted with nothing else under way, and no poll has become a busy poll
+	 * since
+	 */
 	bool awaits;
 	struct bet busy_poll;
 	uint64_t requests; /* requests of peers that had come at the program's last post */
-	/* since when the answer to that post is awaited; 0: it came, or is not awaited */
+	/* time since when the answer to that post is awaited; 0: it came, or is not awaited */
 	uint64_t awaits_since;
-	/* the last successful poll beside a service thread that sleeps on the ports */
+	/* time of the last successful poll beside a service thread that sleeps on the ports */
 	uint64_t found_at;
-	uint64_t counted; /* the last call that counted for mem_spin; each call counts once */
-	/* for yields; any thread that posts uses these, and a race between two costs a yield */
-	atomic_bool one_core; /* the program may use one core only, as far as is known */
+	/* time of the last call that counted for mem_spin; each call counts once */
+	uint64_t counted;
+	/*
+	 * For yields. Any thread that posts uses these fields; a race between two threads costs a
+	 * yield.
+	 */
+	atomic_bool one_core; /* the program may use only one core, as far as is known */
 	_Atomic uint32_t yield_in, yield_every;
 	_Atomic uint64_t no_yield_until;
 };
@@ -382,9 +409,9 @@ static inline bool caller_spins(const struct caller *c)
 }
 
 /*
- * True if polls of the program may go on as busy polls: it spins on memory, or it is new. Without
- * the busy polls of a new program, each of the first operations of a ping-pong would cost a wake-up
- * at both ends until the program is known to spin on memory.
+ * Returns true if polls of the program may continue as busy polls: it spins on memory, or it is
+ * new. Without the busy polls of a new program, each of the first operations of a ping-pong would
+ * cost a wake-up at both ends until the program is known to spin on memory.
  */
 static inline bool caller_may_busy_poll(const struct caller *c)
 {
@@ -413,8 +440,8 @@ static inline void caller_polled(struct caller *c, bool found)
 /* Records that the program armed a completion queue with a channel. Any thread. */
 void caller_armed(struct caller *c);
 /*
- * Records a post with nothing else under way, of a program whose polls may go on as busy polls.
- * `requests`: the number of requests of peers that came before it.
+ * Records a post with nothing else under way, of a program whose polls may continue as busy polls.
+ * `requests`: the number of requests of peers that came before the post.
  */
 void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t stake);
 /*
@@ -423,12 +450,12 @@ void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t s
  */
 static inline void caller_left(struct caller *c, bool batch)
 {
-	if (caller_may_busy_poll(c)) /* else the cache line stays with the poller */
+	if (caller_may_busy_poll(c)) /* otherwise the cache line stays with the poller */
 		atomic_store_explicit(batch ? &c->batch : &c->left, true, memory_order_relaxed);
 }
 /*
- * True, once, if there was a post that caller_posted() has not recorded yet. The owner calls it
- * before the turn of the next poll.
+ * Returns true, once, if a post came that caller_posted() has not recorded yet. The owner calls
+ * this function before the turn of the next poll.
  */
 static inline bool caller_was_left(struct caller *c)
 {
@@ -440,14 +467,15 @@ static inline bool caller_was_left(struct caller *c)
 /* Records that the service thread found packets. `last_call`: the program's last call; 0: none. */
 void caller_found_by_service(struct caller *c, uint64_t last_call, uint64_t now);
 /*
- * Returns what to do after a turn beside a service thread that sleeps on the ports, masked or not,
+ * Returns the action after a turn beside a service thread that sleeps on the ports, masked or not,
  * until `wake` at the latest.
  */
 enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool masked, uint64_t now,
 				 uint64_t wake);
 /*
- * Records that a program whose polls may go on as busy polls has taken its completion. Returns the
- * end of a busy poll in its place for the request of its peer; 0: no busy poll.
+ * Records that a program whose polls may continue as busy polls has taken its completion. Returns
+ * the end of a busy poll that the drive runs in its place, for the request of its peer; 0: no busy
+ * poll.
  */
 uint64_t caller_busy_poll(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests);
 /*
@@ -464,17 +492,17 @@ void caller_received(struct caller *c);
 void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests, bool slept);
 
 /*
- * Called after a post; true if the thread should yield its core, provided that it may use only one.
- * The program of the peer may wait for that core. The post was delivered, but while the program
- * spins on memory for the answer, the peer runs only when the scheduler takes the core away,
- * milliseconds later.
+ * Counts a post. Returns true if the thread should yield its core after the post, provided that it
+ * may use only one core. The program of the peer may wait for that core. The post was delivered,
+ * but while the program spins on memory for the answer, the peer runs only when the scheduler takes
+ * the core away, milliseconds later.
  */
 bool caller_yields(struct caller *c, uint64_t now);
 /* Records that the thread may use several cores. */
 void caller_yield_needless(struct caller *c, uint64_t now);
 /*
- * Records a yield at `now` that lasted `took` ns. `answered`: packets had come by its end, so the
- * peer used the core.
+ * Records a yield that began at `now` and lasted `took` ns. `answered`: packets had come when it
+ * ended, so the peer used the core.
  */
 void caller_yielded(struct caller *c, uint64_t now, uint64_t took, bool answered);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The ports of the engine: the ports named in ROOST_PORT, and addresses added while PUs run. */
+/*
+ * The ports of the engine: the ports that ROOST_PORT names, and addresses that are added while PUs
+ * run.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +24,8 @@ static int split_specs(const char *text, char spec[][SPEC_MAX], char *err, size_
 		size_t len = strcspn(text, ";");
 
 		if (len >= SPEC_MAX) {
-			snprintf(err, errlen, "ROOST_PORT: '%.40s...' is too long", text);
+			snprintf(err, errlen,
+				 "ROOST_PORT: the specification '%.40s...' is too long", text);
 			return -EINVAL;
 		}
 		if (len) {
@@ -83,7 +87,8 @@ int ports_configure(struct drive *d, const struct pkt_addr *addr, char *err, siz
 	strcpy(first, d->spec[0]);
 	if (addr && first[strcspn(first, ":,")] != ':' &&
 	    with_address(d->spec[0], SPEC_MAX, first, addr)) {
-		snprintf(err, errlen, "ROOST_PORT: '%.40s...' is too long", first);
+		snprintf(err, errlen, "ROOST_PORT: the specification '%.40s...' is too long",
+			 first);
 		return -EINVAL;
 	}
 	atomic_store_explicit(&d->ports, (unsigned)n, memory_order_relaxed);
@@ -94,7 +99,7 @@ int ports_configure(struct drive *d, const struct pkt_addr *addr, char *err, siz
 
 static void close_lanes(struct port *lane[NIC_MAX_PUS])
 {
-	/* Lane 0 last: it holds the address. */
+	/* Lane 0 is closed last, because it holds the address. */
 	for (unsigned i = NIC_MAX_PUS; i-- > 0;) {
 		port_close(lane[i]);
 		lane[i] = NULL;
@@ -107,7 +112,7 @@ static int open_lanes(struct drive *d, const char *spec, struct port *lane[NIC_M
 	char further[SPEC_MAX + 48];
 
 	for (unsigned i = 0; i < d->pus; i++) {
-		if (i == 1) { /* further lanes use the address that lane 0 got */
+		if (i == 1) { /* the other lanes use the address that lane 0 got */
 			with_address(further, sizeof(further), spec, &lane[0]->addr);
 			spec = further;
 		}
@@ -153,8 +158,8 @@ bool drive_find_addr(struct drive *d, const struct pkt_addr *addr, struct drive_
 
 /*
  * Adds a port to all PUs. All PUs are owned meanwhile, so no PU is in a turn, and all see the port
- * at once. Threads that sleep on the ports are woken afterwards, to sleep on the new port too.
- * Until then it is armed like the others.
+ * at the same time. The caller then wakes the threads that sleep on the ports, so that they sleep
+ * on the new port, too. Until then the new port is armed like the others.
  */
 static int take_in(struct drive *d, unsigned k)
 {
@@ -187,7 +192,8 @@ static int add(struct drive *d, const struct pkt_addr *addr, char *err, size_t e
 		return -ENOSPC;
 	}
 	if (for_company(d->spec[k], SPEC_MAX, d->spec[0], addr)) {
-		snprintf(err, errlen, "ROOST_PORT: '%.40s...' is too long for one address more",
+		snprintf(err, errlen,
+			 "ROOST_PORT: the specification '%.40s...' is too long to add an address",
 			 d->spec[0]);
 		return -EINVAL;
 	}
@@ -195,8 +201,7 @@ static int add(struct drive *d, const struct pkt_addr *addr, char *err, size_t e
 	if (rc == 0) {
 		rc = take_in(d, k);
 		if (rc)
-			snprintf(err, errlen, "the NIC can't take one address more: %s",
-				 strerror(-rc));
+			snprintf(err, errlen, "the NIC can't add the address: %s", strerror(-rc));
 	}
 	if (rc)
 		close_lanes(d->port[k]);
@@ -209,7 +214,8 @@ int ports_add(struct drive *d, const struct pkt_addr *addr, struct drive_addr *w
 	int rc = 0;
 
 	if (drive_dead(d)) {
-		snprintf(err, errlen, "this NIC belongs to the parent process: open one anew");
+		snprintf(err, errlen,
+			 "this NIC belongs to the parent process: open the device again");
 		return -ENODEV;
 	}
 	drive_control_lock(d);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Ownership of a processing unit: turns, doorbells, control calls. */
+/* Ownership of processing units, for turns, doorbells and control calls. */
 #include <sched.h>
 #include <time.h>
 
@@ -15,9 +15,9 @@ bool pu_try_or_kick(struct drive_pu *p)
 		uint32_t to = w == 0 ? PU_OWNED : w | PU_KICKED;
 
 		/*
-		 * The kick is set again even if it is set already. The owner clears it with an
-		 * exchange. Its next turn sees the stores of this thread only if this exchange
-		 * precedes that one in the order of the word.
+		 * The kick is stored even if it is set already. The owner clears it with an
+		 * exchange. The owner's next turn sees the stores of this thread only if this
+		 * exchange is the earlier one in the order of the word.
 		 */
 		if (atomic_compare_exchange_weak_explicit(&p->word, &w, to, memory_order_acq_rel,
 							  memory_order_relaxed))
@@ -34,8 +34,8 @@ bool pu_own(struct drive_pu *p, uint64_t until)
 		bool late = tries >= 500 && clock_now() >= until;
 
 		/*
-		 * Gives up only while another thread is the owner: that owner must see a kick that
-		 * came meanwhile.
+		 * The function gives up only while another thread is the owner. That owner then
+		 * handles a kick that came meanwhile.
 		 */
 		while (late || !(w & PU_OWNED)) {
 			bool free = !(w & PU_OWNED);
@@ -55,7 +55,10 @@ bool pu_own(struct drive_pu *p, uint64_t until)
 	}
 }
 
-/* Called inside a turn of another PU. The owner of PU i, or the service thread, runs its turn. */
+/*
+ * Called inside a turn of another PU. The owner of PU i, or the service thread, runs a turn of PU
+ * i.
+ */
 void pu_call(void *host, unsigned i)
 {
 	struct drive *d = host;
@@ -83,8 +86,8 @@ bool pu_arm(struct drive *d, unsigned i)
 
 /*
  * Arms the ports again after a turn that used them while a thread sleeps on them. Arming a shm port
- * also makes sure that the peers it sent to are awake. A port with new packets, or with packets
- * still in use, needs another turn. Returns false if the ports could not be armed.
+ * also makes sure that the peers to which it sent are awake. A port with new packets, or with
+ * packets still in use, needs another turn. Returns false if the ports could not be armed.
  */
 static bool keep_armed(struct drive *d, unsigned i)
 {
@@ -107,9 +110,10 @@ static bool service_wake_needed(struct drive *d, unsigned i, uint64_t now, uint6
 }
 
 /*
- * Masks the packets: they do not wake the service thread, because bells are not rung and sockets
- * are not in the epoll set. Does nothing while the program sleeps, which may just have armed a
- * completion queue (drive_cq_armed). Returns true if it masked. Owner only.
+ * Masks the packets. They do not wake the service thread then, because peers do not ring bells, and
+ * the epoll set reports no packets at sockets. Does nothing while the program sleeps, because it
+ * may just have armed a completion queue (drive_cq_armed). Returns true if it masked the packets.
+ * Owner only.
  */
 static bool mask(struct drive *d, unsigned i)
 {
@@ -155,7 +159,7 @@ static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t w
 		break;
 	case CALLER_REARM:
 		return !keep_armed(d, i);
-	case CALLER_MASK: /* refused: a completion queue was armed meanwhile */
+	case CALLER_MASK: /* mask() returns false if a completion queue was armed meanwhile */
 		return !mask(d, i) && !keep_armed(d, i);
 	case CALLER_UNMASK:
 		return !unmask(d, i);
@@ -199,9 +203,9 @@ void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 }
 
 /*
- * Called when the owner leaves the PU. If there is no poller and no sleeper on the ports, the
- * service poller still naps after a poller that has stopped. Work that is left must not wait for
- * the end of that nap.
+ * Called when the owner leaves the PU. Without a poller and a sleeper on the ports, the service
+ * poller still naps because of a poller that has stopped. Work that is left must not wait for the
+ * end of that nap.
  */
 static void leave_work(struct drive *d, unsigned i, uint64_t now)
 {
@@ -222,8 +226,8 @@ void pu_turn(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 	pu_poll(d, i, now);
 	leave_work(d, i, now);
 	/*
-	 * Also after a turn without work: the thread that kicked may have been woken by the service
-	 * poller, which must be woken again.
+	 * Settles the PU after a turn without work, too: the thread that kicked may be the service
+	 * poller, which a packet had woken. The next packet must wake it again.
 	 */
 	pu_settle(d, i, now, turn);
 }
@@ -231,8 +235,8 @@ void pu_turn(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 bool pu_drop(struct drive_pu *p)
 {
 	/*
-	 * Waiting control calls stay counted. Acquire: the caller must see the stores that precede
-	 * a kick.
+	 * The count of waiting control calls stays. The exchange acquires, because the caller must
+	 * see the stores before a kick.
 	 */
 	return atomic_fetch_and_explicit(&p->word, ~(PU_OWNED | PU_KICKED), memory_order_acq_rel) &
 	       PU_KICKED;
@@ -286,7 +290,7 @@ unsigned drive_progress(struct drive *d, unsigned i)
 	}
 	now = clock_now();
 	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now)
-		p->caller.in_vain = 0; /* earlier polls in vain were long ago */
+		p->caller.in_vain = 0; /* the earlier polls in vain do not count after a pause */
 	if (unlikely(caller_was_left(&p->caller)))
 		posted(d, i, now);
 	done = pu_poll(d, i, now);
@@ -304,9 +308,9 @@ unsigned drive_progress(struct drive *d, unsigned i)
 }
 
 /*
- * If the program may use one core only, yields it: the program of the peer can't answer during a
- * busy poll. Returns false if another thread owns the PU afterwards and has been kicked. Owner
- * only.
+ * Yields the core if the program may use only one, because the program of the peer can't answer
+ * during a busy poll. Returns false if another thread owns the PU afterwards; the service thread
+ * has then been kicked. Owner only.
  */
 static bool let_peer_run(struct drive *d, unsigned i)
 {
@@ -323,8 +327,8 @@ static bool let_peer_run(struct drive *d, unsigned i)
 }
 
 /*
- * Polls on in place of a program that would now spin on memory for what its peer writes. The
- * wake-up of the service thread often costs many times the time of the packet. The peer of a
+ * Continues to poll in place of a program that would now spin on the memory that its peer writes.
+ * The wake-up of the service thread often takes many times as long as the packet. The peer of a
  * ping-pong (ib_write_lat) writes as soon as it has the request, directly after its ACK, so this
  * thread polls for up to one stake.
  */
@@ -337,7 +341,7 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 
 	if (!pu_try(p))
 		return;
-	/* the program polled, and the service thread had found the completion */
+	/* the program has polled, and the service thread had found the completion before */
 	caller_polled(&p->caller, false);
 	came = nic_came(d->nic, i);
 	until = caller_busy_poll(&p->caller, now, stake, came.requests);
@@ -345,7 +349,7 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 	    atomic_load_explicit(&p->sleepers, memory_order_relaxed) == BY_SERVICE_THREAD &&
 	    !atomic_load_explicit(&p->masked, memory_order_relaxed))
 		mask(d, i);
-	/* Ends as soon as another thread wants the PU or rings. */
+	/* The loop ends as soon as another thread wants the PU or rings. */
 	while (now < until && came.requests == p->caller.requests && !received &&
 	       atomic_load_explicit(&p->word, memory_order_relaxed) == PU_OWNED) {
 		uint64_t receives = came.receives;
@@ -366,8 +370,8 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 	atomic_store_explicit(&p->lease_end, now + policy_table.lease, memory_order_relaxed);
 	pu_settle(d, i, now, PU_TAKEN);
 	/*
-	 * The service thread naps beside a program that it took for a poller. From now on the ports
-	 * must wake it.
+	 * The service thread may nap because it took the program for a poller. From now on the
+	 * ports must wake the thread.
 	 */
 	gone &= !atomic_load_explicit(&p->sleepers, memory_order_relaxed);
 	pu_release(d, i);
@@ -382,9 +386,9 @@ void drive_taken(struct drive *d, unsigned i)
 }
 
 /*
- * True if an active poller can take the new work. Posts that come while earlier ones are under way
- * then leave together, at the next poll. If the program never polls again, a service poller looks
- * soon; for that, no thread may sleep until an event.
+ * Returns true if an active poller can take the new work. Posts that come while earlier ones are
+ * under way then leave together, at the next poll. If the program never polls again, a service
+ * poller looks soon; for that, no thread may sleep until an event.
  */
 static bool poller_takes_it(const struct drive_pu *p)
 {
@@ -398,14 +402,14 @@ static bool poller_takes_it(const struct drive_pu *p)
 
 /*
  * Yields the core after a post, because the program of the peer may wait for the only core. The
- * answer may be there when this thread runs again. This thread then takes it, and if packets are
- * masked, no other thread is woken.
+ * answer may be there when this thread runs again. This thread then takes the answer, and if
+ * packets are masked, no other thread is woken.
  */
 static void yield_core(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
 	uint64_t now = clock_now(), took = 0, packets = 0;
-	bool one = cores_allowed() < 2 || cores_quota_short(); /* makes a system call */
+	bool one = cores_allowed() < 2 || cores_quota_short(); /* this makes a system call */
 
 	if (one) {
 		sched_yield();
@@ -415,7 +419,9 @@ static void yield_core(struct drive *d, unsigned i)
 	}
 	if (!one && !atomic_load_explicit(&p->masked, memory_order_relaxed))
 		return;
-	/* The program may not poll again, so the mask ends here, or the service thread ends it. */
+	/*
+	 * The program may never poll again, so the mask ends here, or the service thread ends it.
+	 */
 	if (!pu_try(p)) {
 		service_kick(d);
 		return;
@@ -453,7 +459,7 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 		posted(d, i, now);
 	yield = unlikely(caller_yields(&p->caller, now));
 	pu_turn(d, i, now, yield ? PU_YIELDS : PU_POSTED);
-	if (polled) /* a long turn must not end the lease of a poller */
+	if (polled) /* the lease of a poller must not end because of a long turn */
 		atomic_store_explicit(&p->lease_end, clock_now() + policy_table.lease,
 				      memory_order_relaxed);
 	pu_release(d, i);
@@ -464,9 +470,9 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 /*
  * Stores that the program sleeps (armed, outside_seq, caller.hits), then loads whether packets wake
  * a thread (masked, sleepers). Threads that change the latter use the opposite order. mask() and
- * nap() store, then load caller.hits. A waiter that ends (service_leave_ports()) stores, then loads
- * armed and outside_seq. All accesses are sequentially consistent, so at least one side sees the
- * other and wakes the service thread.
+ * nap() store, then load caller.hits. A waiter that ends (end_wait()) stores, then loads armed and
+ * outside_seq. All accesses are sequentially consistent, so at least one side sees the other and
+ * wakes the service thread.
  */
 void drive_cq_armed(struct drive *d, bool anew, bool inside)
 {
@@ -482,8 +488,8 @@ void drive_cq_armed(struct drive *d, bool anew, bool inside)
 		struct drive_pu *p = &d->pu[i];
 
 		/*
-		 * A thread that waits inside runs the turns of the PUs itself, so the service
-		 * thread may nap.
+		 * A thread that waits inside this library runs the turns of the PUs itself, so the
+		 * service thread may nap.
 		 */
 		if (!inside)
 			caller_armed(&p->caller);

@@ -29,16 +29,16 @@ enum { ON_WAKE, ON_STAT, ON_VISIT, ON_CONTROL, ON_PORT };
 
 struct service {
 	struct drive *d;
-	unsigned listening[NIC_MAX_PUS]; /* number of its ports in the epoll set */
-	/* ns; the last look for events other than packets */
+	unsigned listening[NIC_MAX_PUS]; /* by PU: number of its ports in the epoll set */
+	/* ns; time of the last look for events other than packets */
 	uint64_t base_looked;
-	uint64_t looked; /* ns; last step of spinning; 0: it does not spin */
-	/* forced context switches, as counted at the start of spinning or after a yield */
+	uint64_t looked; /* ns; time of the last step of spinning; 0: the thread does not spin */
+	/* number of forced context switches at the last measured step of spinning */
 	long switches;
 	cpu_set_t cores;  /* the affinity of the program; empty: not read yet */
 	int shunned;	  /* the core that the thread avoids; -1: none */
 	uint64_t steered; /* ns */
-	uint64_t standby; /* ns; last nap beside a waiter */
+	uint64_t standby; /* ns; length of the last nap beside a waiter */
 	unsigned wait_seen;
 };
 
@@ -78,7 +78,10 @@ static long forced_switches(void)
 	return getrusage(RUSAGE_THREAD, &ru) ? 0 : ru.ru_nivcsw;
 }
 
-/* One step of busy polling. No PU is owned. Finds out whether other threads want the core. */
+/*
+ * Does one step of busy polling: measures whether other threads want the core, or yields it. Owns
+ * no PU.
+ */
 static void spin_step(struct service *s, enum spin_action action)
 {
 	struct spinner *spinner = &s->d->service.spinner;
@@ -109,9 +112,9 @@ static int watch(struct drive *d, int op, int fd, uint32_t events, uint64_t what
 }
 
 /*
- * Only ports that the thread sleeps on are in the epoll set: each packet pays for a descriptor in
- * the set, whether a thread sleeps or not. EPOLL_CTL_MOD checks again whether the descriptor is
- * readable. Without it only later packets wake the thread.
+ * Puts into the epoll set only the ports that the thread sleeps on. A descriptor in the set costs
+ * time for each packet, whether a thread sleeps or not. EPOLL_CTL_MOD checks again whether the
+ * descriptor is readable. Without it only later packets wake the thread.
  */
 static void listen_on_ports(struct service *s)
 {
@@ -140,17 +143,18 @@ void service_listen(struct drive *d, unsigned i, bool listen)
 		struct epoll_event ev = {.events = listen ? EPOLLIN | EPOLLET : 0,
 					 .data.u64 = EVENT(ON_PORT, i, k)};
 
-		if (d->port[k][i]->mask_fd) /* others ring their bell only while armed */
+		/* peers ring the bells of other ports only while these are armed */
+		if (d->port[k][i]->mask_fd)
 			sys_epoll_ctl(d->service_set, EPOLL_CTL_MOD, d->port[k][i]->fd, &ev);
 	}
 }
 
-/* Control work of ports is rare: peers connect and disconnect. */
+/* Does the control work of a port. It is rare: peers connect and disconnect. */
 static void control_work(struct drive *d, unsigned i, unsigned k)
 {
 	/* If a turn takes longer, the next look tries again: the descriptor stays readable. */
 	if (pu_own(&d->pu[i], clock_now() + policy_table.control_own)) {
-		if (k < drive_ports(d)) /* else the new port was closed again */
+		if (k < drive_ports(d)) /* otherwise the new port was closed again */
 			d->port[k][i]->ops->control(d->port[k][i]);
 		drive_disown(d, i);
 	}
@@ -232,8 +236,8 @@ static int open_set(struct drive *d)
 /*
  * Moves the service thread away from the core on which a program spins on memory. On that core the
  * thread would preempt the program with each packet. If a peer on this machine sent the packet, the
- * wake-up would also come from another core. Elsewhere an idle core runs the thread, or the core
- * that sent the packet.
+ * wake-up would also come from another core. Elsewhere the thread runs on an idle core, or on the
+ * core that sent the packet.
  */
 static void steer(struct service *s)
 {
@@ -261,8 +265,8 @@ static void steer(struct service *s)
 /* ---- the thread ---- */
 
 /*
- * True while a thread in drive_wait_fd() is the service poller. False beside a program that spins
- * on memory, because its packets must not wait.
+ * Returns true while a thread in drive_wait_fd() is the service poller, except beside a program
+ * that spins on memory, because its packets must not wait.
  */
 static bool waiter_polls(struct drive *d)
 {
@@ -276,9 +280,9 @@ static bool waiter_polls(struct drive *d)
 }
 
 /*
- * Naps while a waiter is the service poller. Waits are short and frequent, so the thread does not
- * sleep until the wait ends: each wait would then cost a wake-up. The nap grows while the same wait
- * lasts. A waiter that ends wakes the thread only from a long nap.
+ * Naps while a waiter is the service poller. Waits are short and frequent. If the thread slept
+ * until the wait ends, each wait would cost a wake-up. The nap grows while the same wait lasts. A
+ * waiter that ends wakes the thread only from a long nap.
  */
 static void nap_beside_waiter(struct service *s)
 {
@@ -350,7 +354,7 @@ static void *service_main(void *arg)
 	for (;;) {
 		/*
 		 * This exchange comes before any look for work. The eventfd reports later kicks,
-		 * and the look sees the work of earlier ones.
+		 * and the look finds the work of earlier kicks.
 		 */
 		atomic_exchange_explicit(&d->service.kicked, 0, memory_order_seq_cst);
 		if (atomic_load_explicit(&d->stop, memory_order_acquire))

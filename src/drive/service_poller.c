@@ -14,13 +14,13 @@
  *   +----------------------------------------------------------------------------------+
  *
  * During a nap beside a poller the service poller does not sleep on the ports, because a second
- * sleeper costs every packet a wake-up. Two kinds of program need the service poller on the ports
- * at once, whatever the lease says (struct caller in policy.h). One kind polls for its own
- * completion and then spins on memory for what its peer writes (ib_write_lat). The other kind arms
- * a completion queue and sleeps in poll(2), outside of this library. For the first kind, packets
- * that the program itself polls for are masked. Otherwise the service poller is woken in vain. On a
- * shared core such a thread does not run at once when it is needed, because the scheduler owes it
- * less time than the program (Linux since 6.6: eligibility in EEVDF).
+ * sleeper costs every packet a wake-up. For two kinds of program the service poller must sleep on
+ * the ports even during a lease (struct caller in policy.h). One kind polls for its own completion
+ * and then spins on the memory that its peer writes (ib_write_lat). The other kind arms a
+ * completion queue and sleeps in poll(2), outside of this library. For the first kind, packets are
+ * masked if the program itself polls for them. Otherwise they would wake the service poller in
+ * vain. On a shared core such a thread does not run at once when it is needed, because the
+ * scheduler owes it less time than the program (Linux since 6.6: eligibility in EEVDF).
  */
 #include <sys/eventfd.h>
 
@@ -65,9 +65,9 @@ void service_kick(struct drive *d)
 	if (atomic_load_explicit(&d->waiting, memory_order_seq_cst)) {
 		service_poller_kick(&d->waiter);
 		/*
-		 * The waiter may have ended and never look. It clears `waiting` and then loads
-		 * `kicked`; this thread kicks and then loads `waiting`. One of the two sees the
-		 * other.
+		 * The waiter may have ended without another look. It clears `waiting` and then
+		 * loads `kicked`; this thread kicks and then loads `waiting`. One of the two sees
+		 * the other.
 		 */
 		if (atomic_load_explicit(&d->waiting, memory_order_seq_cst))
 			return;
@@ -75,7 +75,7 @@ void service_kick(struct drive *d)
 	service_poller_kick(&d->service);
 }
 
-/* True if the service thread sleeps on the ports whatever the lease says. */
+/* Returns true if the service thread sleeps on the ports even during a lease. */
 static bool stays_on_ports(const struct service_poller *t, unsigned i)
 {
 	return t->bit == BY_SERVICE_THREAD && caller_kind(&t->d->pu[i].caller) != CALLER_POLLS;
@@ -105,7 +105,7 @@ static enum service_verdict leave_to_poller(struct service_poller *t, unsigned i
 {
 	struct service_pu *tp = &t->pu[i];
 
-	if (!renewed) /* the look came too early */
+	if (!renewed) /* the look came before the end of the lease */
 		return nap(t, i, lease);
 	tp->nap = policy_nap(tp->nap, atomic_load_explicit(&t->d->armed, memory_order_relaxed) > 0);
 	return nap(t, i, now + tp->nap > lease ? now + tp->nap : lease);
@@ -117,7 +117,8 @@ static uint64_t max64(uint64_t a, uint64_t b)
 }
 
 /*
- * Goes to sleep on the ports, unless a packet has come meanwhile. Owner, with nothing left to do.
+ * Goes to sleep on the ports, unless a packet has come meanwhile. Called by the owner when no work
+ * is left.
  */
 static enum service_verdict sleep_on_ports(struct service_poller *t, unsigned i, uint64_t now)
 {
@@ -143,7 +144,7 @@ static enum service_verdict sleep_on_ports(struct service_poller *t, unsigned i,
 		wake = now + policy_table.late_ok;
 	if (tp->stuck && wake > now + policy_table.stuck_nap)
 		wake = now + policy_table.stuck_nap;
-	/* Stored as the owner: the sleeper, and the time of its next look. */
+	/* The owner stores the sleeper and the time of its next look. */
 	tp->on_port = tp->look = true;
 	tp->wake = wake;
 	p->had_sleeper = true;
@@ -155,11 +156,11 @@ static enum service_verdict sleep_on_ports(struct service_poller *t, unsigned i,
 }
 
 /*
- * A port woke the thread while another thread runs a turn. That turn may have looked at the port
- * just before the packet came; the kick makes its owner run another turn. Beside a poller this
- * happens with every packet that the poller waits for. The service poller then stays on the ports.
- * They are still readable, so this requires a sleep that only a new packet ends
- * (service_poller.edge).
+ * Leaves the PU to its owner. A port woke the thread while another thread runs a turn. That turn
+ * may have looked at the port just before the packet came; the kick makes its owner run another
+ * turn. Beside a poller this happens with every packet that the poller waits for. The service
+ * poller then stays on the ports. They are still readable, so this requires a sleep that only a new
+ * packet ends (service_poller.edge).
  */
 static enum service_verdict leave_to_owner(struct service_poller *t, unsigned i, uint64_t now)
 {
@@ -174,7 +175,7 @@ static enum service_verdict leave_to_owner(struct service_poller *t, unsigned i,
 	return SERVICE_SLEEP;
 }
 
-/* The service thread's turn found work. Owner. */
+/* Records that a turn of the service thread found work. Owner only. */
 static void worked(struct service_poller *t, unsigned i, uint64_t now, bool woke)
 {
 	struct drive_pu *p = &t->d->pu[i];
@@ -192,9 +193,9 @@ static void worked(struct service_poller *t, unsigned i, uint64_t now, bool woke
 }
 
 /*
- * True if a busy poll pays after a turn that found nothing. It does not pay beside a program that
- * spins on memory, whose core it might take. It does not pay under a short quota of CPU time
- * either: a quota that is used up stops all threads for the rest of the period.
+ * Returns true if a busy poll pays after a turn that found nothing. It does not pay beside a
+ * program that spins on memory, whose core it might take. It does not pay under a short quota of
+ * CPU time either: a quota that is used up stops all threads for the rest of the period.
  */
 static bool pays_to_busy_poll(struct service_poller *t, unsigned i, uint64_t now)
 {
@@ -209,7 +210,7 @@ static bool pays_to_busy_poll(struct service_poller *t, unsigned i, uint64_t now
 	return action != SPIN_SLEEP;
 }
 
-/* The part of a visit that owns the PU. */
+/* Does the part of a visit that owns the PU. */
 static enum service_verdict service_turn(struct service_poller *t, unsigned i, uint64_t now)
 {
 	struct drive *d = t->d;
@@ -220,8 +221,8 @@ static enum service_verdict service_turn(struct service_poller *t, unsigned i, u
 
 	work = pu_poll(d, i, now);
 	/*
-	 * Reads what woke the thread, because the descriptor stays readable otherwise. This comes
-	 * after the turn, because a peer waits for the answer.
+	 * Reads the descriptor that woke the thread, because it stays readable otherwise. This
+	 * comes after the turn, because a peer waits for the answer.
 	 */
 	if (tp->ready)
 		pu_disarm(d, i, true);
@@ -253,7 +254,7 @@ enum service_verdict service_visit(struct service_poller *t, unsigned i)
 
 	if (t->bit == BY_WAITER) {
 		/*
-		 * The lease from before the wait may be that of this thread, which no longer polls.
+		 * A lease from before the wait may be that of this thread, which no longer polls.
 		 */
 		if (lease > now && renewed)
 			return nap(t, i, lease);
@@ -268,7 +269,7 @@ enum service_verdict service_visit(struct service_poller *t, unsigned i)
 	} else if (!pu_try(p)) {
 		if (tp->on_port)
 			return leave_to_owner(t, i, now);
-		/* The turn is long: its poller is at work, whatever the lease says. */
+		/* The turn takes long: its poller is at work, even if the lease has ended. */
 		return t->bit == BY_WAITER ? nap(t, i, now + policy_table.nap_min)
 					   : leave_to_poller(t, i, now, now, true);
 	}

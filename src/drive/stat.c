@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The sockets that `roost stat` reads: a unix socket in the private folder, named after the process,
- * and one that is found through the pool, without a file (pool_visit() in pool/pool.h). A client
- * that connects gets one JSON object and the end of the stream, and sends no request. Only clients
- * of the same user are answered: the credentials of each are checked.
+ * The sockets that `roost stat` reads: a unix socket in the private folder, named after the
+ * process, and a socket without a file, which clients find through the pool (pool_visit() in
+ * pool/pool.h). A client that connects gets one JSON object and the end of the stream, and sends no
+ * request. Only clients of the same user are answered: the credentials of each are checked.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #include "pool/pool.h"
 #include "port/shm_dir.h"
 
-#define OWN_FOR_STAT_NS (20 * MS) /* long enough for an owner that lost its core to run again */
+#define OWN_FOR_STAT_NS (20 * MS) /* in this time an owner that lost its core runs again */
 
 static const char *stat_name(char buf[SHM_NAME_MAX], int pid)
 {
@@ -114,9 +114,9 @@ static void count_groups(struct drive *d, unsigned pu, struct counted *c)
 }
 
 /*
- * Sums the counters of all PUs. They are plain words of the owner, so this thread owns each PU
- * while it reads, and the values of a PU are of one moment. If a PU cannot be owned in time (its
- * owner is stopped), its last values are used, so counters never go back.
+ * Sums the counters of all PUs. They are plain words that the owner writes, so this thread owns
+ * each PU while it reads, and the values of a PU are of one moment. If a PU cannot be owned in time
+ * (its owner is stopped), its last values are used, so counters never decrease.
  */
 static void count(struct drive *d, struct counted *sum)
 {
@@ -186,8 +186,8 @@ static json_t *describe_group(const struct drive_stat_group *g, uint64_t *values
 }
 
 /*
- * The queue pairs of chains, those that have executed most. A PU that cannot be owned in time, as
- * one that stands still for a debugger, shows none.
+ * Describes the queue pairs of chains that have executed the most WQEs. A PU that cannot be owned
+ * in time, for example because it stands still for a debugger, shows none.
  */
 #define SHOWN_CHAINS 32u
 static json_t *describe_chains(struct drive *d)
@@ -222,7 +222,7 @@ static json_t *describe_chains(struct drive *d)
 	return o;
 }
 
-/* A PU that cannot be owned in time is left out. */
+/* Counts the connections. A PU that cannot be owned in time is not counted. */
 static unsigned connections(struct drive *d)
 {
 	unsigned n = 0;
@@ -320,7 +320,9 @@ void stat_serve(struct drive *d, int listener)
 
 /* ---- the sockets ---- */
 
-/* A program without a udp port is in no pool. */
+/*
+ * Opens the socket that clients find through the pool. A program without a udp port is in no pool.
+ */
 static void open_for_visits(struct drive *d)
 {
 	const struct pool *p = pool_mine();
@@ -328,7 +330,7 @@ static void open_for_visits(struct drive *d)
 
 	d->visit_fd = fd < 0 ? -1 : fd;
 	if (p && fd < 0)
-		log_info("no stat socket in the pool: %s", strerror(-fd));
+		log_info("the pool has no stat socket of this process: %s", strerror(-fd));
 }
 
 void stat_open(struct drive *d)
@@ -352,8 +354,9 @@ void stat_open(struct drive *d)
 		}
 		sys_close(dirfd);
 	}
-	log_info("no stat socket, `roost stat` will not see this process: %s (%s)", err,
-		 strerror(-rc));
+	log_info(
+		"the stat socket did not open, so `roost stat` does not show this process: %s (%s)",
+		err, strerror(-rc));
 }
 
 void stat_forget(struct drive *d)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Blocking calls of the verbs. The blocked thread is the service poller while it sleeps, so the
- * event that it waits for costs one wake-up only. If several threads block, one of them is the
- * service poller; the others sleep on their descriptors only.
+ * Blocking calls of the verbs. The blocked thread is the service poller while it sleeps, so its
+ * event costs only one wake-up. If several threads block, one of them is the service poller; the
+ * others sleep only on their descriptors.
  */
 #include <errno.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include "base/sys.h"
 #include "drive/engine.h"
 
-/* Converts the time from now to `wake`. NULL: no timeout. */
+/* Converts the time from now to `wake`. Returns NULL if there is no timeout. */
 static const struct timespec *time_until(uint64_t wake, struct timespec *ts)
 {
 	uint64_t now, ns;
@@ -26,9 +26,9 @@ static const struct timespec *time_until(uint64_t wake, struct timespec *ts)
 }
 
 /*
- * This sleep is a cancellation point, like the read(2) that the program expects in
- * ibv_get_cq_event(). Programs cancel threads that are blocked there. A raw system call is no
- * cancellation point, so asynchronous cancellation is enabled around this one call.
+ * Sleeps as a cancellation point, like the read(2) that the program expects in ibv_get_cq_event().
+ * Programs cancel threads that are blocked there. A raw system call is no cancellation point, so
+ * asynchronous cancellation is enabled around this one call.
  */
 static int sleep_on(struct pollfd *fds, unsigned n, uint64_t wake)
 {
@@ -96,7 +96,7 @@ static bool begin_wait(struct drive *d)
 	return true;
 }
 
-/* True if other threads of the program may sleep until events outside of this library. */
+/* Returns true if other threads of the program may sleep until events outside of this library. */
 static bool others_sleep(const struct drive *d)
 {
 	unsigned waits = atomic_load_explicit(&d->wait_seq, memory_order_relaxed) -
@@ -107,8 +107,9 @@ static bool others_sleep(const struct drive *d)
 }
 
 /*
- * The program is likely to poll or to wait again soon, so it gets a lease. The service thread takes
- * over after the lease. It naps while waits come and go, and is woken only from a long sleep.
+ * Ends a wait. The program is likely to poll or to wait again soon, so it gets a lease. The service
+ * thread takes over after the lease. It naps while waits come and go, and is woken only from a long
+ * sleep.
  */
 static void end_wait(void *arg)
 {
@@ -120,7 +121,10 @@ static void end_wait(void *arg)
 	for (unsigned i = 0; i < d->pus; i++) {
 		atomic_store_explicit(&d->pu[i].lease_end, now + policy_table.lease,
 				      memory_order_relaxed);
-		/* Stored here: after the wait only the service thread may write it. */
+		/*
+		 * This store comes before the end of the wait: afterwards only the service thread
+		 * may write the field.
+		 */
 		atomic_store_explicit(&d->pu[i].next_visit, until > now ? until : now,
 				      memory_order_relaxed);
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The watchdog: a thread that looks at guards (base/guard.h) from time to time and ends a step that
- * does not return. The service thread cannot do this, because it may run that step. While no steps
- * run, the watchdog sleeps; the first step wakes it.
+ * does not return. The service thread cannot do this, because it may run that step itself. While no
+ * steps run, the watchdog sleeps; the first step wakes it.
  */
 #include <errno.h>
 #include <sys/prctl.h>
@@ -11,11 +11,11 @@
 #include "drive/engine.h"
 
 #define LOOK_NS (50 * MS)
-#define IDLE	20 /* looks without a change after which the thread sleeps */
+#define IDLE	20 /* the thread sleeps after this many looks without a change */
 
 #define STACK_BYTES (64 * 1024)
 
-/* Counted in looks, not in time, because a process may be stopped for any length of time. */
+/* The limits count looks, not time, because a process may be stopped for any length of time. */
 static const struct watchdog_limits limits = {.looks = 4, .cpu_ns = 100 * MS, .at_most = 6};
 
 static bool look(struct watch *w)
@@ -29,8 +29,8 @@ static bool look(struct watch *w)
 }
 
 /*
- * A thread that opens a guard may not see at once that the watchdog is about to sleep. The watchdog
- * therefore looks once more after it has stored so.
+ * Stores that the watchdog sleeps, and returns true if it may. A thread that opens a guard may see
+ * the store late. The watchdog therefore looks once more after one more interval.
  */
 static bool may_sleep(struct watch *w)
 {

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory accesses of the layer that serves calls: for a call, with the rights of the queue pair's
- * peer or of a granted region; and for the host, with the rights of the host.
+ * Memory accesses of the layer that serves calls. Accesses for a call have the rights of the queue
+ * pair's peer, or of a granted region. Accesses for the host have the rights of the host.
  */
 #include "nic/access.h"
 #include "nic/dma.h"
 
-/* Cache lines prefetched for one access. The CPU's prefetcher handles longer accesses. */
+/*
+ * The most cache lines that are prefetched for one access. The CPU's prefetcher handles longer
+ * accesses.
+ */
 #define PREFETCH_LINES 16
 
 /* ---- for a call ---- */

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The memory of an access that names a region by nic_rpc_key. */
+/* Finds the memory of an access that names its region by a nic_rpc_key. */
 #ifndef ROOST_NIC_ACCESS_H
 #define ROOST_NIC_ACCESS_H
 
 #include "nic/core.h"
 #include "nic/nic_rpc.h"
 
-/* Looks in the table of regions. */
+/* Looks the region up in the table of regions. */
 void *access_resolve_anew(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n,
 			  uint32_t access);
 
 /*
- * Returns the n > 0 bytes at va for an access of a call of this queue pair, or NULL if the access
- * is refused. The region of the PU's last access is found without a look-up in the table. [owner]
+ * Returns the address of the n > 0 bytes at va, for an access of a call of this queue pair, or NULL
+ * if the access is refused. The region of the PU's last access is found without a look-up in the
+ * table. [owner]
  */
 static inline void *access_resolve(const struct nic_qp *qp, nic_rpc_key key, uint64_t va,
 				   uint32_t n, uint32_t access)

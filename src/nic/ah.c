@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Address handles: destinations of UD queue pairs. The control path creates a handle with the
- * port's paths, one for each PU and each lane of the receiver, so sending only indexes an array. A
- * handle is a number, index (16 bits) | tag (16 bits), and the handle in a WQE is checked like a
- * key.
+ * Address handles: destinations of UD queue pairs. The control path creates a handle with the paths
+ * of the port, one for each PU and each lane of the receiver, so sending only indexes an array. A
+ * handle is index (16 bits) | tag (16 bits). The NIC checks the handle in a WQE as it checks a key.
  */
 #include <stdlib.h>
 
@@ -25,7 +24,7 @@ static int get_paths(struct nic *nic, struct nic_ah *ah, unsigned port, const st
 {
 	for (unsigned pu = 0; pu < nic->cfg.pus; pu++)
 		for (unsigned lane = 0; lane < nic->cfg.pus; lane++) {
-			/* Any QP number of this lane. */
+			/* lane << 4 is a QP number of this lane; the slot is 0. */
 			int rc = dest_get(nic->pus[pu], (uint8_t)port, dgid, lane << 4,
 					  &ah->dest[pu][lane]);
 

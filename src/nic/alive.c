@@ -29,16 +29,21 @@
 #define ASK_NS	    (250 * MS_NS)
 #define GONE_NS	    (2000 * MS_NS)
 #define GONE_HINTS  3
-#define FORGET_NS   (3000 * MS_NS) /* the kernel sends one ICMP error a second (icmp_ratelimit) */
-#define LOOKS_MOST  4096	   /* per millisecond */
+#define FORGET_NS   (3000 * MS_NS) /* Linux sends one ICMP error a second (icmp_ratelimit) */
+#define LOOKS_MOST  4096	   /* the most comparisons with hints per millisecond */
 #define KEEP_NS	    (1000 * MS_NS)
-#define KEEP_SILENT 8 /* consecutive questions without an answer */
-/* how many of these must follow a stall: a process just continued has much to do */
+#define KEEP_SILENT 8 /* the most consecutive questions without an answer */
+/*
+ * The number of these that must follow a stall. A process that was just continued has much to do.
+ */
 #define KEEP_READS 4
-/* the same for a remote peer of unknown state: its machine may be suspended for a while */
+/*
+ * Replaces KEEP_SILENT if the state of the peer is unknown. Its machine may be suspended for a
+ * while.
+ */
 #define KEEP_FAR 30
 
-/* Range of PSNs of the NIC's answers in flight. */
+/* The range of PSNs of the NIC's answers in flight. */
 #define ANSWERS_BACK 4096
 
 static uint64_t scaled(const struct dest *d, uint64_t ns)
@@ -72,7 +77,7 @@ static void send_question(struct nic_qp *qp)
 	qp->pu->ctr.alive_probe++;
 }
 
-/* Sends a question from the next queue pair that may. At most one every ASK_NS. */
+/* Sends a question from the next queue pair that may send it, at most once every ASK_NS. */
 static void ask(struct dest *d)
 {
 	struct list_head *l;
@@ -105,7 +110,7 @@ static void end_qp(struct nic_qp *qp)
 	bool waits = qp->sq.una != qp->sq.fetched;
 
 	if (waits && !qp->attr.timeout)
-		return; /* timeout 0: wait for ever (IBA 11.2.5.2) */
+		return; /* with timeout 0 the work waits for ever (IBA 11.2.5.2) */
 	if (waits) {
 		qp->pu->ctr.retry_exceeded_err++;
 		req_fail(qp, NIC_WC_RETRY_EXC_ERR);
@@ -117,7 +122,7 @@ static void end_qp(struct nic_qp *qp)
 		cfg->ops->peer_gone(cfg->host, qp->qpn);
 }
 
-/* Ends the destination's connections; `agreed`: only those with keep-alive. */
+/* Ends the destination's connections. `agreed`: only those with keep-alive. */
 static void gone(struct dest *d, bool agreed)
 {
 	struct list_head *l;
@@ -137,8 +142,8 @@ static void gone(struct dest *d, bool agreed)
 /* ---- hints ---- */
 
 /*
- * True if the hint quotes a packet that the NIC may have sent. A host that does not see the NIC's
- * packets cannot know QP number and PSN.
+ * Returns true if the hint quotes a packet that the NIC may have sent. A host that does not see the
+ * NIC's packets cannot know the QP number and the PSN.
  */
 static bool may_be_ours(const struct dest *d, const struct port_hint *h)
 {
@@ -185,9 +190,9 @@ static bool leads_to(const struct dest *d, const struct port *port, const struct
 }
 
 /*
- * Limits the work for hints. Forged hints may come at the network's speed, and each is compared
- * with all queue pairs of its destination. Hints beyond the limit are ignored; time-outs detect the
- * dead peer instead.
+ * Limits the work for hints. Forged hints may come at the speed of the network, and each is
+ * compared with all queue pairs of its destination. Hints above the limit are ignored; time-outs
+ * detect the dead peer instead.
  */
 static bool may_look(struct pu *pu)
 {
@@ -198,7 +203,7 @@ static bool may_look(struct pu *pu)
 	return pu->hints_looks < LOOKS_MOST;
 }
 
-/* True if the hint may be genuine and is not one of many at the same time. */
+/* Returns true if the hint may be genuine and is not one of many at the same time. */
 static bool believed(struct pu *pu, const struct port *port, const struct port_hint *h)
 {
 	struct list_head *l;
@@ -215,8 +220,8 @@ static bool believed(struct pu *pu, const struct port *port, const struct port_h
 }
 
 /*
- * Passes on a hint about a datagram of QP 1, whose user checks it. QP 1 belongs to the first PU.
- * All lanes get the same hint.
+ * Passes a hint about a datagram of QP 1 to the host, whose user of QP 1 checks it. All lanes get
+ * the same hint, and QP 1 belongs to the first PU.
  */
 static void tell_gsi(struct pu *pu, const struct port_hint *h)
 {
@@ -227,7 +232,7 @@ static void tell_gsi(struct pu *pu, const struct port_hint *h)
 }
 
 /*
- * Handles the port's hints. A hint is about an address, hence about all its slots and lanes. The
+ * Handles the port's hints. A hint is about an address, and so about all its slots and lanes. The
  * NIC asks each of these destinations separately.
  */
 void alive_hints(struct pu *pu, struct port *port)
@@ -258,7 +263,10 @@ void alive_hints(struct pu *pu, struct port *port)
 
 /* ---- time ---- */
 
-/* Raises only: another destination may have stored a later tick. */
+/*
+ * Raises the tick and never lowers it: the owner of another destination may have stored a later
+ * one.
+ */
 static void raise(_Atomic uint64_t *heard, uint64_t to)
 {
 	uint64_t now = atomic_load_explicit(heard, memory_order_relaxed);
@@ -268,7 +276,9 @@ static void raise(_Atomic uint64_t *heard, uint64_t to)
 		;
 }
 
-/* A packet came while `quiet` was set. A later alive_listen() waits for another packet. */
+/*
+ * Called when a packet came while `quiet` was set. A later alive_listen() waits for another packet.
+ */
 void alive_heard(struct dest *d)
 {
 	atomic_store_explicit(&d->quiet, false, memory_order_relaxed);
@@ -289,8 +299,8 @@ enum port_reader alive_reader(struct dest *d, uint64_t since)
 }
 
 /*
- * True if both destinations are the same process, on whichever PU and lane: the same slot of the
- * same address. Other processes may have the same address. A wrapped port keeps its kind's name.
+ * Returns true if both destinations are the same process, on any PU and lane: the same slot of the
+ * same address. Other processes may have the same address. A wrapped port has the name of its kind.
  */
 static bool same_peer(const struct dest *a, const struct dest *b)
 {
@@ -298,7 +308,7 @@ static bool same_peer(const struct dest *a, const struct dest *b)
 	       a->path->owner == b->path->owner && pkt_addr_eq(&a->path->dst, &b->path->dst);
 }
 
-/* The tick is taken first, so a packet that finds `quiet` set has a later tick, on any PU. */
+/* Takes the tick first, so a packet that finds `quiet` set has a later tick, on any PU. */
 uint64_t alive_listen(const struct dest *d)
 {
 	struct nic *nic = d->pu->nic;
@@ -354,8 +364,8 @@ bool alive_heard_since(const struct dest *d, uint64_t from)
 }
 
 /*
- * True if the silent peer counts as gone. A stalled process is given time. A busy process may look
- * stalled in several looks, but it is not if a packet has come from it in between.
+ * Returns true if the silent peer counts as gone. A stalled process gets time. A busy process may
+ * look stalled several times, but it is not if a packet has come from it between two looks.
  */
 static bool is_silent_for_good(struct dest *d)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Congestion control of a destination. A controller sets the window: the bytes in flight that
- * dest_admit() allows. It learns what happened from five functions. The table is modelled after
- * quicly's cc_type. A pacer would add a rate here, and a timer on the PU's wheel in dest.c.
+ * dest_admit() allows. The NIC reports to the controller through five functions. Their table is
+ * modelled after quicly's cc_type. A pacer would add a rate here, and a timer on the PU's wheel in
+ * dest.c.
  */
 #ifndef ROOST_NIC_CC_H
 #define ROOST_NIC_CC_H
@@ -14,12 +15,12 @@ struct cc_ops;
 /* The state of a controller. The owner of the destination's PU accesses it. */
 struct cc {
 	const struct cc_ops *ops;
-	uint32_t window;   /* bytes in flight, at most; 0: the port has flow control */
+	uint32_t window;   /* the most bytes in flight; 0: the port has flow control */
 	uint32_t min, max; /* limits of the window, in bytes */
 	uint64_t cut;	   /* time of the last reduction, in ns */
 };
 
-/* `now` and `srtt` are in ns. All functions are called by the owner of the PU and do not fail. */
+/* `now` and `srtt` are in ns. The owner of the PU calls all functions. They do not fail. */
 struct cc_ops {
 	const char *name;
 	/* Sets the window of a new destination. min and max are set. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The controller of all destinations: a window that a loss halves, at most once a round trip, and
- * that grows by a quarter of the acknowledged bytes. It protects the receive buffer of a socket,
- * which is small and has no flow control. It does not react to CNPs.
+ * The controller of all destinations. A loss halves the window, at most once per round trip, and an
+ * acknowledgement adds a quarter of its bytes to the window. The window protects the receive buffer
+ * of a socket, which is small and has no flow control. The controller does not react to CNPs.
  */
 #include "nic/cc.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The execution of chains: managed queues, WAIT, ENABLE, calculations. Three rules:
+ * The execution of chains: managed queues, WAIT, ENABLE, calculations. Three rules hold:
  *
  *	WAIT	parks the queue pair on the CQ. A completion without error wakes it (cq.c)
  *	ENABLE	moves the count of a managed queue of the same protection domain, and schedules the
  *		queue; it runs in the same turn if it is of the same PU and the turn has space
  *	managed	a WQE is copied from the ring only when it is enabled and the one before it has
- *		been issued, so whatever was executed before may have rewritten it
+ *		been issued, so every WQE executed before may have rewritten it
  *
- * All counts are modulo 2^32 and compared by their difference.
+ * All counts are modulo 2^32 and are compared by their difference.
  */
 #include "nic/chain.h"
 #include "nic/dma.h"
@@ -21,8 +21,9 @@ static bool before(uint32_t a, uint32_t b)
 /* ---- managed queues ---- */
 
 /*
- * The lower of `enabled` and the WQEs that exist: those posted so far, or all, again and again,
- * once the ring was full.
+ * Returns the lower of `enabled` and the count of the WQEs that exist. Before the ring was full,
+ * these are the WQEs posted so far. Afterwards there is no such limit, because the NIC takes them
+ * again and again.
  */
 static uint32_t limit(uint32_t enabled, uint32_t first, uint32_t mask, bool *all,
 		      const struct roost_queue_index *index)
@@ -66,7 +67,7 @@ bool chain_posted(struct nic_qp *qp)
 
 	if (!qp->chain->managed_send)
 		return sq_posted(sq);
-	/* In the error state only what has been posted is flushed, not what would run again. */
+	/* In the error state only posted WQEs are flushed, and not WQEs that would run again. */
 	if (qp->state == NIC_QPS_ERR)
 		return before(sq->taken,
 			      atomic_load_explicit(&sq->index->prod, memory_order_acquire));
@@ -81,7 +82,7 @@ uint32_t chain_receives(struct nic_qp *qp)
 
 	if (!c->managed_recv)
 		return end;
-	if (qp->state == NIC_QPS_ERR) /* as chain_posted() */
+	if (qp->state == NIC_QPS_ERR) /* as in chain_posted() */
 		return before(rq->cons, end) ? end : rq->cons;
 	end = limit(c->recv_enabled, c->first_recv, rq->mask, &c->all_recv_posted, rq->index);
 	if (!before(rq->cons, end))
@@ -102,14 +103,17 @@ static bool is_relative(const struct sq_entry *e)
 	return e->wqe.raddr & ROOST_CHAIN_RELATIVE;
 }
 
-/* The low half of raddr names an object; the other bits but one are 0. */
+/*
+ * Stores the low half of raddr, the name of an object, in *name. Returns false if other bits than
+ * ROOST_CHAIN_RELATIVE are set.
+ */
 static bool name_of(const struct sq_entry *e, uint32_t *name)
 {
 	*name = (uint32_t)e->wqe.raddr;
 	return !(e->wqe.raddr & ~(ROOST_CHAIN_RELATIVE | UINT32_MAX));
 }
 
-/* Until a time of the NIC's clock, or for a time. */
+/* Waits until a time of the NIC's clock, or for a length of time. */
 static enum chain_result wait_time(struct nic_qp *qp, struct sq_entry *e)
 {
 	const uint64_t now = qp->pu->now, ns = e->wqe.swap_add;
@@ -211,14 +215,19 @@ bool chain_enable(struct pu *pu, uint32_t pd, const struct nic_qp *by, const str
 	if (!to->chain->managed_send)
 		return false;
 	move_count(&to->chain->enabled, e);
-	/* A queue in a WAIT, or waiting for the time of an RNR NAK or of its rate, goes on later. */
+	/*
+	 * A queue in a WAIT, or one that waits for the time of an RNR NAK or of its rate, continues
+	 * later.
+	 */
 	if (to != by && to->sq.block != BLOCK_CHAIN && to->sq.block != BLOCK_RNR &&
 	    to->sq.block != BLOCK_RATE)
 		nic_schedule(to);
 	return true;
 }
 
-/* Only its own PU touches a queue pair: another PU gets mail. */
+/*
+ * Only its own PU may access a queue pair. So an ENABLE for a queue of another PU is sent as mail.
+ */
 static enum chain_result enable(struct nic_qp *qp, struct sq_entry *e)
 {
 	uint32_t name;
@@ -231,7 +240,8 @@ static enum chain_result enable(struct nic_qp *qp, struct sq_entry *e)
 		return chain_enable(qp->pu, qp->pd, qp, e) ? CHAIN_DONE : fail(e);
 	if (chain_send_mail(qp, e, pu))
 		return CHAIN_DONE;
-	chain_timer_at(qp, qp->pu->now); /* the mailbox is full: try again in the next turn */
+	/* the mailbox is full: the QP tries again in the next turn */
+	chain_timer_at(qp, qp->pu->now);
 	req_blocked(qp, BLOCK_CHAIN);
 	return CHAIN_WAITS;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Chains inside the core. A queue pair without them has no struct qp_chain and pays one branch
- * where the hooks below are.
+ * Chains inside the core. A queue pair without chains has no struct qp_chain, and pays one branch
+ * at each call of the functions below.
  */
 #ifndef ROOST_NIC_CHAIN_H
 #define ROOST_NIC_CHAIN_H
@@ -22,19 +22,19 @@ struct qp_chain {
 	bool managed_send, managed_recv;
 	bool all_posted, all_recv_posted; /* the whole ring has been posted once */
 	uint32_t first, first_recv;	  /* counts at the last reset */
-	uint32_t enabled, recv_enabled;	  /* counts below which the NIC takes WQEs */
+	uint32_t enabled, recv_enabled;	  /* the NIC takes the WQEs below these counts */
 	struct chain_watch watch[ROOST_CHAIN_WATCHES];
-	/* The WAIT in progress; `wait` is under the lock of a CQ that several PUs share. */
+	/* The WAIT in progress. If several PUs share the CQ, its lock protects `wait`. */
 	struct nic_cq *wait_cq;
 	struct list_head wait;
 	uint32_t wait_target;
-	struct wheel_timer timer; /* a WAIT for a time, a rate limit, a full mailbox */
-	uint64_t wait_until;	  /* of the WAIT in progress; 0: none */
+	struct wheel_timer timer; /* for a WAIT until a time, a rate limit, or a full mailbox */
+	uint64_t wait_until;	  /* end of the WAIT in progress, if it waits for a time; 0: none */
 	/* The limits of the managed send queue: chain_pace.c. */
-	bool throttled;	      /* no WQE is taken until the timer or the next turn */
+	bool throttled;	      /* the NIC takes no WQE until the timer fires or the next turn */
 	struct tokens tokens; /* rate 0: no limit */
 	uint32_t turn_limit;
-	uint32_t turn_left; /* WQEs that it may take in this turn */
+	uint32_t turn_left; /* WQEs that the NIC may still take in this turn */
 	uint64_t turn;	    /* `polls` of its PU when turn_left was set */
 	struct nic_cq *audit;
 	bool has_failed;
@@ -42,7 +42,7 @@ struct qp_chain {
 	struct nic_chain_trace trace;
 };
 
-/* Shows a debugger, if there is one, an executed WQE. */
+/* Shows an executed WQE to the debugger, if there is one. */
 static inline void chain_executed(struct nic_qp *qp, const struct sq_entry *e)
 {
 	if (unlikely(qp->chain != NULL) && unlikely(qp->chain->trace.executed != NULL))
@@ -60,19 +60,22 @@ static inline bool chain_managed(const struct nic_qp *qp)
 	return unlikely(qp->chain != NULL) && qp->chain->managed_send;
 }
 
-/* True if the queue pair has an op-code above ROOST_OP_RECV. */
+/* Returns true if the queue pair may use this op-code, which is above ROOST_OP_RECV. */
 static inline bool chain_has_op(const struct nic_qp *qp, uint16_t op)
 {
 	return op <= ROOST_OP_RECV_ENABLE ? qp->chain != NULL : qp->loop || qp->calc;
 }
 
-/* True if the entry has no packet and acts in its turn, not when all before it are complete. */
+/*
+ * Returns true if the entry has no packet and is executed when its turn comes; other entries
+ * without a packet wait until all entries before them are complete.
+ */
 static inline bool chain_in_turn(const struct sq_entry *e)
 {
 	return e->status == NIC_WC_SUCCESS && (e->op == ROOST_OP_NOP || e->op >= ROOST_OP_WAIT);
 }
 
-/* The op-code and the function on the wire of an operation of op_is_atomic(), and back. */
+/* Convert between an operation of op_is_atomic() and its op-code and function on the wire. */
 static inline uint8_t chain_atomic_opcode(uint8_t op)
 {
 	return op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP
@@ -85,7 +88,7 @@ static inline uint64_t chain_calc_of(uint8_t op)
 	return op - ROOST_OP_MAX + PKT_CALC_MAX;
 }
 
-/* ROOST_OP_NOP: no such function. */
+/* Returns ROOST_OP_NOP if the function does not exist. */
 static inline uint8_t chain_op_of_calc(uint64_t function)
 {
 	if (function >= PKT_CALCS)
@@ -97,33 +100,33 @@ _Static_assert(ROOST_OP_XOR - ROOST_OP_MAX == PKT_CALC_XOR - PKT_CALC_MAX &&
 	       "functions in the order of the op-codes");
 
 /* chain.c */
-bool chain_fetch(struct nic_qp *qp);  /* as sq_fetch(), for a managed queue */
-bool chain_posted(struct nic_qp *qp); /* as sq_posted() */
-/* The count below which receives may be taken, instead of the `prod` of their ring. */
+bool chain_fetch(struct nic_qp *qp);  /* sq_fetch() for a managed queue */
+bool chain_posted(struct nic_qp *qp); /* sq_posted() for a chain */
+/* Returns the count below which receives may be taken. It replaces the `prod` of their ring. */
 uint32_t chain_receives(struct nic_qp *qp);
 enum chain_result chain_step(struct nic_qp *qp, struct sq_entry *e); /* executes e */
 /*
- * Executes the entry at sq.next of a queue pair with packets. Its effect is in its turn; it retires
- * behind the entries before it. After an error e->status is set.
+ * Executes the entry at sq.next of a queue pair with packets, at once. The entry retires behind the
+ * entries before it. After an error e->status is set.
  */
 enum req_result chain_run(struct nic_qp *qp, struct sq_entry *e);
 void chain_retire(struct nic_qp *qp); /* retires the executed entries at sq.una */
-/* Schedules the queue pairs whose WAIT on this CQ is over. The caller owns `pu`. */
+/* Schedules the queue pairs whose WAIT on this CQ has ended. The caller owns `pu`. */
 void chain_wake(struct nic_cq *cq, struct pu *pu);
-int chain_calc(uint8_t op, void *addr, uint64_t operand, uint64_t *old); /* 0 or -EFAULT */
+int chain_calc(uint8_t op, void *addr, uint64_t operand, uint64_t *old); /* returns 0 or -EFAULT */
 
 void chain_failed(struct nic_qp *qp, const struct sq_entry *e); /* keeps the first error */
 
 /* chain_pace.c */
-/* Begins the queue's turn: its share of WQEs. */
+/* Begins the queue's turn and computes its share of WQEs. */
 void chain_begin_turn(struct nic_qp *qp);
-void chain_throttle(struct nic_qp *qp); /* it has taken its share, or its tokens */
+void chain_throttle(struct nic_qp *qp); /* stops a queue that has used its share or its tokens */
 /* Schedules the queue pair at a time, on its PU. */
 void chain_timer_at(struct nic_qp *qp, uint64_t when);
-void chain_timer(struct nic_qp *qp);			       /* the timer fires */
+void chain_timer(struct nic_qp *qp);			       /* called when the timer fires */
 bool chain_audit(struct nic_qp *qp, const struct sq_entry *e); /* see chain_reports() */
 
-/* True if the managed queue may take a WQE now. */
+/* Returns true if the NIC may take a WQE of the managed queue now. */
 static inline bool chain_may_take(struct nic_qp *qp)
 {
 	struct qp_chain *c = qp->chain;
@@ -140,8 +143,8 @@ static inline bool chain_may_take(struct nic_qp *qp)
 }
 
 /*
- * At the end of a signaled WQE: audits it. False: it gets no completion, since it is signaled for
- * the audit only.
+ * Audits a signaled WQE at its end. Returns false if the WQE gets no completion, because it is
+ * signaled for the audit only.
  */
 static inline bool chain_reports(struct nic_qp *qp, const struct sq_entry *e)
 {
@@ -149,15 +152,15 @@ static inline bool chain_reports(struct nic_qp *qp, const struct sq_entry *e)
 }
 
 /* chain_mail.c */
-int chain_mail_init(struct nic *nic); /* 0 or -ENOMEM. [control+owner of all PUs] */
+int chain_mail_init(struct nic *nic); /* returns 0 or -ENOMEM. [control+owner of all PUs] */
 void chain_mail_fini(struct pu *pu);
-/* An ENABLE or RECV_ENABLE of a queue of another PU. False: the mailbox is full. */
+/* Sends an ENABLE or RECV_ENABLE to the PU of the queue. Returns false if the mailbox is full. */
 bool chain_send_mail(struct nic_qp *qp, const struct sq_entry *e, unsigned pu);
 void chain_take_mail(struct pu *pu);
 
 /*
- * Executes an ENABLE or RECV_ENABLE of a queue of this PU. `by` is the queue pair that executes it,
- * or NULL. False: there is no such managed queue in the domain.
+ * Executes an ENABLE or RECV_ENABLE of a queue of this PU. `by` is the queue pair that executes the
+ * WQE, or NULL. Returns false if the domain has no such managed queue.
  */
 bool chain_enable(struct pu *pu, uint32_t pd, const struct nic_qp *by, const struct sq_entry *e);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ENABLEs of queues of another PU. Only the owner of a PU touches its queue pairs, and a control
- * call may destroy them meanwhile, so the ENABLE travels as a message: a ring for each pair of PUs,
+ * ENABLEs of queues of another PU. Only the owner of a PU accesses its queue pairs, and a control
+ * call may destroy them meanwhile. So the ENABLE travels as a message. Each pair of PUs has a ring,
  * with one producer and one consumer, and a doorbell. A message that names no managed queue of the
  * sender's protection domain comes back, and the sending queue pair fails.
  *
@@ -9,7 +9,7 @@
  *	slot, head (release)			take the doorbell, chain_mailed = false,
  *	exchange chain_mailed true, doorbell	head (acquire), slot, tail (release)
  *
- * What the sender wrote before the ENABLE is visible to the queue that it enables.
+ * The stores of the sender before the ENABLE are visible to the queue that it enables.
  */
 #include <stdlib.h>
 
@@ -18,8 +18,8 @@
 #define SLOTS 64u /* a power of two */
 
 struct chain_mail {
-	uint64_t name;	/* as the WQE's raddr */
-	uint32_t count; /* as its swap_add */
+	uint64_t name;	/* raddr of the WQE */
+	uint32_t count; /* swap_add of the WQE */
 	uint32_t pd, from, index;
 	uint8_t op;
 	bool refused; /* on its way back */
@@ -54,7 +54,7 @@ void chain_mail_fini(struct pu *pu)
 		free(pu->chain_box[i]);
 }
 
-/* False: the box is full. */
+/* Returns false if the box is full. */
 static bool put(struct pu *from, unsigned to_index, const struct chain_mail *m)
 {
 	struct pu *to = from->nic->pus[to_index];
@@ -82,7 +82,9 @@ bool chain_send_mail(struct nic_qp *qp, const struct sq_entry *e, unsigned pu)
 					.op = e->op});
 }
 
-/* The WQE has completed already: its queue pair ends, and says why. */
+/*
+ * Handles a refused message. Its WQE has completed already, so its queue pair ends with the error.
+ */
 static void refused(struct pu *pu, struct sq_entry *e, const struct chain_mail *m)
 {
 	struct nic_qp *qp = nic_find_qp(pu->nic, m->from);
@@ -107,7 +109,8 @@ static void take(struct pu *pu, unsigned from, struct chain_mail *m)
 		refused(pu, &e, m);
 	} else if (!chain_enable(pu, m->pd, NULL, &e)) {
 		m->refused = true;
-		put(pu, from, m); /* a full box: the queue pair has been told by the others */
+		/* if the box is full, the refusal is lost, and the sender gets no error */
+		put(pu, from, m);
 	}
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How fast a chain goes: the rate limit of a managed queue, its share of a turn, and waits for a
- * time. Also the audit of executed WQEs.
+ * The pace of a chain: the rate limit of a managed queue, its share of a turn, and waits for a
+ * time. This file also has the audit of executed WQEs.
  *
  *	turn	all managed queues of a PU take about NIC_CHAIN_TURN WQEs in a turn. The share of a
  *		queue is that number divided by the number of queues that took WQEs in the last turn
- *		or in this one, whichever is larger. A queue that has had its share goes on in the
- *		next turn
- *	rate	a token for each WQE. Without one the queue waits for the time of the next token
+ *		or in this one, whichever is larger. A queue that has used its share continues in
+ *		the next turn
+ *	rate	each WQE takes a token. Without a token the queue waits until the next token comes
  */
 #include "nic/chain.h"
 

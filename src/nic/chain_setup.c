@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Queue pairs for chains: set up, stopped, reset, and their errors. */
+/* Set-up, stop, reset and errors of queue pairs for chains. */
 #include <stdlib.h>
 
 #include "nic/chain.h"
 
-/* From now on its completions are counted; a CQ on another PU takes its lock. */
+/*
+ * Makes the CQ count its completions from now on. If it belongs to another PU, its users take its
+ * lock.
+ */
 static void watch(struct nic_qp *qp, struct chain_watch *w, struct nic_cq *cq)
 {
 	if (!(cq->special & CQ_WATCHED)) {

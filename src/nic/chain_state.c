@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What debuggers and monitors see of chains. */
+/* The state of chains, for debuggers and monitors. */
 #include "nic/chain.h"
 
 void nic_qp_trace_chain(struct nic_qp *qp, const struct nic_chain_trace *trace)
@@ -25,7 +25,7 @@ static enum nic_chain_activity activity_of(struct nic_qp *qp)
 
 void nic_qp_chain_state(const struct nic_qp *qp, struct nic_chain_state *out)
 {
-	/* chain_posted() remembers that the ring was full; nothing else changes */
+	/* chain_posted() records that the ring was full, and changes nothing else */
 	struct nic_qp *q = (struct nic_qp *)qp;
 
 	*out = (struct nic_chain_state){
@@ -51,7 +51,7 @@ unsigned nic_chain_states(const struct nic *nic, unsigned pu, struct nic_chain_s
 		found++;
 		nic_qp_chain_state(qp, &s);
 		at = kept < max ? kept++ : max;
-		/* sorted, the most WQEs first */
+		/* the list is sorted: the most WQEs come first */
 		while (at && out[at - 1].executed < s.executed) {
 			if (at < max)
 				out[at] = out[at - 1];

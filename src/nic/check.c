@@ -12,7 +12,7 @@
 			return #cond;                                                              \
 	} while (0)
 
-/* The private copies: their counts, origins and PSNs. */
+/* Checks the entries of the send queue: their counts, origins and PSNs. */
 static const char *check_entries(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
@@ -34,7 +34,7 @@ static const char *check_entries(const struct nic_qp *qp)
 	return NULL;
 }
 
-/* The requester of an acknowledged service. */
+/* Checks the requester of an acknowledged service. */
 static const char *check_requester(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
@@ -62,7 +62,7 @@ static bool is_listed(const struct list_head *list, const struct list_head *link
 	return false;
 }
 
-/* The list that the queue pair is in agrees with the reason of its wait. */
+/* Checks that the list of the queue pair agrees with the reason of its wait. */
 static const char *check_wait(const struct nic_qp *qp)
 {
 	const struct pu *pu = qp->pu;

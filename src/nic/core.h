@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The NIC, and with it what all of src/nic needs: PUs and QPs. The other headers of src/nic are by
- * concern: the send queue (sq.h), the requester, the responder, destinations, completion queues,
- * datagrams, streams. Only src/nic includes them, but for nic*.h and counters.h.
+ * The NIC, with the PUs and QPs that all files of src/nic need. Each other header of src/nic has
+ * one concern: the send queue (sq.h), the requester, the responder, destinations, completion
+ * queues, datagrams, streams. Other folders of src include only nic*.h and counters.h.
  *
  * Only the owner of the PU accesses the fields and calls the functions, unless a comment says
  * otherwise.
@@ -27,18 +27,20 @@ struct nic_ah;
 #define NIC_GSI_DESTS 32
 
 struct nic {
-	struct nic_config cfg; /* except the number of ports, which grows */
-	atomic_uint ports;     /* control; ports below it are complete. [any] */
+	/* cfg.ports is the number of port numbers; `ports` is the number of ports */
+	struct nic_config cfg;
+	atomic_uint ports; /* control calls write it; the ports below it are complete. [any] */
 	struct pu *pus[NIC_MAX_PUS];
 	struct mr_table mrs;
 	_Atomic(struct nic_qp *) qps[NIC_MAX_QPS];
-	uint8_t slot[NIC_MAX_PUS]; /* of QP numbers; without a pool all PUs have the same */
-	/* for PUs whose numbers the host does not keep */
+	/* the slot in QP numbers; without a pool all PUs have the same one */
+	uint8_t slot[NIC_MAX_PUS];
+	/* for PUs whose QP numbers the host does not store */
 	struct qp_numbers own_numbers;
 	_Atomic uint32_t own_keys;
 	_Atomic(struct nic_ah *) ahs[NIC_MAX_AHS];
 	uint32_t ah_hint, num_ahs;
-	uint32_t num_groups; /* a group on several PUs counts once */
+	uint32_t num_groups; /* a group that has members on several PUs counts once */
 	struct list_head cqs, srqs;
 	uint32_t num_qps, num_cqs, num_pds, num_srqs;
 	uint64_t qp_bytes;
@@ -46,12 +48,14 @@ struct nic {
 	/* memory of queue pairs; control */
 	struct arena arena;
 	struct spin dests_lock;
-	/* logical clock of alive_listen() and alive_heard(): PUs' times differ */
+	/*
+	 * The logical clock of alive_listen() and alive_heard(). The times of PUs (pu->now) differ.
+	 */
 	_Atomic uint64_t ticks;
 	uint32_t *pd_refs; /* UINT32_MAX: free */
 	uint32_t pd_cap;
 	struct secret secret;
-	uint32_t gsi_psn; /* of QP 1's next datagram; PU 0's owner */
+	uint32_t gsi_psn; /* PSN of QP 1's next datagram; PU 0's owner */
 	/* QP 1's last destinations, with a reference each; PU 0's owner */
 	struct dest *gsi_dests[NIC_GSI_DESTS];
 	unsigned gsi_oldest;
@@ -64,7 +68,10 @@ struct nic {
 	void *rpc_ctx;
 };
 
-/* Ports in use. A port is added with all PUs owned, so the number is constant within a turn. */
+/*
+ * Returns the number of ports. A port is added while all PUs are owned, so the number is constant
+ * within a turn.
+ */
 static inline unsigned port_count(const struct nic *nic)
 {
 	return atomic_load_explicit(&nic->ports, memory_order_acquire);
@@ -75,10 +82,10 @@ bool nic_pd_ref(struct nic *nic, uint32_t pd);
 void nic_pd_unref(struct nic *nic, uint32_t pd);
 /* Requests a turn of the PU. [any] */
 void nic_kick(struct nic *nic, unsigned pu);
-void nic_ring(struct nic_qp *qp);	   /* the QP's PU schedules it. [any] */
+void nic_ring(struct nic_qp *qp);	   /* makes the QP's PU schedule the QP. [any] */
 void nic_schedule(struct nic_qp *qp);	   /* the requester has work */
 void nic_schedule_resp(struct nic_qp *qp); /* the responder has work */
-/* The QP whose number may be this one, for a prefetch; or NULL. Does not access the QP. */
+/* Returns the QP that may have this number, for a prefetch, or NULL. Does not access the QP. */
 static inline struct nic_qp *nic_peek_qp(struct nic *nic, uint32_t qpn)
 {
 	return atomic_load_explicit(&nic->qps[(qpn >> 4) & (NIC_MAX_QPS - 1)],
@@ -93,7 +100,10 @@ static inline struct nic_qp *nic_find_qp(struct nic *nic, uint32_t qpn)
 	return qp && qp->qpn == qpn ? qp : NULL;
 }
 
-/* Resolves a peer's key: regions and type 1 windows of the QP's PD, type 2 windows of the QP. */
+/*
+ * Resolves a key that a peer named. The key may be of a region or type 1 window of the QP's PD, or
+ * of a type 2 window of the QP.
+ */
 static inline void *qp_resolve(const struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t len,
 			       uint32_t access)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counters of a NIC, by the names that operators know from mlx5 and rxe where these exist.
- * One struct per PU, written by its owner alone.
+ * The counters of a NIC. They have the names of mlx5 or rxe where one of these has the counter,
+ * because operators know these names. Each PU has a struct of its own, which only its owner writes.
  */
 #ifndef ROOST_NIC_COUNTERS_H
 #define ROOST_NIC_COUNTERS_H

@@ -61,10 +61,10 @@ void nic_cq_set_ring(struct nic_cq *cq, struct roost_cqe *ring, uint32_t depth)
 }
 
 /*
- * The CQ is full and a completion is lost. The CQ stays unusable (C11-37). The QP ends with an
- * asynchronous error (C9-218 for requesters, class F; rxe_resp.c, class G, for responders), since
- * its completion cannot be reported. The caller still works on the QP, so the QP ends later, in
- * qp_end_lost().
+ * Called when the CQ is full and a completion is lost. The CQ stays unusable (C11-37). The QP ends
+ * with an asynchronous error (C9-218 for requesters, class F; rxe_resp.c, class G, for responders),
+ * because its completion cannot be reported. The caller still works on the QP, so the QP ends
+ * later, in qp_end_lost().
  */
 static void overrun(struct nic_cq *cq, struct nic_qp *qp)
 {
@@ -84,8 +84,9 @@ static void overrun(struct nic_cq *cq, struct nic_qp *qp)
  *	CQE, seq and prod, modify `arm`		exchange `arm`, read prod and seq
  *
  * The program's code is verbs_req_notify_cq(). Both sides modify `arm` with acquire and release. So
- * one is first, and the other sees the stores before it: the NIC sees the arming, or the program
- * sees the completion. A plain load here could be executed before the NIC's stores are visible.
+ * one modification is first, and the other side sees the stores before it: the NIC sees the arming,
+ * or the program sees the completion. A plain load here could be executed before the NIC's stores
+ * are visible.
  */
 static void notify(struct nic_cq *cq, bool solicited)
 {
@@ -155,7 +156,7 @@ static void mark_dirty(struct nic_cq *cq, struct pu *pu, bool solicited)
 	pu->dirty[pu->num_dirty++] = cq;
 }
 
-/* A CQ of several PUs, one that counts only, or one that QPs wait for. */
+/* Pushes to a CQ that several PUs share, that counts only, or that QPs wait for. */
 static __attribute__((noinline)) void push_special(struct nic_cq *cq, struct nic_qp *qp,
 						   const struct cqe_fields *f, bool solicited)
 {

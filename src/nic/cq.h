@@ -10,7 +10,7 @@
 struct pu;
 
 enum cq_special {
-	CQ_SHARED = 1,	/* QPs of several PUs complete or wait here, and take `lock` */
+	CQ_SHARED = 1,	/* QPs of several PUs complete or wait here and take `lock` */
 	CQ_WATCHED = 2, /* `count` is kept, and `waiters` are woken */
 };
 
@@ -21,16 +21,16 @@ struct nic_cq {
 	uint32_t prod;	    /* completions ever produced */
 	uint32_t cons_seen; /* index->cons as last read */
 	uint8_t pu;
-	uint8_t special; /* enum cq_special; 0: cq_push() takes the short way */
+	uint8_t special; /* enum cq_special; 0: cq_push() takes the fast path */
 	bool overrun;
-	bool dirty, dirty_solicited; /* on the PU's list: `arm` is checked at the turn's end */
+	bool dirty, dirty_solicited; /* in pu->dirty: `arm` is checked at the turn's end */
 	struct spin lock;
 	void *ctx;
 	uint32_t refs;		  /* QPs, and watches of QPs; control */
 	uint32_t count;		  /* completions without error, for WAIT */
-	struct list_head waiters; /* of struct qp_chain: QPs in a WAIT */
+	struct list_head waiters; /* struct qp_chain of the QPs in a WAIT */
 	struct nic *nic;
-	struct list_head link; /* all of the NIC; control */
+	struct list_head link; /* all CQs of the NIC; control */
 };
 
 struct cqe_fields {
@@ -41,7 +41,12 @@ struct cqe_fields {
 	uint8_t sl; /* UD only: enum roost_cqe_network */
 	bool solicited;
 };
+/*
+ * Appends a completion of `qp`. If several PUs share the CQ, takes its lock. If the CQ is full, the
+ * completion is lost, and the QP ends in qp_end_lost().
+ */
 void cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *f);
+/* Raises the events of the armed CQs to which this turn has pushed completions. */
 void cq_notify_dirty(struct pu *pu);
 
 #endif

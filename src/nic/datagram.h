@@ -5,7 +5,6 @@
 
 #include "nic/core.h"
 
-/* An address handle (ah.c). */
 struct nic_ah {
 	uint32_t handle, pd;
 	uint8_t port_num, tos;
@@ -24,11 +23,15 @@ struct nic_group {
 };
 
 /* ah.c */
-struct nic_ah *ah_find(struct nic *nic, uint32_t handle); /* NULL: none. [owner of a PU] */
+/* Finds an address handle. Returns NULL if there is none. [owner of a PU] */
+struct nic_ah *ah_find(struct nic *nic, uint32_t handle);
 void ah_table_fini(struct nic *nic);
 
 /* ud.c */
-/* The address handle of a WQE: 0 and *out, or the WQE's completion status. */
+/*
+ * Finds the address handle of a WQE. Returns 0 and sets *out, or returns the WQE's completion
+ * status.
+ */
 uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic_ah **out);
 int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *ah, struct dest *d);
 void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt);
@@ -36,14 +39,14 @@ void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *p
 /* uc.c */
 void uc_rx(struct nic_qp *qp, const struct pkt_view *v);
 
-/* gsi.c: releases the destinations */
+/* gsi.c: releases the destinations of QP 1 */
 void gsi_forget(struct nic *nic);
-/* gsi.c: a packet for QP 1: does the remaining checks and delivers it */
+/* gsi.c: does the remaining checks of a packet for QP 1 and delivers the packet */
 enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port_pkt *pkt,
 		      const struct pkt_view *v);
 
 /* mcast.c */
-/* A multicast packet: does the remaining checks and delivers it. */
+/* Does the remaining checks of a multicast packet and delivers the packet. */
 enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,
 			const struct pkt_view *v);
 void mcast_detach_all(struct nic_qp *qp);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Destinations and their windows. The receive buffer of a socket is small, all QPs that send to it
- * share it, and loopback has no flow control. So each destination (an address and a slot) bounds
- * the bytes in flight of all its QPs, and each port bounds the READ bytes requested. A congestion
- * controller (cc.h) sets the window.
+ * share it, and loopback has no flow control. So each destination (an address and a slot) limits
+ * the bytes in flight of all its QPs, and each port limits the READ bytes that were requested. A
+ * congestion controller (cc.h) sets the window.
  *
  * Packets of an unacknowledged service get no ACK. They count as received at a rate of one window
- * in DIGEST_NS; a running receiver is faster than that. The service may lose packets all the same.
+ * in DIGEST_NS, which is slower than a running receiver. The service may lose packets nevertheless.
  */
 #include <stdlib.h>
 
@@ -43,7 +43,8 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	list_for_each (l, &pu->dests) {
 		d = list_entry(l, struct dest, link);
 		if (d->path == path && d->slot == PORT_SLOT_OF_QPN(dqpn)) {
-			port->ops->path_put(port, path); /* one reference a destination */
+			/* a destination holds one reference to its path */
+			port->ops->path_put(port, path);
 			d->refs++;
 			*out = d;
 			return 0;
@@ -73,7 +74,7 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	return 0;
 }
 
-/* A destination keeps no reference to itself. */
+/* Releases a slot. A destination has no reference to itself. */
 static void slot_put(const struct dest *d, struct dest_slot *s)
 {
 	if (s->dest && s->dest != d)
@@ -91,7 +92,7 @@ struct dest *dest_look_up(struct dest *d, uint32_t dqpn)
 	if (!d->slots)
 		d->slots = calloc(PORT_SLOTS, sizeof(*d->slots));
 	if (!d->slots || dest_get(d->pu, d->port_index, &d->path->dst, dqpn, &found))
-		return d; /* the port sends it somewhere, or drops it */
+		return d; /* the port sends the datagram to some slot, or drops it */
 	s = &d->slots[PORT_SLOT_OF_QPN(dqpn)];
 	slot_put(d, s);
 	if (found == d)
@@ -116,7 +117,7 @@ void dest_put(struct dest *d)
 	free(d);
 }
 
-/* Bytes of unacknowledged services that the receiver may not have received yet. */
+/* Returns the bytes of unacknowledged services that the receiver may not have received yet. */
 static uint32_t paced(struct dest *d)
 {
 	uint64_t now = d->pu->now, past = now > d->paced_at ? now - d->paced_at : 0;
@@ -125,14 +126,17 @@ static uint32_t paced(struct dest *d)
 	if (digested >= d->paced) {
 		d->paced = 0;
 		d->paced_at = now;
-	} else if (digested) { /* if 0, the time of a part of a byte adds up */
+	} else if (digested) { /* if it is 0, paced_at stays: the parts of a byte add up */
 		d->paced -= (uint32_t)digested;
 		d->paced_at = now;
 	}
 	return d->paced;
 }
 
-/* dest_admit() for an unacknowledged service. If false, a timer tries again: no ACK may come. */
+/*
+ * Does the work of dest_admit() for an unacknowledged service. If it returns false, a timer
+ * schedules the QP, because no ACK may come.
+ */
 bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes)
 {
 	uint64_t out;
@@ -210,9 +214,10 @@ static uint64_t half_more(uint64_t ns)
 }
 
 /*
- * Takes a round-trip sample of a packet that was sent once. Smoothed as in TCP (RFC 6298, 2.2 and
- * 2.3), with gains 1/8 and 1/4. `alone`: the QP had nothing else in flight, so the sample is the
- * path's round trip. Otherwise it is an upper bound: the packet may have waited behind others.
+ * Takes a round-trip sample of a packet that was sent once. The sample is smoothed as in TCP (RFC
+ * 6298, 2.2 and 2.3), with gains 1/8 and 1/4. `alone`: the QP had nothing else in flight, so the
+ * sample is the path's round trip. Otherwise it is an upper bound, because the packet may have
+ * waited behind others.
  */
 void dest_rtt(struct dest *d, uint64_t ns, bool alone)
 {
@@ -234,22 +239,26 @@ void dest_rtt(struct dest *d, uint64_t ns, bool alone)
 		d->cc.ops->on_rtt(&d->cc, ns, d->pu->now);
 }
 
-/* RTO of the samples. At least twice srtt, since an answer may be delayed (RFC 8985, 7.2). */
+/*
+ * Returns the RTO of the samples. It is at least twice srtt, because an answer may be delayed (RFC
+ * 8985, 7.2).
+ */
 static uint64_t rto_of_samples(const struct dest *d)
 {
 	uint64_t rto = d->srtt + 4 * d->rttvar;
 
-	/* Bounds the effect of one long stall of the peer. */
+	/* The limit bounds the effect of one long stall of the peer. */
 	if (rto > RTO_MAX_NS)
 		rto = RTO_MAX_NS;
 	return rto > 2 * d->srtt ? rto : 2 * d->srtt;
 }
 
 /*
- * Takes an answer that came after `ns`, with a retransmission `last` ns ago. It is unknown which
- * copy it answers, so this is no sample (Karn's algorithm, RFC 6298, 3). But on a slow path no
- * sample would ever come unless the time-out grows (5.5 to 5.7). The time-out does not grow if a
- * loss is likelier: the answer fits the last copy, or the time-out was that long already.
+ * Takes an answer that came after `ns`, with the last retransmission or time-out `last` ns ago. It
+ * is unknown which copy the answer is for, so this is no sample (Karn's algorithm, RFC 6298, 3).
+ * But on a slow path no sample would ever come unless the time-out grows (5.5 to 5.7). The time-out
+ * does not grow if a loss is more likely: the answer fits the last copy, or the time-out was that
+ * long already.
  */
 void dest_waited(struct dest *d, uint64_t ns, uint64_t last)
 {
@@ -262,7 +271,7 @@ void dest_waited(struct dest *d, uint64_t ns, uint64_t last)
 	d->trip_sure = false;
 }
 
-/* The retransmission time-out of the destination, in ns; 0: unknown. */
+/* Returns the retransmission time-out of the destination, in ns; 0: unknown. */
 uint64_t dest_rto(const struct dest *d)
 {
 	uint64_t rto = rto_of_samples(d);

@@ -10,7 +10,10 @@
 
 struct pu;
 
-/* A destination of one PU: an address and a slot. All QPs that send to it share its window. */
+/*
+ * A destination of one PU: an address and a slot. All QPs of the PU that send to it share its
+ * window.
+ */
 struct dest {
 	struct list_head link;
 	struct port *port;
@@ -20,56 +23,72 @@ struct dest {
 	uint32_t refs;
 	struct cc cc;
 	uint32_t inflight;
-	/* bytes sent on unacknowledged services; they decay with time */
+	/* bytes sent on unacknowledged services; the number decays with time */
 	uint32_t paced;
 	uint64_t paced_at; /* time of the last decay */
 	/* ns; 0: no sample yet. rtt_min is the smallest sample */
 	uint64_t srtt, rttvar, rtt_min;
-	/* ns; 1.5 times the round trip, or its estimate, with nothing else in flight; 0: unknown */
+	/*
+	 * ns; 1.5 times the round trip of a packet with nothing else in flight, or an estimate; 0:
+	 * unknown
+	 */
 	uint64_t trip;
-	bool trip_sure; /* measured with a packet that was sent once */
+	bool trip_sure; /* trip was measured with a packet that was sent once */
 	struct list_head waiters;
-	struct dest_slot *slots; /* for dest_of_datagram(); NULL: not used yet */
+	struct dest_slot *slots; /* table for dest_of_datagram(); NULL: not used yet */
 	/* liveness of the peer: alive.c */
 	struct list_head qps;
 	struct wheel_timer alive_timer; /* its owner is NULL, unlike a QP's timer */
-	uint64_t suspected;		/* since when; 0: not suspected */
+	uint64_t suspected;		/* time when the suspicion began; 0: not suspected */
 	uint64_t hinted, asked;		/* times of the last hint and of the last question */
 	uint32_t num_hints, silent;
 	uint32_t keepers; /* QPs with keep-alive */
-	/* no packet has come since alive.c began to wait for one. [any PU's owner] */
+	/* alive.c waits for a packet, and none has come since. [any PU's owner] */
 	atomic_bool quiet;
 	struct icrc_flow tx, rx;
 	/* nic->ticks at the last packet that ended `quiet`. [any PU's owner] */
 	_Atomic uint64_t heard;
 	uint64_t looked; /* time and result of the last port_reader_of() */
 	enum port_reader reader;
-	/* alive_listen() at the time when the peer was found stalled; 0: heard since */
+	/* the tick of alive_listen() when the peer was found stalled; 0: a packet has come since */
 	uint64_t stalled_at;
 };
 
+/*
+ * Gets a reference to the destination of an address and of the slot of `dqpn`, and creates the
+ * destination if there is none. Returns 0, -ENOMEM, or the error of the port if it cannot reach the
+ * address.
+ */
 int dest_get(struct pu *pu, uint8_t port, const struct pkt_addr *addr, uint32_t dqpn,
 	     struct dest **out);
+/* Drops a reference. The last one frees the destination. */
 void dest_put(struct dest *d);
-/* The slow part of dest_of_datagram(). */
+/* Does the slow part of dest_of_datagram(). */
 struct dest *dest_look_up(struct dest *d, uint32_t dqpn);
 bool dest_admit(struct nic_qp *qp, uint32_t bytes);
+/* Counts bytes of a QP as no longer in flight, and schedules the QPs that wait for the window. */
 void dest_release(struct nic_qp *qp, uint32_t bytes);
 void dest_acked(struct dest *d, uint32_t bytes);
 bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes);
+/* Counts the bytes of a packet that was sent on an unacknowledged service. */
 void dest_sent_unacked(struct dest *d, uint32_t bytes);
 void dest_lost(struct dest *d);
 void dest_cnp(struct dest *d);
 void dest_rtt(struct dest *d, uint64_t ns, bool alone);
 void dest_waited(struct dest *d, uint64_t ns, uint64_t last);
 uint64_t dest_rto(const struct dest *d);
+/*
+ * Returns true if the READ window of the path allows the request. Otherwise the QP waits in the
+ * list of the port.
+ */
 bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
+/* Counts READ bytes as received, and schedules the QPs that wait for the READ window. */
 void dest_release_read(struct nic_qp *qp, uint32_t bytes);
 
-/* The destination of an address and slot, for datagrams. */
+/* An entry of dest.slots: the destination of one slot, for datagrams. */
 struct dest_slot {
 	struct dest *dest; /* NULL: not looked up yet */
-	uint32_t ways;	   /* of the port, at the look-up */
+	uint32_t ways;	   /* `ways` of the port at the look-up */
 };
 
 /*
@@ -86,7 +105,9 @@ static inline struct dest *dest_of_datagram(struct dest *d, uint32_t dqpn)
 	return likely(s && s->dest && s->ways == d->port->ways) ? s->dest : dest_look_up(d, dqpn);
 }
 
-/* Counts READ bytes that were requested. A path without a limit has a share of none. */
+/*
+ * Counts READ bytes that were requested. They count for the port's window only if the path has one.
+ */
 static inline void dest_requested(struct nic_qp *qp, uint32_t bytes)
 {
 	qp->sq.read_bytes += bytes;

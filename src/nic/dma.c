@@ -18,7 +18,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int init_error;
 
-/* Copy and CRC in two passes. */
+/* Copies the bytes and computes the CRC in two passes. */
 static int load_then_crc(void *dst, const void *src, size_t n, uint32_t *crc)
 {
 	int rc = dma_load(dst, src, n);
@@ -38,8 +38,8 @@ int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
 int dma_load_avx(void *dst, const void *src, size_t n);
 /*
- * n: a multiple of CRC32_FOLD, at least twice CRC32_FOLD; fold: in, the change to the first block;
- * out, the last block.
+ * Copies and computes in one pass. n is a multiple of CRC32_FOLD, and at least 2 * CRC32_FOLD.
+ * `fold` is the change to the first block on entry, and the last block on return.
  */
 int dma_fold_avx2(void *dst, const void *src, size_t n, uint32_t fold[CRC32_FOLD / 4],
 		  const uint64_t by[2]);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Guarded memory access for arm64, like dma_x86.S. The functions are leaf functions that do not use
- * the stack. At a fault between dma_text_begin and dma_text_end the handler (dma.c) sets the
+ * the stack. After a fault between dma_text_begin and dma_text_end the handler (dma.c) sets the
  * program counter to dma_fixup, which returns -EFAULT to the caller.
  *
  * Stores may become visible in any order on this CPU. So the last word of a copy and the bytes
  * behind it are store-releases, which are visible after all earlier stores of the thread (Arm ARM,
  * B2.3.7). A later store may overtake a store-release. So a copy begins with a barrier, and two
- * messages are visible in their order, as from a NIC on PCIe.
+ * messages become visible in their order, as from a NIC on PCIe.
  *
  * A vector of 16 bytes at a multiple of 8 is moved as two words of 8, each atomically (Arm ARM,
  * Mem[] in J1.1.3).
@@ -49,13 +49,13 @@ dma_text_begin:
 1:
 .endm
 
-/* x0 dst, x1 src, x2 n. Earlier copies are visible before. */
+/* x0: dst, x1: src, x2: n. Earlier copies are visible before this one. */
 BEGIN dma_copy
 	dmb	ishst
 	cmp	x2, #8
 	b.lo	5f
 	ALIGN_DST
-	/* in vectors, while at least a word stays for the end */
+	/* vectors, while at least a word stays for the end */
 	cmp	x2, #72
 	b.lo	3f
 	.p2align 4
@@ -86,7 +86,7 @@ BEGIN dma_copy
 	add	x0, x0, #8
 	sub	x2, x2, #8
 	b	6f
-	/* up to 7 bytes; dst is aligned to 8 unless the whole copy is shorter */
+	/* up to 7 bytes; dst is aligned to 8 bytes, unless the whole copy is shorter */
 5:	tst	x0, #7
 	b.ne	8f
 6:	tbz	x2, #2, 1f
@@ -110,9 +110,12 @@ BEGIN dma_copy
 	b	1b
 END dma_copy
 
-/* x0 dst, x1 src, x2 n. Copies in any order. Bytes that both ends share are copied twice. */
+/*
+ * Copies in any order. x0: dst, x1: src, x2: n. If the copies of both ends overlap, the shared
+ * bytes are copied twice.
+ */
 BEGIN dma_load
-	tst	x2, #7		/* else two loads could each have half of a word */
+	tst	x2, #7		/* otherwise two loads could each have half of a word */
 	b.ne	dma_copy
 	cmp	x2, #64
 	b.hi	2f
@@ -157,8 +160,8 @@ BEGIN dma_load
 END dma_load
 
 /*
- * x0 dst, x1 src, x2 n. Loads in order: each load-acquire is before the later loads, the barrier
- * before all later accesses.
+ * Loads in order. x0: dst, x1: src, x2: n. Each load-acquire precedes the later loads, and the
+ * barrier precedes all later accesses.
  */
 BEGIN dma_load_up
 	tst	x1, #7
@@ -173,7 +176,7 @@ BEGIN dma_load_up
 	sub	x2, x2, #8
 	subs	w5, w5, #1
 	b.ne	1b
-	/* behind the first 64 bytes */
+	/* the bytes behind the first 64 */
 2:	cmp	x2, #32
 	b.lo	4f
 	ldp	q0, q1, [x1], #32
@@ -197,9 +200,9 @@ BEGIN dma_load_up
 END dma_load_up
 
 /*
- * Copies blocks of 128 bytes and computes their CRC (packet/crc32.h). x0 dst, x1 src, x2 n, a
- * multiple of 128 and at least 256; x3 in: the change to the first block, out: the last block; x4
- * the multipliers. v0 to v7 are the block.
+ * Copies blocks of 128 bytes and computes their CRC (packet/crc32.h). x0: dst; x1: src; x2: n, a
+ * multiple of 128 and at least 256; x3: the change to the first block on entry, the last block on
+ * return; x4: the multipliers. v0 to v7 are the block.
  */
 .macro FOLD acc, next
 	pmull	v18.1q, v\acc\().1d, v16.1d
@@ -258,8 +261,8 @@ BEGIN dma_fold_pmull
 END dma_fold_pmull
 
 /*
- * Copies lines of 64 bytes past the cache. x0 dst, aligned to a line, x1 src, x2 n, a multiple of a
- * line.
+ * Copies lines of 64 bytes past the cache. x0: dst, aligned to a line; x1: src; x2: n, a multiple
+ * of a line.
  */
 BEGIN dma_stream_lines
 	cbz	x2, 2f
@@ -276,7 +279,10 @@ BEGIN dma_stream_lines
 	ret
 END dma_stream_lines
 
-/* x0 addr, x1 compare, x2 swap, x3 old. With the atomics of FEAT_LSE, and without. */
+/*
+ * Compare and swap, with the atomics of FEAT_LSE and without. x0: addr, x1: compare, x2: swap, x3:
+ * old.
+ */
 	.arch_extension lse
 BEGIN dma_cmp_swap_lse
 	casal	x1, x2, [x0]
@@ -297,7 +303,7 @@ BEGIN dma_cmp_swap_llsc
 	ret
 END dma_cmp_swap_llsc
 
-/* x0 addr, x1 add, x2 old */
+/* Fetch and add. x0: addr, x1: add, x2: old. */
 BEGIN dma_fetch_add_lse
 	ldaddal	x1, x3, [x0]
 	str	x3, [x2]

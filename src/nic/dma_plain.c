@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * nic/dma.h for CPUs without an assembly version: C, guarded by a saved context for each access.
- * Tested on all CPUs (tests/nic/meson.build).
+ * Implements nic/dma.h in C, for CPUs without an assembly version. A saved context guards each
+ * access. The tests run this file on all CPUs (tests/nic/meson.build).
  */
 #include "nic/dma.h"
 
@@ -21,20 +21,21 @@ struct access {
 	const void *src;
 	size_t n;
 	bool up;
-	uint64_t compare, value; /* of an atomic */
+	uint64_t compare, value; /* for an atomic */
 	uint64_t *old;
 };
 
 /*
- * A signal handler reads it and must not be the first to access it, so it must not be in lazily
- * allocated thread-local memory.
+ * The context of the current access. A signal handler reads this pointer, and must not be the first
+ * to access it. So it must not be in thread-local memory that is allocated lazily.
  */
 static _Thread_local sigjmp_buf *guard __attribute__((tls_model("initial-exec")));
 
 /*
- * Neither this function nor its callees are inlined, so no variable is in a register that the jump
- * restores. The fences tell the compiler that the handler reads `guard`. Without them the compiler
- * could omit the store, since only the handler reads it.
+ * Runs an access, and returns -EFAULT after a fault. Neither this function nor its callees are
+ * inlined, so no variable is in a register that the jump restores. The fences tell the compiler
+ * that the handler reads `guard`. Without them the compiler could omit the store, because only the
+ * handler reads it.
  */
 static __attribute__((noinline)) int guarded(void (*run)(const struct access *),
 					     const struct access *a)

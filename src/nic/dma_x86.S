@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Guarded memory access for x86-64. The functions are leaf functions that do not use the stack. At
- * a fault between dma_text_begin and dma_text_end the handler (dma.c) sets the instruction pointer
- * to dma_fixup, which returns -EFAULT to the caller.
+ * Guarded memory access for x86-64. The functions are leaf functions that do not use the stack.
+ * After a fault between dma_text_begin and dma_text_end the handler (dma.c) sets the instruction
+ * pointer to dma_fixup, which returns -EFAULT to the caller.
  *
  * x86 keeps stores in order (TSO), except those of string instructions and non-temporal stores. So
  * the copies are plain loops.
@@ -60,8 +60,8 @@ dma_text_begin:
 .endm
 
 /*
- * The same in words of 16. A CPU with AVX stores aligned ones atomically (Intel SDM volume 3,
- * 9.1.1; AMD APM volume 2, 7.3.2).
+ * Copies the same bytes in words of 16. A CPU with AVX stores aligned words of 16 atomically (Intel
+ * SDM volume 3, 9.1.1; AMD APM volume 2, 7.3.2).
  */
 .macro WORDS_OF_16
 	cmp	$8, %rdx
@@ -106,7 +106,7 @@ dma_text_begin:
 	STEP	8
 .endm
 
-/* One copy loop per vector width: rdi dst, rsi src, rdx n. The tail is shared in shape. */
+/* Defines the copy function of one vector width. rdi: dst, rsi: src, rdx: n. */
 .macro COPY name, vload, vstore, ra, rb, rc, rd, width, leave, words
 	.globl	\name
 	.hidden	\name
@@ -116,7 +116,7 @@ dma_text_begin:
 	.cfi_startproc
 	cmp	$8, %rdx
 	jb	5f
-	/* head: bring dst to 8-byte alignment */
+	/* head: up to 7 bytes, until dst is aligned to 8 bytes */
 	test	$7, %dil
 	jz	2f
 	test	$1, %dil
@@ -133,7 +133,7 @@ dma_text_begin:
 	jb	5f
 	STEP	4
 	sub	$4, %rdx
-2:	/* bulk in vectors, as long as at least 64 bytes stay for the ordered tail */
+2:	/* vectors, while at least 64 bytes stay for the ordered tail */
 	cmp	$(4*\width + 64), %rdx
 	jb	4f
 	.p2align 4
@@ -152,7 +152,7 @@ dma_text_begin:
 	jae	3b
 	\leave
 4:	\words
-5:	/* up to 7 bytes; dst is 8-byte aligned here unless the whole copy is shorter than 8 */
+5:	/* up to 7 bytes; dst is aligned to 8 bytes here, unless the whole copy is shorter than 8 */
 	test	$7, %dil
 	jnz	8f
 	test	$4, %dl
@@ -182,8 +182,8 @@ COPY dma_copy_sse2, movups, movups, %xmm0, %xmm1, %xmm2, %xmm3, 16, nop, WORDS_O
 COPY dma_copy_avx, vmovups, vmovups, %ymm0, %ymm1, %ymm2, %ymm3, 32, vzeroupper, WORDS_OF_16
 
 /*
- * rdi dst, rsi src, rdx n. Copies in any order. Bytes that both ends of a short run share are
- * copied twice.
+ * Copies in any order. rdi: dst, rsi: src, rdx: n. If the copies of both ends of a short run
+ * overlap, the shared bytes are copied twice.
  */
 	.globl	dma_load_avx
 	.hidden	dma_load_avx
@@ -191,7 +191,7 @@ COPY dma_copy_avx, vmovups, vmovups, %ymm0, %ymm1, %ymm2, %ymm3, 32, vzeroupper,
 	.p2align 5
 dma_load_avx:
 	.cfi_startproc
-	test	$7, %dl		/* else two loads could each have half of a word */
+	test	$7, %dl		/* otherwise two loads could each have half of a word */
 	jnz	dma_copy_avx
 	cmp	$64, %rdx
 	ja	2f
@@ -249,9 +249,9 @@ dma_load_avx:
 	.size	dma_load_avx, .-dma_load_avx
 
 /*
- * Copies blocks of 128 bytes and computes their CRC (packet/crc32.h). rdi dst, rsi src, rdx n, a
- * multiple of 128 and at least 256; rcx in: the change to the first block, out: the last block; r8
- * the multipliers.
+ * Copies blocks of 128 bytes and computes their CRC (packet/crc32.h). rdi: dst; rsi: src; rdx: n, a
+ * multiple of 128 and at least 256; rcx: the change to the first block on entry, the last block on
+ * return; r8: the multipliers.
  */
 .macro FOLD acc, at
 	vmovdqu	\at(%rsi), %ymm5
@@ -301,8 +301,8 @@ dma_fold_avx2:
 	.size	dma_fold_avx2, .-dma_fold_avx2
 
 /*
- * Copies lines of 64 bytes past the cache. rdi dst, aligned to a line, rsi src, rdx n, a multiple
- * of a line; 0 copies nothing.
+ * Copies lines of 64 bytes past the cache. rdi: dst, aligned to a line; rsi: src; rdx: n, a
+ * multiple of a line. If n is 0, nothing is copied.
  */
 .macro STREAM name, vload, vstore, ra, rb, rc, rd, width, leave
 	.globl	\name

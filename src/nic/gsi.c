@@ -35,8 +35,8 @@ enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port
 }
 
 /*
- * The paths to the last destinations are kept. On shm a new path is another ring, so datagrams of
- * one connection could overtake each other.
+ * Keeps the paths to the last destinations. On shm a new path is another ring, so datagrams of one
+ * connection could overtake each other.
  */
 static void keep(struct nic *nic, struct dest *d)
 {
@@ -97,7 +97,7 @@ void nic_gsi_flush(struct nic *nic, unsigned port_index)
 	struct pu_port *pp = &nic->pus[0]->ports[port_index];
 
 	tx_flush(pp);
-	/* Handles hints now: there may be no next turn soon. */
+	/* Hints are handled now, because the next turn may come late. */
 	if (pp->port->num_hints)
 		alive_hints(nic->pus[0], pp->port);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Work requests of kernels, on queue pairs that the host has bound to them. Like replies (rpc.c),
- * they are entries among the private copies of WQEs, behind the present ones. The requester does
- * segmentation, windows, retransmission and errors as for WQEs. Two things differ: the bytes may be
- * in the kernel's own memory (key 0), and completions go to the layer that serves calls, not to a
- * CQ.
+ * they are entries of the send queue, behind the present entries. The requester does segmentation,
+ * windows, retransmission and errors as for WQEs. Two things differ: the bytes may be in the
+ * kernel's own memory (key 0), and completions go to the layer that serves calls, not to a CQ.
  */
 #include "nic/core.h"
 #include "nic/dma.h"
@@ -26,7 +25,7 @@ int nic_qp_enable_kernel_wrs(struct nic *nic, struct nic_qp *qp)
 	return rc;
 }
 
-/* True if the local memory allows the access. */
+/* Returns true if the local memory allows the access. */
 static bool reachable(const struct nic_qp *qp, const struct nic_kernel_wr *a)
 {
 	uint32_t access =
@@ -85,7 +84,10 @@ unsigned nic_kernel_wrs(const struct nic_qp *qp)
 	return qp->sq.count[SQ_KERNEL_WR];
 }
 
-/* The address of n bytes of its memory; NULL: the region does not permit the access. */
+/*
+ * Returns the address of n bytes of the memory of the work request, or NULL if the region does not
+ * permit the access.
+ */
 static void *memory_at(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint32_t n,
 		       uint32_t access)
 {
@@ -119,7 +121,7 @@ void kernel_wr_retired(struct nic_qp *qp, const struct sq_entry *e)
 	qp->pu->ctr.kernel_requests += e->status == NIC_WC_SUCCESS;
 	nic->rpc_ops->kernel_wr_done(nic->rpc_ctx, qp, e->owner, e->number, e->len,
 				     (enum nic_wc_status)e->status);
-	/* The kernel is told; the host may have no work request that reports the error. */
+	/* The kernel knows the error, but the host may have no work request that reports it. */
 	if (e->status != NIC_WC_SUCCESS && e->status != NIC_WC_WR_FLUSH_ERR)
 		qp_event(qp, NIC_EVENT_QP_FATAL);
 }

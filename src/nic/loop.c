@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Loop-back between two QPs of one PU, for the loop in req.c. The DMA engine executes work requests
- * without packets, with the responder's checks and completions (resp.c). A message moves in turns
- * of LOOP_TURN bytes. The peer's responder state (epsn, msn) does not change, since both ends use
- * this path for the life of the connection.
+ * Loop-back between two QPs of one PU, as a service of the loop in req.c. The DMA engine executes
+ * work requests without packets, with the checks and completions of the responder (resp.c). A
+ * message moves in turns of LOOP_TURN bytes. The peer's responder state (epsn, msn) does not
+ * change, because both ends use this path for the life of the connection.
  */
 #include "nic/chain.h"
 #include "nic/cq.h"
@@ -14,11 +14,11 @@
 #include "nic/stream.h"
 #include "nic/tx.h"
 
-/* Of LOOP_TURN: for a WQE that moves no data, and for one that does, beside its data. */
+/* Costs in bytes of LOOP_TURN: of a local operation, and of another WQE in addition to its data. */
 #define LOCAL_COST   1024u
 #define MESSAGE_COST 256u
 
-/* The peer QP if it exists and can receive; else NULL. */
+/* Returns the peer QP if it exists and can receive; else NULL. */
 static struct nic_qp *peer_of(struct nic_qp *qp)
 {
 	struct nic_qp *peer = nic_find_qp(qp->nic, qp->dest_qpn);
@@ -29,7 +29,10 @@ static struct nic_qp *peer_of(struct nic_qp *qp)
 	return peer;
 }
 
-/* The peer refuses the request: ends the peer as after a NAK, and this QP with the error. */
+/*
+ * Handles a request that the peer refuses: ends the peer as after a NAK, and this QP with the
+ * error.
+ */
 static void refuse(struct nic_qp *qp, struct nic_qp *peer, uint8_t nak)
 {
 	resp_refused(peer, nak);
@@ -40,8 +43,8 @@ static void refuse(struct nic_qp *qp, struct nic_qp *peer, uint8_t nak)
 }
 
 /*
- * After a fault of a copy: true if it is in the peer's memory. For a WRITE, the local memory can
- * then be read; for a READ, the peer's memory cannot.
+ * Returns true if a copy faulted in the peer's memory. For a WRITE, the local memory can then be
+ * read; for a READ, the peer's memory cannot.
  */
 static bool peer_at_fault(struct nic_qp *qp, struct sq_entry *e, uint32_t off,
 			  const uint8_t *remote, uint32_t n)
@@ -63,7 +66,7 @@ static bool peer_at_fault(struct nic_qp *qp, struct sq_entry *e, uint32_t off,
 
 /*
  * Copies up to one turn of a WRITE or READ between the scatter list and the peer's memory. Sets
- * p->bytes, or p->nak. 0, or an error of the local memory.
+ * p->bytes, or p->nak. Returns 0, or an error of the local memory.
  */
 static int move(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 {
@@ -95,7 +98,7 @@ static int move(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 	return 0;
 }
 
-/* True if an outgoing hook holds the message back. */
+/* Returns true if an outgoing hook holds the message back. */
 static bool must_wait(struct nic_qp *qp, const struct sq_entry *e)
 {
 	return unlikely(stream_leaves(qp, e)) && !stream_space(qp);
@@ -103,7 +106,7 @@ static bool must_wait(struct nic_qp *qp, const struct sq_entry *e)
 
 /*
  * Copies up to one turn of a WRITE that hooks see, through a bounce buffer, in pieces like packets.
- * Stops early at a paused hook. As move().
+ * Stops early at a paused hook. Results: as of move().
  */
 static int move_watched(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 {
@@ -148,8 +151,8 @@ static int move_watched(struct nic_qp *qp, struct sq_entry *e, struct req_packet
 }
 
 /*
- * Copies up to one turn of a SEND, through a bounce buffer between the two scatter lists. As
- * move().
+ * Copies up to one turn of a SEND, through a bounce buffer between the two scatter lists. Results:
+ * as of move().
  */
 static int move_send(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 {
@@ -172,7 +175,7 @@ static int move_send(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p
 	return 0;
 }
 
-/* The checks of a message's first packet. 0, or the NAK. */
+/* Does the checks of a message's first packet. Returns 0, or the NAK. */
 static uint8_t check_start(const struct nic_qp *peer, const struct sq_entry *e)
 {
 	const struct roost_wqe *w = &e->wqe;
@@ -198,7 +201,7 @@ static void finish(struct nic_qp *qp, struct sq_entry *e)
 
 	qp->pu->ctr.loopback_wqes++;
 	sq->next++;
-	sq->next_pkt = 0; /* here: bytes done */
+	sq->next_pkt = 0; /* with loop-back: bytes done */
 	sq->psn_una = sq->psn_next = sq->psn_max = e->psn + e->npkts;
 	sq->retries = qp->attr.retry_cnt;
 	sq->rnr_retries = qp->attr.rnr_retry;
@@ -234,8 +237,8 @@ static void not_ready(struct nic_qp *qp, const struct nic_qp *peer)
 }
 
 /*
- * There is no peer: the message counts as lost until the retries are exhausted. `probing` is set
- * while its time-out runs.
+ * Waits because there is no peer. The message counts as lost until the retries are used up.
+ * `probing` is set while its time-out runs.
  */
 static void nobody(struct nic_qp *qp)
 {
@@ -255,7 +258,7 @@ static void nobody(struct nic_qp *qp)
 	wheel_add(&qp->pu->wheel, &qp->timer, sq->rnr_until);
 }
 
-/* 0, or the NAK. */
+/* Completes the receive of the peer. Returns 0, or the NAK. */
 static uint8_t complete_at_peer(struct nic_qp *peer, const struct sq_entry *e)
 {
 	bool imm = e->op == ROOST_OP_SEND_IMM || e->op == ROOST_OP_WRITE_IMM;
@@ -273,7 +276,10 @@ static uint8_t complete_at_peer(struct nic_qp *peer, const struct sq_entry *e)
 	return resp_end_send(peer, &f);
 }
 
-/* Delivers up to one turn of a call, through a bounce buffer, in pieces like packets. As move(). */
+/*
+ * Delivers up to one turn of a call, through a bounce buffer, in pieces like packets. Results: as
+ * of move(), and p->not_ready.
+ */
 static int move_rpc(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 {
 	struct nic_rpc_piece piece = {.op = e->wqe.raddr,
@@ -329,7 +335,7 @@ enum req_admission loop_admit(struct nic_qp *qp, struct sq_entry *e, struct req_
 		return REQ_WAITS;
 	}
 	if (unlikely((op_is_read(e->op) || op_is_atomic(e->op)) && !qp->attr.max_rd_atomic)) {
-		e->status = NIC_WC_LOC_QP_OP_ERR; /* as req.c */
+		e->status = NIC_WC_LOC_QP_OP_ERR; /* as in req.c */
 		return REQ_REFUSED;
 	}
 	if (unlikely(!peer->heard))
@@ -390,7 +396,7 @@ enum req_result loop_complete(struct nic_qp *qp, struct sq_entry *e, const struc
 	if (sq->next_pkt < len) {
 		sq->rnr_retries = qp->attr.rnr_retry;
 	} else if (unlikely(list_linked(&p->peer->lost_link))) {
-		/* the peer's CQ overran: it ends without an ACK, as on the wire */
+		/* the peer's CQ overran: the peer ends without an ACK, as on the wire */
 		nobody(qp);
 		return REQ_IDLE;
 	} else {

@@ -66,7 +66,7 @@ enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,
 
 /* ---- attaching ---- */
 
-/* Members on all PUs; 0: the group does not exist. */
+/* Returns the number of members on all PUs; 0: the group does not exist. */
 static uint32_t members(struct nic *nic, uint8_t port_num, const struct pkt_addr *addr)
 {
 	uint32_t n = 0;
@@ -88,7 +88,8 @@ static int index_of(const struct nic_group *g, const struct nic_qp *qp)
 }
 
 /*
- * The ports that must join: those of the group's port number and family, one for each medium.
+ * Returns the ports that must join: the ports of the group's port number and family, one for each
+ * medium.
  */
 static uint32_t ports_to_join(struct pu *pu, const struct nic_group *g)
 {
@@ -118,7 +119,7 @@ static void leave(struct pu *pu, struct nic_group *g, uint32_t ports)
 	g->joined &= ~ports;
 }
 
-/* Joins with the ports that are not yet members, with all or none. */
+/* Joins with all ports that are not yet members, or with none if one fails. */
 static int join(struct pu *pu, struct nic_group *g)
 {
 	uint32_t want = ports_to_join(pu, g), done = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory regions. Windows are mw.c. */
+/* Memory regions. mw.c has the windows. */
 #include "nic/mr.h"
 #include "nic/stream.h"
 
@@ -54,7 +54,10 @@ void *mr_resolve_region_addr(struct mr_table *t, uint32_t key, uint32_t pd, uint
 		out->va =
 			atomic_load_explicit(&region->iova, memory_order_relaxed) +
 			((uintptr_t)p - atomic_load_explicit(&region->addr, memory_order_relaxed));
-		/* Repeat if the window was bound anew. While it is bound, the region stays. */
+		/*
+		 * The loop repeats if the window was bound anew. While it is bound, its region
+		 * stays.
+		 */
 		atomic_thread_fence(memory_order_acquire);
 	} while (atomic_load_explicit(&e->tag, memory_order_relaxed) != tag);
 	return p;
@@ -113,7 +116,10 @@ int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key)
 	if (rc)
 		return rc;
 	e = mr_entry(t, upper >> (MR_TAG_BITS - MR_LOW_BITS));
-	/* An old key must not become valid again; a window has all keys with its upper 24 bits. */
+	/*
+	 * An old key must not become valid again. All keys with its upper 24 bits belong to a
+	 * window.
+	 */
 	if (upper == e->last_key >> MR_LOW_BITS && e->last_key)
 		upper ^= 1;
 	do
@@ -142,7 +148,7 @@ static void set_tag(struct mr_entry *e, uint32_t key)
 	atomic_store_explicit(&e->tag, changes << 32 | key, memory_order_release);
 }
 
-/* Readers must see the old key cleared before any of the new fields. */
+/* Clears the key. Readers must see this store before any store of a new field. */
 void mr_clear_key(struct mr_entry *e)
 {
 	set_tag(e, 0);
@@ -172,7 +178,7 @@ void *mr_resolve_keep(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va
 		.addr = atomic_load_explicit(&e->addr, memory_order_relaxed),
 		.pd = atomic_load_explicit(&e->pd, memory_order_relaxed),
 	};
-	/* The second load of the seqlock: a changed entry is not kept. */
+	/* The second load of the seqlock: the result is not stored if the entry has changed. */
 	atomic_thread_fence(memory_order_acquire);
 	if (mr_key_of(now.tag) == key &&
 	    atomic_load_explicit(&e->tag, memory_order_relaxed) == now.tag)

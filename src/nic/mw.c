@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory windows (IBA 10.6.7.2): a separate key for a part of a region, which work requests of a QP
- * bind and invalidate. A bound window is an entry of the table like a region, so a look-up costs
- * the same. A type 2 window is in the private domain of its QP (2B).
+ * Memory windows (IBA 10.6.7.2). A window is a separate key for a part of a region. Work requests
+ * of a QP bind and invalidate it. A bound window is an entry of the table like a region, so a
+ * look-up costs the same. A type 2 window is in the private domain of its QP (2B).
  *
  *	type 1   alloc -> unbound <-> bound, bound again at will, by any QP of its PD
  *	type 2   alloc -> free -> bound -> free (invalidated, locally or by the peer's SEND)
@@ -12,7 +12,7 @@
 #define REMOTE_RIGHTS (NIC_ACCESS_REMOTE_WRITE | NIC_ACCESS_REMOTE_READ | NIC_ACCESS_REMOTE_ATOMIC)
 #define WRITE_RIGHTS  (NIC_ACCESS_REMOTE_WRITE | NIC_ACCESS_REMOTE_ATOMIC)
 
-/* The bits of a window's key that do not change during its life. */
+/* Compares the bits of a window's key that do not change during its life. */
 static bool same_window(uint32_t a, uint32_t b)
 {
 	return (a ^ b) >> 8 == 0;
@@ -130,7 +130,7 @@ struct binding {
 	uint64_t va, len;
 };
 
-/* The region of the WQE if the window may be bound to it (C10-72 .. C10-75); else NULL. */
+/* Returns the region of the WQE if the window may be bound to it (C10-72 .. C10-75); else NULL. */
 static struct mr_entry *region_for(struct mr_table *t, const struct nic_qp *qp,
 				   const struct binding *b)
 {
@@ -233,7 +233,7 @@ bool mr_invalidate(struct nic_qp *qp, uint32_t key)
 		ok = atomic_load_explicit(&e->pd, memory_order_relaxed) == MR_QP_DOMAIN(qp->qpn);
 		if (ok)
 			unbind(qp->nic, e);
-	} else if (e->kind == MR_REGION) { /* never a type 1 window (o10-37.2.26) */
+	} else if (e->kind == MR_REGION) { /* a type 1 window cannot be invalidated (o10-37.2.26) */
 		ok = atomic_load_explicit(&e->pd, memory_order_relaxed) == qp->pd &&
 		     (access & (MR_VALID | MR_INVALIDATABLE)) == (MR_VALID | MR_INVALIDATABLE) &&
 		     !e->windows;

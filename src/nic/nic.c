@@ -15,7 +15,7 @@
 #include "nic/tx.h"
 
 #define NO_PD UINT32_MAX
-/* Bounds of a turn: QPs that send, packets per list of QPs, timers. */
+/* The bounds of a turn: QPs of a list, packets that are sent for a list, timers. */
 #define QPS_PER_TURN	 64
 #define PACKETS_PER_TURN 2048
 #define TIMERS_PER_TURN	 64
@@ -53,8 +53,8 @@ static struct pu *pu_create(struct nic *nic, unsigned index)
 }
 
 /*
- * A QP is created before its port is known, so all ports of a PU have the same slot. If no port
- * shares its address, the slot is random and the same for all PUs.
+ * Chooses the slots of the PUs. A QP is created before its port is known, so all ports of a PU have
+ * the same slot. If no port shares its address, the slot is random and the same for all PUs.
  */
 static int choose_slots(struct nic *nic)
 {
@@ -332,7 +332,7 @@ bool nic_doorbell(struct nic *nic, struct nic_qp *qp)
 	 */
 	if (atomic_exchange_explicit(&qp->db_queued, 1, memory_order_acq_rel))
 		return true;
-	/* Never full: a QP is in the ring once, and half the ring is for destroyed QPs. */
+	/* The ring is never full: a QP is in it once, and half of the ring is for destroyed QPs. */
 	return mpsc_push(&nic->pus[qp->pu_index]->doorbells, qp->qpn);
 }
 
@@ -371,7 +371,9 @@ static unsigned take_doorbells(struct pu *pu)
 
 	while (n < QPS_PER_TURN && mpsc_pop(&pu->doorbells, &qpns[n]))
 		n++;
-	/* Each exchange below waits for the memory before it, so all are prefetched first. */
+	/*
+	 * Each exchange below waits for earlier memory accesses, so all QPs are prefetched first.
+	 */
 	if (n > 1) {
 		for (unsigned i = 0; i < n; i++) {
 			const struct nic_qp *qp = nic_peek_qp(pu->nic, qpns[i]);
@@ -422,7 +424,7 @@ static unsigned run_list(struct pu *pu, struct list_head *list, struct list_head
 				list_add_tail(entry, &again);
 			break;
 		case REQ_PORT_FULL:
-			if (list_linked(entry)) /* a NAK is due */
+			if (list_linked(entry)) /* run() has scheduled the QP for a NAK */
 				list_del(entry);
 			if (pu->ports[qp->port].port->paths_block) {
 				list_add_tail(entry, stuck);
@@ -471,7 +473,10 @@ static void on_timer(void *ctx, struct wheel_timer *t)
 		alive_fire(container_of(t, struct dest, alive_timer));
 }
 
-/* Flushes ports without a system call, so that answers do not wait for the rest of the turn. */
+/*
+ * Flushes the ports whose flush is no system call, so that answers do not wait for the rest of the
+ * turn.
+ */
 static void flush_early(struct pu *pu)
 {
 	for (unsigned p = 0; p < port_count(pu->nic); p++) {
@@ -481,9 +486,10 @@ static void flush_early(struct pu *pu)
 }
 
 /*
- * True if this turn skips receiving on ports where a receive is a system call, which mostly finds
- * nothing. Posted requests leave first, and the next turn receives. Requests do not wait for the
- * system call, and a program that posts list by list makes half as many.
+ * Returns true if this turn does not receive on ports where a receive is a system call, which
+ * mostly finds nothing. Posted requests leave first, and the next turn receives. Requests then do
+ * not wait for the system call, and a program that posts list by list makes half as many system
+ * calls.
  */
 static bool sends_first(struct pu *pu)
 {
@@ -538,7 +544,7 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	if (unlikely(!list_empty(&pu->chain_throttled)))
 		list_splice_tail_init(&pu->chain_throttled, &pu->senders);
 	/*
-	 * Peers may cause thousands of time-outs at once, and each may send a packet: the number
+	 * Peers may cause thousands of time-outs at once, and each may send a packet. So the number
 	 * per turn is bounded.
 	 */
 	work += wheel_expire_some(&pu->wheel, now, TIMERS_PER_TURN, on_timer, pu);

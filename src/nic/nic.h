@@ -3,12 +3,14 @@
  * The NIC core: (state, event, now) -> (state, packets, completions). It uses no sockets, no clock
  * and no threads.
  *
- * Thread rules of the calls:
- *  [owner]    The caller owns the processing unit; src/drive lets one thread at a time own it.
- *  [control]  One control call at a time per NIC; src/drive holds a mutex. PUs may run meanwhile.
+ * Thread rules of the functions:
+ *  [owner]         The caller owns the processing unit; src/drive lets one thread at a time own it.
+ *  [control]       One thread at a time makes control calls to a NIC; src/drive holds a mutex. PUs
+ *                  may run meanwhile.
  *  [control+owner] Both.
- *  [any]      Any thread, at any time.
- * Errors are negative errno values. Times (`now`) are nanoseconds of one monotonic clock.
+ *  [any]           Any thread may call the function, at any time.
+ *
+ * Errors are negative errno values. Times (`now`) are in nanoseconds of one monotonic clock.
  */
 #ifndef ROOST_NIC_NIC_H
 #define ROOST_NIC_NIC_H
@@ -26,19 +28,19 @@
 
 #include "nic/counters.h"
 
-#define NIC_MAX_PORTS 16 /* of the core: each has one address */
+#define NIC_MAX_PORTS 16 /* ports of the core; each has one address */
 /* Port numbers of the verbs. Each has a GID table, whose entries are ports of the core. */
 #define NIC_MAX_PORT_NUMS 2
 #define NIC_MAX_PUS	  PORT_MAX_LANES
-#define NIC_MAX_QPS	  16384 /* 14 bits of index */
+#define NIC_MAX_QPS	  16384 /* an index has 14 bits */
 #define NIC_MAX_WR	  32768
 #define NIC_MAX_CQE	  (1u << 22)
 #define NIC_MAX_MRS	  (1u << 20)
 #define NIC_MAX_SRQS	  16384
 #define NIC_MAX_RD_ATOMIC 128 /* the limit of rxe, so that both ends of a connection agree */
 #define NIC_MAX_AHS	  65536
-#define NIC_MAX_GROUPS	  256 /* multicast groups; each has a socket on udp */
-#define NIC_MAX_GROUP_QPS 64  /* QPs attached to one group */
+#define NIC_MAX_GROUPS	  256 /* multicast groups; the udp port opens a socket for each */
+#define NIC_MAX_GROUP_QPS 64  /* QPs that are attached to one group */
 #define NIC_MAX_MSG	  (1u << 31)
 
 struct nic;
@@ -121,46 +123,53 @@ enum nic_event {
 };
 
 /*
- * Callbacks, called by the owner of a PU inside nic_poll() and control calls. They must not call
- * the NIC and must not block.
+ * The functions of the host. The owner of a PU calls them inside nic_poll() and control calls. They
+ * must not call the NIC and must not block.
  */
 struct nic_host_ops {
-	void (*cq_event)(void *host, void *cq_ctx); /* an armed CQ fired; it is no longer armed */
-	void (*qp_event)(void *host, enum nic_event ev,
-			 void *qp_ctx);		    /* each event at most once in a QP's life */
-	void (*cq_error)(void *host, void *cq_ctx); /* CQ overrun */
+	/* an armed CQ got a completion; it is no longer armed */
+	void (*cq_event)(void *host, void *cq_ctx);
+	/*
+	 * Raises an asynchronous event of a QP, at most once until the QP is reset; SQ_DRAINED once
+	 * for each change to SQD.
+	 */
+	void (*qp_event)(void *host, enum nic_event ev, void *qp_ctx);
+	void (*cq_error)(void *host, void *cq_ctx); /* the CQ overran */
 	void (*srq_event)(void *host, enum nic_event ev, void *srq_ctx);
 	/*
 	 * QP 1 received a management datagram of NIC_GSI_LEN bytes on this port. src, dst and mad
-	 * are valid during the call. NULL: there is no QP 1.
+	 * are valid during the call. NULL: the NIC has no QP 1.
 	 */
 	void (*gsi)(void *host, unsigned port, const struct pkt_addr *src,
 		    const struct pkt_addr *dst, const uint8_t *mad);
 	/*
 	 * A datagram from QP 1 to dst found no NIC. This is a hint (struct port_hint): it may be
-	 * late or repeated. `tid` is the datagram's transaction id, so only a host that sees our
-	 * packets can forge the hint. May be NULL.
+	 * late or repeated. `tid` is the transaction id of the datagram, so only a host that sees
+	 * our packets can forge the hint. May be NULL.
 	 */
 	void (*gsi_lost)(void *host, const struct pkt_addr *dst, uint64_t tid);
-	/* The QP went to the error state because its peer is gone (alive.c). May be NULL. */
+	/*
+	 * The NIC took the QP to the error state because its peer is gone (alive.c). May be NULL.
+	 */
 	void (*peer_gone)(void *host, uint32_t qpn);
 	/*
-	 * `pu` has new work and may be asleep. The caller owns another PU. May be NULL if all PUs
-	 * are driven all the time.
+	 * `pu` has new work, and no thread may be running it. The caller owns another PU. May be
+	 * NULL if threads run all PUs all the time.
 	 */
 	void (*kick)(void *host, unsigned pu);
 };
 
 struct nic_config {
-	unsigned pus;	/* 1 .. NIC_MAX_PUS */
-	unsigned ports; /* 1 .. NIC_MAX_PORT_NUMS: port numbers 1 .. ports, GID 0 of each */
+	unsigned pus; /* 1 .. NIC_MAX_PUS */
+	/* 1 .. NIC_MAX_PORT_NUMS: port[k] has GID 0 of port number k + 1 */
+	unsigned ports;
 	/* borrowed; the caller closes them after nic_destroy() */
 	struct port *port[NIC_MAX_PORTS][NIC_MAX_PUS];
-	uint64_t seed
-		[SECRET_WORDS]; /* for QPNs, keys, handles: secret_entropy(), or fixed in tests */
+	/* for QP numbers, keys and handles: from secret_entropy(), or fixed in tests */
+	uint64_t seed[SECRET_WORDS];
 	/*
-	 * Where the numbers of QPs and the memory keys (24 bits) continue; borrowed until
-	 * nic_destroy(). The NIC writes there what it uses. NULL: it starts anew.
+	 * The stored sequences of QP numbers and of memory keys (24 bits). The NIC continues and
+	 * updates them. They are borrowed until nic_destroy(). NULL: the NIC starts new sequences.
 	 */
 	struct qp_numbers *qp_numbers[NIC_MAX_PUS];
 	struct sequence keys;
@@ -169,58 +178,71 @@ struct nic_config {
 	void *host;
 };
 
-/* Creates a NIC. 0, -ENOMEM or -EINVAL. [control] */
+/*
+ * Creates a NIC. Returns 0, -ENOMEM, -EINVAL (also: two ports of a PU have different slots), or the
+ * error of installing the fault handler (dma_init()). [control]
+ */
 int nic_create(const struct nic_config *cfg, struct nic **out);
 /*
- * Destroys the NIC and frees the QPs, CQs and MRs that are left. No thread may drive it any more.
+ * Destroys the NIC and frees the objects that are left. No thread may run its PUs any more.
  * [control]
  */
 void nic_destroy(struct nic *nic);
 
 /*
  * Runs one turn of a PU: receives a burst, answers, takes doorbells, sends, runs timers, flushes.
- * The work is bounded. Returns the packets and WQEs processed; 0: the PU is idle. [owner]
+ * The work of a turn is bounded. Returns the number of packets and WQEs processed; 0 means that the
+ * PU is idle. [owner]
  */
 unsigned nic_poll(struct nic *nic, unsigned pu, uint64_t now);
 /*
- * nic_wants_time() says whether nic_rpc_ask_time() was called in the last turn. nic_tell_time()
- * answers with the time when the turn ended. The driver reads the clock after a turn and calls it
- * before the PU gets another owner. [owner]
+ * nic_wants_time() returns true if nic_rpc_ask_time() was called in the last turn. nic_tell_time()
+ * answers with the time when the turn ended: the driver reads the clock after such a turn, and
+ * calls it before the PU gets another owner. [owner]
  */
 bool nic_wants_time(const struct nic *nic, unsigned pu);
 void nic_tell_time(struct nic *nic, unsigned pu, uint64_t now);
-/* The latest time of the PU's next turn if no event comes (UINT64_MAX: none). [owner] */
+/*
+ * Returns the latest time of the PU's next turn if no event comes; UINT64_MAX: none is needed.
+ * [owner]
+ */
 uint64_t nic_deadline(struct nic *nic, unsigned pu);
-/* True if the PU has work that no fd announces: doorbells, sends held back. [owner] */
+/*
+ * Returns true if the PU has work that no descriptor reports: doorbells, packets that are held
+ * back. [owner]
+ */
 bool nic_pending(struct nic *nic, unsigned pu);
 
+/* Returns the number of PUs. [any] */
 unsigned nic_pus(const struct nic *nic);
-/* The slot in the QP numbers of a PU (PORT_SLOT_OF_QPN). [any] */
+/* Returns the slot in the QP numbers of a PU (PORT_SLOT_OF_QPN). [any] */
 unsigned nic_slot(const struct nic *nic, unsigned pu);
-/* The number of ports; it never decreases. [any] */
+/* Returns the number of ports of the core, which never decreases. [any] */
 unsigned nic_ports(const struct nic *nic);
-/* Ports count from 0. [any] */
+/* Returns a port of the core, or NULL if `port` or `pu` does not exist. Both count from 0. [any] */
 struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu);
 
 /*
- * Port numbers and GIDs as programs see them. Port numbers start at 1. Each has a table of GIDs
- * (addresses), numbered from 0 without a gap. A port number and a GID index name one port of the
- * core. [any]
+ * Port numbers and GIDs are the names that programs have for the ports of the core. Port numbers
+ * start at 1. Each has a table of GIDs (addresses), numbered from 0 without a gap. A port number
+ * and a GID index name one port of the core. [any]
  */
+/* Returns the number of port numbers. */
 unsigned nic_port_nums(const struct nic *nic);
-unsigned nic_gids(const struct nic *nic, unsigned port_num); /* 0: no such port number */
+/* Returns the number of GIDs of a port number; 0: the port number does not exist. */
+unsigned nic_gids(const struct nic *nic, unsigned port_num);
 struct nic_gid {
 	unsigned port; /* of the core, from 0 */
 	unsigned port_num, index;
 };
-/* Finds the GID by port number and index. False: there is none. */
+/* Finds the GID by port number and index. Returns false if it does not exist. */
 bool nic_gid(const struct nic *nic, unsigned port_num, unsigned index, struct nic_gid *out);
-/* Finds the first GID with this address. False: there is none. */
+/* Finds the first GID with this address. Returns false if no GID has it. */
 bool nic_gid_of(const struct nic *nic, const struct pkt_addr *addr, struct nic_gid *out);
 /*
- * Appends a GID to port_num's table. lane[i] belongs to PU i and is borrowed, as the ports of the
- * configuration. 0; -EINVAL (also: the slot differs from the PU's); -ENOSPC: NIC_MAX_PORTS reached.
- * [control+owner of all PUs]
+ * Appends a GID to port_num's table. lane[i] belongs to PU i and is borrowed, like the ports of the
+ * configuration. Returns 0; -EINVAL: the port number does not exist, or the slot differs from the
+ * PU's; -ENOSPC: NIC_MAX_PORTS reached. [control+owner of all PUs]
  */
 int nic_port_add(struct nic *nic, unsigned port_num, struct port *const lane[NIC_MAX_PUS]);
 
@@ -228,36 +250,45 @@ int nic_port_add(struct nic *nic, unsigned port_num, struct port *const lane[NIC
 void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *sum);
 /* Returns the number of a PU's RC and UC queue pairs that are connected. [control+owner] */
 unsigned nic_connections(const struct nic *nic, unsigned pu);
-/* What a PU has received. [owner] */
+/* The traffic that a PU has received since its creation. */
 struct nic_came {
 	uint64_t packets;
 	uint64_t requests; /* packets that changed memory: WRITEs, atomics, calls */
 	uint64_t receives; /* completed receives */
 };
+/* Returns the totals of a PU since its creation. [owner] */
 struct nic_came nic_came(const struct nic *nic, unsigned pu);
-/* The sum over all PUs. [owner of all] */
+/* Sums the counters of all PUs. [owner of all PUs] */
 void nic_counters(const struct nic *nic, struct nic_counters *out);
-/* Live objects, for limits and leak tests. [control] */
+/* Numbers of objects that exist, for limits and leak tests. */
 struct nic_usage {
 	uint32_t ahs, groups, qps, cqs, mrs, mws, pds, srqs;
-	uint64_t qp_bytes;			       /* memory of all QPs in the core */
-	uint64_t memory, memory_limit, memory_refused; /* see below; number of refusals */
+	uint64_t qp_bytes; /* bytes of memory that the core uses for all QPs */
+	/* see below; memory_refused: number of refusals */
+	uint64_t memory, memory_limit, memory_refused;
 };
+/* Stores the numbers of objects and the memory in use. [control] */
 void nic_usage(const struct nic *nic, struct nic_usage *out);
 
 /*
  * Sets the limit, in bytes, of the memory of connections and kernels together: queue pairs and
- * their queues, shared receive queues, slots of calls, resources of kernels. Memory already taken
- * stays even if it exceeds the limit. 0: no limit. [any]
+ * their queues, shared receive queues, slots of calls, resources of kernels. Memory in use stays in
+ * use, even above the limit. 0: no limit. [any]
  */
 void nic_memory_limit(struct nic *nic, uint64_t bytes);
-/* Counts such memory. False: the limit would be exceeded, nothing is counted. [any] */
+/*
+ * nic_memory_take() counts `bytes` of such memory as used. It returns false, and counts nothing, if
+ * that would exceed the limit. nic_memory_give() ends the use. [any]
+ */
 bool nic_memory_take(struct nic *nic, uint64_t bytes);
 void nic_memory_give(struct nic *nic, uint64_t bytes);
 
-/* Protection domains are numbers. [control] */
+/*
+ * Allocates or frees a protection domain, which is a number. nic_pd_alloc() returns 0 or -ENOMEM;
+ * nic_pd_free() returns 0, -EINVAL (no such domain), or -EBUSY while an object uses it. [control]
+ */
 int nic_pd_alloc(struct nic *nic, uint32_t *pd);
-int nic_pd_free(struct nic *nic, uint32_t pd); /* -EBUSY while an MR or QP uses it */
+int nic_pd_free(struct nic *nic, uint32_t pd);
 
 /* ---- memory regions ---- */
 
@@ -271,14 +302,14 @@ struct nic_mr_attr {
 	bool invalidatable; /* a peer's SEND with invalidate may invalidate the key (IBA 10.6.5) */
 };
 /*
- * Registers a region; *key is its lkey and rkey. Does not access the memory. 0, -EINVAL, -ENOMEM.
- * [control]
+ * Registers a region; *key is its lkey and rkey. Does not access the memory. Returns 0, -EINVAL or
+ * -ENOMEM. [control]
  */
 int nic_mr_register(struct nic *nic, const struct nic_mr_attr *attr, uint32_t *key);
 /*
- * Removes the key from the table. A PU's access may still be running: the caller must own each PU
- * once (drive_quiesce) before it frees the memory. 0, -ENOENT; -EBUSY while a window is bound to
- * the region or a hook is attached to it. [control]
+ * Removes the key from the table. A PU may still access the memory: the caller must own each PU
+ * once (drive_quiesce) before it frees the memory. Returns 0, -ENOENT; -EBUSY while a window is
+ * bound to the region or a hook is attached to it. [control]
  */
 int nic_mr_deregister(struct nic *nic, uint32_t key);
 
@@ -286,7 +317,7 @@ int nic_mr_deregister(struct nic *nic, uint32_t key);
  * Allocates or frees a memory window of type 1 or 2 (2B: bound to a QP). ROOST_OP_BIND_MW binds it.
  * ROOST_OP_LOCAL_INV or a peer's SEND with invalidate invalidates a window of type 2. Each binding
  * changes the low 8 bits of the key; nic_mw_dealloc() ignores them and ends the binding.
- * 0, -EINVAL, -ENOMEM; -ENOENT. [control]
+ * nic_mw_alloc() returns 0, -EINVAL or -ENOMEM; nic_mw_dealloc() returns 0 or -ENOENT. [control]
  */
 int nic_mw_alloc(struct nic *nic, uint32_t pd, unsigned type, uint32_t *key);
 int nic_mw_dealloc(struct nic *nic, uint32_t key);
@@ -301,14 +332,15 @@ struct nic_cq_attr {
 	struct roost_cq_index *index;
 	void *ctx; /* passed to cq_event() */
 };
-/* [control] */
+/* Creates a completion queue. Returns 0, -EINVAL or -ENOMEM. [control] */
 int nic_cq_create(struct nic *nic, const struct nic_cq_attr *attr, struct nic_cq **out);
-/* -EBUSY while a QP uses it. [control+owner] */
+/* Destroys a completion queue. Returns 0, or -EBUSY while a QP uses it. [control+owner] */
 int nic_cq_destroy(struct nic *nic, struct nic_cq *cq);
+/* Returns the PU of a completion queue. [any] */
 unsigned nic_cq_pu(const struct nic_cq *cq);
 /*
- * Replaces the ring (resize). The caller has copied the CQEs not yet taken, with seq numbers valid
- * for the new depth. [control+owner]
+ * Replaces the ring, for a resize. The caller has copied the CQEs that the program has not taken,
+ * with seq numbers that are valid for the new depth. [control+owner]
  */
 void nic_cq_set_ring(struct nic_cq *cq, struct roost_cqe *ring, uint32_t depth);
 
@@ -331,19 +363,20 @@ struct nic_srq_attr {
 	struct nic_queue_attr rq;
 	void *ctx; /* passed to srq_event() */
 };
-/* 0, -EINVAL, -ENOMEM. [control] */
+/* Creates a shared receive queue. Returns 0, -EINVAL or -ENOMEM. [control] */
 int nic_srq_create(struct nic *nic, const struct nic_srq_attr *attr, struct nic_srq **out);
-/* -EBUSY while a QP uses it. [control] */
+/* Destroys a shared receive queue. Returns 0, or -EBUSY while a QP uses it. [control] */
 int nic_srq_destroy(struct nic *nic, struct nic_srq *srq);
 /*
  * Arms NIC_EVENT_SRQ_LIMIT: when a QP next takes a receive and fewer than `limit` are left, the
- * event is raised, once. 0 disarms it. -EINVAL: limit exceeds the depth. [owner of nic_srq_pu]
+ * event is raised, once. 0 disarms the event. Returns 0, or -EINVAL if the limit exceeds the depth.
+ * [owner of nic_srq_pu]
  */
 int nic_srq_set_limit(struct nic_srq *srq, uint32_t limit);
 /*
- * Replaces the ring (resize) by an empty one of the same stride with its own index, and moves the
- * posted receives. The program must not post meanwhile. -EINVAL, and nothing has changed: the
- * posted receives or the limit exceed the new depth. [owner of nic_srq_pu]
+ * Replaces the ring, for a resize, by an empty one of the same stride with its own index, and moves
+ * the posted receives. The program must not post meanwhile. Returns 0; -EINVAL, and nothing has
+ * changed, if the posted receives or the limit exceed the new depth. [owner of nic_srq_pu]
  */
 int nic_srq_set_ring(struct nic_srq *srq, const struct nic_queue_attr *rq);
 uint32_t nic_srq_limit(const struct nic_srq *srq); /* 0 after the event. [owner] */
@@ -358,11 +391,14 @@ struct nic_ah_attr {
 	uint8_t sgid_index, traffic_class;
 };
 /*
- * Creates an address handle. WQEs carry *handle (ROOST_UD_ADDR in roost/wqe.h). 0, -EINVAL,
+ * Creates an address handle. WQEs carry *handle (ROOST_UD_ADDR in roost/wqe.h). Returns 0, -EINVAL,
  * -ENOMEM, or the port's error if it cannot reach dgid. [control+owner of all PUs]
  */
 int nic_ah_create(struct nic *nic, const struct nic_ah_attr *attr, uint32_t *handle);
-/* WQEs that still name the handle end in error. 0 or -ENOENT. [control+owner of all PUs] */
+/*
+ * Destroys an address handle. WQEs that still name it end in error. Returns 0 or -ENOENT.
+ * [control+owner of all PUs]
+ */
 int nic_ah_destroy(struct nic *nic, uint32_t handle);
 
 /* ---- multicast groups ---- */
@@ -372,13 +408,14 @@ int nic_ah_destroy(struct nic *nic, uint32_t handle);
 /*
  * Attaches a UD QP to a multicast group, or detaches it. An attached QP receives every datagram to
  * the group with the right Q_Key that comes to an address of the QP's port number (1 if the QP has
- * none yet), its own datagrams too. Attaching again includes addresses added since. Destroying a
- * QP detaches it. Errors; nothing has changed then:
+ * none yet), its own datagrams too. To include addresses that were added later, attach the QP
+ * again. nic_qp_destroy() detaches a QP. After an error nothing has changed:
  *  -EINVAL        no group address, or not UD
  *  -EAFNOSUPPORT  no address of the group's family
  *  -ENOSPC        NIC_MAX_GROUPS or NIC_MAX_GROUP_QPS reached
  *  -ENOENT        detach: the QP is not attached
  *  -ENOMEM, or the error of a port
+ *
  * [control+owner of nic_qp_pu]
  */
 int nic_qp_attach(struct nic *nic, struct nic_qp *qp, const struct pkt_addr *group);
@@ -398,7 +435,7 @@ uint32_t nic_qp_groups(const struct nic_qp *qp); /* groups it is attached to. [c
  */
 int nic_gsi_send(struct nic *nic, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
 		 const uint8_t *mad);
-/* The same in two steps: a staged datagram leaves with the next flush or turn. */
+/* Does the same in two steps: a staged datagram leaves with the next flush or turn. */
 int nic_gsi_stage(struct nic *nic, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
 		  const uint8_t *mad);
 void nic_gsi_flush(struct nic *nic, unsigned port);
@@ -406,27 +443,32 @@ void nic_gsi_flush(struct nic *nic, unsigned port);
 /* ---- queue pairs ---- */
 
 struct nic_qp_init {
-	enum nic_qp_type type; /* others: -EOPNOTSUPP */
+	enum nic_qp_type type; /* -EOPNOTSUPP for a type that is not in the enum */
 	uint32_t pd;
 	struct nic_cq *send_cq, *recv_cq;
 	struct nic_srq *srq; /* NULL: receives come from rq; else rq is not used */
 	struct nic_queue_attr sq, rq;
-	uint32_t max_inline; /* bytes a WQE may carry inline */
+	uint32_t max_inline; /* bytes that a WQE may carry inline */
 	bool sig_all;	     /* every WQE counts as signaled */
 	void *ctx;	     /* passed to qp_event() */
 };
-/* The PU of the new QP: the PU of the SRQ's other QPs, else the PU of send_cq. [control] */
+/* Returns the PU of the new QP: the PU of the SRQ's other QPs, else the PU of send_cq. [control] */
 unsigned nic_qp_home_pu(const struct nic_qp_init *init);
-/* [control+owner of nic_qp_home_pu and of the CQs' PUs] */
+/*
+ * Creates a queue pair in RESET. Returns 0, -EOPNOTSUPP, -EINVAL or -ENOMEM (also: no QP number is
+ * free, or the memory limit is reached). [control+owner of nic_qp_home_pu and of the CQs' PUs]
+ */
 int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp **out);
-/* Destroys the QP at once; posted work gets no completion. [control+owner] */
+/* Destroys the QP. Posted work gets no completion. [control+owner] */
 void nic_qp_destroy(struct nic *nic, struct nic_qp *qp);
+/* Returns the number of a queue pair. [any] */
 uint32_t nic_qp_num(const struct nic_qp *qp);
+/* Returns the PU of a queue pair. [any] */
 unsigned nic_qp_pu(const struct nic_qp *qp);
-/* The state; it may change to the error state at any time. [any] */
+/* Returns the state, which may change to the error state at any time. [any] */
 enum nic_qp_state nic_qp_state(const struct nic_qp *qp);
 
-/* Bits equal enum ibv_qp_attr_mask. */
+/* The bits equal those of enum ibv_qp_attr_mask. */
 enum nic_qp_attr_mask {
 	NIC_QPA_STATE = 1 << 0,
 	NIC_QPA_CUR_STATE = 1 << 1,
@@ -462,37 +504,39 @@ struct nic_qp_attr {
 	uint32_t qkey;
 	uint32_t rq_psn, sq_psn;
 	uint32_t dest_qpn;
-	uint32_t access; /* enum nic_access: what the peer may do through this QP */
+	uint32_t access; /* enum nic_access: the accesses that this QP allows to the peer */
 	struct pkt_addr dgid;
 	uint8_t sgid_index, traffic_class, hop_limit, sl;
 	uint32_t flow_label;
 	uint16_t pkey_index;
 };
 /*
- * Changes attributes and state by the transition rules of IBA 10.3.1 and 11.2.5.2. 0; -EINVAL:
- * transition or attribute not allowed, value out of range; or the port's error if it cannot reach
- * dgid. On error nothing has changed. [control+owner]
+ * Changes attributes and state by the transition rules of IBA 10.3.1 and 11.2.5.2. Returns 0;
+ * -EINVAL: a transition or an attribute is not allowed, or a value is out of range; -ENOMEM; or the
+ * port's error if it cannot reach dgid. After an error nothing has changed. [control+owner]
  */
 int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *attr, uint32_t mask,
 		  uint64_t now);
 void nic_qp_query(const struct nic_qp *qp, struct nic_qp_attr *attr); /* [owner] */
 /*
- * Switches keep-alive. After a second without a packet from the peer the QP sends packets that
- * every RC responder answers. After some seconds of silence the QP goes to the error state, with
- * RETRY_EXC_ERR if work was outstanding, else with QP_FATAL. Both ends must have agreed to it.
- * 0, -EOPNOTSUPP: not RC. [control+owner]
+ * Switches keep-alive on or off. After a second without a packet from the peer the QP sends packets
+ * that every RC responder answers. After about ten seconds of silence the QP goes to the error
+ * state, with RETRY_EXC_ERR if work was outstanding, else with QP_FATAL. If the port does not know
+ * the state of the peer's process, because it is on another machine, this takes half a minute. A
+ * process that the port knows to be stopped gets any time. Both ends must have agreed to
+ * keep-alive. Returns 0; -EOPNOTSUPP: not RC. [control+owner]
  */
 int nic_qp_keepalive(struct nic *nic, struct nic_qp *qp, bool on, uint64_t now);
 
 /*
  * Tells the PU of posted work. Call it after a store to index->prod of the send queue, or of the
- * receive queue of a QP in the error state (for the flush). True: the PU may be asleep or idle, and
- * a thread must run nic_poll(). [any]
+ * receive queue of a QP in the error state, whose receives are flushed. Returns true if the PU may
+ * be asleep or idle; a thread must then run nic_poll(). [any]
  */
 bool nic_doorbell(struct nic *nic, struct nic_qp *qp);
 /*
- * After a doorbell that returned true: whether earlier work is still under way. A hint for the
- * choice of the thread that runs the turn; it may be wrongly false. [any]
+ * Returns true if earlier work is still under way, after a doorbell that returned true. The result
+ * is a hint for the choice of the thread that runs the turn: it may be false by mistake. [any]
  */
 bool nic_qp_busy(struct nic_qp *qp);
 

@@ -9,8 +9,8 @@
 #define NIC_MAX_KERNEL_WRS 64
 
 /*
- * Lets kernels post to an RC QP, in any state, with work in flight or not; it stays enabled. 0,
- * -EOPNOTSUPP, -ENOMEM. [control+owner]
+ * Lets kernels post to an RC QP for the rest of its life. The QP may be in any state and have work
+ * in flight. Returns 0, -EOPNOTSUPP or -ENOMEM. [control+owner]
  */
 int nic_qp_enable_kernel_wrs(struct nic *nic, struct nic_qp *qp);
 
@@ -21,27 +21,28 @@ struct nic_kernel_wr {
 	uint8_t op;
 	bool solicited; /* the solicited event bit */
 	uint32_t rkey;
-	uint32_t imm; /* in network byte order */
+	uint32_t imm; /* network byte order */
 	uint64_t raddr;
 	uint64_t compare, swap_add;
-	uint32_t len; /* 8 for an atomic, which stores the old value */
+	uint32_t len; /* 8 for an atomic, which stores the old value in buf or at va */
 	uint32_t key;
 	/*
-	 * unchanged until kernel_wr_done(); NULL: va in a region of the QP's protection domain,
-	 * with the rights of a work request
+	 * The kernel's memory. It must not change until kernel_wr_done(). NULL: the data are at va
+	 * in the region with this key, which is in the QP's protection domain and needs the rights
+	 * of a work request.
 	 */
 	void *buf;
 	uint64_t va;
 };
 /*
- * Posts a work request behind those that the NIC has taken. After 0, kernel_wr_done() is called
- * once; after an error it is not. [owner] Errors:
+ * Posts a work request behind the work requests that the NIC has taken. If it returns 0,
+ * kernel_wr_done() is called once. [owner] Errors, after which kernel_wr_done() is not called:
  *  -EAGAIN    NIC_MAX_KERNEL_WRS are outstanding
  *  -ENOTCONN  the QP does not send in its state
  *  -EACCES    the region does not allow the access
  *  -EINVAL    not enabled; too long; unaligned atomic; READ or atomic with max_rd_atomic 0
  */
 int nic_post_kernel_wr(struct nic_qp *qp, const struct nic_kernel_wr *a);
-unsigned nic_kernel_wrs(const struct nic_qp *qp); /* outstanding ones. [owner] */
+unsigned nic_kernel_wrs(const struct nic_qp *qp); /* the number outstanding. [owner] */
 
 #endif

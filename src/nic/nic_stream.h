@@ -8,11 +8,14 @@
 #define NIC_MAX_CHAIN	2 /* hooks on one side of a QP, in order */
 #define NIC_MAX_WATCHED 8 /* hooks on regions */
 
-/* Bytes of a WRITE, or of a SEND that leaves. Hooks do not see messages without bytes. */
+/* Bytes of a WRITE, or of an outgoing SEND. Hooks do not see messages without bytes. */
 struct nic_stream_piece {
-	/* of a WRITE. Out: the peer's address; in: the address in the region, not in a window */
+	/* for a WRITE. Out: the peer's address; in: the address in the region, not in a window */
 	uint64_t va;
-	/* valid during the call. In: a peer may share it; read each byte once, change none */
+	/*
+	 * valid during the call. In: a peer may write to it meanwhile; read each byte once, change
+	 * none
+	 */
 	uint8_t *data;
 	uint32_t total;	   /* bytes of the message */
 	uint32_t off, len; /* of this piece in the message */
@@ -20,26 +23,26 @@ struct nic_stream_piece {
 	unsigned pu; /* the current PU */
 };
 
-/* Borrowed from the owner until it is detached. */
+/* A hook. The NIC borrows it until it is detached. */
 struct nic_stream_hook {
 	/*
-	 * Takes a piece. Pieces come in order, each byte once; on an unreliable connection, the
+	 * Takes a piece. Pieces come in order, each byte once; on an unreliable connection only the
 	 * bytes that arrive. [owner of the QP's PU]
 	 */
 	void (*bytes)(struct nic_stream_hook *hook, const struct nic_stream_piece *piece);
-	/* The QP is destroyed. [control+owner] */
+	/* The QP is being destroyed. [control+owner] */
 	void (*gone)(struct nic_stream_hook *hook);
 	bool rewrites; /* out: bytes() may change data */
 	/*
-	 * The hook takes no bytes: set in bytes(), cleared by nic_stream_resume(). Meanwhile
-	 * incoming WRITEs get an RNR NAK (unreliable connection: are dropped), and outgoing packets
-	 * are held back.
+	 * The hook takes no bytes. bytes() sets it, and nic_stream_resume() clears it. Meanwhile
+	 * incoming WRITEs get an RNR NAK (on an unreliable connection they are dropped), and
+	 * outgoing packets are held back.
 	 */
 	atomic_bool paused;
 	/*
-	 * For a hook on a region, where several PUs may call it; else NULL. enter() begins a piece
-	 * before its bytes are stored; false: paused. leave() ends the piece, after bytes() or
-	 * without it.
+	 * For a hook on a region, which several PUs may call; else NULL. enter() begins a piece
+	 * before its bytes are stored, and returns false if the hook is paused. leave() ends the
+	 * piece, after bytes() or without it.
 	 */
 	bool (*enter)(struct nic_stream_hook *hook);
 	void (*leave)(struct nic_stream_hook *hook);
@@ -53,27 +56,34 @@ struct nic_stream_hook {
 			    bool *needs_input);
 };
 /*
- * Attaches a hook behind those of this side. In: the peer's WRITEs, once they are in memory. Out:
- * the program's WRITEs and SENDs. 0; -EOPNOTSUPP: not RC (in: nor UC); -EBUSY: out, with work in
- * flight; -ENOSPC: NIC_MAX_CHAIN, or a second hook that changes lengths; -ENOMEM. [control+owner]
+ * Attaches a hook behind the present hooks of this side. In: it sees the peer's WRITEs, once they
+ * are in memory. Out: it sees the program's WRITEs and SENDs. [control+owner] Return 0, or
+ *  -EOPNOTSUPP  in: neither RC nor UC. Out: not RC, or set up for chains
+ *  -EBUSY       out: work is in flight
+ *  -ENOSPC      NIC_MAX_CHAIN hooks, or a second hook that changes lengths
+ *  -ENOMEM
  */
 int nic_stream_attach_in(struct nic_qp *qp, struct nic_stream_hook *hook);
 int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook);
-/* True if a hook is attached to the outgoing side. [owner] */
+/* Returns true if a hook is attached to the outgoing side. [owner] */
 bool nic_stream_leaves(const struct nic_qp *qp);
-/* Resumes a paused hook. qp: the QP it is attached to; NULL: a region, or none. [owner] */
+/* Resumes a paused hook of `qp`; NULL: it is attached to a region, or to nothing. [owner] */
 void nic_stream_resume(struct nic_stream_hook *hook, struct nic_qp *qp);
-/* The same for a QP of another PU, which must not be destroyed meanwhile. [any] */
+/* Does the same for a QP of another PU. The QP must not be destroyed meanwhile. [any] */
 void nic_stream_resume_remote(struct nic_stream_hook *hook, struct nic_qp *qp);
-/* 0, -ENOENT; -EBUSY: it rewrites or changes lengths, with work in flight. [control+owner] */
+/*
+ * Detaches a hook from a QP. Returns 0; -ENOENT; -EBUSY: the hook rewrites or changes lengths, and
+ * work is in flight. [control+owner]
+ */
 int nic_stream_detach(struct nic_qp *qp, struct nic_stream_hook *hook);
 /*
- * Attaches a hook to the WRITEs of all QPs into this region, by its key or a window's; several PUs
- * call it at the same time. 0, -ENOSPC; detach: -ENOENT. [control+owner of all PUs]
+ * Attaches a hook to the WRITEs of all QPs into this region, by the key of the region or of a
+ * window, or detaches it. Several PUs call the hook at the same time. Attaching returns 0 or
+ * -ENOSPC; detaching returns 0 or -ENOENT. [control+owner of all PUs]
  */
 int nic_stream_attach_region(struct nic *nic, uint32_t key, struct nic_stream_hook *hook);
 int nic_stream_detach_region(struct nic *nic, struct nic_stream_hook *hook);
-/* Detaches all hooks of a region that goes. [control+owner of all PUs] */
+/* Detaches all hooks of a region that is being deregistered. [control+owner of all PUs] */
 void nic_stream_region_forget(struct nic *nic, uint32_t key);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The NIC's ports and the GID tables that programs see. A port of the core is one address with
+ * The ports of the NIC, and the GID tables of programs. A port of the core is one address with
  * lanes. A port number of the verbs has a table of such addresses:
  *
  *	ports	0: 10.0.0.1   1: fd00::1   2: 10.0.0.2   3: 10.0.0.3
  *	port 1	GID 0 ----------------------> GID 1 -----> GID 2
  *	port 2		      GID 0
  *
- * The first entry of each table is from the configuration. Later ones are appended. Entries are
- * never removed, so a GID index means the same address for the life of the NIC.
+ * The first entry of each table is from the configuration. Later entries are appended, and none is
+ * removed. So a GID index means the same address for the life of the NIC.
  */
 #include "nic/core.h"
 

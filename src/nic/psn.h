@@ -17,7 +17,7 @@ static inline bool psn_before(uint32_t a, uint32_t b)
 	return (int32_t)(a - b) < 0;
 }
 
-/* The 32-bit PSN nearest to `ref` whose low 24 bits are `wire`. */
+/* Returns the 32-bit PSN nearest to `ref` whose low 24 bits are `wire`. */
 static inline uint32_t psn_extend(uint32_t ref, uint32_t wire)
 {
 	return ref + (uint32_t)((int32_t)((wire - ref) << 8) >> 8);

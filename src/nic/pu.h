@@ -20,11 +20,11 @@ struct late_packet {
 struct pu_port {
 	struct port *port;
 	struct late_packet late; /* empty between turns */
-	/* of the last datagram received; the next one often has the same source */
+	/* the flow of the last datagram received; the next datagram often has the same source */
 	struct icrc_flow ud_rx;
-	uint32_t read_out; /* READ bytes requested by all QPs */
+	uint32_t read_out; /* READ bytes that all QPs have requested and not received */
 	struct list_head read_waiters;
-	uint8_t num;  /* port number whose GID table has this port */
+	uint8_t num;  /* the port number whose GID table has this port */
 	bool blocked; /* the port had no space; the next turn tries again */
 };
 
@@ -41,47 +41,58 @@ struct pu {
 	struct list_head responders; /* QPs that have responses to send */
 	/* of these two, QPs that found no space on their path (port.h); they try again each turn */
 	struct list_head stuck_senders, stuck_responders;
-	bool stuck;		/* one of the two is not empty, or was when the turn began */
-	struct list_head lost;	/* QPs that end since a CQ overran: qp_end_lost() */
+	bool stuck; /* one of these two lists is not empty, or was not when the turn began */
+	struct list_head lost;	/* QPs that are about to end because a CQ overran: qp_end_lost() */
 	struct list_head dests; /* changed under nic->dests_lock: other PUs read it */
 	struct list_head groups[GROUP_BUCKETS];
 	struct nic_cq *dirty[64];
 	unsigned num_dirty;
 	struct nic_counters ctr;
-	struct mr_last rpc_last;      /* of calls' accesses */
-	bool rpc_work, rpc_time;      /* run() is due; nic_rpc_ask_time() was called */
-	uint64_t polls;		      /* turns, with or without work */
-	const struct nic_qp *rx_qp;   /* of the last packet; compared only, not accessed */
-	uint64_t rx_at,		      /* time of the last packet */
-		rx_mixed;	      /* time of the last change between QPs, in packets or calls */
-	atomic_bool rung;	      /* RPC_RING is in the ring of doorbells */
-	bool sent_unseen;	      /* the last turn did not receive */
-	bool rx_last;		      /* the current packet is the last of its burst */
-	struct wheel_timer rpc_timer; /* nic_rpc_at(); its owner is NULL, unlike a QP's timer */
-	uint64_t hints_at;	      /* start time of the count in hints_looks */
-	/* queue pairs and destinations that hints were compared with since */
+	struct mr_last rpc_last;    /* for accesses of calls */
+	bool rpc_work, rpc_time;    /* run() is due; nic_rpc_ask_time() was called */
+	uint64_t polls;		    /* turns, with or without work */
+	const struct nic_qp *rx_qp; /* QP of the last packet; only compared, never accessed */
+	uint64_t rx_at,		    /* time of the last packet */
+		rx_mixed; /* time when packets or calls last changed from one QP to another */
+	atomic_bool rung; /* RPC_RING is in the ring of doorbells */
+	bool sent_unseen; /* the last turn sent and did not receive */
+	bool rx_last;	  /* the current packet is the last of its burst */
+	/* of nic_rpc_at(); its owner is NULL, unlike that of a QP's timer */
+	struct wheel_timer rpc_timer;
+	uint64_t hints_at; /* time when the count in hints_looks began */
+	/* number of queue pairs and destinations that hints were compared with since then */
 	unsigned hints_looks;
-	/* Chains: managed queues that have had their turn, and how many take WQEs (chain_pace.c). */
+	/*
+	 * Chains: the managed queues that have used their share, and the numbers of queues that
+	 * take WQEs (chain_pace.c).
+	 */
 	struct list_head chain_throttled;
-	uint64_t chain_turn; /* `polls` of the counts */
+	uint64_t chain_turn; /* value of `polls` for which the counts are valid */
 	unsigned chain_queues, chain_queues_before;
 	atomic_bool chain_mailed; /* CHAIN_MAIL is in the ring of doorbells */
-	/* Mail by the sending PU; NULL: none. Made while all PUs are owned (chain_mail.c). */
+	/*
+	 * Mailboxes by the sending PU; NULL: none. They are made while all PUs are owned
+	 * (chain_mail.c).
+	 */
 	struct chain_box *chain_box[NIC_MAX_PUS];
 };
 
-/* The doorbell of nic_rpc_ring(). The other doorbells are QP numbers, which have 24 bits. */
+/* The doorbell of nic_rpc_ring(). It differs from all QP numbers, which have 24 bits. */
 #define RPC_RING UINT32_MAX
-/* That of mail between chains. */
+/* The doorbell for mail between chains. */
 #define CHAIN_MAIL (UINT32_MAX - 1)
 
 /* ports.c: sets the port at index `at`; the caller updates nic->ports */
 void pu_add_port(struct pu *pu, unsigned at, unsigned port_num, struct port *port);
 
 /* rx.c */
-/* The flow for a datagram's ICRC check: the last one if the source is the same. */
+/*
+ * Returns the flow for a datagram's ICRC check: the last flow if the addresses and the source port
+ * are the same.
+ */
 struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt);
-bool rx_icrc_right(const struct icrc_flow *flow, struct port_pkt *pkt); /* notes PORT_NO_DF */
+/* Returns true if the ICRC of a packet is right. May set PORT_NO_DF in pkt->flags. */
+bool rx_icrc_right(const struct icrc_flow *flow, struct port_pkt *pkt);
 void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs: changes of state, the error state, destruction. qp_create.c creates them, and
+ * Queue pairs: changes of state, the error state, destruction. qp_create.c creates queue pairs, and
  * qp_state.c has the transition rules.
  */
 #include <stdlib.h>
@@ -20,8 +20,8 @@ void qp_set_state(struct nic_qp *qp, enum nic_qp_state state)
 	qp->state = (uint8_t)state;
 	qp->attr.state = state;
 	/*
-	 * Sequentially consistent, like the load of the receives' index after it: verbs/post.c,
-	 * publish_recv().
+	 * The store is sequentially consistent, like the load of the receives' index after it:
+	 * verbs/post.c, publish_recv().
 	 */
 	atomic_store_explicit(&qp->state_hint, (uint8_t)state, memory_order_seq_cst);
 }
@@ -104,8 +104,8 @@ void qp_event(struct nic_qp *qp, enum nic_event ev)
 }
 
 /*
- * The event of the verbs is for a QP in RTR (11.6.3.2). Connection management needs an event in RTS
- * as well.
+ * Raises the event of the first packet. The verbs have an event for a QP in RTR (11.6.3.2).
+ * Connection management needs an event in RTS as well.
  */
 void qp_first_packet(struct nic_qp *qp)
 {
@@ -122,7 +122,8 @@ void qp_error(struct nic_qp *qp)
 	sq_flush(qp);
 	resp_flush(qp);
 	if (qp->srq)
-		qp_event(qp, NIC_EVENT_LAST_WQE); /* IBA 10.3.1.9: no receive is lost with the QP */
+		/* IBA 10.3.1.9: the SRQ loses no receive with the QP */
+		qp_event(qp, NIC_EVENT_LAST_WQE);
 	/* The next turn flushes work posted meanwhile. Later work is flushed by its doorbell. */
 	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
 	nic_schedule(qp);
@@ -164,7 +165,7 @@ static void give_replay(struct nic_qp *qp, struct resp_entry *to, uint8_t size)
 	free(old);
 }
 
-/* Back to the state of a new QP. The work posted in the rings counts as taken. */
+/* Resets the QP to the state of a new QP. The work that is posted in the rings counts as taken. */
 static void reset(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -214,8 +215,8 @@ static void reset(struct nic_qp *qp)
 }
 
 /*
- * True if the peer is a QP of this NIC on the same PU; loop.c is used then. Both ends get the same
- * result. A QP of another slot belongs to another NIC, even at the same address.
+ * Returns true if the peer is a QP of this NIC on the same PU; loop.c is used then. Both ends get
+ * the same result. A QP of another slot belongs to another NIC, even at the same address.
  */
 static bool is_loop(const struct nic_qp *qp)
 {
@@ -243,7 +244,7 @@ static int take_path(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t ma
 	if (qp->dest) {
 		dest_release(qp, qp->sq.inflight);
 		dest_release_read(qp, qp->sq.read_bytes);
-		if (qp->sq.block == BLOCK_WINDOW) /* it waits for the old path's window */
+		if (qp->sq.block == BLOCK_WINDOW) /* the QP waits for the window of the old path */
 			nic_schedule(qp);
 		drop_dest(qp);
 	}
@@ -330,7 +331,7 @@ static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_a
 	case NIC_QPS_SQD:
 		if (from == NIC_QPS_RTS) {
 			qp->attr.sq_draining = true;
-			/* raised once per request */
+			/* the event is raised once for each change to SQD */
 			qp->events &= ~(1u << NIC_EVENT_SQ_DRAINED);
 			qp->sq.drained_event = mask & NIC_QPA_EN_SQD_ASYNC_NOTIFY;
 		}

@@ -14,26 +14,26 @@ struct dest;
 struct qp_chain;
 
 /*
- * With thousands of busy QPs each cache line of a QP is a miss at each of its turns. So the fields
- * that a WRITE and its ACK touch are in groups of one line each, as asserted below. The responder
- * uses two of the lines, and the requester five.
+ * With thousands of busy QPs, each turn of a QP misses the cache for each line that it touches. So
+ * the fields that a WRITE and its ACK touch are in groups of one line each, as asserted below. The
+ * responder uses two of the lines, and the requester five.
  */
 struct nic_qp {
-	/* identity: both sides, for each packet. The first three: [any] */
+	/* identity; both sides use it for each packet. The first three fields: [any] */
 	_Atomic uint8_t db_active; /* the PU knows of posted work and will check for more */
 	_Atomic uint8_t db_queued; /* the QP is in the PU's ring of doorbells */
 	_Atomic uint8_t state_hint;
 	uint8_t pu_index;
 	uint8_t state; /* enum nic_qp_state */
 	uint8_t type;
-	/* enum pkt_service: the class of the op-codes that it sends and accepts */
+	/* enum pkt_service: the class of the op-codes that the QP sends and accepts */
 	uint8_t service;
 	uint8_t port; /* from 0 */
-	bool loop;    /* the peer is a QP of this NIC on the same PU */
+	bool loop;    /* the peer is a QP of the same PU: loop.c */
 	bool rpc;     /* op-codes 0x18 .. 0x1c are calls */
 	bool sig_all;
 	bool heard;		 /* received a packet since RESET */
-	uint8_t num_in, num_out; /* hooks: stream.c */
+	uint8_t num_in, num_out; /* numbers of hooks: stream.c */
 	uint8_t mtu_shift;
 	uint8_t tos;
 	uint32_t qpn;
@@ -41,7 +41,7 @@ struct nic_qp {
 	uint32_t mtu;
 	uint32_t pd;
 	uint32_t access;
-	/* UDP source port of the peer's packets (rx.c); above 65535: none received yet */
+	/* UDP source port of the peer's packets (rx.c); above 65535: no packet was received yet */
 	uint32_t peer_port;
 	struct nic *nic;
 	struct pu *pu;
@@ -54,7 +54,7 @@ struct nic_qp {
 
 	/* requester */
 	struct qp_sq sq;
-	struct list_head tx_link; /* senders, or waiters of a window */
+	struct list_head tx_link; /* pu->senders, or the waiters of a window */
 	struct qp_resize *resize; /* NULL: no kernel changes the length of WRITEs */
 	struct wheel_timer timer;
 	struct nic_cq *send_cq;
@@ -63,20 +63,20 @@ struct nic_qp {
 
 	/* the rest */
 	struct nic_srq *srq;	    /* NULL: the QP has its own receive queue */
-	struct list_head lost_link; /* pu->lost */
+	struct list_head lost_link; /* in pu->lost */
 	struct list_head dest_link; /* among the QPs of dest */
 	void *ctx;
 	struct qp_streams *streams; /* NULL: no hook was ever attached */
-	void *rpc_ctx;		    /* of the layer that serves calls, or NULL */
-	uint32_t read_chunk;	    /* response packets of one READ request, at most */
+	void *rpc_ctx;		    /* qp_ctx of the layer that serves calls, or NULL */
+	uint32_t read_chunk;	    /* the most response packets of one READ request */
 	_Atomic uint32_t db_prod;   /* index->prod at the last nic_qp_busy(). [any] */
 	bool kernel_wrs_enabled;    /* kernels may post to it */
-	bool calc;		    /* op-code 0x1e is a calculation */
+	bool calc;		    /* op-code 0x1e is a calculation (nic_qp_set_calc()) */
 	bool keepalive;
-	bool ack_waited;  /* resp.ack has waited for a turn: resp_send.c */
+	bool ack_waited;  /* the ACK has already waited for a turn: resp_send.c */
 	uint32_t events;  /* asynchronous events already raised */
-	uint32_t groups;  /* multicast groups it is attached to */
-	uint32_t windows; /* list of type 2 windows bound to it: mw.c */
+	uint32_t groups;  /* number of multicast groups that it is attached to */
+	uint32_t windows; /* first of the type 2 windows that are bound to it: mw.c */
 	uint64_t bytes;	  /* memory of this QP */
 	struct roost_sge recv_sges[ROOST_MAX_SGE];
 } __attribute__((aligned(ROOST_CACHE_LINE)));
@@ -95,7 +95,7 @@ QP_LINE(sq.progress, resize);
 QP_LINE(timer, attr.sq_draining);
 #undef QP_LINE
 
-/* Prefetch the lines of a requester, or of a responder. */
+/* Prefetch the lines that a requester, or a responder, uses. */
 static inline void qp_prefetch_requester(const struct nic_qp *qp)
 {
 	__builtin_prefetch(qp, 1);
@@ -113,8 +113,8 @@ static inline void qp_prefetch_responder(const struct nic_qp *qp)
 
 /* qp_create.c */
 /*
- * Allocates entries for copies of `window` WQEs and for `more` work requests of kernels, and moves
- * the present entries to them. Returns 0 or -ENOMEM.
+ * Allocates entries for copies of `window` WQEs and for `more` replies and work requests of
+ * kernels, and moves the present entries to them. Returns 0 or -ENOMEM.
  */
 int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more);
 /* Returns true if sizes and pointers of a ring are valid. A depth of 0 is valid: there is no ring. */

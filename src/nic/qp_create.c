@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Creation of queue pairs: their numbers, rings and memory. */
+/* Creation of queue pairs, with their numbers, rings and memory. */
 #include <stdlib.h>
 
 #include "nic/core.h"
@@ -19,7 +19,7 @@ bool queue_ok(const struct nic_queue_attr *q)
 	       q->ring && q->wr_id && q->index;
 }
 
-/* Returns the next number of an index; it returns after 16 uses of the index. */
+/* Returns the next number of an index. A number is used again after 16 uses of the index. */
 static uint32_t next_number(struct nic *nic, struct qp_numbers *numbers, unsigned slot,
 			    uint32_t index)
 {
@@ -27,8 +27,8 @@ static uint32_t next_number(struct nic *nic, struct qp_numbers *numbers, unsigne
 	uint32_t gen = last ? last + 1u : (uint32_t)secret_u64(&nic->secret), qpn;
 
 	/*
-	 * Numbers 0 and 1 are the management QPs (IBA 3.9.1); the last number is for multicast
-	 * (9.6.1.4).
+	 * Numbers 0 and 1 belong to the management QPs (IBA 3.9.1), and the last number to
+	 * multicast (9.6.1.4).
 	 */
 	do
 		qpn = (uint32_t)slot << 18 | index << 4 | (gen++ & (NUMBERS_GENERATIONS - 1));
@@ -40,9 +40,9 @@ static uint32_t next_number(struct nic *nic, struct qp_numbers *numbers, unsigne
 }
 
 /*
- * Takes a free QP number of the PU's lane: slot | index | generation. The slot is the PU's. An index
- * stays unused as long as possible, and then gets the next generation, so that a late packet for a
- * destroyed QP finds no QP. The first index and the first generations are random.
+ * Takes a free QP number of the PU's lane: slot | index | generation. The slot is that of the PU.
+ * An index stays unused as long as possible, and then gets the next generation, so that a late
+ * packet for a destroyed QP finds no QP. The first index and the first generations are random.
  */
 static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 {
@@ -206,7 +206,10 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 		rc = index;
 		goto unref_pd;
 	}
-	/* The flag stays set until RTS: before that the verbs refuse posts. */
+	/*
+	 * The flag stays set until RTS. Doorbells before RTS do nothing, and the change to RTS
+	 * schedules the QP.
+	 */
 	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
 	qp_set_state(qp, NIC_QPS_RESET);
 	qp->send_cq->refs++;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The state machine of a queue pair: the required and optional attributes of each transition.
- * Source: InfiniBand Architecture Specification, volume 1, 10.3.1 (states) and 11.2.5.2 (table of
- * attributes of a modification); for each service as in the Linux kernel
+ * Sources: InfiniBand Architecture Specification, volume 1, 10.3.1 (states) and 11.2.5.2 (table of
+ * attributes of a modification); for each service the Linux kernel
  * (drivers/infiniband/core/verbs.c, qp_state_table).
  *
  *   RESET -> INIT -> RTR -> RTS <-> SQD      any -> RESET, any -> ERR      SQE -> RTS (not for RC)
@@ -66,7 +66,7 @@ static const struct rule rc_rules[STATES][STATES] = {
 		},
 };
 
-/* As RC, without the attributes of retransmission and READs. */
+/* The rules of RC without the attributes of retransmission and READs. */
 static const struct rule uc_rules[STATES][STATES] = {
 	[NIC_QPS_RESET] =
 		{
@@ -102,7 +102,7 @@ static const struct rule uc_rules[STATES][STATES] = {
 
 #define UD_RTS_OPTIONAL (NIC_QPA_CUR_STATE | NIC_QPA_QKEY)
 
-/* UD has no peer; it needs the Q_Key. */
+/* UD has no peer, and needs the Q_Key. */
 static const struct rule ud_rules[STATES][STATES] = {
 	[NIC_QPS_RESET] = {[NIC_QPS_INIT] = {true, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_QKEY,
 					     0}},

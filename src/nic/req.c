@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The sending half of the requester. It segments messages at the path MTU, splits READs into
- * requests, and decides when a QP must wait. req_resp.c handles the responses, retry.c the
+ * requests, and decides when a QP must wait. req_resp.c handles the responses, and retry.c the
  * time-outs.
  */
 #include "nic/chain.h"
@@ -10,11 +10,14 @@
 #include "nic/stream.h"
 #include "nic/tx.h"
 
-#define BATCH_BEHIND 8		 /* outstanding requests that let others wait, at least */
-#define BATCH_NS     20000	 /* time of the wait after which an ACK ends it */
-#define BATCH_BYTES  (32u << 10) /* posted bytes that are enough for a flush */
+#define BATCH_BEHIND 8	   /* the least number of outstanding requests behind which others wait */
+#define BATCH_NS     20000 /* after this time of waiting, the next ACK or doorbell ends the wait */
+#define BATCH_BYTES  (32u << 10) /* with this many posted bytes the requests do not wait */
 
-/* Op-code of packet `pkt` of a SEND, WRITE or call. IBA 9.4: FIRST, MIDDLE.., LAST, or ONLY. */
+/*
+ * Returns the op-code of packet `pkt` of a SEND, WRITE or call. IBA 9.4: FIRST, MIDDLE .. LAST, or
+ * ONLY.
+ */
 static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
 {
 	static const uint8_t table[][4] = {
@@ -28,7 +31,7 @@ static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
 				       PKT_SEND_ONLY_IMM},
 		[ROOST_OP_SEND_INV] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST_INV,
 				       PKT_SEND_ONLY_INV},
-		/* Always one packet; sq.c checks it. */
+		/* It is always one packet, as sq.c checks. */
 		[ROOST_OP_RPC] = {PKT_RPC_PARAMS, PKT_RPC_PARAMS, PKT_RPC_PARAMS, PKT_RPC_PARAMS},
 		[ROOST_OP_RPC_WRITE] = {PKT_RPC_WRITE_FIRST, PKT_RPC_WRITE_MIDDLE,
 					PKT_RPC_WRITE_LAST, PKT_RPC_WRITE_ONLY},
@@ -38,14 +41,20 @@ static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
 	return table[e->op][first ? (last ? 3 : 0) : (last ? 2 : 1)];
 }
 
-/* Number of PSNs of the request packet at `pkt`: 1, or the responses of a READ request. */
+/*
+ * Returns the number of PSNs of the request packet at `pkt`: 1, or the number of responses of a
+ * READ request.
+ */
 uint32_t req_covers(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt)
 {
 	uint32_t end;
 
 	if (!op_is_read(e->op))
 		return 1;
-	/* Requests end at multiples of read_chunk, also those sent again from the middle. */
+	/*
+	 * READ requests end at multiples of read_chunk, also those that are sent again from the
+	 * middle.
+	 */
 	end = pkt - pkt % qp->read_chunk + qp->read_chunk;
 	return (end < e->npkts ? end : e->npkts) - pkt;
 }
@@ -58,8 +67,8 @@ uint32_t req_payload(const struct nic_qp *qp, const struct sq_entry *e, uint32_t
 }
 
 /*
- * Bytes of packets [from, to) of a message in the destination's window. READ requests and atomics
- * are small and count 0.
+ * Returns the bytes of packets [from, to) of a message, as the destination's window counts them.
+ * READ requests and atomics are small and count 0.
  */
 uint32_t req_bytes(const struct nic_qp *qp, const struct sq_entry *e, uint32_t from, uint32_t to)
 {
@@ -160,7 +169,7 @@ static void advance(struct nic_qp *qp, struct sq_entry *e, uint32_t covered, uin
 	struct qp_sq *sq = &qp->sq;
 	struct pu *pu = qp->pu;
 
-	/* Nothing was in flight (idle, RNR wait, full window): the time-out starts now. */
+	/* Nothing was in flight (idle, RNR wait, full window), so the time-out starts now. */
 	if (sq->psn_next == sq->psn_una) {
 		sq->progress = pu->now;
 		if (!(sq->probes | sq->backoff))
@@ -235,8 +244,8 @@ static enum req_result wait_for(struct nic_qp *qp, enum qp_block why)
 }
 
 /*
- * Ends a WQE that takes no PSN (a local one, or one that failed its checks) once all earlier ones
- * are done. So a key is not invalidated while an earlier request uses it.
+ * Ends a WQE without a PSN (a local operation, or a WQE that failed its checks) once all earlier
+ * WQEs are done. So a key is not invalidated while an earlier request uses it.
  */
 static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
 {
@@ -260,8 +269,8 @@ static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
 }
 
 /*
- * True if the packet requests an ACK: the last packet of a message, one in NIC_ACKREQ_EVERY, and
- * one before the window is full, since only an ACK opens it.
+ * Returns true if the packet requests an ACK: the last packet of a message, one in
+ * NIC_ACKREQ_EVERY, and one before the window is full, since only an ACK opens it.
  */
 static bool wants_ack(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt,
 		      uint32_t bytes)
@@ -304,7 +313,7 @@ static inline enum req_admission rc_admit(struct nic_qp *qp, struct sq_entry *e,
 		return rc_waits(qp, BLOCK_READS);
 	p->bytes = req_bytes(qp, e, pkt, pkt + p->covered);
 	if (p->response) {
-		/* max_rd_atomic is 0: the request would wait for ever. */
+		/* With max_rd_atomic 0 the request would wait for ever. */
 		if (unlikely(!qp->attr.max_rd_atomic)) {
 			e->status = NIC_WC_LOC_QP_OP_ERR;
 			return REQ_REFUSED;
@@ -346,8 +355,8 @@ static const struct req_service rc_service = {rc_admit, rc_send, rc_complete, rc
 				loop_service = {loop_admit, loop_send, loop_complete, loop_end};
 
 /*
- * Nothing to send: clears db_active, so that doorbells queue the QP, and then checks the queues
- * again. True: idle. The counterpart is nic_doorbell().
+ * Called when there is nothing to send. Clears db_active, so that doorbells queue the QP, and then
+ * checks the queues again. Returns true if they are empty. The counterpart is nic_doorbell().
  */
 bool req_idle(struct nic_qp *qp)
 {
@@ -355,14 +364,14 @@ bool req_idle(struct nic_qp *qp)
 	bool more;
 
 	/*
-	 * db_active is clear, so every doorbell puts the QP on the PU's ring. (A post of a receive
-	 * checks the state: post.c.)
+	 * db_active is clear already, so every doorbell puts the QP on the PU's ring. (A post of a
+	 * receive rings the doorbell only in the error state: verbs/post.c.)
 	 */
 	if (!atomic_load_explicit(&qp->db_active, memory_order_relaxed) && qp->state != NIC_QPS_ERR)
 		return true;
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
 	more = likely(!qp->chain) ? sq_posted(&qp->sq) : chain_posted(qp);
-	/* In the error state receives are work too: they are flushed. */
+	/* In the error state receives are work, too: they are flushed. */
 	if (unlikely(qp->state == NIC_QPS_ERR && rq && !qp->srq))
 		more |= (likely(!qp->chain)
 				 ? atomic_load_explicit(&rq->index->prod, memory_order_seq_cst)
@@ -374,10 +383,10 @@ bool req_idle(struct nic_qp *qp)
 }
 
 /*
- * True if the posted requests wait for more, on a port whose flush is a system call. A few small
- * requests wait while others are outstanding, and leave together, as with Nagle's algorithm (RFC
- * 896). The wait ends when the program has posted enough, or with an ACK if little is outstanding
- * or BATCH_NS are over.
+ * Returns true if the posted requests wait for more, on a port whose flush is a system call. A few
+ * small requests wait while others are outstanding, and leave together, as with Nagle's algorithm
+ * (RFC 896). The wait ends when the program has posted enough, or with an ACK if little is
+ * outstanding or BATCH_NS are over.
  */
 static bool batches(const struct nic_qp *qp)
 {
@@ -399,7 +408,9 @@ static bool batches(const struct nic_qp *qp)
 	return posted < batch && (uint64_t)posted * sq->inflight < (uint64_t)ahead * BATCH_BYTES;
 }
 
-/* As req_idle(), for a QP that batches. A doorbell or an ACK schedules it again. */
+/*
+ * Does the work of req_idle() for a QP that batches. A doorbell or an ACK schedules the QP again.
+ */
 static bool req_batch(struct nic_qp *qp)
 {
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
@@ -433,8 +444,8 @@ send_one(struct nic_qp *qp, struct sq_entry *e, const struct req_service *s, str
 	if (rc == -EAGAIN)
 		return REQ_PORT_FULL;
 	/*
-	 * Local protection error. RC: the packets already sent get no answer. The WQE ends in error
-	 * once the earlier ones are done.
+	 * A local protection error. On RC the packets that were sent get no answer, and the WQE
+	 * ends in error once the earlier ones are done.
 	 */
 	qp->pu->ctr.memory_faults += rc == -EFAULT;
 	e->status = NIC_WC_LOC_PROT_ERR;
@@ -457,7 +468,9 @@ run(struct nic_qp *qp, const struct req_service *s, struct tx_burst burst)
 			sq_flush(qp);
 			return req_idle(qp) ? REQ_IDLE : REQ_MORE;
 		}
-		/* SQD: messages in progress are completed, no new one starts (IBA 10.3.1.7). */
+		/*
+		 * In SQD, messages in progress are completed, and no message starts (IBA 10.3.1.7).
+		 */
 		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0 &&
 			     !psn_before(sq->psn_next, sq->psn_max)))
 			return REQ_IDLE;
@@ -499,7 +512,7 @@ enum req_result req_run(struct nic_qp *qp)
 	if (qp->type != NIC_QPT_RC && qp->state >= NIC_QPS_RTS)
 		return run(qp, &unacked_service, tx_burst(qp));
 	if (unlikely(qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD))
-		return REQ_IDLE; /* still marked active: the change to RTS schedules it */
+		return REQ_IDLE; /* db_active stays set: the change to RTS schedules the QP */
 	if (unlikely(sq->rnr_until)) {
 		if (qp->pu->now < sq->rnr_until)
 			return wait_for(qp, BLOCK_RNR);

@@ -7,11 +7,11 @@
 #include "nic/dest.h"
 #include "nic/requester.h"
 
-#define FEW_READS 4 /* with so few outstanding, rd_slow stays as it is */
+#define FEW_READS 4 /* with at most this many outstanding, a loss does not set rd_slow */
 
 /*
  * Go-back-N: the requester sends everything from psn_una again. The running round-trip sample is
- * dropped: it could include the wait of an RNR NAK.
+ * dropped, because it could include the wait of an RNR NAK.
  */
 void req_rewind(struct nic_qp *qp)
 {
@@ -31,7 +31,10 @@ void req_rewind(struct nic_qp *qp)
 	nic_schedule(qp);
 }
 
-/* After a rewind, ACKs of the first copies may pass psn_next: continue at psn_una then. */
+/*
+ * After a rewind, ACKs of the first copies may pass psn_next. The requester then continues at
+ * psn_una.
+ */
 static void skip_acked(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -46,7 +49,7 @@ static void skip_acked(struct nic_qp *qp)
 	sq->next_pkt = sq->una != sq->fetched ? sq->psn_una - sq_entry(sq, sq->una)->psn : 0;
 }
 
-/* Updates the round trip: every packet before `upto` is answered. */
+/* Updates the round trip after an answer to all packets before `upto`. */
 static void rtt_answered(struct nic_qp *qp, uint32_t upto)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -75,7 +78,7 @@ static void progressed(struct nic_qp *qp)
 	sq->rnr_retries = qp->attr.rnr_retry;
 	if (unlikely(sq->probes | sq->backoff)) {
 		sq->probes = sq->backoff = 0;
-		/* The timer is set to twice the interval or more. */
+		/* The timer is still set to twice the interval or more. */
 		if (sq->psn_una == sq->psn_max)
 			wheel_del(&pu->wheel, &qp->timer);
 		else
@@ -91,7 +94,8 @@ static void progressed(struct nic_qp *qp)
 
 /*
  * Acknowledges all packets before `upto`. Stops at a READ or atomic without an answer: an ACK
- * beyond it means that the answer was lost (an implied NAK, IBA 9.7.5.2.8). False if it stopped.
+ * beyond it means that the answer was lost (an implied NAK, IBA 9.7.5.2.8). Returns false if it
+ * stopped.
  */
 static bool ack_upto(struct nic_qp *qp, uint32_t upto)
 {
@@ -129,10 +133,11 @@ static bool ack_upto(struct nic_qp *qp, uint32_t upto)
 }
 
 /*
- * Responses are missing before this one: requests them again, once per gap. The responder executes
- * them behind all earlier requests. So the number of outstanding READs is halved, or answers would
- * come later than the time-outs. An answer to a first copy that has not been sent again yet says
- * nothing about the second copies.
+ * Handles a response before which others are missing: requests them again, once per gap. The
+ * responder executes them behind all earlier requests. So the number of outstanding READs is
+ * halved; otherwise answers would come later than the time-outs. The function ignores an answer to
+ * a first copy while its second copy has not been sent, because it says nothing about the second
+ * copies.
  */
 static void implied_nak(struct nic_qp *qp, uint32_t psn)
 {
@@ -149,7 +154,8 @@ static void implied_nak(struct nic_qp *qp, uint32_t psn)
 }
 
 /*
- * A READ request or atomic is fully answered. rd_slow grows by one, so it doubles per round trip.
+ * Called when a READ request or atomic is fully answered. rd_slow grows by one for each of them, so
+ * it doubles per round trip.
  */
 static void read_answered(struct nic_qp *qp)
 {
@@ -182,7 +188,7 @@ void req_fail_local(struct nic_qp *qp, const struct sq_entry *e)
 	req_fail(qp, e->status);
 }
 
-/* True if an ACK that comes now can be the probe's, by the smallest round trip. */
+/* Returns true if an ACK that comes now can be the probe's, by the smallest round trip. */
 static bool answers_probe(const struct nic_qp *qp)
 {
 	uint64_t min = qp->dest->rtt_min;
@@ -201,9 +207,9 @@ static void on_ack(struct nic_qp *qp, uint32_t psn)
 		return;
 	}
 	/*
-	 * The ACK covers the probe only, so the packets after it are lost. But it may be the ACK of
-	 * the first copy, with more ACKs behind it: if it is too early for the probe's ACK, or no
-	 * round trip is known. Then the next probe decides.
+	 * The ACK covers only the packet of the probe, so the packets after it are lost. But it may
+	 * be the ACK of the first copy, with more ACKs behind it, if it comes too early for the
+	 * probe's ACK, or if no round trip is known. Then the next probe decides.
 	 */
 	if (lone && (before || answers_probe(qp))) {
 		dest_lost(qp->dest);
@@ -224,7 +230,8 @@ static void on_seq_nak(struct nic_qp *qp, uint32_t psn)
 	}
 	/*
 	 * After an RNR NAK the later packets are out of sequence, and some responders NAK them
-	 * (rxe: check_psn() in rxe_resp.c). They were not lost; they are sent after the wait.
+	 * (rxe: check_psn() in rxe_resp.c). They were not lost; the requester sends them after the
+	 * wait.
 	 */
 	if (sq->rnr_until)
 		return;
@@ -251,7 +258,7 @@ static void on_rnr(struct nic_qp *qp, uint32_t psn, uint8_t timer)
 	if (sq->rnr_until)
 		return; /* a copy of the NAK that started the wait */
 	rtt_answered(qp, psn + 1);
-	sq->probes = sq->backoff = 0;  /* it is an answer */
+	sq->probes = sq->backoff = 0;  /* an RNR NAK is an answer */
 	if (qp->attr.rnr_retry != 7) { /* 7: for ever */
 		if (sq->rnr_retries == 0) {
 			qp->pu->ctr.retry_rnr_exceeded_err++;
@@ -273,7 +280,7 @@ enum nic_wc_status req_nak_status(uint8_t syndrome)
 		return NIC_WC_REM_ACCESS_ERR;
 	case PKT_NAK_REM_OP:
 		return NIC_WC_REM_OP_ERR;
-	default: /* reserved codes: invalid RD request and such */
+	default: /* other codes are reserved or for RD, as "invalid RD request" */
 		return NIC_WC_BAD_RESP_ERR;
 	}
 }
@@ -291,7 +298,9 @@ static void on_error_nak(struct nic_qp *qp, uint32_t psn, uint8_t syndrome)
 	req_fail(qp, status);
 }
 
-/* Counts every NAK received, copies and late ones too, so the counters agree with a capture. */
+/*
+ * Counts every NAK received, also copies and late NAKs, so that the counters agree with a capture.
+ */
 void req_count_nak(struct nic_counters *c, uint8_t syndrome)
 {
 	switch (syndrome) {
@@ -334,8 +343,9 @@ static void on_aeth(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 }
 
 /*
- * Is this a valid response `pkt` of e? Inside a READ, FIRST and MIDDLE are both valid: a
- * repeated execution may begin there, and late packets of the earlier one are valid too.
+ * Returns true if this is a valid response `pkt` of e. Inside a READ, FIRST and MIDDLE are both
+ * valid: a repeated execution may begin there, and late packets of the earlier execution are valid,
+ * too.
  */
 static bool fits(const struct nic_qp *qp, const struct sq_entry *e, const struct pkt_view *v,
 		 uint32_t pkt)
@@ -346,11 +356,11 @@ static bool fits(const struct nic_qp *qp, const struct sq_entry *e, const struct
 		return op_is_atomic(e->op);
 	if (!op_is_read(e->op) || v->payload_len != (left < qp->mtu ? left : qp->mtu))
 		return false;
-	/* But every execution of a request's first packet begins there. */
+	/* The first packet of a request always begins an execution. */
 	if (pkt % qp->read_chunk == 0 && !(v->op->flags & PKT_FIRST))
 		return false;
 	/*
-	 * MIDDLE and FIRST can't be the last packet of a message. ONLY and LAST must be the last
+	 * A MIDDLE or FIRST can't be the last packet of a message. An ONLY or LAST must be the last
 	 * packet of a request.
 	 */
 	if (!(v->op->flags & PKT_LAST))
@@ -365,7 +375,7 @@ static void on_data(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	uint32_t pkt;
 	int rc;
 
-	/* A READ response to a probe says nothing about the packets after the READ. */
+	/* A READ response that answers a probe says nothing about the packets after the READ. */
 	sq->probing = sq->lone = false;
 	ack_upto(qp, psn);
 	if (sq->psn_una != psn) {
@@ -410,11 +420,11 @@ void req_rx(struct nic_qp *qp, const struct pkt_view *v)
 	if (v->op->kind == PKT_KIND_ACK && unlikely(v->syndrome & PKT_AETH_TYPE_NAK))
 		req_count_nak(&qp->pu->ctr, v->syndrome);
 	if (!psn_before(psn, sq->psn_max)) {
-		qp->pu->ctr.req_bad_response++; /* answers a PSN that was never sent */
+		qp->pu->ctr.req_bad_response++; /* the answer is to a PSN that was never sent */
 		return;
 	}
 	if (psn_before(psn, sq->psn_una))
-		return; /* a copy, or late */
+		return; /* a copy, or a late answer */
 	if (v->op->kind == PKT_KIND_ACK)
 		on_aeth(qp, v, psn);
 	else

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * An outgoing hook whose kernel changes the length of WRITEs. A WRITE goes through the kernel piece
- * by piece into segments. Each full segment, and the last one, leaves as a separate WRITE, since
- * its length is known then. The last one ends the program's work request. A segment is kept until
- * it is acknowledged, and the requester retransmits from it, so the kernel runs once per byte.
+ * by piece into segments. Each full segment, and the last one, leaves as a separate WRITE, because
+ * only then its length is known. The last segment ends the program's work request. A segment is
+ * kept until it is acknowledged, and the requester retransmits from it, so the kernel runs once per
+ * byte.
  *
  *	ring --take--> cur --pieces--> kernel --> | segment | segment | ...
  *
- * There are SEGS segments, used (head) and released (tail) in order. Each is an entry of the send
- * queue (SQ_SEGMENT; the last one of a WQE: `last`).
+ * The hook has SEGS segments, which are used (head) and released (tail) in order. Each emitted
+ * segment is an entry of the send queue (SQ_SEGMENT; the last segment of a WQE has `last`).
  */
 #include <stdlib.h>
 
@@ -27,8 +28,8 @@ struct qp_resize {
 	bool needs_input;     /* the kernel wants its next piece */
 	bool told;	      /* the WQE `told_index` has had its completion */
 	uint32_t told_index;
-	uint32_t in;   /* bytes of cur given to the kernel */
-	uint32_t out;  /* bytes of output in segments already emitted */
+	uint32_t in;   /* bytes of cur that the kernel has got */
+	uint32_t out;  /* bytes of output of cur in emitted segments */
 	uint32_t open; /* bytes of output in the segment at head */
 	uint8_t piece[PIECE];
 };
@@ -43,7 +44,7 @@ static uint8_t *segment(const struct qp_resize *z)
 	return z->segs + (size_t)(z->head % SEGS) * SEG_BYTES;
 }
 
-/* Takes the next WQE. Only a WRITE goes through the kernel. False: none is posted. */
+/* Takes the next WQE. Only a WRITE goes through the kernel. Returns false if none is posted. */
 static bool begin(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;
@@ -64,7 +65,7 @@ static bool begin(struct nic_qp *qp)
 	return true;
 }
 
-/* Makes the segment at head an entry of the send queue. */
+/* Appends the segment at head to the send queue, as an entry. */
 static void emit(struct nic_qp *qp, uint8_t status, bool last)
 {
 	struct qp_resize *z = qp->resize;
@@ -104,7 +105,7 @@ static void emit(struct nic_qp *qp, uint8_t status, bool last)
 	z->busy = !last;
 }
 
-/* Gives the kernel its next piece. False: the memory can't be read. */
+/* Gives the kernel its next piece. Returns false if the memory can't be read. */
 static bool feed(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;
@@ -144,7 +145,7 @@ static void advance(struct nic_qp *qp)
 		z->open += z->hook->produce(z->hook, segment(z) + z->open, SEG_BYTES - z->open,
 					    &z->needs_input);
 	}
-	/* emit() shows the segment to the hooks behind. */
+	/* emit() shows the segment to the hooks behind this one. */
 	if (!stream_paused(qp))
 		emit(qp, NIC_WC_SUCCESS, z->needs_input && z->in == z->cur->len);
 }
@@ -177,7 +178,10 @@ int resize_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uin
 	return 0;
 }
 
-/* A segment is at its end. Its WQE ends with the last one, or with the first that fails. */
+/*
+ * Called when a segment has ended. The WQE ends with its last segment, or with the first that
+ * fails.
+ */
 void resize_retired(struct nic_qp *qp, const struct sq_entry *e)
 {
 	struct qp_resize *z = qp->resize;

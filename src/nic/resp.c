@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The responder. It takes requests in PSN order, checks and executes them, and records the answers
- * due. resp_send.c sends the answers, in order behind running READs.
+ * that are due. resp_send.c sends the answers in order, behind running READs.
  */
 #include "nic/chain.h"
 #include "nic/cq.h"
@@ -21,7 +21,7 @@ static bool nak_is_fatal(uint8_t syndrome)
 	return PKT_AETH_TYPE(syndrome) == PKT_AETH_TYPE_NAK && syndrome != PKT_NAK_PSN_SEQ;
 }
 
-/* Records a NAK. It also acknowledges everything before its PSN. */
+/* Records a NAK, which also acknowledges everything before its PSN. */
 void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
 {
 	qp->resp.nak = syndrome;
@@ -33,7 +33,7 @@ void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
 
 /* ---- receives ---- */
 
-/* Copies the next posted receive from its ring. False: none is posted. */
+/* Copies the next posted receive from its ring. Returns false if none is posted. */
 bool resp_take_recv(struct nic_qp *qp)
 {
 	struct qp_resp *r = &qp->resp;
@@ -51,8 +51,8 @@ bool resp_take_recv(struct nic_qp *qp)
 			return false;
 		if (unlikely(rq->prod_seen - rq->cons > rq->mask + 1)) {
 			/*
-			 * The program stored an invalid index: the QP ends. In the QP's own ring,
-			 * one lap of receives counts as posted and is flushed.
+			 * The program stored an invalid index, so the QP ends. In the QP's own
+			 * ring, one lap of receives counts as posted and is flushed.
 			 */
 			if (qp->srq) {
 				rq->prod_seen = rq->cons;
@@ -76,7 +76,7 @@ bool resp_take_recv(struct nic_qp *qp)
 		space = ROOST_MAX_SGE;
 	r->recv.wr_id = rq->wr_ids[slot];
 	r->recv.index = rq->cons;
-	/* once: the program can write here at any time */
+	/* read once, because the program can write here at any time */
 	num = *(const volatile uint32_t *)&w->num_sge;
 	r->recv.num_sge = num < space ? num : space;
 	r->recv.sge = r->recv.sge_off = 0;
@@ -90,7 +90,7 @@ bool resp_take_recv(struct nic_qp *qp)
 	return true;
 }
 
-/* Appends to the current receive. */
+/* Appends n bytes to the current receive. */
 enum scatter_result resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n)
 {
 	struct qp_resp *r = &qp->resp;
@@ -140,7 +140,8 @@ void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f)
 
 /*
  * Flushes the receive in progress and all receives posted to this QP. Receives in an SRQ stay for
- * other QPs. The loop is bounded by the ring's slots: the program may change the index meanwhile.
+ * other QPs. The number of slots of the ring bounds the loop, because the program may change the
+ * index meanwhile.
  */
 void resp_flush(struct nic_qp *qp)
 {
@@ -159,7 +160,6 @@ void resp_flush(struct nic_qp *qp)
 
 /* ---- execution ---- */
 
-/* Scatters a SEND's payload. On error completes the receive and returns the NAK. */
 uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t n)
 {
 	struct cqe_fields f = {.opcode = NIC_WC_RECV};
@@ -170,7 +170,8 @@ uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t 
 	case SCATTER_TOO_LONG:
 		qp->pu->ctr.resp_local_length_error++;
 		if (qp->type != NIC_QPT_RC)
-			return PKT_NAK_INVALID_REQ; /* dropped; the receive stays (uc.c, ud.c) */
+			/* the message is dropped, and the receive stays (uc.c, ud.c) */
+			return PKT_NAK_INVALID_REQ;
 		f.status = NIC_WC_LOC_LEN_ERR;
 		resp_complete_recv(qp, &f);
 		return PKT_NAK_INVALID_REQ;
@@ -183,7 +184,7 @@ uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t 
 	return PKT_NAK_REM_OP;
 }
 
-/* Checks a packet's place in its message and its length (IBA 9.7.4.1.1). */
+/* Checks the position of a packet in its message, and its length (IBA 9.7.4.1.1). */
 bool resp_in_sequence(const struct nic_qp *qp, const struct pkt_view *v)
 {
 	const struct qp_resp *r = &qp->resp;
@@ -251,7 +252,7 @@ uint8_t resp_check_write(const struct nic_qp *qp, uint32_t rkey, uint64_t va, ui
 {
 	if (!(qp->access & NIC_ACCESS_REMOTE_WRITE) || len > NIC_MAX_MSG)
 		return PKT_NAK_INVALID_REQ;
-	/* Checks the range of the whole message, so a bad WRITE changes nothing. */
+	/* The check is for the range of the whole message, so a bad WRITE changes nothing. */
 	if (len) {
 		*dst = qp_resolve(qp, rkey, va, len, NIC_ACCESS_REMOTE_WRITE);
 		if (unlikely(!*dst))
@@ -281,7 +282,7 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 	}
 	if (last ? v->payload_len != r->left : v->payload_len >= r->left)
 		return PKT_NAK_INVALID_REQ;
-	/* Before the write: a WRITE with immediate needs a receive. */
+	/* A WRITE with immediate needs a receive, which is taken before this packet is written. */
 	if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))
 		return resp_rnr(qp);
 	if (v->payload_len) {
@@ -328,8 +329,9 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 }
 
 /*
- * True if the requester has as many READs and atomics outstanding as were agreed (IBA 9.4.4: the
- * responder's resources). A fully answered one does not count, even while it is answered again.
+ * Returns true if the requester has as many READs and atomics outstanding as were agreed (IBA
+ * 9.4.4: the responder's resources). A fully answered request does not count, even while it is
+ * answered again.
  */
 static bool replay_full(const struct qp_resp *r)
 {
@@ -436,7 +438,10 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 		if (!nak)
 			r->epsn++;
 		return nak;
-	/* reserved or unsupported (IBA 9.7.4.1.2; 9.9.3, table of responder errors: class C) */
+	/*
+	 * Reserved or unsupported op-codes (IBA 9.7.4.1.2; 9.9.3, table of responder errors: class
+	 * C).
+	 */
 	default:
 		return PKT_NAK_INVALID_REQ;
 	}
@@ -456,13 +461,13 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 	return 0;
 }
 
-/* A request that is not the next one. */
+/* Handles a request that does not have the expected PSN. */
 static __attribute__((noinline)) void
 out_of_sequence_request(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 {
 	struct qp_resp *r = &qp->resp;
 
-	/* An unsupported op-code is an error only at the expected PSN (rx.c). */
+	/* An unsupported op-code (rx.c) is an error only at the expected PSN. */
 	if (v->op->kind == PKT_KIND_NONE) {
 		qp->pu->ctr.rx_bad_opcode++;
 		return;
@@ -472,7 +477,10 @@ out_of_sequence_request(struct nic_qp *qp, const struct pkt_view *v, uint32_t ps
 		resp_duplicate(qp, v, psn);
 		return;
 	}
-	/* One NAK per gap (IBA 9.7.5.2.4), counted once, as in rxe (rxe_resp.c, check_psn). */
+	/*
+	 * A gap gets one NAK (IBA 9.7.5.2.4) and is counted once, as in rxe (rxe_resp.c,
+	 * check_psn).
+	 */
 	if (!r->nak_sent) {
 		qp->pu->ctr.out_of_sequence++;
 		resp_nak(qp, PKT_NAK_PSN_SEQ, r->epsn);
@@ -495,7 +503,7 @@ void resp_rx(struct nic_qp *qp, const struct pkt_view *v)
 		qp_first_packet(qp);
 	r->nak_sent = false;
 	if (unlikely(r->nak))
-		r->nak = 0; /* the missing packet has come before the NAK was sent */
+		r->nak = 0; /* the missing packet came before the NAK was sent */
 	nak = execute(qp, v, psn);
 	if (unlikely(nak))
 		resp_nak(qp, nak, psn);

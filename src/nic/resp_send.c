@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The sending half of the responder: READ responses in resumable turns, results of atomics, and
- * behind them the latest ACK or NAK.
+ * The sending half of the responder. It sends READ responses, in turns that can be resumed, results
+ * of atomics, and behind them the latest ACK or NAK.
  *
  * READs and atomics share a replay ring of max_dest_rd_atomic entries, oldest first:
  *
  *      head                         head + count
  *       | READ done | ATOMIC done | READ running | READ waiting |
  *
- * A duplicate READ is executed again from the PSN it names, as long as its memory may be read; a
- * duplicate atomic is answered from its entry; a duplicate older than the ring is dropped (IBA
+ * A duplicate READ is executed again from the PSN that it names, if its memory may still be read. A
+ * duplicate atomic is answered from its entry. A duplicate older than the ring is dropped (IBA
  * 9.7.5.1.5 and 9.7.7.2.2).
  */
 #include "nic/dma.h"
@@ -29,9 +29,11 @@ static struct resp_entry *new_entry(struct qp_resp *r)
 {
 	struct resp_entry *e;
 
-	if (r->count == r->replay_size) { /* resp.c has checked that the oldest is done */
+	/* replay_full() in resp.c has checked that the oldest entry is done */
+	if (r->count == r->replay_size) {
 		e = entry_at(r, 0);
-		if (e->cur != e->end) /* it is answered again, but its requester has moved on */
+		/* the entry is being answered again, which its requester no longer needs */
+		if (e->cur != e->end)
 			r->pending--;
 		r->head = (uint8_t)(r->head + 1 == r->replay_size ? 0 : r->head + 1);
 		r->count--;
@@ -49,7 +51,7 @@ static void run_entry(struct nic_qp *qp, struct resp_entry *e, uint32_t from, ui
 	nic_schedule_resp(qp);
 }
 
-/* The response acknowledges everything before it, so a pending ACK is dropped. */
+/* The response acknowledges everything before it, so a pending ACK is not sent. */
 void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, uint32_t npkts)
 {
 	struct resp_entry *e = new_entry(&qp->resp);
@@ -90,7 +92,7 @@ static struct resp_entry *find_entry(struct qp_resp *r, uint32_t psn, unsigned *
 	return NULL;
 }
 
-/* A requester that goes back also repeats all later requests, so later responses stop. */
+/* A requester that goes back repeats all later requests, too. So the later responses stop here. */
 static void cancel_younger(struct qp_resp *r, unsigned i)
 {
 	while (++i < r->count) {
@@ -111,7 +113,10 @@ void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	unsigned i;
 
 	if (v->op->kind != PKT_KIND_READ_REQ && v->op->kind != PKT_KIND_ATOMIC) {
-		/* Executed before: acknowledge again, up to epsn - 1. A pending NAK does so too. */
+		/*
+		 * The request was executed before: it is acknowledged again, up to epsn - 1. A
+		 * pending NAK does that as well.
+		 */
 		if (!r->nak) {
 			r->ack = true;
 			nic_schedule_resp(qp);
@@ -122,8 +127,9 @@ void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	if (!e || e->atomic != (v->op->kind == PKT_KIND_ATOMIC))
 		return;
 	/*
-	 * The requested response is the next one to send: a probe, sent while this process did not
-	 * run. A probe does not go back, so later responses continue.
+	 * The request is for the response that is the next to send: it is a probe, which came while
+	 * this process did not run. A requester that probes does not go back, so later responses
+	 * continue.
 	 */
 	if (e->cur != e->end && psn == e->psn + e->cur)
 		return;
@@ -134,7 +140,7 @@ void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	}
 	from = psn - e->psn;
 	npkts = v->dmalen ? (uint32_t)(((uint64_t)v->dmalen + qp->mtu - 1) >> qp->mtu_shift) : 1;
-	/* It must lie within the original request. */
+	/* The duplicate must lie within the original request. */
 	if (v->va != e->va + ((uint64_t)from << qp->mtu_shift) || v->rkey != e->rkey ||
 	    npkts > e->npkts - from || v->dmalen > e->len - (from << qp->mtu_shift))
 		return;
@@ -159,9 +165,9 @@ static int send_aeth(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
 }
 
 /*
- * The notification point of DCQCN (Zhu et al., SIGCOMM 2015, 3.1). A packet with an ECN mark is
- * answered with a CNP at once, unless one was sent in the last 50 us. A flow is a connection. Only
- * requests and READ responses count, since the peer can send these more slowly. Datagrams have no
+ * The notification point of DCQCN (Zhu et al., SIGCOMM 2015, 3.1). It answers a packet with an ECN
+ * mark with a CNP at once, unless it sent a CNP in the last 50 us. A flow is a connection. Only
+ * requests and READ responses count, because the peer can send these more slowly. Datagrams have no
  * rate to reduce.
  */
 #define CNP_EVERY 50000 /* ns */
@@ -179,7 +185,10 @@ void resp_congested(struct nic_qp *qp, const struct pkt_view *v)
 	nic_schedule_resp(qp);
 }
 
-/* A17.9.3: BECN set, no PSN, 16 reserved bytes. The ECN bits are 0, so a CNP is never marked. */
+/*
+ * A CNP has BECN set, no PSN, and 16 reserved bytes (A17.9.3). Its ECN bits are 0, so it is never
+ * marked.
+ */
 static int send_cnp(struct nic_qp *qp)
 {
 	uint32_t len = pkt_ops[PKT_CNP].hdr_len + PKT_ICRC_LEN;
@@ -213,7 +222,7 @@ static int send_atomic_ack(struct nic_qp *qp, const struct resp_entry *e)
 	return 0;
 }
 
-/* 0, -EAGAIN, or a NAK syndrome if the memory can't be read. */
+/* Returns 0, -EAGAIN, or a NAK syndrome if the memory can't be read. */
 static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 {
 	bool first = e->cur == e->start, last = e->cur + 1 == e->end;
@@ -234,8 +243,8 @@ static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 			return PKT_NAK_REM_ACCESS;
 	}
 	/*
-	 * READs are executed in order, each upward, packet by packet. The fence orders the loads
-	 * after those of the previous packet.
+	 * READs are executed in order, and each one upward, packet by packet. The fence orders the
+	 * loads after those of the previous packet.
 	 */
 	atomic_thread_fence(memory_order_acquire);
 	rc = tx_begin(qp, len, &buf);
@@ -320,8 +329,8 @@ static void after_nak(struct nic_qp *qp, uint8_t syndrome)
 }
 
 /*
- * A request for a QP in the error state, which drops all packets (IBA 10.3.1.9), with one
- * exception. The NAK that ended the connection may have been lost, and the requester would exhaust
+ * Handles a request for a QP in the error state, which drops all packets (IBA 10.3.1.9), with one
+ * exception. The NAK that ended the connection may have been lost, and the requester would use up
  * its retries without the reason. So a copy of the refused request is refused again.
  */
 void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v)
@@ -333,9 +342,9 @@ void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v)
 }
 
 /*
- * True if the ACK waits for the next turn, on a queue pair with calls whose port makes a system
- * call for each flush. A caller takes the replies of this turn and often begins the next calls at
- * once. They and the ACK then leave together.
+ * Returns true if the ACK waits for the next turn, on a queue pair with calls whose port makes a
+ * system call for each flush. A caller takes the replies of this turn and often begins the next
+ * calls at once. They and the ACK then leave together.
  */
 static bool ack_waits(struct nic_qp *qp)
 {

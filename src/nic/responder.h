@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The responder of a QP: the receive queue, the message in progress, and the READs and atomics that
- * it may have to answer again.
+ * are to be answered, or to be answered again.
  */
 #ifndef ROOST_NIC_RESPONDER_H
 #define ROOST_NIC_RESPONDER_H
@@ -13,21 +13,21 @@
 struct pkt_view;
 struct cqe_fields;
 
-/* A READ or atomic that the responder may have to answer (again). */
+/* A READ or atomic that the responder has to answer, or may have to answer again. */
 struct resp_entry {
 	uint32_t psn, npkts;
 	/*
-	 * The running execution, in packets relative to psn: first, next to send, one past the
-	 * last; cur == end: none.
+	 * The current execution, in packets relative to psn: the first, the next to send, one past
+	 * the last. If cur == end, no execution is running.
 	 */
 	uint32_t start, cur, end;
-	uint32_t limit; /* offset of this execution's end, in bytes of the READ */
+	uint32_t limit; /* end of this execution: an offset in the READ, in bytes */
 	uint32_t msn;
 	uint32_t rkey, len;
 	uint64_t va;
-	uint64_t result; /* of an atomic */
+	uint64_t result; /* old value, for an atomic */
 	bool atomic;
-	bool done; /* its last response has been sent once */
+	bool done; /* the last response has been sent at least once */
 };
 
 /* A ring of posted receives, of one QP or of an SRQ. */
@@ -39,14 +39,14 @@ struct recv_ring {
 	uint8_t stride_shift;
 	uint32_t cons; /* receives taken */
 	uint32_t prod_seen;
-	uint32_t pd; /* of the receives' keys */
+	uint32_t pd; /* protection domain of the keys in the receives */
 };
 
-/* The state of the responder. The first group is a part of a cache line: qp.h asserts it. */
+/* The state of the responder. Its first group is a part of a cache line, as qp.h asserts. */
 struct qp_resp {
-	uint32_t epsn; /* expected */
+	uint32_t epsn; /* the expected PSN */
 	uint32_t msn;
-	uint32_t rkey; /* of the WRITE in progress */
+	uint32_t rkey; /* key of the WRITE in progress */
 	uint32_t left;
 	uint64_t va;
 	uint32_t received;   /* bytes so far of the message in progress */
@@ -54,7 +54,7 @@ struct qp_resp {
 	uint8_t msg;	     /* enum pkt_kind of the message in progress; NONE between messages */
 	uint8_t nak;	     /* syndrome to send after the READs before it; 0: none */
 	bool ack;	     /* acknowledge up to epsn - 1 */
-	bool nak_sent;	     /* drop later PSNs until epsn comes */
+	bool nak_sent;	     /* later PSNs get no NAK until epsn comes */
 	bool has_recv;	     /* recv holds a receive */
 	bool drop;	     /* UC: drop the rest of the message in progress */
 	bool cnp;	     /* send a congestion notification */
@@ -64,7 +64,7 @@ struct qp_resp {
 	uint8_t replay_size;
 	uint32_t nak_psn;
 
-	/* receives, and READs and atomics */
+	/* receives; READs and atomics */
 	struct recv_ring *rq; /* NULL: none */
 	struct recv_ring own;
 	struct {
@@ -72,26 +72,29 @@ struct qp_resp {
 		uint32_t index, num_sge;
 		uint32_t sge, sge_off; /* position of the next byte */
 	} recv;
-	/* max_dest_rd_atomic entries, or NULL. Allocated separately: most QPs have few */
+	/*
+	 * max_dest_rd_atomic entries, or NULL. They are allocated separately, because most QPs have
+	 * few.
+	 */
 	struct resp_entry *replay;
-	uint64_t cnp_next; /* time of the next notification, at the earliest */
+	uint64_t cnp_next; /* the earliest time of the next notification */
 };
 
 /* A shared receive queue: srq.c. */
 struct nic_srq {
 	struct recv_ring rq;
-	uint32_t limit; /* raise the event when fewer are posted; 0: not armed */
+	uint32_t limit; /* the event is raised when fewer receives are posted; 0: not armed */
 	uint32_t refs;	/* QPs; control */
 	uint8_t pu;	/* of its QPs */
 	bool broken;	/* the program stored an invalid index */
 	struct nic *nic;
 	void *ctx;
-	struct list_head link; /* all of the NIC; control */
+	struct list_head link; /* all SRQs of the NIC; control */
 };
 
 /* srq.c */
 void srq_taken(struct nic_srq *srq);  /* a QP has taken a receive from the ring */
-void srq_broken(struct nic_srq *srq); /* the index is invalid: raises the event once */
+void srq_broken(struct nic_srq *srq); /* raises the event, once, because the index is invalid */
 
 /* resp.c */
 void resp_rx(struct nic_qp *qp, const struct pkt_view *v);
@@ -101,8 +104,8 @@ enum scatter_result { SCATTER_OK, SCATTER_TOO_LONG, SCATTER_BAD_MEMORY };
 enum scatter_result resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n);
 void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f);
 /*
- * Appends to the current receive. 0, or the NAK syndrome of a reliable connection; its receive has
- * then completed in error.
+ * Appends payload to the current receive. Returns 0, or the NAK syndrome of a reliable connection;
+ * its receive has then completed in error.
  */
 uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t n);
 /* Rewinds the receive of a dropped message, so that the next message fills it. */
@@ -111,20 +114,26 @@ static inline void resp_keep_recv(struct qp_resp *r)
 	r->recv.sge = r->recv.sge_off = 0;
 }
 bool resp_in_sequence(const struct nic_qp *qp, const struct pkt_view *v);
-uint8_t resp_rnr(const struct nic_qp *qp); /* the syndrome of an RNR NAK */
-/* Execute an in-sequence packet. 0, or the NAK syndrome of a reliable connection. */
+uint8_t resp_rnr(const struct nic_qp *qp); /* returns the syndrome of an RNR NAK */
+/* Execute a packet that is in sequence. Return 0, or the NAK syndrome of a reliable connection. */
 uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v);
 uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v);
 void resp_flush(struct nic_qp *qp);
-/* op: of op_is_atomic(). 0, or a NAK syndrome. */
+/* Executes an operation of op_is_atomic(). Returns 0 and sets *old, or returns a NAK syndrome. */
 uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t op, uint64_t va, uint32_t rkey,
 			    uint64_t swap_add, uint64_t compare, uint64_t *old);
 
-/* The checks of a WRITE's or READ's first packet. 0, or a NAK syndrome; *dst: where len > 0. */
+/*
+ * Check the first packet of a WRITE or READ. Return 0, or a NAK syndrome. If len > 0, *dst gets the
+ * address of the WRITE's memory.
+ */
 uint8_t resp_check_write(const struct nic_qp *qp, uint32_t rkey, uint64_t va, uint32_t len,
 			 void **dst);
 uint8_t resp_check_read(const struct nic_qp *qp, uint32_t rkey, uint64_t va, uint32_t len);
-/* Completes a receive; with NIC_WC_WITH_INV first invalidates the key. 0, or a NAK syndrome. */
+/*
+ * Completes a receive. With NIC_WC_WITH_INV, first invalidates the key. Returns 0, or a NAK
+ * syndrome.
+ */
 uint8_t resp_end_send(struct nic_qp *qp, struct cqe_fields *f);
 
 /* resp_send.c */
@@ -134,11 +143,12 @@ void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, 
 void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result);
 void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);
 enum req_result resp_run(struct nic_qp *qp);
-void resp_congested(struct nic_qp *qp, const struct pkt_view *v); /* the packet has an ECN mark */
+/* Handles a packet with an ECN mark: a notification is due, at most one in 50 us. */
+void resp_congested(struct nic_qp *qp, const struct pkt_view *v);
 void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v);
 /*
- * Moves the latest READs and atomics that fit to a new replay ring and installs it. The caller
- * frees the old one.
+ * Moves the latest READs and atomics that fit to a new replay ring, and installs the ring. The
+ * caller frees the old ring.
  */
 void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size);
 

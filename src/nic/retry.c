@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Time-outs of the requester. Each QP has one timer. It is set when work becomes outstanding, and
- * ACKs do not move it. When it fires, it compares `progress` with the time, so the fast path does
- * not access the wheel.
+ * ACKs do not move it. When the timer fires, `progress` is compared with the time, so the fast path
+ * does not access the wheel.
  *
  *  progress        + probe interval             + T                            + T * retries
  *     |------------------|--- doubling ---|--------|--- go-back-N, again ... ----|  QP to error
  *                   one packet sent again
  *
  * T is 4.096 us x 2^timeout (IBA 9.7.6.1.3). A lost tail costs the probe interval, max(RTO, 1 ms),
- * not T. The RTO comes from the destination's round trips (dest_rto). T is at least the path's
- * round trip; a shorter T would retransmit packets that cannot have been answered yet.
+ * not T. The RTO comes from the destination's round trips (dest_rto). If the path's round trip is
+ * longer than 1 ms, T is not shorter than that: a shorter T would retransmit packets that cannot
+ * have been answered yet.
  */
 #include "nic/alive.h"
 #include "nic/dest.h"
 #include "nic/requester.h"
 
 #define PROBE_MIN_NS	  1000000u
-#define PROBE_MAX_SHIFT	  6 /* intervals double up to 64 times the first */
+#define PROBE_MAX_SHIFT	  6 /* the interval doubles up to 64 times the first one */
 #define BACKOFF_MAX_SHIFT 2 /* waits stay between T and 4T */
 
 /* RNR timer codes in units of 10 us (IBA table 45). */
@@ -48,7 +49,7 @@ static uint64_t probe_ns(const struct nic_qp *qp)
 	return (base << shift) * qp->nic->cfg.timeout_scale;
 }
 
-/* The time of the next probe or time-out. */
+/* Returns the time of the next probe or time-out. */
 static uint64_t deadline(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
@@ -99,16 +100,16 @@ static void probe(struct nic_qp *qp)
 		sq->probe_end = sq->psn_max;
 		/*
 		 * A round trip is ambiguous now: the answer to a later packet may be lost, and the
-		 * probe's answer looks the same.
+		 * answer to the probe looks the same.
 		 */
 		sq->rtt_start = 0;
 	}
 }
 
 /*
- * True if the retries are used up because the peer's process is stopped. A hardware NIC would have
- * answered for it, so the retries start again. A single look cannot tell a stopped process from a
- * busy one. So the second time counts only if no packet has come since the first.
+ * Returns true if the retries are used up because the peer's process is stopped. A hardware NIC
+ * would have answered in its place, so the retries start again. A single look cannot tell a stopped
+ * process from a busy one. So a second look counts only if no packet has come since the first.
  */
 static bool peer_stalled(struct nic_qp *qp)
 {
@@ -144,12 +145,12 @@ void retry_fire(struct nic_qp *qp)
 	struct qp_sq *sq = &qp->sq;
 	uint64_t now = qp->pu->now;
 
-	/* The usual case, with one cache line: everything was acknowledged since. */
+	/* In the usual case everything was acknowledged. This check touches one cache line. */
 	if (likely(sq->psn_una == sq->psn_max && !sq->rnr_until && sq->block == BLOCK_NONE))
 		return;
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return;
-	if (qp->type != NIC_QPT_RC) { /* held back by a window: try again */
+	if (qp->type != NIC_QPT_RC) { /* the window held the packet back: the QP tries again */
 		nic_schedule(qp);
 		return;
 	}
@@ -157,17 +158,18 @@ void retry_fire(struct nic_qp *qp)
 		sq->rnr_until = 0;
 		sq->progress = now;
 		nic_schedule(qp);
-		return; /* sending sets the timer again */
+		return; /* the next packet sets the timer again */
 	}
 	if (qp->loop) {
 		nic_schedule(qp);
 		return;
 	}
 	if (sq->psn_una == sq->psn_max && !sq->rnr_until)
-		return; /* nothing outstanding */
+		return;
 	if (now >= deadline(qp)) {
 		if (!psn_before(sq->psn_una, sq->psn_next))
-			sq->progress = now; /* rewound and held back: nothing is in flight */
+			/* the QP was rewound and held back, so nothing is in flight */
+			sq->progress = now;
 		else if (qp->attr.timeout && now >= sq->progress + timeout_ns(qp))
 			expire(qp);
 		else
@@ -175,6 +177,9 @@ void retry_fire(struct nic_qp *qp)
 		if (qp->state == NIC_QPS_ERR)
 			return;
 	}
-	/* The time-out counts from `progress`; the next, doubled probe interval from the probe. */
+	/*
+	 * The time-out counts from `progress`, and the next, doubled probe interval from the last
+	 * probe.
+	 */
 	retry_arm(qp);
 }

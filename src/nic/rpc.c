@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Calls: StRoM's op-codes 0x18 .. 0x1c (EuroSys '20, section 5). The core transports calls like
- * WRITEs and does not know what they do. It delivers each byte once, in order, to the layer that
- * serves calls. Replies are RDMA WRITEs of the responder.
+ * WRITEs, and their meaning is unknown to it. It delivers each byte once, in order, to the layer
+ * that serves calls. Replies are RDMA WRITEs of the responder.
  *
  *	RPC		op-code, key, parameters: one packet
  *	RPC WRITE	op-code, key, payload of any length: FIRST, MIDDLE .. LAST, or ONLY
  *
- * A piece that the server can't take now gets an RNR NAK, at any place in the message.
+ * A piece that the server can't take now gets an RNR NAK, at any position in the message.
  */
 #include "nic/access.h"
 #include "nic/dma.h"
@@ -19,15 +19,15 @@
 
 bool rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece)
 {
-	/* Before RTS a reply could not be sent: the QP has no send PSN yet. */
+	/* Before RTS the QP has no send PSN, so a reply could not be sent. */
 	return qp->state >= NIC_QPS_RTS &&
 	       qp->nic->rpc_ops->deliver(qp->nic->rpc_ctx, qp->rpc_ctx, piece);
 }
 
 /*
- * A call may name no region (0), or one that its peer can reach. Any other key is refused, as for a
- * WRITE. A status in the reply would let a peer find valid keys at the cost of one call per guess.
- * Each access of the call checks its rights.
+ * A call may name no region (0), or a region that its peer can reach. Any other key is refused, as
+ * for a WRITE. If a status in the reply refused it instead, a peer could find valid keys at the
+ * cost of one call per guess. Each access of the call checks its rights.
  */
 bool rpc_key_ok(const struct nic_qp *qp, uint32_t key)
 {
@@ -121,7 +121,10 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 		return -ENOTCONN;
 	if (s->len && !s->buf && !s->key)
 		return -EACCES; /* key 0 in an entry means the server's own memory */
-	/* One packet carries the whole tail. If needed, the first bytes go in a WRITE before. */
+	/*
+	 * One packet must carry the whole tail. If it would not, the first bytes leave in a WRITE
+	 * before it.
+	 */
 	if (rest && rest < s->tail_len && len > qp->mtu)
 		ahead = rest;
 	if (qp->sq.count[SQ_REPLY] + (ahead != 0) >= NIC_RPC_SENDS)
@@ -136,7 +139,9 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 	return 0;
 }
 
-/* Marks this WRITE and later ones of the same call: they carry `lost` instead of the tail. */
+/*
+ * Marks this WRITE and later WRITEs of the same call, which then carry `lost` instead of the tail.
+ */
 static void lose(struct nic_qp *qp, const struct sq_entry *e)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -154,7 +159,10 @@ static void lose(struct nic_qp *qp, const struct sq_entry *e)
 		qp->nic->rpc_ops->lost(qp->nic->rpc_ctx, qp->rpc_ctx, call);
 }
 
-/* After a fault: true if the source is readable. On loop-back the destination may fault as well. */
+/*
+ * Returns true if the source is readable, after a fault. On loop-back the destination may fault as
+ * well.
+ */
 static bool readable(const uint8_t *src, uint32_t n)
 {
 	uint8_t scrap[256];
@@ -165,7 +173,7 @@ static bool readable(const uint8_t *src, uint32_t n)
 	return true;
 }
 
-/* Copies the data, or zeros if they can't be read. -EFAULT: a fault of dst. */
+/* Copies the data, or zeros if they can't be read. Returns 0, or -EFAULT for a fault at dst. */
 static int gather_data(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
 		       uint32_t n)
 {
@@ -215,7 +223,7 @@ void rpc_retired(struct nic_qp *qp, const struct sq_entry *e)
 		qp->pu->ctr.rpc_replies++;
 		qp->nic->rpc_ops->sent(qp->nic->rpc_ctx, qp->rpc_ctx, e->cookie);
 	} else if (e->status != NIC_WC_WR_FLUSH_ERR) {
-		/* No work request of the program reports the end of the connection. */
+		/* The program may have no work request that reports the end of the connection. */
 		qp_event(qp, NIC_EVENT_QP_FATAL);
 	}
 }

@@ -6,11 +6,11 @@
 #include "nic/core.h"
 #include "nic/nic_rpc.h"
 
-uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v); /* as resp_write() */
-/* false: not now; the caller has to deliver the piece again */
+uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v); /* like resp_write() */
+/* Returns false if the server cannot take the piece now; the caller must deliver it again. */
 bool rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece);
 int rpc_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
-/* a reply has ended: acknowledged, or in error */
+/* Called when an entry of a reply has been acknowledged, or has ended in error. */
 void rpc_retired(struct nic_qp *qp, const struct sq_entry *e);
 void rpc_stop(struct nic_qp *qp); /* ends the QP's calls */
 void rpc_detach(struct nic_qp *qp);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The layer that serves calls: how it registers with a NIC, the queue pairs that have the op-codes,
- * and the turns that the layer gets.
+ * The interface of the layer that serves calls: its registration with a NIC, the queue pairs that
+ * have the op-codes, and the turns of the layer.
  */
 #include "nic/nic_kernel_wr.h"
 #include "nic/responder.h"
 #include "nic/rpc.h"
 
-/* How long a PU counts as shared after packets of two QPs came to it. */
+/* The time for which a PU counts as shared after packets of two QPs came to it. */
 #define SHARED_NS 20000000
 
 int nic_rpc_serve(struct nic *nic, const struct nic_rpc_ops *ops, void *ctx)
@@ -57,7 +57,10 @@ bool nic_qp_rpc(const struct nic_qp *qp)
 
 bool nic_qp_batches(const struct nic_qp *qp)
 {
-	/* Not `batch`, which changes while the port is open: the caller does not own the PU. */
+	/*
+	 * The test does not use `batch`, which changes while the port is open: the caller does not
+	 * own the PU.
+	 */
 	return unlikely(qp->rpc) && qp->pu->ports[qp->port].port->mask_fd;
 }
 

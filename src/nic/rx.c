@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Delivery of received packets to QPs. All checks that do not need the transport's state are done
- * here, once: length, op-code, P_Key, QP and its state, service, source address, ICRC. The code
- * after it relies on them.
+ * Delivery of received packets to QPs. This file does all checks that do not need the transport's
+ * state, once: length, op-code, P_Key, QP and its state, service, source address, ICRC. The code
+ * after it relies on these checks.
  */
 #include "nic/alive.h"
 #include "nic/datagram.h"
@@ -81,7 +81,7 @@ struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt)
 	return f;
 }
 
-/* The flow of a connection. */
+/* Returns the flow of the peer's packets on a connection. */
 static struct icrc_flow *connection_flow(struct nic_qp *qp, const struct port_pkt *pkt)
 {
 	struct icrc_flow *f = &qp->dest->rx;
@@ -103,16 +103,16 @@ static bool source_ok(const struct nic_qp *qp, const struct pu_port *pp, const s
 }
 
 /*
- * The distance from the expected PSN, at most, of a request with a new source port. It is larger
- * than the number of packets in flight on any known path.
+ * The largest distance from the expected PSN of a request with a new source port. It is larger than
+ * the number of packets in flight on any known path.
  */
 #define PORT_WINDOW 8192
 
 /*
- * True if the connection may change to this packet's source port. All packets of a connection have
- * the source port of the first one, so a forger has to guess it. Hardware may change the port later
- * to change the path (mlx5dv_modify_qp_udp_sport(3)); the packet's PSN must then be plausible. The
- * first packet of UC may have any PSN, since packets before it may be lost.
+ * Returns true if the connection may change to this packet's source port. All packets of a
+ * connection have the source port of the first one, so a forger has to guess it. Hardware may
+ * change the port later to change the path (mlx5dv_modify_qp_udp_sport(3)); the packet's PSN must
+ * then be plausible. The first packet of UC may have any PSN, since packets before it may be lost.
  */
 static bool may_change_port(const struct nic_qp *qp, const struct pkt_view *v)
 {
@@ -120,7 +120,7 @@ static bool may_change_port(const struct nic_qp *qp, const struct pkt_view *v)
 
 	if (qp->type == NIC_QPT_UC && qp->peer_port > UINT16_MAX)
 		return true;
-	if (v->op->flags & PKT_RESPONSE) { /* also to the question of alive.c */
+	if (v->op->flags & PKT_RESPONSE) { /* first: the answer to the question of alive.c */
 		first = qp->sq.psn_una - 1;
 		end = qp->sq.psn_max + 1;
 	}
@@ -128,7 +128,10 @@ static bool may_change_port(const struct nic_qp *qp, const struct pkt_view *v)
 	return !psn_before(psn, first) && psn_before(psn, end);
 }
 
-/* A CNP (A17.9.3) has no PSN and may have another source port than the data. */
+/*
+ * Handles a packet from a new source port. A CNP (A17.9.3) has no PSN, and may have another source
+ * port than the data.
+ */
 static __attribute__((noinline)) enum pkt_error change_port(struct nic_qp *qp, struct port_pkt *pkt,
 							    const struct pkt_view *v)
 {
@@ -143,14 +146,14 @@ static __attribute__((noinline)) enum pkt_error change_port(struct nic_qp *qp, s
 }
 
 /*
- * A reserved op-code of RC, or a private op-code on a QP whose ends did not agree to it. The packet
- * is a request for an unsupported function, which the responder refuses (resp.c). Its headers are
- * unknown and not parsed.
+ * Stands for a reserved op-code of RC, and for a private op-code on a QP whose ends did not agree
+ * to it. The packet is a request for an unsupported function, which the responder refuses (resp.c).
+ * Its headers are unknown and not parsed.
  */
 static const struct pkt_op unsupported = {
 	.name = "unsupported", .flags = PKT_REQUEST, .service = PKT_RC};
 
-/* True if both ends agreed to the private op-code. */
+/* Returns true if both ends agreed to the private op-code. */
 static bool agreed(const struct nic_qp *qp, const struct pkt_view *v)
 {
 	return v->op->flags & PKT_NEEDS_RPC ? qp->rpc : qp->calc;
@@ -190,8 +193,8 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 		return PKT_ERR_SOURCE;
 	if (qp->type == NIC_QPT_UD) {
 		/*
-		 * A packet to a group goes to the QPs attached to it, not to the QP number in the
-		 * packet.
+		 * Only packets with the QP number of multicast may have a group as their
+		 * destination.
 		 */
 		if (unlikely(pkt_addr_is_group(pkt->dst)))
 			return PKT_ERR_GROUP;
@@ -216,13 +219,13 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 }
 
 /*
- * Distances in packets of a prefetch of a packet's headers, and of its QP. Packets of many QPs
- * alternate; each QP is then probably out of the caches.
+ * The number of packets by which a prefetch of headers, and of a QP, is ahead. If packets of many
+ * QPs alternate, each QP is probably out of the caches.
  */
 #define HEADERS_AHEAD 6
 #define QP_AHEAD      3
 
-/* Prefetches for packets behind p[0], of `n` packets from there. */
+/* Prefetches for packets behind p[0]. `n`: number of packets from p[0] on. */
 static __attribute__((noinline)) void prefetch_next(struct nic *nic, const struct port_pkt *p,
 						    int n)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The send queue. WQEs are copied from the ring, checked, executed from the copy, and retired. The
- * ring is not read again after the copy, since the program may overwrite it.
+ * ring is not read again after the copy, because the program may overwrite it.
  */
 #include "nic/chain.h"
 #include "nic/cq.h"
@@ -10,11 +10,12 @@
 #include "nic/stream.h"
 
 /*
- * WQEs copied per fetch: enough to share the cache misses, few enough not to run ahead of the wire.
+ * The most WQEs that a fetch copies: enough to share the cache misses, and few enough not to run
+ * ahead of the wire.
  */
 #define FETCH_BURST 16
 
-/* Services that have the operation (IBA table 37), as bits of enum nic_qp_type. */
+/* The services that have an operation (IBA table 37), as bits of enum nic_qp_type. */
 #define RC  (1 << NIC_QPT_RC)
 #define CON (RC | 1 << NIC_QPT_UC)
 #define ALL (CON | 1 << NIC_QPT_UD)
@@ -49,8 +50,8 @@ static const struct {
 #define OPS (sizeof(op_info) / sizeof(op_info[0]))
 
 /*
- * Copies a WQE and checks the copy; the copy's own fields give its length. Returns the completion
- * status, or 0.
+ * Copies a WQE and checks the copy. Only fields that are copied already determine how much is
+ * copied, because the program may change the WQE meanwhile. Returns the completion status, or 0.
  */
 static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 {
@@ -100,7 +101,7 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	return NIC_WC_SUCCESS;
 }
 
-/* The same, for n posted WQEs. */
+/* Does the work of sq_available() for n posted WQEs. */
 static uint32_t available(struct nic_qp *qp, uint32_t n, uint32_t max)
 {
 	const struct qp_sq *sq = &qp->sq;
@@ -149,7 +150,7 @@ void sq_copy(struct nic_qp *qp, struct sq_entry *e)
 	copy_next(qp, e);
 }
 
-/* Fetches WQEs. False: none is posted. May take the QP to the error state. */
+/* Fetches WQEs. Returns false if none can be fetched. May take the QP to the error state. */
 bool sq_fetch(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -163,7 +164,10 @@ bool sq_fetch(struct nic_qp *qp)
 	if (!n)
 		return false;
 	n = available(qp, n, FETCH_BURST);
-	/* The queue is empty: its first entries may still be in a cache. */
+	/*
+	 * The queue is empty. It starts again with its first entries, which may still be in a
+	 * cache.
+	 */
 	if (sq->una == sq->fetched)
 		sq->una = sq->next = sq->fetched = 0;
 	for (uint32_t i = 0; i < n; i++) {
@@ -176,8 +180,9 @@ bool sq_fetch(struct nic_qp *qp)
 }
 
 /*
- * While kernels post, the queue may never become empty. So this fetches the program's WQEs behind
- * the present entries. May take the QP to the error state.
+ * Fetches the program's WQEs behind the present entries. While kernels post, there may always be
+ * entries to send, and the loop in req.c fetches only when there are none. May take the QP to the
+ * error state.
  */
 void sq_mix(struct nic_qp *qp)
 {
@@ -223,7 +228,10 @@ void sq_complete(struct nic_qp *qp, const struct sq_entry *e)
 	} else if (unlikely(qp->chain)) {
 		chain_failed(qp, e);
 	}
-	/* Before the completion: a program that sees it may reuse the slot at once. */
+	/*
+	 * The store comes before the completion: a program that sees the completion may reuse the
+	 * slot at once.
+	 */
 	atomic_store_explicit(&qp->sq.index->cons, e->index + 1, memory_order_release);
 	if (e->signaled || e->status != NIC_WC_SUCCESS) {
 		if (unlikely(qp->chain) && !chain_reports(qp, e))
@@ -249,7 +257,7 @@ bool sq_local(struct nic_qp *qp, struct sq_entry *e)
 	return e->status == NIC_WC_SUCCESS;
 }
 
-/* In SQD: raises the event when all messages in progress are complete (IBA 10.3.1.7). */
+/* Raises the event in SQD when all messages in progress are complete (IBA 10.3.1.7). */
 void sq_drained(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -276,7 +284,7 @@ void sq_flush(struct nic_qp *qp)
 	}
 	if (unlikely(qp->resize))
 		resize_flush(qp);
-	/* A managed queue may be ahead of `prod`: its WQEs are executed again. */
+	/* A managed queue may be ahead of `prod`, because its WQEs are executed again. */
 	if (unlikely(chain_managed(qp)) && (int32_t)(prod - sq->taken) < 0)
 		prod = sq->taken;
 	/* With an invalid index, one lap of the ring counts as posted. */
@@ -380,7 +388,7 @@ const struct sq_origin_ops sq_origins[SQ_ORIGINS] = {
 			.of_program = true,
 			.one_piece = true,
 			.hooked = true},
-	/* Segments and replies are WRITEs: no response has data for them. */
+	/* Segments and replies are WRITEs, whose responses have no data. */
 	[SQ_SEGMENT] = {.gather = resize_gather, .retired = resize_retired, .of_program = true},
 	[SQ_REPLY] = {.gather = rpc_gather, .retired = rpc_retired},
 	[SQ_KERNEL_WR] = {.gather = kernel_wr_gather,
@@ -389,7 +397,8 @@ const struct sq_origin_ops sq_origins[SQ_ORIGINS] = {
 };
 
 /*
- * Copies n bytes of the payload at `off`. 0, -EACCES (key, bounds, rights), -EFAULT (memory gone).
+ * Copies n bytes of the payload at `off`. Returns 0, -EACCES (key, bounds, rights) or -EFAULT
+ * (unmapped memory).
  */
 int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
 {
@@ -398,7 +407,10 @@ int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t
 	return sq_origins[e->origin].gather(qp, e, off, dst, n);
 }
 
-/* The reverse of sq_gather(), for READ responses and the results of atomics. */
+/*
+ * Stores n bytes of a READ response, or the result of an atomic, at `off` of the memory of the
+ * entry. Returns as sq_gather() does.
+ */
 int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src,
 	       uint32_t n)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Stream hooks: they see the bytes of a queue pair's WRITEs and SENDs as they come in or leave
- * (struct nic_stream_hook in nic.h). A queue pair without hooks pays one branch per packet in each
- * direction.
+ * (struct nic_stream_hook in nic_stream.h). A queue pair without hooks pays one branch per packet
+ * in each direction.
  *
  *	in	in resp_write(), after all checks and the copy, so a hook sees each byte once
  *	out	at the first transmission. Rewritten packets are kept until they are acknowledged.
  *		A retransmission sends the kept copy, and the hooks do not see it
  *
  * While a hook is paused, until nic_stream_resume(), resp_write() refuses its packets and
- * stream_space() holds outgoing ones back.
+ * stream_space() holds outgoing packets back.
  *
- *	kept	| packet | packet | ...	KEPT packets, at their PSN modulo KEPT; those between
+ *	kept	| packet | packet | ...	KEPT packets, at their PSN modulo KEPT; the packets between
  *					psn_una and psn_next are valid
  */
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #include "nic/requester.h"
 #include "nic/stream.h"
 
-/* Packets in flight of a QP with rewritten bytes, at most: twice the distance of ACK requests. */
+/* The most packets in flight of a QP with rewritten bytes: twice the distance of ACK requests. */
 #define KEPT	   (2 * NIC_ACKREQ_EVERY)
 #define KEPT_BYTES ((size_t)KEPT * 4096)
 
@@ -31,7 +31,7 @@ struct qp_streams {
 
 /* ---- incoming ---- */
 
-/* Ends a piece for those of the first n hooks on regions that watch this region. */
+/* Ends a piece for the hooks on this region, among the first n hooks on regions. */
 static void leave(const struct nic *nic, uint32_t key, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -56,7 +56,10 @@ void stream_missed(const struct nic_qp *qp, uint32_t key)
 	leave(qp->nic, key, qp->nic->num_watched);
 }
 
-/* All PUs enter hooks in the same order, the order of attachment, so they cannot deadlock. */
+/*
+ * All PUs enter hooks in the order of the table, which changes only while all PUs are owned. So
+ * they cannot deadlock.
+ */
 bool stream_enter(const struct nic_qp *qp, uint32_t key)
 {
 	const struct nic *nic = qp->nic;
@@ -133,7 +136,10 @@ void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
 		out[i]->bytes(out[i], piece);
 }
 
-/* The piece's packet may have left already, so a hook may be paused with nothing in flight. */
+/*
+ * A hook may be paused with nothing in flight, because the packet of its piece may have left
+ * already.
+ */
 bool stream_paused(const struct nic_qp *qp)
 {
 	for (unsigned i = 0; i < qp->num_out; i++)
@@ -147,7 +153,7 @@ bool stream_space(const struct nic_qp *qp)
 	const struct qp_sq *sq = &qp->sq;
 
 	if (psn_before(sq->psn_next, sq->psn_max))
-		return true; /* a retransmission: the hooks have seen it */
+		return true; /* a retransmission, which the hooks have seen */
 	if (stream_paused(qp))
 		return false;
 	return !qp->streams->kept || sq->psn_next - sq->psn_una < KEPT;

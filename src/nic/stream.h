@@ -7,20 +7,23 @@
 #include "nic/nic_stream.h"
 
 /* stream.c */
-/* True if hooks may see the peer's WRITEs. */
+/* Returns true if hooks may see the peer's WRITEs. */
 static inline bool stream_watched(const struct nic_qp *qp)
 {
 	return qp->num_in | qp->nic->num_watched;
 }
-/* Shows bytes in memory to the hooks. key: of the region, even if the peer named a window. */
+/*
+ * Shows bytes, which are in memory now, to the hooks. `key` is the key of the region, even if the
+ * peer named a window.
+ */
 void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece);
 /*
- * Begins a piece for its hooks. False: a hook is paused. stream_landed() ends the piece, or
- * stream_missed() if the bytes could not be stored.
+ * Begins a piece for its hooks. Returns false if a hook is paused. stream_landed() ends the piece,
+ * or stream_missed() if the bytes could not be stored.
  */
 bool stream_enter(const struct nic_qp *qp, uint32_t key);
 void stream_missed(const struct nic_qp *qp, uint32_t key);
-/* True if hooks see this outgoing message. */
+/* Returns true if hooks see this outgoing message. */
 static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry *e)
 {
 	return qp->num_out && sq_origins[e->origin].hooked && e->op >= ROOST_OP_WRITE &&
@@ -31,20 +34,25 @@ void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, ui
 bool stream_space(const struct nic_qp *qp);  /* true if another packet may leave */
 bool stream_paused(const struct nic_qp *qp); /* true if an outgoing hook is paused */
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
-		  uint32_t n); /* as sq_gather() */
+		  uint32_t n); /* like sq_gather() */
 void stream_detach(struct nic_qp *qp);
-bool stream_on_region(const struct nic *nic, uint32_t key); /* true: it has a hook. [control] */
-/* Show a WRITE to the hooks before, and behind, the hook that changes its length. */
+/* Returns true if the region has a hook. [control] */
+bool stream_on_region(const struct nic *nic, uint32_t key);
+/* Show a piece of a WRITE to the hooks before, or behind, the hook that changes lengths. */
 void stream_before(struct nic_qp *qp, const struct nic_stream_hook *hook,
 		   const struct nic_stream_piece *piece);
 void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
 		   const struct nic_stream_piece *piece);
 
 /* resize.c */
-int resize_begin(struct nic_qp *qp, struct nic_stream_hook *hook); /* sets qp->resize */
+/* Sets qp->resize. Returns 0 or -ENOMEM. */
+int resize_begin(struct nic_qp *qp, struct nic_stream_hook *hook);
 void resize_end(struct nic_qp *qp);
-bool resize_fetch(struct nic_qp *qp); /* as sq_fetch() */
-/* True if all segments are in use or a hook is paused. An ACK or the hook schedules the QP then. */
+bool resize_fetch(struct nic_qp *qp); /* sq_fetch() for such a queue */
+/*
+ * Returns true if all segments are in use, or a hook is paused. An ACK, or the resumed hook,
+ * schedules the QP then.
+ */
 bool resize_stuck(const struct nic_qp *qp);
 bool resize_active(const struct nic_qp *qp);
 int resize_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The result of a QP's turn: of its requester, or of its responder. */
+/* The result of the turn of a QP's requester or responder. */
 #ifndef ROOST_NIC_TURN_H
 #define ROOST_NIC_TURN_H
 
 enum req_result {
 	REQ_IDLE, /* nothing to send, or the QP waits */
-	REQ_MORE, /* the turn is over before the work */
+	REQ_MORE, /* the turn is over, and work is left */
 	REQ_PORT_FULL,
 };
 

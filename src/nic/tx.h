@@ -22,7 +22,7 @@ static inline int tx_begin_to(struct pu *pu, struct dest *d, uint8_t tos, uint32
 	return rc;
 }
 
-/* The same, to the QP's peer. */
+/* Reserves the same for a packet to the QP's peer. */
 static inline int tx_begin(struct nic_qp *qp, uint32_t len, struct port_buf *buf)
 {
 	return tx_begin_to(qp->pu, qp->dest, qp->tos, len, buf);
@@ -33,7 +33,7 @@ static inline void tx_finish(const struct late_packet *p)
 	icrc_store(p->bth + p->len - PKT_ICRC_LEN, icrc_compute(p->flow, p->ip_id, p->bth, p->len));
 }
 
-/* Ends a packet that is complete except for its ICRC. */
+/* Ends a packet that is complete except for its ICRC, and counts it. */
 static inline void tx_end_to(struct pu *pu, const struct dest *d, const struct port_buf *buf,
 			     uint32_t len)
 {
@@ -70,7 +70,7 @@ static inline void tx_flush(struct pu_port *pp)
 	pp->blocked = !pp->port->ops->flush(pp->port);
 }
 
-/* Cancels a packet that can't be built. The previous packet is completed first. */
+/* Cancels a packet that can't be built. Completes the previous packet first. */
 static inline void tx_cancel_to(struct pu *pu, const struct dest *d)
 {
 	tx_finish_late(&pu->ports[d->port_index]);
@@ -82,7 +82,7 @@ static inline void tx_cancel(struct nic_qp *qp)
 	tx_cancel_to(qp->pu, qp->dest);
 }
 
-/* Zeroes the padding behind `n` bytes of payload at p; returns its length. */
+/* Zeroes the padding behind `n` bytes of payload at p. Returns the length of the padding. */
 static inline uint32_t tx_pad(uint8_t *p, uint32_t n)
 {
 	uint32_t pad = -n & 3;
@@ -96,8 +96,8 @@ static inline uint32_t tx_pad(uint8_t *p, uint32_t n)
 #define TX_ONE_PASS 2048
 
 /*
- * Copies n bytes of payload to p, behind the headers, pads it, and ends the packet. 0; -EFAULT: the
- * caller must call tx_cancel().
+ * Copies n bytes of payload to p, behind the headers, pads the packet and ends it. Returns 0, or
+ * -EFAULT; the caller must then call tx_cancel().
  */
 static inline int tx_end_copied(struct nic_qp *qp, const struct port_buf *buf, uint8_t *p,
 				const void *src, uint32_t n, uint32_t len)
@@ -119,23 +119,23 @@ static inline int tx_end_copied(struct nic_qp *qp, const struct port_buf *buf, u
 }
 
 /*
- * Packets of a QP before the next QP's turn. A port that batches allows more packets, but not more
- * bytes.
+ * The most packets that a QP sends before the next QP's turn. A port that batches sets another
+ * number, but the bytes are limited as well.
  */
 #define NIC_TX_BURST 32
 #define NIC_TX_BYTES (NIC_TX_BURST * 4096u)
 
-/* The rest of a QP's turn to send. */
+/* The part of a QP's turn that is left. */
 struct tx_burst {
 	uint32_t packets;
 	uint32_t copy; /* bytes that loop-back may copy */
-	uint64_t end;  /* value of the PU's sent_bytes */
+	uint64_t end;  /* value of the PU's sent_bytes at which the turn ends */
 };
 
 /*
- * Calls and replies leave in parts, so that the other side works on the first part while this side
- * builds the next one. In one burst, all calls in flight would go back and forth together, and one
- * side would always wait.
+ * Begins a QP's turn. Calls and replies leave in parts, so that the other side works on the first
+ * part while this side builds the next one. If they left in one burst, all calls in flight would go
+ * back and forth together, and one side would always wait.
  */
 static inline struct tx_burst tx_burst(const struct nic_qp *qp)
 {

@@ -3,8 +3,8 @@
  * The responder of unreliable connections (IBA 9.8.2). It sends no answers. A message that is
  * damaged (a missing PSN, FIRST or LAST) or refused (key, length, no receive) is dropped and
  * counted. The next FIRST or ONLY starts a new message with any PSN. Bytes that a damaged WRITE has
- * stored stay. A receive that a dropped SEND had begun to fill is used for the next message (IBA
- * 9.9.3, class D; rxe_resp.c, do_class_d1e_error).
+ * stored stay. If a dropped SEND had begun to fill a receive, the next message uses this receive
+ * (IBA 9.9.3, class D; rxe_resp.c, do_class_d1e_error).
  */
 #include "nic/datagram.h"
 #include "nic/responder.h"
@@ -62,8 +62,8 @@ void uc_rx(struct nic_qp *qp, const struct pkt_view *v)
 	qp->pu->ctr.out_of_buffer += PKT_AETH_TYPE(nak) == PKT_AETH_TYPE_RNR;
 	drop(qp);
 	/*
-	 * The receive's memory was not accessible, and the receive has completed in error: a local
-	 * error (IBA 9.9.3, class A).
+	 * The memory of the receive was not accessible, and the receive has completed in error.
+	 * This is a local error (IBA 9.9.3, class A).
 	 */
 	if (v->op->kind == PKT_KIND_SEND && nak == PKT_NAK_REM_OP)
 		qp_error(qp);

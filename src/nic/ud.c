@@ -24,7 +24,7 @@ uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic
 
 	if (unlikely(!ah || ah->port_num != qp->attr.port))
 		return NIC_WC_LOC_QP_OP_ERR;
-	if (unlikely(e->len > ah->mtu)) /* may be less than the QP's MTU */
+	if (unlikely(e->len > ah->mtu)) /* the MTU of its port may be less than that of the QP */
 		return NIC_WC_LOC_LEN_ERR;
 	if (unlikely(ah->pd != qp->pd))
 		return NIC_WC_LOC_PROT_ERR;
@@ -70,7 +70,8 @@ static void drop(struct nic_qp *qp)
 }
 
 /*
- * Builds the IP header from the fields that the port reports: addresses, type of service, length.
+ * Builds the IP header from the fields that the port reports: addresses, type of service,
+ * identification, length.
  */
 static void put_grh(uint8_t grh[GRH_LEN], const struct port_pkt *pkt)
 {
@@ -114,7 +115,8 @@ void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *p
 		nak = resp_scatter_or_nak(qp, v->payload, v->payload_len);
 	if (unlikely(nak)) {
 		drop(qp);
-		if (nak == PKT_NAK_REM_OP) /* local error, completed (IBA 9.9.3, class A) */
+		/* a local error; the receive has completed (IBA 9.9.3, class A) */
+		if (nak == PKT_NAK_REM_OP)
 			qp_error(qp);
 		return;
 	}

@@ -10,8 +10,8 @@
 #include "nic/tx.h"
 
 /*
- * Bytes that a packet counts in the window beyond its length. A small packet takes about this much
- * of a socket's receive buffer, and it is not sent again when the buffer is full.
+ * The bytes that a packet counts in the window in addition to its length. A small packet takes
+ * about this much of a socket's receive buffer, and it is not sent again when the buffer is full.
  */
 #define PACKET_WEIGHT (256 + PKT_MAX_HEADERS)
 
