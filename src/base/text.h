@@ -11,10 +11,13 @@
 struct text {
 	char *buf;
 	size_t n;    /* bytes of buf, with room for the terminating 0 */
-	size_t used; /* length of the whole text, including what was cut off */
+	size_t used; /* length of the whole text, including the part that was cut off */
 };
 
-/* Appends text. What does not fit is cut off and counted. A buffer of length 0 may be NULL. */
+/*
+ * Appends text. Text that does not fit is cut off, but counted. `buf` may be NULL if its length is
+ * 0.
+ */
 void text_put(struct text *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif
