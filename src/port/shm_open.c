@@ -75,7 +75,7 @@ static struct pkt_addr nth_choice(unsigned i)
 	return a;
 }
 
-/* Unicast, and not the unspecified address. */
+/* True for an address that one endpoint may have: unicast and not unspecified. */
 static bool addr_usable(const struct pkt_addr *a)
 {
 	static const struct pkt_addr none;
@@ -85,7 +85,7 @@ static bool addr_usable(const struct pkt_addr *a)
 	return !pkt_addr_eq(a, &none) && !pkt_addr_is_group(a);
 }
 
-/* Returns advice if a limit of the machine is the cause; otherwise an empty string. */
+/* Returns advice if a limit of the machine is the cause of `rc`; otherwise an empty string. */
 static const char *remedy(int rc)
 {
 	switch (-rc) {
@@ -202,7 +202,9 @@ static bool spec_ok(const struct port_spec *spec, unsigned lane, unsigned lanes,
 	return true;
 }
 
-/* Makes an endpoint without an address and without descriptors. NULL: no memory. */
+/*
+ * Makes an endpoint without an address and without descriptors. Returns NULL if there is no memory.
+ */
 static struct shm_port *make(const struct port_spec *spec, unsigned lane, unsigned lanes)
 {
 	struct shm_port *s = shm_alloc(sizeof(*s));
@@ -215,7 +217,7 @@ static struct shm_port *make(const struct port_spec *spec, unsigned lane, unsign
 		.window = spec->window,
 		.fd = -1,
 		.ctl_fd = -1,
-		.medium = 1, /* the folder */
+		.medium = 1, /* all endpoints of the folder */
 		.lane = (uint8_t)lane,
 		.lanes = (uint8_t)lanes,
 		.lag = 1,
