@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * IP headers of RoCE v2 packets: for captures, and for the 40 bytes before the payload that a UD
+ * IP headers of RoCE v2 packets. Captures need them, and the 40 bytes before the payload that a UD
  * queue pair receives.
  */
 #ifndef ROOST_PACKET_IP_H
