@@ -47,9 +47,8 @@ void *verbs_each_context(void *(*fn)(struct verbs_ctx *ctx, void *arg), void *ar
 }
 
 /*
- * A forked child does not have the parent's engine: it inherits the memory, not the NIC. It opens
- * its own. The parent's contexts are removed from the list, so that closing one only frees its
- * memory.
+ * Removes the parent's contexts from the list, so that closing one only frees its memory. The child
+ * inherits the memory of the parent's engine, but not its NIC; it opens its own engine.
  */
 static void after_fork_in_child(void)
 {
@@ -229,7 +228,7 @@ VERBS_EXPORT int ibv_close_device(struct ibv_context *context)
 	return 0;
 }
 
-/* fork() breaks DMA into pinned pages. There is no such DMA here. */
+/* Has nothing to do: fork() breaks DMA into pinned pages, and this device has no such DMA. */
 VERBS_EXPORT int ibv_fork_init(void)
 {
 	return 0;

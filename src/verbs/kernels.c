@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * roost/verbs.h: loading and removing kernels of this process's NIC, grants and bound queue pairs.
- * The PUs go on while files are read and while start() and stop() of kernels run. They are
- * owned only while tables change.
+ * The PUs continue while files are read and while start() and stop() of kernels run. They are owned
+ * only while tables change.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,7 +30,9 @@ static const struct drive_stat_group stat_group = {.name = "kernels",
 						   .label = stat_label,
 						   .read_pu = stat_read};
 
-/* Kernels are served even if the watching thread cannot be created. */
+/*
+ * Starts the thread that watches kernels. If it cannot be created, kernels are served without it.
+ */
 static void watch(struct verbs_ctx *ctx, struct kernel_runtime *rt)
 {
 	struct guard *guards[NIC_MAX_PUS];

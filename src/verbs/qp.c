@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs: create, destroy. qp_attr.c has states and attributes, post.c and qp_ex.c have
+ * Creates and destroys queue pairs. qp_attr.c has states and attributes, post.c and qp_ex.c have
  * posting.
  */
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "verbs/objects.h"
 
 /*
- * Operations of each QP type (IBA table 37), for ibv_create_qp_ex() and for posting. RC has all
- * operations.
+ * Returns the operations of a QP type (IBA table 37), for ibv_create_qp_ex() and for posting. RC
+ * has all operations.
  */
 static uint64_t send_ops_of(enum ibv_qp_type type)
 {

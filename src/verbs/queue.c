@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of send and receive queues, and owning several processing units at once: shared by qp.c,
- * srq.c and cq.c.
+ * Memory of send and receive queues, and ownership of several processing units at once. qp.c, srq.c
+ * and cq.c use it.
  */
 #include "verbs/objects.h"
 

@@ -54,7 +54,10 @@ static int guid_text(char *out, size_t n)
 	return ROOST_SYSFS_TEXT;
 }
 
-/* Entries beyond the table are zeros, like empty entries of the Linux kernel. */
+/*
+ * Writes an entry of the GID table. Entries beyond the table are zeros, like empty entries of the
+ * Linux kernel.
+ */
 static int gid_text(const struct gids *g, unsigned index, char *out, size_t n)
 {
 	static const struct pkt_addr none;
