@@ -121,8 +121,8 @@ static int attach_most(int sock, struct pool_table *t)
 		t->num /= 2;
 	if (rc)
 		log_warn(
-			"pool: the kernel refused the filter of an address (%s): programs that listen or end now may "
-			"not get, or may lose, connection requests",
+			"pool: the kernel refused the filter of an address (%s): connection requests may be lost "
+			"when a program begins or ends to listen",
 			strerror(-rc));
 	return rc;
 }

@@ -396,10 +396,10 @@ struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(v
 		if (c->file == -ELOOP || c->file == -EPERM)
 			snprintf(
 				err, errlen,
-				"pcap: %s is a link, or no file of yours: remove it, or name another",
+				"pcap: %s is a link or a file of another user: remove it, or choose another name",
 				c->path);
 		else
-			snprintf(err, errlen, "pcap: can't make %s: %s", c->path,
+			snprintf(err, errlen, "pcap: can't create %s: %s", c->path,
 				 strerror(-c->file));
 		goto fail;
 	}

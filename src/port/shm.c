@@ -293,7 +293,8 @@ static void tidy(struct shm_port *s)
 
 		if (rx->broken) {
 			s->base.stats.rx_bad++;
-			log_debug("shm: a peer's ring made no sense; connection ended");
+			log_debug(
+				"shm: the ring of a peer has invalid contents: its connection is closed");
 			shm_rx_end(s, i);
 		} else if (rx->hung_up && shm_cons_look(&rx->ring) <= 0) {
 			shm_rx_end(s, i);

@@ -143,11 +143,11 @@ void shm_say_limit(struct shm_port *s, int rc)
 	if ((rc == -EMFILE || rc == -ENFILE) && !s->said_descriptors) {
 		s->said_descriptors = true;
 		log_error(
-			"shm: no file descriptor for a peer's ring: raise the limit (ulimit -n), each peer takes two");
+			"shm: no file descriptor for a peer's ring: raise the limit (ulimit -n); each peer takes two");
 	} else if (rc == -ENOMEM && !s->said_memory) {
 		s->said_memory = true;
 		log_error(
-			"shm: no memory for a peer's ring: raise the limit (ulimit -v, the container's), or choose shorter rings (ring=)");
+			"shm: no memory for a peer's ring: raise the limit (ulimit -v, or the container's), or choose shorter rings (ring=)");
 	}
 }
 

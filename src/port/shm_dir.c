@@ -42,13 +42,13 @@ static int complain(char *err, size_t errlen, const char *path, int rc)
 	if (rc == -EPERM || rc == -ENOTDIR || rc == -ELOOP)
 		snprintf(
 			err, errlen,
-			"shm: %s is not a private folder of yours (a directory, owner you, rights 0700): "
-			"correct it, or name another in ROOST_SHM_DIR",
+			"shm: %s is not a private folder (a directory that you own, with rights 0700): "
+			"correct it, or set ROOST_SHM_DIR to another folder",
 			path);
 	else
 		snprintf(
 			err, errlen,
-			"shm: can't use the folder %s: %s; name another in ROOST_SHM_DIR (see roost doctor)",
+			"shm: can't use the folder %s: %s; set ROOST_SHM_DIR to another (see roost doctor)",
 			path, strerror(-rc));
 	return rc;
 }

@@ -392,7 +392,7 @@ static int claim_any(struct udp_opening *o)
 	if (rc == -EADDRINUSE)
 		udp_say(o,
 			"udp: port %d is in use on every address tried: unload the rdma_rxe module (modprobe -r rdma_rxe) if "
-			"it is there, or choose an address, as in udp:127.0.1.1",
+			"it is loaded, or choose an address, as in udp:127.0.1.1",
 			PKT_UDP_PORT);
 	else
 		udp_say(o, "udp: can't bind port %d of a loopback address: %s", PKT_UDP_PORT,

@@ -207,7 +207,7 @@ void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t 
 		if (fit)
 			log_warn(
 				"udp: an ICMP error says that packets from %s to %s get lost if they are longer than "
-				"%u bytes. If it is true, connections fail: choose a smaller MTU, as in --port "
+				"%u bytes. If this is true, connections fail: choose a smaller MTU, as in --port "
 				"udp:%s,mtu=%u",
 				us, them, mtu, us, fit);
 		return;

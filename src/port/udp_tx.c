@@ -330,7 +330,7 @@ static void go_single(struct udp_port *u, struct udp_path *path, int rc)
 {
 	char text[64];
 
-	log_info("udp: the kernel does not cut packets for %s (%s): sending them one by one",
+	log_info("udp: the kernel does not segment packets to %s (%s): they are sent one by one",
 		 pkt_addr_print(&path->path.dst, text, sizeof(text)), strerror(-rc));
 	path->single = true;
 	for (unsigned i = u->tx.first; i < u->tx.count; i++) {

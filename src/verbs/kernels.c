@@ -44,7 +44,7 @@ static void watch(struct verbs_ctx *ctx, struct kernel_runtime *rt)
 	ret = drive_watch(ctx->drive, guards, n);
 	if (ret)
 		log_warn(
-			"no thread to watch kernels (%s): one that does not return will stop the NIC",
+			"can't start the thread that watches kernels (%s): a kernel that does not return stops the NIC",
 			strerror(-ret));
 }
 
@@ -160,7 +160,7 @@ static void say_why(char *why, size_t len, const char *path, const struct roost_
 	switch (ret) {
 	case -EINVAL:
 		say(why, len,
-		    "%s: its descriptor makes no sense: see struct roost_kernel in roost/kernel.h",
+		    "%s: its descriptor is invalid: see struct roost_kernel in roost/kernel.h",
 		    path);
 		break;
 	case -EEXIST:
