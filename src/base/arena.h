@@ -30,6 +30,7 @@ struct arena {
 	uint32_t chunks[ARENA_SIZES];	    /* number of all chunks */
 };
 
+/* Makes an empty arena. */
 void arena_init(struct arena *a);
 /* Ends the arena. Pieces in use stay valid and are never freed. */
 void arena_fini(struct arena *a);

@@ -23,8 +23,8 @@
 static const char mark;
 
 /*
- * The variable has this TLS model because a signal handler reads it. Lazily allocated thread-local
- * memory would be allocated at the first access, and the handler may make the first access.
+ * A signal handler reads this variable and may be the first to access it. The TLS model therefore
+ * avoids memory that is allocated at the first access.
  */
 static _Thread_local struct guard *open_guard __attribute__((tls_model("initial-exec")));
 static _Thread_local int own_tid __attribute__((tls_model("initial-exec")));

@@ -80,6 +80,7 @@ int guard_init(void);
  * guard, and a guard is open on at most one thread.
  */
 void guard_open(struct guard *g, struct guard_scope *scope);
+/* Closes the guard that the thread opened with this scope. No step may run. */
 void guard_close(struct guard *g, struct guard_scope *scope);
 /* Ends a step that was left by a jump, and returns the cause. To be called once, after the jump. */
 enum guard_end guard_trapped(struct guard *g);

@@ -40,6 +40,7 @@ static inline void hist_add(struct hist *h, uint64_t ns)
 }
 
 void hist_reset(struct hist *h);
+/* Adds the values of `from` to `to`. */
 void hist_merge(struct hist *to, const struct hist *from);
 
 /*
@@ -47,6 +48,7 @@ void hist_merge(struct hist *to, const struct hist *from);
  * bucket, limited to the min and max seen. Returns 0 for an empty histogram.
  */
 uint64_t hist_percentile(const struct hist *h, double percent);
+/* Return the exact minimum, the exact maximum and the mean, or 0 for an empty histogram. */
 uint64_t hist_min(const struct hist *h);
 uint64_t hist_max(const struct hist *h);
 double hist_mean(const struct hist *h);

@@ -21,7 +21,12 @@ enum log_level {
 
 extern atomic_int log_threshold; /* 0: ROOST_LOG not read yet */
 
+/*
+ * Sets the level from ROOST_LOG, and returns it. log_enabled() calls this for the first line. Any
+ * thread.
+ */
 int log_init_threshold(void);
+/* Sets the level, instead of that in ROOST_LOG. Any thread. */
 void log_set_level(enum log_level level);
 
 static inline bool log_enabled(enum log_level level)

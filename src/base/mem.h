@@ -85,6 +85,10 @@ static inline void mem_prefetch_write(const void *p)
  * thread.
  */
 void *mem_alloc_pages(size_t size);
+/*
+ * Frees memory of mem_alloc_pages(). `size` is the size that was requested. `p` may be NULL. Any
+ * thread.
+ */
 void mem_free_pages(void *p, size_t size);
 
 /*

@@ -21,7 +21,7 @@ static void sip_round(uint64_t v[4])
 	v[2] = rotl(v[2], 32);
 }
 
-/* SipHash-1-3 (Aumasson and Bernstein, 2012) of one word. */
+/* Returns SipHash-1-3 (Aumasson and Bernstein, 2012) of one word. */
 static uint64_t sip(const uint64_t seed[2], uint64_t word)
 {
 	const uint64_t length = 8ull << 56;

@@ -18,7 +18,9 @@ struct secret {
 	unsigned left; /* numbers of `out` that are not used yet */
 };
 
+/* Starts the generator with a seed of 256 bits. */
 void secret_seed(struct secret *s, const uint64_t seed[SECRET_WORDS]);
+/* Returns 64 random bits. */
 uint64_t secret_u64(struct secret *s);
 /* Returns a uniform number in 0 .. n - 1, without bias, or 0 if n is 0. */
 uint64_t secret_below(struct secret *s, uint64_t n);

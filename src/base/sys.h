@@ -48,6 +48,7 @@ ssize_t sys_read(int fd, void *buf, size_t len);
 ssize_t sys_write(int fd, const void *buf, size_t len);
 int sys_close(int fd);
 int sys_fcntl(int fd, int cmd, unsigned long arg);
+/* Duplicates a descriptor; the copy has FD_CLOEXEC. */
 int sys_dup_cloexec(int fd);
 
 int sys_eventfd(unsigned count, int flags);
@@ -65,7 +66,7 @@ int sys_epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms);
  */
 void sys_futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns);
 void sys_futex_wake(_Atomic uint32_t *word); /* wakes all waiting threads */
-/* Unlike the system call, this function does not change *timeout. NULL: no timeout. */
+/* Calls ppoll(2). Unlike the system call, it does not change *timeout. NULL: no timeout. */
 int sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *timeout, const sigset_t *mask);
 
 /*

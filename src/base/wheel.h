@@ -62,6 +62,7 @@ struct wheel {
 
 typedef void (*wheel_fn)(void *ctx, struct wheel_timer *t);
 
+/* Makes a wheel without timers. `now` is in ns. */
 void wheel_init(struct wheel *w, uint64_t now);
 
 static inline bool wheel_pending(const struct wheel_timer *t)

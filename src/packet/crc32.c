@@ -148,7 +148,7 @@ WIDE static uint32_t crc32_short(uint32_t crc, const uint8_t *p, size_t r, size_
 		_mm_xor_si128(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1)));
 }
 
-/* At least eight blocks behind the first. */
+/* Computes the CRC of at least eight blocks after the first r bytes. */
 WIDE static uint32_t crc32_long(uint32_t crc, const uint8_t *p, size_t r, size_t blocks)
 {
 	const __m256i k1024 = twice(crc32_fold_by), k256 = twice(by_256);

@@ -150,6 +150,7 @@ enum pkt_error {
 	PKT_ERR_COUNT
 };
 
+/* Returns a short text about the error. */
 const char *pkt_error_str(enum pkt_error e);
 
 /*
@@ -167,7 +168,7 @@ static inline void pkt_put_be32(uint8_t *p, uint32_t v)
 	memcpy(p, &be, 4);
 }
 
-/* Builders: each writes one header at `p` and returns the first byte after it. */
+/* The builders write one header at `p` and return the first byte after it. */
 static inline uint8_t *pkt_put_bth(uint8_t *p, uint8_t opcode, uint8_t flags, uint32_t dqpn,
 				   bool ackreq, uint32_t psn)
 {
@@ -221,7 +222,7 @@ static inline uint8_t *pkt_put_be64(uint8_t *p, uint64_t v)
 	return p + 8;
 }
 
-/* `imm` is in network byte order, as in struct ibv_send_wr. */
+/* Writes an ImmDt. `imm` is in network byte order, as in struct ibv_send_wr. */
 static inline uint8_t *pkt_put_imm(uint8_t *p, uint32_t imm)
 {
 	memcpy(p, &imm, 4);

@@ -81,6 +81,7 @@ struct icrc_flow {
 /* The longest BTH .. ICRC that the functions below accept (PKT_MAX_LEN of headers.h). */
 #define ICRC_MAX_LEN 4148
 
+/* Computes the constant part for packets from src to dst. Ports are in host order. */
 void icrc_flow_init(struct icrc_flow *f, const struct pkt_addr *src, const struct pkt_addr *dst,
 		    uint16_t sport, uint16_t dport);
 

@@ -192,6 +192,7 @@ struct oracle;
  * Returns NULL if there is no memory, or if the options are invalid.
  */
 struct oracle *oracle_new(const struct oracle_options *opts);
+/* Frees an oracle. `o` may be NULL. */
 void oracle_free(struct oracle *o);
 
 /*

@@ -17,7 +17,9 @@ struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn)
 	return NULL;
 }
 
-/* If the READ is the newest request, its end is the end of the sent PSNs. */
+/*
+ * Sets the size of a READ. If the READ is the newest request, its end is the end of the sent PSNs.
+ */
 void ask_settle(struct stream *s, struct ask *a, uint32_t npsn)
 {
 	a->npsn = npsn;

@@ -136,6 +136,7 @@ static inline void turn_settled(struct stream *s)
 void oracle_broken(struct oracle *o, enum oracle_rule rule, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* Starts the stream with this PSN, as a new connection. */
 void stream_begin(struct oracle *o, struct stream *s, uint32_t psn);
 /* Notes that the stream began at an earlier PSN, whose packets were not seen. */
 void stream_began_earlier(struct stream *s, uint64_t psn);
@@ -151,11 +152,13 @@ void stream_clear_vague(struct stream *s);
 struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn);
 /* Records a READ or atomic (o->v), which is new or a repetition. */
 struct ask *ask_new(struct oracle *o, struct stream *s, uint64_t psn);
+/* Notes that it was requested from this PSN on. */
 void ask_note_start(struct ask *a, uint64_t psn);
 /* True if it was requested from this PSN on, or if there were too many such PSNs to remember. */
 bool ask_named(const struct ask *a, uint64_t psn);
 /* Returns the oldest unanswered READ or atomic, or NULL. */
 struct ask *ask_first_open(struct oracle *o, struct stream *s);
+/* Notes that it was answered completely. */
 void ask_done(struct stream *s, struct ask *a);
 /* Sets the size of a READ, which has become known. */
 void ask_settle(struct stream *s, struct ask *a, uint32_t npsn);

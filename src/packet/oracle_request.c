@@ -111,8 +111,8 @@ static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
 }
 
 /*
- * The stream began before its first packet in the trace: earlier packets were lost, or the trace
- * starts late.
+ * Notes that the stream began before its first packet in the trace: earlier packets were lost, or
+ * the trace starts late.
  */
 void stream_began_earlier(struct stream *s, uint64_t psn)
 {

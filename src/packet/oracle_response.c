@@ -240,9 +240,9 @@ static void check_read_shape(struct oracle *o, struct stream *s, const struct as
 }
 
 /*
- * At the end of the responder a run is complete, unless it answers a repeated request, or a READ or
- * atomic was requested again since it began. In these cases the requester went back, or the network
- * duplicated a request, and the rest may be missing.
+ * Checks the order of READ responses. At the responder's end a run is complete, unless it answers a
+ * repeated request, or a READ or atomic was requested again since it began. In these cases the
+ * requester went back, or the network duplicated a request, and the rest may be missing.
  */
 static void check_read_order(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
 {

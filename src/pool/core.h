@@ -87,6 +87,9 @@ bool pool_reclaim_slot(struct pool *p, unsigned slot);
 /* kinds of names in the abstract namespace */
 enum name_kind { NAME_CLAIM, NAME_MEMBER, NAME_FOUNDER, NAME_PUBLISHER, NAME_STAT, NAME_KINDS };
 
+/*
+ * Makes a name in the abstract namespace for a slot. Returns its length for bind() and connect().
+ */
 socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot);
 /* Binds a name without a listener. Returns a descriptor, -EADDRINUSE, or another -errno. */
 int pool_bind_name(enum name_kind kind, unsigned slot);
@@ -112,6 +115,7 @@ int pool_high(int fd);
 /* Raises the soft limit of descriptors, so that the sockets of many addresses fit. */
 void pool_raise_limit(void);
 void pool_sleep_ms(unsigned ms);
+/* Returns the milliseconds of a monotonic clock. */
 uint64_t pool_clock_ms(void);
 
 /* ---- addr.c ---- */

@@ -58,6 +58,7 @@ struct pool_addr;
  * only closes the child's descriptors, and pool_get() makes a new membership.
  */
 struct pool *pool_get(void);
+/* Drops a reference to the membership; see pool_get(). */
 void pool_put(struct pool *p);
 
 /*
@@ -139,6 +140,10 @@ struct pool_socket {
 int pool_addr_use(struct pool_addr *a, unsigned slot);
 /* Tells the other programs about the socket. To be called once after pool_addr_use(). */
 void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket *sock);
+/*
+ * Gives up the socket of an own slot: steers its datagrams to other slots, and tells the other
+ * programs.
+ */
 void pool_addr_unuse(struct pool_addr *a, unsigned slot);
 
 /*
@@ -300,6 +305,7 @@ void pool_manages(struct pool *p, unsigned slot, bool manages);
  */
 int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		 unsigned families);
+/* Ends a listener of pool_publish(). The arguments are those of the call that published it. */
 void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		   unsigned families);
 /*

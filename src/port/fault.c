@@ -290,7 +290,7 @@ static struct port_path *fault_path_get(struct port *p, const struct pkt_addr *d
 	return in->ops->path_get(in, dst, dqpn);
 }
 
-/* Waiting packets still need the path, so it is released after them. */
+/* Releases the path after the waiting packets, which still need it. */
 static void fault_path_put(struct port *p, struct port_path *path)
 {
 	struct fault_port *f = fault_port(p);

@@ -173,9 +173,9 @@ static bool host_arm(struct port *p)
 }
 
 /*
- * A cold udp port stays armed: this saves system calls, and packets that would wake the thread are
- * rare. The next burst looks at it after a wake-up, because a sleeper that sees only changes
- * (EPOLLET) is not woken again for a packet that waits already.
+ * Disarms the ports. A cold udp port stays armed: this saves system calls, and packets that would
+ * wake the thread are rare. The next burst looks at the udp port after a wake-up, because a sleeper
+ * that sees only changes (EPOLLET) is not woken again for a packet that already waits.
  */
 static void host_disarm(struct port *p, bool woken)
 {
@@ -235,7 +235,7 @@ static void close_fd(struct host_port *h)
 	h->port.fd = -1;
 }
 
-/* The udp port is last, because the pool belongs to it. */
+/* Calls the udp port last, because the pool belongs to it. */
 static void host_after_fork(struct port *p)
 {
 	struct host_port *h = host_port(p);

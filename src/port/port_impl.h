@@ -80,6 +80,7 @@ struct port *host_open_port(const struct port_spec *spec, unsigned lane, unsigne
  * rings.
  */
 struct pool;
+/* True if the ring size of the specification is 0 or an allowed size. */
 bool shm_ring_ok(const struct port_spec *spec); /* ring= */
 struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
 			      const struct pkt_addr *addr, unsigned slot, char *err, size_t errlen);
@@ -142,7 +143,7 @@ static inline void port_pass_hints(struct port *p, struct port *inner)
 	inner->num_hints = 0;
 }
 
-/* For wrappers: passes on the fields that a call of the inner port may have changed. */
+/* Passes on the fields that a call of the inner port may have changed. For wrappers. */
 static inline void port_pass_news(struct port *p, struct port *inner)
 {
 	port_pass_hints(p, inner);

@@ -15,7 +15,7 @@ _Static_assert(PORT_MAX_LANES == 4, "LANE_KEYS");
 
 static void path_put(struct port *p, struct port_path *pp);
 
-/* In a pool, a path without a ring is refused: the packets then go by udp. */
+/* Refuses a path without a ring if the port is in a pool: its packets then go by udp. */
 static struct port_path *has_ring(struct port *p, struct shm_path *path)
 {
 	if (path->tx || !shm_of(p)->pool)
@@ -436,8 +436,8 @@ static int rx_burst(struct port *p, struct port_pkt *pkts, int max)
 }
 
 /*
- * The socket hangs up when the process of the reader ends. A stopped process leaves its ring
- * unchanged.
+ * Returns the state of the reader. The socket hangs up when the process of the reader ends. A
+ * stopped process leaves its ring unchanged.
  */
 static enum port_reader reader(struct port *p, const struct port_path *base)
 {

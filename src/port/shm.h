@@ -278,11 +278,18 @@ bool shm_connect(struct shm_port *s, struct shm_path *path);
  * the ring stays mapped until the next flush.
  */
 void shm_tx_end(struct shm_port *s, struct shm_tx *tx);
+/*
+ * Frees the ended outgoing connections, with their rings. The last reservation must not be in them.
+ */
 void shm_free_dead_tx(struct shm_port *s);
 /*
  * Ends an incoming connection at once. The memory of the ring stays mapped until the next rx_burst.
  */
 void shm_rx_end(struct shm_port *s, unsigned i);
+/*
+ * Frees the ended incoming connections, with their rings. No packet of the last burst may be in
+ * use.
+ */
 void shm_free_dead_rx(struct shm_port *s);
 void shm_control(struct port *p);
 /*
@@ -290,7 +297,9 @@ void shm_control(struct port *p);
  * work. Returns 0 or -errno.
  */
 int shm_watch_connection(struct shm_port *s, struct shm_end *end);
+/* Adds a descriptor to an epoll set. Returns 0 or -errno. */
 int shm_watch(int epfd, uint32_t events, struct shm_end *end);
+/* Closes a descriptor and removes it from the epoll sets. Has no effect if it is closed already. */
 void shm_end_close(struct shm_port *s, struct shm_end *end);
 /* True if the process at the other end of a socket has the same user. */
 bool shm_same_user(int fd);
@@ -301,6 +310,7 @@ bool shm_same_user(int fd);
 void shm_say_limit(struct shm_port *s, int rc);
 /* Checks that rings can be made here: makes a short one and frees it. Returns 0 or -errno. */
 int shm_try_ring(void);
+/* Ends all connections and closes their descriptors, the listener and the kick. */
 void shm_close_all(struct shm_port *s);
 
 /* shm_find.c */
@@ -332,6 +342,10 @@ extern const struct port_ops shm_ops;
 /* shm_admit.c */
 /* Handles an accepted connection whose hello has come, or whose peer hung up. */
 void shm_pending_ready(struct shm_port *s, struct shm_end *end);
+/*
+ * Accepts waiting connections and reads the hellos that have come. Refuses them if there is no free
+ * descriptor.
+ */
 void shm_accept_all(struct shm_port *s);
 
 /*
@@ -350,6 +364,7 @@ struct shm_tx *shm_tx_get(struct shm_port *s, const struct shm_peer *peer,
 /* shm_mcast.c */
 int shm_join(struct port *p, const struct pkt_addr *group);
 void shm_leave(struct port *p, const struct pkt_addr *group);
+/* True if the port has joined the group. */
 bool shm_is_member(const struct shm_port *s, const struct pkt_addr *group);
 /* Turns a new path into a path to a group. Returns 0 or -ENOMEM. */
 int shm_fanout_make(struct shm_port *s, struct shm_path *path);
@@ -367,12 +382,15 @@ int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t t
 	      struct port_room *room);
 /* Copies staged packets to the members; with `all`, the last reservation too. */
 void shm_staged_send(struct shm_port *s, bool all);
+/* Cancels the last reservation, which is a packet to a group. */
 void shm_staged_cancel(struct shm_port *s);
+/* Leaves all groups. */
 void shm_leave_all(struct shm_port *s);
 
 /* shm.c */
 /* Notes that the ring was published. Its receiver may have to be woken. */
 void shm_note_published(struct shm_port *s, struct shm_tx *tx);
+/* Notes that the ring has unpublished records. */
 void shm_note_dirty(struct shm_port *s, struct shm_tx *tx);
 
 /* shm_wake.c */

@@ -108,8 +108,8 @@ static struct shm_peer hello_from(const struct shm_hello *h)
 }
 
 /*
- * A sender has one ring to this port, and one for each group. A new ring replaces the old one,
- * whose packets are still delivered.
+ * Ends the older ring of a sender that connects again: it has one ring to this port, and one for
+ * each group. Packets in the old ring are still delivered.
  */
 static void end_older(struct shm_port *s, const struct shm_peer *from, const struct pkt_addr *dst)
 {
@@ -250,8 +250,8 @@ void shm_pending_ready(struct shm_port *s, struct shm_end *end)
 }
 
 /*
- * Without free descriptors the listener would stay readable and keep the service thread busy. This
- * accepts with the spare descriptor and hangs up.
+ * Accepts a connection with the spare descriptor, and hangs up. Without free descriptors the
+ * listener would otherwise stay readable and keep the service thread busy.
  */
 static void refuse_one(struct shm_port *s)
 {

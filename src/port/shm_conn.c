@@ -301,8 +301,8 @@ static void forget(struct shm_tx **list, unsigned *n, const struct shm_tx *tx)
 }
 
 /*
- * A peer that ran for a while may have been restarted. A peer that refused the connection gets
- * longer pauses and a shorter ring.
+ * Sets the time of the next attempt. A peer that ran for a while may have been restarted. A peer
+ * that refused the connection gets longer pauses and a shorter ring.
  */
 static void reconnect_later(struct shm_port *s, struct shm_path *path, bool settled)
 {

@@ -88,6 +88,7 @@ void shm_unclaim(int dirfd, struct shm_claim *c, bool forked);
  */
 int shm_dir_mark(int dirfd, const struct pkt_addr *group, const struct pkt_addr *addr,
 		 unsigned lane);
+/* Removes the mark of this address and lane for a group. */
 void shm_dir_unmark(int dirfd, const struct pkt_addr *group, const struct pkt_addr *addr,
 		    unsigned lane);
 /* Calls fn for each marked member of the group. */

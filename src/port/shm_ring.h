@@ -196,6 +196,7 @@ static inline uint64_t shm_desc(uint64_t index, uint32_t offset, uint32_t len, u
  * Control path.
  */
 int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd);
+/* Unmaps the ring, and frees the private memory of the producer. */
 void shm_prod_unmap(struct shm_prod *p);
 
 /*
@@ -204,6 +205,7 @@ void shm_prod_unmap(struct shm_prod *p);
  * another -errno. The descriptor still belongs to the caller.
  */
 int shm_cons_map(int fd, uint32_t size, struct shm_cons *c);
+/* Unmaps the ring. */
 void shm_cons_unmap(struct shm_cons *c);
 
 /* Reads how many packets the consumer has released. Sets p->broken if the value is invalid. */

@@ -97,7 +97,7 @@ static bool chance(struct sim *s, double p)
 	return p > 0 && rng_double(&s->rng) < p;
 }
 
-/* The sender gets the hint at once; its exact time does not matter. */
+/* Gives the sender a hint at once, because its exact time does not matter. */
 static void hint(struct sim *s, const struct flight *f)
 {
 	struct port_hint h = {.dst = f->dst, .quotes = true};

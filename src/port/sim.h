@@ -46,13 +46,19 @@ typedef int (*sim_filter)(void *ctx, const struct pkt_addr *src, const uint8_t *
 struct sim *sim_create(uint64_t seed, const struct sim_params *params);
 /* Destroys the link. All ports must be closed before. */
 void sim_destroy(struct sim *s);
+/*
+ * Adds a port to the link. Returns NULL if there is no memory, or if the link has too many ports.
+ * The link does not close it.
+ */
 struct port *sim_port(struct sim *s, const struct pkt_addr *addr, unsigned lane, unsigned lanes);
 /* Lets other ports have the same address: packets are then steered by slot. */
 void sim_share(struct port *port, unsigned slot);
+/* Changes the parameters for packets that are sent from now on. */
 void sim_set_params(struct sim *s, const struct sim_params *params);
 void sim_set_tap(struct sim *s, sim_tap tap, void *ctx);
 void sim_set_filter(struct sim *s, sim_filter filter, void *ctx);
 
+/* Returns the virtual time in ns. */
 uint64_t sim_now(const struct sim *s);
 /*
  * Returns the number of copies of packets that did not arrive as sent: they were lost or changed on

@@ -69,6 +69,7 @@ struct sim {
 
 /* Returns a spare packet or a new one, or NULL if there is no memory. */
 struct flight *sim_flight_get(struct sim *s);
+/* Returns a packet to the spare packets. */
 void sim_flight_put(struct sim *s, struct flight *f);
 /* Sends a packet from a port. The link owns it from then on. */
 void sim_transmit(struct sim_port *p, struct flight *f);

@@ -250,6 +250,7 @@ static inline struct udp_port *udp_port(struct port *p)
 
 /* Makes the socket address of addr:port. Returns the length of the socket address. */
 socklen_t udp_name(union udp_name *n, const struct pkt_addr *addr, uint16_t port, uint32_t scope);
+/* Gets the address and port of a socket address. */
 void udp_addr(const union udp_name *n, struct pkt_addr *addr, uint16_t *port);
 /* True for an address that one endpoint may have: it is specified, no group and no broadcast. */
 bool udp_is_unicast(const struct pkt_addr *a);
@@ -272,6 +273,7 @@ void udp_leave(struct port *p, const struct pkt_addr *group);
 int udp_mcast_out(const struct udp_port *u, int fd);
 /* Returns a group whose socket has packets, or NULL if there is none. */
 struct udp_mcast *udp_mcast_ready(struct udp_port *u);
+/* Closes the sockets of all groups and their epoll set. */
 void udp_mcast_close(struct udp_port *u);
 
 /* udp_path.c */
@@ -296,6 +298,7 @@ bool udp_reader_is_there(const struct udp_port *u, const struct pkt_addr *addr);
 
 /* udp_tx.c */
 int udp_tx_init(struct udp_port *u);
+/* Frees the memory of the sending side. Waiting packets are lost. */
 void udp_tx_fini(struct udp_port *u);
 int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
 		struct port_room *room);
@@ -358,6 +361,7 @@ void udp_mail_close(struct udp_port *u);
  * slot.
  */
 bool udp_mail_pass(struct udp_port *u, unsigned slot, const struct port_pkt *pkt);
+/* Sends the collected mail. Mail that does not fit into the buffer of the receiver is lost. */
 void udp_mail_flush(struct udp_port *u);
 /* True if mail waits. Makes no system call. */
 bool udp_mail_waits(const struct udp_port *u);

@@ -51,10 +51,10 @@ static uint32_t get_u32(int fd, int level, int name)
 }
 
 /*
- * IP_PMTUDISC_PROBE: DF is set, and the MTU of the device limits the packets. ICMP errors about the
- * MTU of the path have no effect, unlike with IP_PMTUDISC_DO. The kernel believes any error that
- * names the addresses and ports, so a forged one could block packets for ten minutes
- * (net.ipv4.route.mtu_expires).
+ * Sets the options of a socket. With IP_PMTUDISC_PROBE, DF is set, and the MTU of the device limits
+ * the packets. ICMP errors about the MTU of the path have no effect, unlike with IP_PMTUDISC_DO.
+ * The kernel believes any error that names the addresses and ports, so a forged one could block
+ * packets for ten minutes (net.ipv4.route.mtu_expires).
  */
 int udp_configure(const struct udp_port *u, int fd)
 {
@@ -181,7 +181,7 @@ static int watch_one(struct udp_port *u, int sock, uint32_t *watched, uint32_t e
 	return rc;
 }
 
-/* The sending socket is watched too, for errors and mail. */
+/* Watches the sockets, or ends this. The sending socket is watched for errors and mail. */
 static int watch(struct udp_port *u, bool on)
 {
 	uint32_t out = !on ? 0 : EPOLLIN | (u->tx.blocked ? EPOLLOUT : 0);

@@ -172,8 +172,8 @@ static bool is_nearest(const struct pkt_addr *have, void *arg)
 }
 
 /*
- * The NIC has few addresses and no routes, so this takes the address with the longest common
- * prefix.
+ * Chooses the address with the longest common prefix, because the NIC has few addresses and no
+ * routes.
  */
 int rdmacm_source_for(const struct pkt_addr *like, struct pkt_addr *src)
 {

@@ -120,7 +120,10 @@ static void on_gone(void *ctx, uint32_t qpn)
 static const struct drive_gsi_ops gsi_ops = {
 	.input = on_input, .expire = on_expire, .lost = on_lost, .gone = on_gone};
 
-/* A datagram that cannot be sent counts as lost: the state machine sends it again. */
+/*
+ * Sends a datagram. A datagram that cannot be sent counts as lost, and the state machine sends it
+ * again.
+ */
 static void on_send(void *ctx, const struct cm_datagram *d)
 {
 	struct drive_addr where;
@@ -130,8 +133,8 @@ static void on_send(void *ctx, const struct cm_datagram *d)
 }
 
 /*
- * If this process is killed, another program of its address sends these datagrams, which disconnect
- * the connections.
+ * Leaves datagrams that another program of the address sends if this process is killed. They
+ * disconnect the connections.
  */
 static void on_will(void *ctx, uint32_t index, const struct cm_datagram *d)
 {

@@ -302,8 +302,8 @@ ROOST_EXPORT int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)
 }
 
 /*
- * It is no error if the connection has ended already, because the peer was faster (as in the Linux
- * kernel's rdma_disconnect()).
+ * Disconnects. If the connection has ended already, this is no error, because the peer was faster
+ * (as in the Linux kernel's rdma_disconnect()).
  */
 static int disconnect(struct rdmacm_id *id)
 {

@@ -160,10 +160,7 @@ static struct rdmacm_id *child_of(const struct rdmacm_id *listener, const struct
 	return id;
 }
 
-/*
- * If the program cannot be told about the request, the request is refused, because no reply would
- * come.
- */
+/* Refuses a request if the program cannot be told about it, because no reply would come. */
 void rdmacm_on_request(const struct cm_event *e)
 {
 	struct rdmacm_id *listener = e->user, *id = child_of(listener, e);

@@ -232,6 +232,7 @@ void rdmacm_id_end(struct rdmacm_id *id);
 int rdmacm_addr_from(const struct sockaddr *sa, struct pkt_addr *addr, uint16_t *port);
 /* Converts an address and a port in host order to a socket address of the address's family. */
 void rdmacm_addr_to(const struct pkt_addr *addr, uint16_t port, struct sockaddr_storage *sa);
+/* True if the address is a wildcard. */
 bool rdmacm_addr_is_any(const struct sockaddr *sa);
 socklen_t rdmacm_addr_len(const struct sockaddr *sa);
 /*
@@ -254,6 +255,7 @@ int rdmacm_port_take(struct rdmacm_id *id, uint16_t port);
  * share their port do not count.
  */
 bool rdmacm_port_conflicts(const struct rdmacm_id *id, uint16_t port, bool reuse);
+/* Gives up the id's port, if it has one. Lock held. */
 void rdmacm_port_release(struct rdmacm_id *id);
 /*
  * Returns the list in which the ids that hold this port are. The list may have ids with other
@@ -296,8 +298,10 @@ void rdmacm_take_reply(struct rdmacm_event *e);
 int rdmacm_settle_depths(struct rdmacm_id *id, const struct rdma_conn_param *p);
 /* Returns the number of the id's QP, or of the QP that the program names in `p`. */
 uint32_t rdmacm_qp_number(const struct rdmacm_id *id, const struct rdma_conn_param *p);
+/* True if the id's QP has a shared receive queue, or, without a QP, if `p` says so. */
 bool rdmacm_has_srq(const struct rdmacm_id *id, const struct rdma_conn_param *p);
 struct cm_ece rdmacm_cm_ece(const struct ibv_ece *e);
+/* Copies the connection parameters of the peer from an event. */
 void rdmacm_fill_conn(struct rdma_conn_param *to, const struct cm_event *e);
 
 /* ---- listen.c ---- */
@@ -360,6 +364,7 @@ void rdmacm_leave_all(struct rdmacm_id *id);
 int rdmacm_qp_to_init(struct rdmacm_id *id, struct ibv_qp *qp);
 int rdmacm_qp_to_rtr(struct rdmacm_id *id);
 int rdmacm_qp_to_rts(struct rdmacm_id *id);
+/* Moves the id's QP to the error state. Returns 0 or -errno; 0 if the id has no QP. */
 int rdmacm_qp_to_error(struct rdmacm_id *id);
 /* Destroys the CQs that the library has created for the id. */
 void rdmacm_destroy_cqs(struct rdma_cm_id *id);

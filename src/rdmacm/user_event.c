@@ -23,9 +23,9 @@ static int ask(const char *node, const char *service, const struct rdma_addrinfo
 }
 
 /*
- * rdma_resolve_addrinfo(3). The call waits for the name server and has the answer when it returns.
- * The answer is reported as an event nevertheless. RAI_SA asks a subnet manager for services, which
- * RoCE does not have.
+ * Resolves a name (rdma_resolve_addrinfo(3)). The call waits for the name server and has the answer
+ * when it returns. The answer is reported as an event nevertheless. RAI_SA asks a subnet manager
+ * for services, which RoCE does not have.
  */
 ROOST_EXPORT int rdma_resolve_addrinfo(struct rdma_cm_id *pub, const char *node,
 				       const char *service, const struct rdma_addrinfo *hints)

@@ -77,7 +77,10 @@ VERBS_EXPORT int ibv_destroy_ah(struct ibv_ah *ibah)
 	return 0;
 }
 
-/* The memory stays: the program still holds the object (as in cq.c). */
+/*
+ * Ends the address handles. Their memory stays, because the program still has the objects (as in
+ * cq.c).
+ */
 void verbs_ah_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_ah *ah;

@@ -87,7 +87,10 @@ static void set_ops(struct verbs_ctx *ctx)
 	v->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 }
 
-/* cmd_fd is an empty file. Programs dup() it and pass it to ibv_import_device(). */
+/*
+ * Opens the descriptors of a context. cmd_fd is an empty file; programs dup() it and pass it to
+ * ibv_import_device().
+ */
 static int open_fds(struct verbs_ctx *ctx)
 {
 	struct ibv_context *c = &ctx->vctx.context;

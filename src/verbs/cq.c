@@ -198,7 +198,9 @@ VERBS_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
 	return 0;
 }
 
-/* The NIC stops using the CQs. The memory stays: the program still holds the objects. */
+/*
+ * Makes the NIC stop using the CQs. Their memory stays, because the program still has the objects.
+ */
 void verbs_cq_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_cq *cq;
@@ -254,7 +256,7 @@ void verbs_cq_clean(struct verbs_cq *cq, uint32_t qpn)
 	spin_unlock(&cq->lock);
 }
 
-/* PU owned, CQ locked. */
+/* Moves the waiting completions to a new ring. PU owned, CQ locked. */
 static int cq_move_to(struct verbs_cq *cq, struct roost_cqe *ring, uint32_t depth)
 {
 	uint32_t n = cq->cons, i;

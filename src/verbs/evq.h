@@ -47,6 +47,7 @@ struct evq_event {
 
 /* Initializes the queue and opens its descriptor. Returns 0 or -errno. */
 ROOST_EXPORT int evq_init(struct evq *q);
+/* Closes the descriptor and frees the queue's resources. No thread may use the queue. */
 ROOST_EXPORT void evq_destroy(struct evq *q);
 /*
  * Drops the events that the parent's objects raised, and replaces the descriptor shared with the

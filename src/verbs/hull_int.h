@@ -38,6 +38,7 @@ struct hull_answer {
 };
 
 bool hull_name_ok(const char *name);
+/* Returns the memory with this name, or NULL. */
 struct hull_memory *hull_find(struct roost_hull *h, const char *name);
 
 #endif

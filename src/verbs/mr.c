@@ -204,7 +204,7 @@ static void *mr_find(struct verbs_ctx *ctx, void *arg)
 	return hit;
 }
 
-/* The imported region has no address: the importer gets only keys (ibv_import_mr(3)). */
+/* Imports a region. It has no address: the importer gets only keys (ibv_import_mr(3)). */
 VERBS_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
 	struct mr_search s = {.handle = mr_handle, .pd = pd->handle};

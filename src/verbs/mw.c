@@ -62,7 +62,7 @@ int verbs_dealloc_mw(struct ibv_mw *ibmw)
 	return 0;
 }
 
-/* The memory stays: the program still holds the object (as in cq.c). */
+/* Ends the windows. Their memory stays, because the program still has the objects (as in cq.c). */
 void verbs_mw_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_mw *mw;

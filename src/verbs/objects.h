@@ -271,6 +271,7 @@ void *verbs_each_context(void *(*fn)(struct verbs_ctx *ctx, void *arg), void *ar
 /* queue.c */
 /* Returns the exponent n of a stride of 2^n bytes that has room for `bytes`. */
 uint32_t verbs_stride_shift(size_t bytes);
+/* Sets depth and stride of a receive queue for these maxima. */
 void verbs_recv_size(struct verbs_queue *rq, uint32_t max_wr, uint32_t max_sge);
 /*
  * Allocates one zeroed piece of memory for the rings, indices and wr_ids of n queues, whose sizes
@@ -279,12 +280,18 @@ void verbs_recv_size(struct verbs_queue *rq, uint32_t max_wr, uint32_t max_sge);
 int verbs_queues_alloc(struct verbs_ctx *ctx, struct verbs_queue *const *queues, int n, void **mem,
 		       size_t *size);
 void verbs_queues_free(struct verbs_ctx *ctx, void *mem, size_t size);
+/* Describes the queue for the NIC. */
 struct nic_queue_attr verbs_queue_attr(const struct verbs_queue *q);
+/* Take and release the ownership of all processing units. */
 void verbs_own_all(struct drive *d);
 void verbs_disown_all(struct drive *d);
 
 /* cq.c */
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *attr);
+/*
+ * Creates a CQ. With `counting` the NIC writes no completions. Returns NULL with errno set on a
+ * failure.
+ */
 struct ibv_cq *verbs_create_any_cq(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *attr,
 				   bool counting);
 int verbs_req_notify_cq(struct ibv_cq *cq, int solicited_only);

@@ -213,7 +213,10 @@ VERBS_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
 	return 0;
 }
 
-/* The memory stays: the program still holds the object (as in cq.c). */
+/*
+ * Ends the shared receive queues. Their memory stays, because the program still has the objects (as
+ * in cq.c).
+ */
 void verbs_srq_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_srq *srq;

@@ -96,9 +96,9 @@ static int type_text(const struct gids *g, unsigned index, char *out, size_t n)
 }
 
 /*
- * device/net has one entry, named after the interface of GID 0. It is a folder in the private
- * folder, with a link to the Linux kernel's folder of that interface. It depends only on the
- * interface's name, so it can stay for the next program.
+ * Answers for device/net, which has one entry, named after the interface of GID 0. It is a folder
+ * in the private folder, with a link to the Linux kernel's folder of that interface. It depends
+ * only on the interface's name, so it can stay for the next program.
  */
 static int net_folder(const struct gids *g, const char *below, char *out, size_t n)
 {
