@@ -93,8 +93,8 @@ static uint32_t backward(uint32_t d, size_t n)
 }
 
 /*
- * Adds to out[i] the contribution of a 16-bit big-endian field with the value 4 i + plus and
- * `behind` bytes between it and the BTH.
+ * Adds to out[i] the contribution of a 16-bit big-endian field that has the value 4 i + plus, and
+ * that `behind` bytes separate from the BTH.
  */
 static void add_length_field(uint32_t *out, unsigned plus, size_t behind)
 {

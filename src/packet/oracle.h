@@ -18,8 +18,8 @@
  *                  the sender. Packets must be in order.
  *   at one end     `local` is the address of that end. The trace is what its NIC sent and received,
  *                  in that order (between NIC and network: losses and changes happen outside). The
- *                  rules are exact for what it sent.
- *   disorder       As before, with a network that may reorder and duplicate. Packets from outside
+ *                  rules are exact for the packets that it sent.
+ *   disorder       As at one end, with a network that may reorder and duplicate. Packets from outside
  *                  are believed, not judged.
  *
  * Feed only packets with a right ICRC, because a receiver ignores others. Feed all packets of a
@@ -52,11 +52,11 @@ enum oracle_rule {
 	 */
 	ORACLE_ACK_UNSEEN,
 	/*
-	 * A sequence NAK names the first missing PSN, and only if a later one was sent: not below
-	 * what was acknowledged, not above the first hole. At the responder's end it is exactly the
-	 * PSN that the responder expected when the gap began. It may be a lower one if requests
-	 * have come again: the responder had refused them, and the sequence NAK replaces its RNR
-	 * NAK.
+	 * A sequence NAK names the first missing PSN, and is sent only after a later PSN was: it is
+	 * not below the acknowledged PSNs and not above the first hole. At the responder's end it
+	 * is exactly the PSN that the responder expected when the gap began. It may be a lower one
+	 * if requests have come again: the responder had refused them, and the sequence NAK
+	 * replaces its RNR NAK.
 	 */
 	ORACLE_NAK_PSN,
 	/*

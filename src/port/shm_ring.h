@@ -151,7 +151,7 @@ struct shm_cons {
 	uint64_t released; /* packets released to the producer */
 	uint32_t size;
 	uint32_t populated; /* bytes of data in the page table of this process */
-	uint32_t next;	    /* offset behind the last record handed out */
+	uint32_t next;	    /* offset after the last record handed out */
 };
 
 /*

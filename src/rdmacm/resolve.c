@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Resolving the address and route of a connection. The NIC needs neither ARP nor a subnet manager,
- * so the results are known at once. They are reported as events nevertheless.
+ * Resolves the address and route of a connection. The NIC needs neither ARP nor a subnet manager,
+ * so the results are known at once. The program gets them as events nevertheless.
  */
 #include <ifaddrs.h>
 #include <net/if.h>

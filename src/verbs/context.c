@@ -199,8 +199,8 @@ VERBS_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 }
 
 /*
- * Frees what the program has left on this context, as the Linux kernel does when the last
- * descriptor is closed.
+ * Frees the objects that the program has left on this context, as the Linux kernel does when the
+ * last descriptor is closed.
  */
 VERBS_EXPORT int ibv_close_device(struct ibv_context *context)
 {
