@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fault injection: a port that wraps a port. This port has memory of its own, in which packets are
- * built. When a packet is complete, its faults are drawn, and the result is copied into room of the
- * inner port.
+ * Fault injection: a port that wraps a port. Packets are built in a pool of this port. When a
+ * packet is complete, its faults are drawn, and the result is copied into room of the inner port.
  *
  *	built --draw--+--> lost
  *		      +--> late, until 1 to 4 others have passed it (reordered)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Internals of the shm port. shm_open.c opens and closes endpoints, shm.c moves packets (port_ops),
- * shm_conn.c makes and ends connections, shm_admit.c accepts connections of peers, shm_room.c tells
- * them how long a ring may be, shm_wake.c sleeps and wakes, shm_find.c finds peers, and shm_mcast.c
- * sends to groups and joins them.
+ * Internals of the shm port. shm_open.c opens and closes endpoints, shm.c moves packets (port_ops), shm_conn.c makes and ends connections,
+ * shm_admit.c accepts those of peers, shm_room.c tells them how long a ring may be, shm_wake.c sleeps and wakes, shm_find.c
+ * finds peers, and shm_mcast.c sends to groups and joins them.
  *
  * Endpoints find each other by the private folder (shm_dir.h), or, in a host port, by the pool. An
  * endpoint is an address and a lane; in a pool the lane is the slot. `owner` is the number of the
@@ -103,15 +102,13 @@ struct shm_tx {
 	struct shm_prod ring;
 	struct list_head node; /* shm_port.tx */
 	struct shm_peer to;
-	struct pkt_addr group; /* as in struct shm_hello */
-	uint32_t refs;	       /* number of paths that use it */
-	bool dirty;	       /* it is in shm_port.dirty, because it has unpublished records */
-	/* it is in shm_port.unfenced, because it was published since the last fence */
-	bool unfenced;
-	bool blocked;	  /* a reservation failed; the sender must learn of room */
-	uint32_t made_ms; /* ms; when it was connected */
-	/* ms; when a blocked connection last checked whether the peer lives */
-	uint32_t check_ms;
+	struct pkt_addr group; /* as in the hello */
+	uint32_t refs;	       /* paths */
+	bool dirty;	       /* in shm_port.dirty: it has unpublished records */
+	bool unfenced;	       /* in shm_port.unfenced: it was published since the last fence */
+	bool blocked;	       /* a reservation failed; the sender must learn of room */
+	uint32_t made_ms;      /* when it was connected */
+	uint32_t check_ms;     /* ms; a blocked connection last checked whether the peer lives */
 	struct shm_tx *next_dead;
 };
 
@@ -198,7 +195,7 @@ struct shm_port {
 	bool last_dropped;
 	/* the last packet had no receiver, and quote_lost() has not examined it yet */
 	bool quote_due;
-	struct pkt_addr lost_dst; /* destination of the last packet, if last_dropped */
+	struct pkt_addr lost_dst; /* with last_dropped: destination of the packet */
 	uint8_t *scratch;	  /* room for packets to absent peers */
 	/*
 	 * Packets to groups: `count` of two, from `first` on. They are a complete packet, and the
@@ -380,7 +377,7 @@ bool shm_fanout_forget(struct shm_path *path, const struct shm_tx *tx);
  */
 int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t tos,
 	      struct port_room *room);
-/* Copies staged packets to the members; with `all`, the last reservation too. */
+/* Copies staged packets to the members; `all`: also the last reservation. */
 void shm_staged_send(struct shm_port *s, bool all);
 /* Cancels the last reservation, which is a packet to a group. */
 void shm_staged_cancel(struct shm_port *s);

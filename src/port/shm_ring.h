@@ -49,8 +49,8 @@
  *									(shm_prod_look,
  *									shm_cons_release)
  *	descriptors, then `sleeping`	`sleeping`, then descriptors	store before load: a full
- *									fence on both sides
- *									(shm_wake.c)
+ * 									fence on both sides
+ * 									(shm_wake.c)
  *	`want_room`, then `head`	`head`, then `want_room`	the same
  *
  * Neither side trusts the other: each keeps its state private, reads each shared word once, and

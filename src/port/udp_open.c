@@ -158,11 +158,10 @@ static void set_windows(struct udp_opening *o)
 }
 
 /*
- * Puts a socket into the epoll set, or removes it. The descriptor to sleep on is an epoll set,
- * because a sleeper also waits for room, errors and mail. It is the same descriptor for the life of
- * the port, so a sleeper may use it without the owner. The socket is in the set only while a thread
- * may sleep. Otherwise each packet that arrives or leaves would wake the epoll set in vain (8% of
- * the time of a sender).
+ * The descriptor to sleep on is an epoll set, because a sleeper also waits for room, errors and
+ * mail. It is the same descriptor for the life of the port, so a sleeper may use it without
+ * the owner. The socket is in the set only while a thread may sleep. Otherwise each packet that
+ * arrives or leaves would wake the epoll set in vain (8% of the time of a sender).
  */
 static int watch_one(struct udp_port *u, int sock, uint32_t *watched, uint32_t events)
 {
