@@ -124,9 +124,9 @@ int pool_addr_sender(const struct pool_addr *a, unsigned slot);
 /* The facts about its socket that a program tells the other programs. */
 struct pool_socket {
 	uint16_t sport; /* source port of its packets */
-	bool joins;	/* the program accepts joined packets (port/udp_join.c) */
-	uint32_t mtu;	/* path MTU of the program's port */
-	/* pool_find() also sets the members below */
+	bool joins;	/* accepts joined packets (port/udp_join.c) */
+	uint32_t mtu;	/* path MTU of its port */
+	/* what pool_find() adds: */
 	uint32_t ring;	/* pool_tell_ring(); 0: no shared memory */
 	uint32_t owner; /* pool_owner() */
 };
@@ -309,9 +309,10 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		   unsigned families);
 /*
- * Returns the slot that listens on the service of a connection request to `addr`, or -1 if the
- * datagram is no request or nobody listens. The kernel's filter of an address has a limited number
- * of services; requests for others come to one slot, which passes them on. Makes no system call.
+ * Returns the slot that listens on the service of a datagram to `addr`, if it is a connection
+ * request; -1: it is none, or nobody listens. The kernel's filter of an address has a limited
+ * number of services, and requests for others come to one slot, which passes them on. Makes no
+ * system call.
  */
 int pool_request_slot(struct pool *p, const struct pkt_addr *addr, const uint8_t *bth,
 		      uint32_t len);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Routes for requests that the BPF program of an address does not steer. The program holds a
- * limited number of services, and fewer where net.core.optmem_max is small. Requests for other
- * services come to one slot, which looks here and passes them on (port/udp_rx.c).
+ * Requests that the program of an address does not steer: it holds a limited number of services,
+ * and fewer where net.core.optmem_max is small. They come to the slot of the others, which looks
+ * here and passes them on (port/udp_rx.c).
  */
 #include "pool/core.h"
 

@@ -275,7 +275,7 @@ static int set_memory(struct udp_port *u)
 	return 0;
 }
 
-/* Completes the port after its address is known, and lets packets come. */
+/* Lets packets come. */
 static int settle(struct udp_port *u)
 {
 	struct pool_socket sock = {.sport = u->sport, .joins = u->joins, .mtu = u->port.mtu};
