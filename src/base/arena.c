@@ -24,7 +24,7 @@ struct piece {
 	struct piece *next;
 };
 
-/* At the begin of its memory. */
+/* The first bytes of a chunk. */
 struct chunk {
 	struct list_head link; /* in partial[], while it has a free piece */
 	struct piece *freed;
@@ -78,7 +78,7 @@ static struct chunk *add_chunk(struct arena *a, unsigned kind)
 
 	if (!c)
 		return NULL;
-	if (!a->chunks[kind]++) { /* before it is touched */
+	if (!a->chunks[kind]++) { /* before the memory is touched */
 		madvise(c, MEM_HUGE_PAGE, MADV_NOHUGEPAGE);
 		c->small_pages = true;
 	}
@@ -87,8 +87,8 @@ static struct chunk *add_chunk(struct arena *a, unsigned kind)
 }
 
 /*
- * This is advice: the kernel makes the huge page later. To make it at once (MADV_COLLAPSE) takes
- * milliseconds, during which all PUs would stop.
+ * The kernel makes the huge page later, because this is only advice. MADV_COLLAPSE would make it at
+ * once, but takes milliseconds, during which all PUs would stop.
  */
 static void make_huge(struct chunk *c)
 {

@@ -30,16 +30,17 @@ struct arena {
 	uint32_t chunks[ARENA_SIZES];	       /* number of all chunks */
 };
 
+/* Makes an empty arena. */
 void arena_init(struct arena *a);
-/* Ends the arena. Pieces in use stay where they are and are never freed. */
+/* Ends the arena. Pieces in use stay valid and are never freed. */
 void arena_fini(struct arena *a);
 
 /*
- * Returns `size` bytes, aligned to a cache line, with any contents. `size` must not be 0. NULL: no
- * memory.
+ * Returns `size` bytes, aligned to a cache line; the contents are undefined. `size` must not be 0.
+ * Returns NULL if there is no memory.
  */
 void *arena_alloc(struct arena *a, size_t size);
-/* Frees a piece. `size` is that of arena_alloc(). NULL is allowed. */
+/* Frees a piece. `size` is the one that arena_alloc() got. `p` may be NULL. */
 void arena_free(struct arena *a, void *p, size_t size);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Assertions that stay in release builds. Use them where the test costs a compare of values that
- * are in registers, and where the program must not continue: an index beyond its array, or a sum
- * that would wrap. Input from outside is never asserted; it is refused with an error.
+ * Assertions that stay in release builds. Use them for a condition that must end the program, if
+ * the test only compares values in registers: an index beyond its array, or a sum that would wrap.
+ * Input from outside is never asserted; it is refused with an error.
  */
 #ifndef ROOST_BASE_ASSERT_H
 #define ROOST_BASE_ASSERT_H
@@ -10,7 +10,7 @@
 /* Prints one line and ends the process by abort(). Any thread. */
 _Noreturn void assert_failed(const char *cond, const char *file, int line);
 
-/* Ends the process if `cond` is false. It is evaluated once, in all builds. */
+/* Ends the process if `cond` is false. All builds evaluate `cond`, once. */
 #define ROOST_ASSERT(cond)                                                                         \
 	do {                                                                                       \
 		if (__builtin_expect(!(cond), 0))                                                  \

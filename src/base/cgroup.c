@@ -11,7 +11,6 @@ static double lesser(double a, double b)
 	return a > 0 && (b <= 0 || a < b) ? a : b;
 }
 
-/* Numbers in the first line of dir/name; how many of the two there are. */
 int cgroup_numbers(const char *dir, const char *name, long long *a, long long *b)
 {
 	char path[PATH_MAX];
@@ -28,7 +27,7 @@ int cgroup_numbers(const char *dir, const char *name, long long *a, long long *b
 	return n;
 }
 
-/* Is `word` in a list apart by commas? */
+/* True if `list`, whose words are separated by commas, contains `word`. */
 static bool has_word(const char *list, const char *word)
 {
 	size_t n = strlen(word);
@@ -44,8 +43,8 @@ static bool has_word(const char *list, const char *word)
 }
 
 /*
- * Finds the path of the own group: in the hierarchy of version 2, or in that of version 1 with this
- * controller.
+ * Finds the path of the process's own group. `v2` selects the hierarchy of version 2; otherwise it
+ * is the hierarchy of version 1 that has this controller.
  */
 static bool find_group(const char *file, bool v2, const char *controller, char path[PATH_MAX])
 {
@@ -90,7 +89,7 @@ static double least_of_all(const char *mount, const char *below, bool v2, cgroup
 	}
 }
 
-/* As proc_pid_mountinfo(5) has it: blanks and backslashes in octal. */
+/* Replaces the octal codes of blanks and backslashes in a field of proc_pid_mountinfo(5). */
 static void unescape(char *s)
 {
 	char *to = s;

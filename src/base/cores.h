@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The number of cores that this process may keep busy: by its CPU mask, and by the quota of CPU
- * time of its control groups.
+ * The number of cores that this process may keep busy. Its CPU mask and the CPU quota of its
+ * control groups limit this number.
  */
 #ifndef ROOST_BASE_CORES_H
 #define ROOST_BASE_CORES_H
@@ -12,9 +12,9 @@
 unsigned cores_allowed(void);
 
 /*
- * Returns the quota of CPU time of the control groups of this process, in CPUs: 0.5 is half a
- * second per second. It is the smallest quota of the own group and the visible ones above it; 0: no
- * limit. Read once per process. Any thread.
+ * Returns the CPU quota of the control groups of this process, in CPUs: 0.5 is half a second of CPU
+ * time per second. The result is the smallest quota of the process's own group and the visible
+ * groups above it, or 0 if none has a quota. The files are read once per process. Any thread.
  */
 double cores_quota(void);
 
@@ -25,8 +25,8 @@ double cores_quota(void);
 bool cores_quota_short(void);
 
 /*
- * As cores_quota(), but read again, from files with the contents of /proc/self/mountinfo and
- * /proc/self/cgroup (cgroups(7)).
+ * Returns the same as cores_quota(), but reads the files at each call. They have the contents of
+ * /proc/self/mountinfo and /proc/self/cgroup (cgroups(7)).
  */
 double cores_quota_from(const char *mountinfo, const char *cgroup);
 

@@ -15,7 +15,7 @@ static struct fault {
 	int sig;
 	_Atomic(fault_fn) fn[MAX_FNS];
 	struct sigaction old;
-	atomic_bool reset; /* it was for one time, which has been */
+	atomic_bool reset; /* the one call that SA_RESETHAND allows has been made */
 	bool installed;
 } faults[] = {{.sig = SIGSEGV}, {.sig = SIGBUS}, {.sig = SIGFPE}, {.sig = SIGILL}};
 

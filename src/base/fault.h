@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Handlers of the signals that an instruction raises (SIGSEGV, SIGBUS, SIGFPE, SIGILL). A signal
- * goes to the functions added here, and if none handles it, to the handler that was installed
- * before. A signal sent by a process (si_code <= 0) is handed on as well, and has no effect here. A
- * program that installs its own handler later must hand signals on to this one.
+ * goes to the functions added here, and if none of them handles it, to the handler that was
+ * installed before. Signals that a process sent (si_code <= 0) go the same way. A program that
+ * installs its own handler later must hand signals on to this one.
  */
 #ifndef ROOST_BASE_FAULT_H
 #define ROOST_BASE_FAULT_H
@@ -21,10 +21,10 @@ typedef bool (*fault_fn)(int sig, siginfo_t *info, void *ucontext);
 
 void fault_unblock(void);
 /*
- * Unblocks these signals on this thread permanently: a signal that an instruction raises while it
- * is blocked ends the process. To be called on threads of the program before they run code that may
- * raise one. The first call on a thread makes a system call; later ones read a variable. Signals
- * that the program blocks later stay blocked.
+ * Unblocks these signals on the calling thread permanently. A signal that an instruction raises
+ * while it is blocked ends the process, so threads of the program call this before they run code
+ * that may raise one. The first call on a thread makes a system call; later calls read a variable.
+ * Signals that the program blocks afterwards stay blocked.
  */
 static inline void fault_thread(void)
 {
@@ -35,8 +35,9 @@ static inline void fault_thread(void)
 }
 
 /*
- * Adds a function for this signal. Functions are called in the order in which they were added. Once
- * is enough. Returns 0 or -errno. Any thread.
+ * Adds a function for this signal. Functions are called in the order in which they were added. A
+ * function that was added already is not added again. Returns 0, -EINVAL (the signal is none of the
+ * four), -ENOSPC (two functions are installed), or another -errno. Any thread.
  */
 int fault_add(int sig, fault_fn fn);
 

@@ -15,15 +15,16 @@
 #include "base/sys.h"
 
 /*
- * The order to leave a step is a SIGILL with a mark. The handler is installed anyway, and few
- * threads block this signal, because it kills a thread whose instruction raises it.
+ * A SIGILL with a mark orders a thread to leave its step. A handler of this signal is installed
+ * anyway, and few threads block it, because a blocked SIGILL kills a thread whose instruction
+ * raises it.
  */
 #define ORDER SIGILL
 static const char mark;
 
 /*
- * A signal handler reads this and must not be the first to access it, so it is not in lazily
- * allocated thread-local memory.
+ * A signal handler reads this variable and may be the first to access it. The TLS model therefore
+ * avoids memory that is allocated at the first access.
  */
 static _Thread_local struct guard *open_guard __attribute__((tls_model("initial-exec")));
 static _Thread_local int own_tid __attribute__((tls_model("initial-exec")));
@@ -42,12 +43,15 @@ static bool on_fault(int sig, siginfo_t *info, void *uc)
 		return false;
 	g->leaving = true; /* an order that comes between the next two calls returns to them */
 	g->end = order ? GUARD_STUCK : GUARD_FAULT;
-	/* The mask from before the signal: sanitizers block all signals in handlers. */
+	/*
+	 * The mask is that from before the signal. Sanitizers block all signals in handlers, so the
+	 * current mask is not usable.
+	 */
 	pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)uc)->uc_sigmask, NULL);
 	siglongjmp(g->scope->env, 1);
 }
 
-/* The thread of a forked child has another id. */
+/* Forgets the cached thread id, because the thread of a forked child has another one. */
 static void in_child(void)
 {
 	own_tid = 0;
@@ -110,7 +114,7 @@ enum guard_end guard_trapped(struct guard *g)
 	return (enum guard_end)g->end;
 }
 
-/* To the watchdog, the step around it ends before and begins again after. */
+/* For the watchdog, the surrounding step ends before the call and a new one begins after it. */
 enum guard_end guard_call(struct guard *own, void (*fn)(void *arg), void *arg)
 {
 	struct guard *const g = open_guard ? open_guard : own;
@@ -134,10 +138,13 @@ enum guard_end guard_call(struct guard *own, void (*fn)(void *arg), void *arg)
 	return end;
 }
 
-/* Returns the CPU time of a thread; 0: unknown. */
+/* Returns the CPU time of a thread in ns, or 0 if it is unknown. */
 static uint64_t run_ns(int tid)
 {
-	/* As the kernel encodes the clocks of pthread_getcpuclockid(3), which needs a pthread_t. */
+	/*
+	 * This is the kernel's encoding of the clocks of pthread_getcpuclockid(3); that function
+	 * would need a pthread_t.
+	 */
 	clockid_t clock = (clockid_t)(~(unsigned)tid << 3 | 6);
 	struct timespec ts;
 
@@ -146,8 +153,8 @@ static uint64_t run_ns(int tid)
 }
 
 /*
- * True if the thread runs or waits for a core. Reads the state of proc_pid_stat(5), which follows a
- * name in brackets that may contain any character.
+ * True if the thread runs or waits for a core. The state in proc_pid_stat(5) follows a name in
+ * brackets that may contain any character.
  */
 static bool wants_core(int tid)
 {
@@ -168,8 +175,8 @@ static bool wants_core(int tid)
 }
 
 /*
- * True if the step may go on: the limits are not reached, or its thread has hardly run because it
- * could not.
+ * True if the step may continue: it has not reached the limits, or its thread waited for a core
+ * most of the time.
  */
 static bool has_time(const struct guard *g, const struct watchdog_limits *p, int tid)
 {
@@ -210,7 +217,7 @@ bool guard_look(struct guard *g, const struct watchdog_limits *p)
 	g->looks++;
 	if (has_time(g, p, tid))
 		return true;
-	/* Repeated at each further look, because the thread may block signals for a while. */
+	/* Each further look repeats the order, because the thread may block signals for a while. */
 	give_order(g, steps, tid);
 	return true;
 }

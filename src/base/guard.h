@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Runs foreign code in short steps, on a thread of the library or of the program. A step that
- * raises a signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL) is left by a jump. So is a step that does not
- * return, when the watchdog says so, which is another thread (src/drive/watch.c).
+ * raises a signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL) is left by a jump. A step that does not return
+ * is left by a jump, too, at the order of the watchdog, which is another thread
+ * (src/drive/watch.c).
  *
  *	struct guard_scope scope;
  *
  *	guard_open(g, &scope);
  *	if (sigsetjmp(scope.env, 0))
  *		...			guard_trapped(g) says how the step ended; none is running
- * 					now
+ *					now
  *	...
  *	guard_step(g);
  *	...				foreign code
@@ -17,9 +18,9 @@
  *	...
  *	guard_close(g, &scope);
  *
- * A step that is left keeps what it holds for ever: a lock that it took stays taken. It must hold
- * no lock of the library. As long as no step fails and the watchdog is awake, neither a step nor
- * the code around it makes a system call.
+ * A step that is left by a jump releases nothing: a lock that it took stays taken. A step must
+ * therefore hold no lock of the library. As long as no step fails and the watchdog is awake,
+ * neither a step nor the code around it makes a system call.
  */
 #ifndef ROOST_BASE_GUARD_H
 #define ROOST_BASE_GUARD_H
@@ -38,53 +39,56 @@ struct guard_watch {
 	_Atomic uint32_t asleep; /* a futex: the watchdog sleeps until a guard is opened */
 };
 
-/* On the stack of the thread that runs steps: the target of the jump. Scopes may be nested. */
+/* The target of the jump, on the stack of the thread that runs steps. Scopes may be nested. */
 struct guard_scope {
 	sigjmp_buf env;
 	struct guard_scope *outer;
 };
 
 struct guard {
-	struct guard_scope *scope; /* the innermost; NULL: none */
+	struct guard_scope *scope; /* the innermost scope; NULL: none */
 	/*
-	 * steps begun plus steps ended: odd while one runs. The thread that opened the guard writes
-	 * it
+	 * steps begun plus steps ended; odd while a step runs. Only the thread that opened the
+	 * guard writes it
 	 */
 	_Atomic uint64_t steps;
 	_Atomic int tid;		   /* id of that thread */
 	int end;			   /* enum guard_end of the last step that was left */
-	volatile bool leaving;		   /* a signal handler leaves the step */
+	volatile bool leaving;		   /* a signal handler is about to leave the step */
 	struct guard_watch *_Atomic watch; /* NULL: the guard is not watched */
-	_Atomic uint64_t aborted;	   /* the value of `steps` of the step to leave */
-	/* the fields below: watchdog only */
+	/* the value of `steps` during the step that must be left */
+	_Atomic uint64_t aborted;
+	/* only the watchdog uses the fields below */
 	uint64_t seen;
-	uint64_t cpu; /* ns; CPU time of its thread when the step was first seen */
+	uint64_t cpu; /* ns; CPU time of the thread when the watchdog first saw the step */
 	unsigned looks;
 };
 
-/* The limits after which a step is ended. */
+/* The limits after which the watchdog ends a step. */
 struct watchdog_limits {
-	unsigned looks;	 /* looks after the first that found the step running, if also ... */
-	uint64_t cpu_ns; /* ... its thread has run for this many ns meanwhile */
+	unsigned looks;	 /* looks since the first look that found the step running, if also ... */
+	uint64_t cpu_ns; /* ... the thread has run for this many ns meanwhile */
 	/* or this many looks, if the thread sleeps; a thread that waits for a core is not ended */
 	unsigned at_most;
 };
 
-/* Installs the signal handlers, once per process. Returns 0 or -errno. Any thread. */
+/* Installs the signal handlers; further calls have no effect. Returns 0 or -errno. Any thread. */
 int guard_init(void);
 
 /*
- * Opens a guard: the thread may run steps until it closes it. A thread has one open guard at a
- * time, and a guard one thread.
+ * Opens a guard: the thread may run steps until it closes the guard. A thread has at most one open
+ * guard, and a guard is open on at most one thread.
  */
 void guard_open(struct guard *g, struct guard_scope *scope);
+/* Closes the guard that the thread opened with this scope. No step may run. */
 void guard_close(struct guard *g, struct guard_scope *scope);
-/* Returns how the step that was left has ended. */
+/* Ends a step that was left by a jump, and returns the cause. To be called once, after the jump. */
 enum guard_end guard_trapped(struct guard *g);
 
 /*
- * Runs fn(arg) as a step with a time of its own: in the open guard of the thread, where it may be a
- * part of a step, or in `own` if none is open. Returns 0 if fn has returned, or how it ended.
+ * Runs fn(arg) as a step with its own time limit. It runs in the open guard of the thread, even
+ * inside of a step, or in `own` if no guard is open. Returns 0 if fn returned, or else the cause
+ * for which it was left.
  */
 enum guard_end guard_call(struct guard *own, void (*fn)(void *arg), void *arg);
 
@@ -104,8 +108,9 @@ static inline void guard_stepped(struct guard *g)
 }
 
 /*
- * Called by the watchdog at equal intervals. Returns true if steps were run since its last look, or
- * one is running. Ends a step that has reached the limits.
+ * Checks the guard; the watchdog calls this at equal intervals. Orders the thread to leave a step
+ * that has reached the limits. Returns true if steps were run since the last look, or if one is
+ * running.
  */
 bool guard_look(struct guard *g, const struct watchdog_limits *p);
 

@@ -22,7 +22,7 @@ void hist_merge(struct hist *to, const struct hist *from)
 		to->bucket[i] += from->bucket[i];
 }
 
-/* The largest value that falls into a bucket: the inverse of hist_bucket(). */
+/* Returns the largest value that falls into a bucket: the inverse of hist_bucket(). */
 static uint64_t bucket_top(unsigned i)
 {
 	unsigned shift = i >> HIST_SUB_BITS ? (i >> HIST_SUB_BITS) - 1 : 0;
@@ -42,7 +42,7 @@ uint64_t hist_percentile(const struct hist *h, double percent)
 
 	/* Values count from 1: of 10 values, 50 percent is the fifth, and 51 percent the sixth. */
 	double exact = percent / 100 * (double)h->count *
-		       (1 - 1e-12); /* 10% of 10 is 1, and not a hair more */
+		       (1 - 1e-12); /* 10% of 10 must be 1, despite rounding */
 	uint64_t rank = (uint64_t)exact + 1, seen = 0;
 
 	for (unsigned i = 0; i < HIST_BUCKETS; i++) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Latency histogram, log-linear like HdrHistogram. It has 64 buckets per power of two, so values
- * are exact to 1/64 (1.6%) over all of 64 bits, and exact below 128. It takes 30 KiB of fixed
- * memory. Adding a value takes a few instructions. One thread at a time may add, so each thread has
- * its own histogram, and they are merged afterwards. A zeroed histogram is empty.
+ * A latency histogram with logarithmic ranges of linear buckets, like HdrHistogram. It has 64
+ * buckets per power of two. Values below 128 are exact, and all others up to 2^64 are exact to 1/64
+ * (1.6%). It takes 30 KiB of fixed memory, and adding a value takes a few instructions. One thread
+ * at a time may add, so each thread has a histogram of its own; they are merged afterwards. A
+ * zeroed histogram is empty.
  */
 #ifndef ROOST_BASE_HIST_H
 #define ROOST_BASE_HIST_H
@@ -14,11 +15,11 @@
 #define HIST_BUCKETS  ((64 - HIST_SUB_BITS + 1) << HIST_SUB_BITS)
 
 struct hist {
-	uint64_t count, sum, min, max; /* min and max exact; min is meaningless when count is 0 */
+	uint64_t count, sum, min, max; /* min and max are exact; min is undefined when count is 0 */
 	uint64_t bucket[HIST_BUCKETS];
 };
 
-/* The bucket of a value. */
+/* Returns the index of the bucket of a value. */
 static inline unsigned hist_bucket(uint64_t ns)
 {
 	unsigned shift =
@@ -39,6 +40,7 @@ static inline void hist_add(struct hist *h, uint64_t ns)
 }
 
 void hist_reset(struct hist *h);
+/* Adds the values of `from` to `to`. */
 void hist_merge(struct hist *to, const struct hist *from);
 
 /*
@@ -46,6 +48,7 @@ void hist_merge(struct hist *to, const struct hist *from);
  * bucket, limited to the min and max seen. Returns 0 for an empty histogram.
  */
 uint64_t hist_percentile(const struct hist *h, double percent);
+/* Return the exact minimum, the exact maximum and the mean, or 0 for an empty histogram. */
 uint64_t hist_min(const struct hist *h);
 uint64_t hist_max(const struct hist *h);
 double hist_mean(const struct hist *h);

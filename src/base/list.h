@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Intrusive doubly linked list. An empty head is a ring of one. Every operation is O(1); none
- * allocates memory or is thread-safe. An unlinked entry is NULL/NULL: list_del() and zeroed memory
- * leave it so, and list_linked() tests for it. list_del_init() makes a ring of one, for entries
- * that are heads too.
+ * allocates memory or is thread-safe. Both pointers of an unlinked entry are NULL: in zeroed memory
+ * and after list_del(). list_linked() tests this. list_del_init() leaves a ring of one instead, for
+ * entries that are heads too.
  */
 #ifndef ROOST_BASE_LIST_H
 #define ROOST_BASE_LIST_H

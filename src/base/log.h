@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Writes one line per event on stderr, "roost: ...", with the level unless it is an error. The
+ * Writes one line per event on stderr, "roost: ...", with the level unless this is "error". The
  * environment variable ROOST_LOG sets the level: error, warn (the default), info or debug; an
  * unknown word counts as debug. It allocates no memory, and makes one write(2) per line, so that
  * lines of several threads do not mix. The function that first detects an error logs it with its
@@ -21,7 +21,12 @@ enum log_level {
 
 extern atomic_int log_threshold; /* 0: ROOST_LOG not read yet */
 
+/*
+ * Sets the level from ROOST_LOG, and returns it. log_enabled() calls this for the first line. Any
+ * thread.
+ */
 int log_init_threshold(void);
+/* Sets the level, instead of that in ROOST_LOG. Any thread. */
 void log_set_level(enum log_level level);
 
 static inline bool log_enabled(enum log_level level)
@@ -32,8 +37,8 @@ static inline bool log_enabled(enum log_level level)
 }
 
 /*
- * Writes a line; use the macros below. A line is cut at about 1000 bytes, and line breaks in it
- * become spaces. Keeps errno. Any thread.
+ * Writes a line; callers use the macros below. A line is cut at about 1000 bytes, and line breaks
+ * in it become spaces. errno is unchanged. Any thread.
  */
 void log_write(enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3), cold));

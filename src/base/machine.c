@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 
-/* An integer from a file that holds one, or null. */
+/* Returns the integer that a file begins with, or null. */
 static json_t *number_in(const char *path)
 {
 	FILE *f = fopen(path, "re");
@@ -43,7 +43,7 @@ struct cpu_facts {
 	bool flags_seen, hypervisor;
 };
 
-/* The first processor's entry speaks for all. */
+/* Reads the entry of the first processor; the others are taken to be the same. */
 static void read_cpuinfo(struct cpu_facts *facts)
 {
 	FILE *f = fopen("/proc/cpuinfo", "re");

@@ -8,8 +8,8 @@
 /*
  * Returns a new object, which the caller releases with json_decref(): cpu (model name), cores
  * (online), allowed_cores (this process may use), arch, kernel, page_size, memory (bytes),
- * rmem_max, wmem_max (bytes), hypervisor (a virtual machine, as the CPU says). A value that cannot
- * be found out is null. Returns NULL if there is no memory. Any thread; reads files.
+ * rmem_max, wmem_max (bytes), hypervisor (a virtual machine, as the CPU says). An unknown value is
+ * null. Returns NULL if there is no memory. Any thread; reads files.
  */
 json_t *machine_describe(void);
 

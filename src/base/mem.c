@@ -46,7 +46,7 @@ void *mem_alloc_pages(size_t size)
 	if (tail)
 		munmap(start + size, tail);
 	madvise(start, size,
-		/* advice: a kernel without huge pages refuses it, which does no harm */
+		/* a kernel without huge pages refuses this advice, which has no consequence */
 		MADV_HUGEPAGE);
 	return start;
 }

@@ -26,22 +26,22 @@ static inline bool is_pow2(uint64_t x)
 	return x && !(x & (x - 1));
 }
 
-/* The smallest power of two at or above x; 1 for 0. x is at most 2^63. */
+/* Returns the smallest power of two at or above x; 1 for 0. x is at most 2^63. */
 static inline uint64_t pow2_ceil(uint64_t x)
 {
 	return x <= 1 ? 1 : 1ull << (64 - __builtin_clzll(x - 1));
 }
 
-/* The exponent of the largest power of two at or below x; x is not 0. */
+/* Returns the exponent of the largest power of two at or below x. x is not 0. */
 static inline unsigned log2_floor(uint64_t x)
 {
 	return 63 - (unsigned)__builtin_clzll(x);
 }
 
 /*
- * Copies bytes that others may change meanwhile (rings of a program, memory shared with a peer).
- * The barrier makes sure that the values that are checked are the values that are used: without it
- * a compiler may load a field from `src` again after the check.
+ * Copies bytes that another thread or process may change meanwhile (rings of a program, memory
+ * shared with a peer). The barrier ensures that the caller uses the values that it has checked:
+ * without it a compiler may load a field from `src` again after the check.
  */
 static inline void mem_copy_in(void *dst, const void *src, size_t n)
 {
@@ -50,8 +50,9 @@ static inline void mem_copy_in(void *dst, const void *src, size_t n)
 }
 
 /*
- * For loops that wait for another core. On arm64 `yield` does nothing if the core has one thread.
- * `isb`, which empties the pipeline, takes about as long as `pause` of x86.
+ * Waits a moment, in a loop that waits for another core. arm64 has no `pause`: its `yield` does
+ * nothing on a core with one thread, so this uses `isb`, which empties the pipeline and takes about
+ * as long as `pause` of x86.
  */
 static inline void cpu_pause(void)
 {
@@ -63,9 +64,10 @@ static inline void cpu_pause(void)
 }
 
 /*
- * Prefetches the line at p for writing. Unless the compiler knows the processor, its own prefetch
- * for writing is one for reading; a line that the other core shares must then be fetched again by
- * the store. Processors without the instruction ignore it (all 64-bit processors of this century).
+ * Prefetches the line at p for writing. The builtin of the compiler only prefetches for reading,
+ * unless the compiler knows the processor; a store to a line that another core shares then has to
+ * fetch the line again. Processors without the instruction ignore it (all 64-bit x86 processors of
+ * this century).
  */
 static inline void mem_prefetch_write(const void *p)
 {
@@ -77,29 +79,34 @@ static inline void mem_prefetch_write(const void *p)
 }
 
 /*
- * Allocates at least `size` bytes of zeroed memory, aligned to a page. If `size` is at least 2 MiB,
- * it is aligned to 2 MiB and huge pages are advised. Returns NULL with errno set if there is no
- * memory or size is 0. Free it with the same size. Any thread.
+ * Allocates at least `size` bytes of zeroed memory, aligned to a page. Memory of at least 2 MiB is
+ * aligned to 2 MiB, and the kernel is advised to use huge pages. Returns NULL with errno set if
+ * there is no memory or size is 0. mem_free_pages() with the same size frees the memory. Any
+ * thread.
  */
 void *mem_alloc_pages(size_t size);
+/*
+ * Frees memory of mem_alloc_pages(). `size` is the size that was requested. `p` may be NULL. Any
+ * thread.
+ */
 void mem_free_pages(void *p, size_t size);
 
 /*
- * True if a file of this process, or memory with a descriptor, may have so many bytes
- * (RLIMIT_FSIZE). A longer one would end the process with SIGXFSZ. Any thread.
+ * True if a file of this process may have this many bytes (RLIMIT_FSIZE); the limit also holds for
+ * memory with a descriptor. A longer one would end the process with SIGXFSZ. Any thread.
  */
 bool mem_file_fits(uint64_t bytes);
 
-/* Returns the bytes of a page. */
+/* Returns the size of a page in bytes. */
 size_t mem_page_size(void);
 /*
- * Returns the bytes of memory that this process may use: those of the machine, or the limit of its
- * control groups if that is lower. Any thread; reads files.
+ * Returns the bytes of memory that this process may use: the memory of the machine, or the limit of
+ * its control groups if that is lower. Any thread; reads files.
  */
 uint64_t mem_allowed(void);
 /*
- * Returns the memory limit of the control groups; 0: no limit. The files have the contents of
- * /proc/self/mountinfo and /proc/self/cgroup.
+ * Returns the memory limit of the control groups in bytes, or 0 if there is none. The files have
+ * the contents of /proc/self/mountinfo and /proc/self/cgroup.
  */
 uint64_t mem_allowed_from(const char *mountinfo, const char *cgroup);
 

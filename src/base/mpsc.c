@@ -8,7 +8,9 @@ int mpsc_init(struct mpsc *m, uint32_t capacity)
 	if (capacity == 0 || capacity > MPSC_MAX_CAPACITY)
 		return -EINVAL;
 
-	/* With one cell, "full" and "free, one lap on" would be the same sequence. */
+	/*
+	 * With one cell, the states "full" and "free in the next lap" would have the same sequence.
+	 */
 	uint32_t cells = (uint32_t)pow2_ceil(capacity < 2 ? 2 : capacity);
 
 	m->cell = calloc(cells, sizeof(*m->cell));

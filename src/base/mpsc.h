@@ -13,8 +13,8 @@
  * Memory order: push and pop store the word of a cell with release and load it with acquire. A
  * push, and the earlier stores of its thread, are therefore ordered before the pop that returns its
  * value, and a pop before the push one lap later. The claim of a position (tail) orders nothing.
- * The head of the consumer is passed on with the ownership of the consumer's side. A producer that
- * must know whether the consumer sleeps needs its own full fence between its push and that check.
+ * The ownership of the consumer's side orders the accesses to the head. A producer that must know
+ * whether the consumer sleeps needs its own full fence between its push and that check.
  */
 #ifndef ROOST_BASE_MPSC_H
 #define ROOST_BASE_MPSC_H
@@ -34,10 +34,10 @@ struct mpsc {
 	atomic_uint head
 		/* consumer only; atomic because the ownership of the consumer's side moves */
 		CACHE_ALIGNED;
-	atomic_uint tail CACHE_ALIGNED; /* producers' */
+	atomic_uint tail CACHE_ALIGNED; /* only producers write it */
 };
 
-/* Returns the sequence of a cell at this position. */
+/* Returns the sequence of `cell`, seen as the cell of position `pos`. */
 static inline uint32_t mpsc_sequence(const struct mpsc *m, uint32_t pos, uint64_t cell)
 {
 	return (uint32_t)(cell >> 32) + (pos & m->mask);
@@ -50,11 +50,11 @@ static inline uint64_t mpsc_cell(const struct mpsc *m, uint32_t pos, uint32_t se
 }
 
 /*
- * Makes a ring for at least `capacity` values. Returns 0, -EINVAL (0, or more than
+ * Makes a ring for at least `capacity` values. Returns 0, -EINVAL (capacity is 0 or more than
  * MPSC_MAX_CAPACITY) or -ENOMEM. Control path.
  */
 int mpsc_init(struct mpsc *m, uint32_t capacity);
-/* Frees the ring. No thread may push or pop any more. Does nothing on a zeroed struct. */
+/* Frees the ring. No thread may push or pop any more. A zeroed struct is allowed. */
 void mpsc_destroy(struct mpsc *m);
 
 /* Pushes a value. Returns false if the ring is full. Any thread. */
@@ -77,14 +77,14 @@ static inline bool mpsc_push(struct mpsc *m, uint32_t value)
 			return true;
 		}
 		if ((int32_t)(seq - pos) < 0)
-			return false; /* the cell still holds the value of the lap before */
+			return false; /* the cell still holds the value of the previous lap */
 		pos = atomic_load_explicit(&m->tail, memory_order_relaxed);
 	}
 }
 
 /*
- * Pops a value. Returns false if there is none, or if the oldest push has not finished yet.
- * Consumer only.
+ * Pops a value. Returns false if there is none, or if the push of the oldest value has not finished
+ * yet. Consumer only.
  */
 static inline bool mpsc_pop(struct mpsc *m, uint32_t *value)
 {
@@ -100,7 +100,7 @@ static inline bool mpsc_pop(struct mpsc *m, uint32_t *value)
 	return true;
 }
 
-/* True if mpsc_pop() would find no value now. Any thread; the answer may change at once. */
+/* True if mpsc_pop() would find no value now. The answer may be outdated at once. Any thread. */
 static inline bool mpsc_empty(struct mpsc *m)
 {
 	uint32_t pos = atomic_load_explicit(&m->head, memory_order_relaxed);

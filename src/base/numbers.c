@@ -21,7 +21,7 @@ static void sip_round(uint64_t v[4])
 	v[2] = rotl(v[2], 32);
 }
 
-/* SipHash-1-3 (Aumasson and Bernstein, 2012) of one word. */
+/* Returns SipHash-1-3 (Aumasson and Bernstein, 2012) of one word. */
 static uint64_t sip(const uint64_t seed[2], uint64_t word)
 {
 	const uint64_t length = 8ull << 56;
@@ -46,7 +46,7 @@ uint32_t sequence_draw(const struct sequence *s)
 	unsigned half = s->bits / 2;
 	uint32_t mask = (uint32_t)((1ull << half) - 1), left = n >> half & mask, right = n & mask;
 
-	/* A Feistel network: a permutation whatever the function of a round is. */
+	/* A Feistel network is a permutation for any round function. */
 	for (uint64_t round = 0; round < ROUNDS; round++) {
 		uint32_t next = left ^ ((uint32_t)sip(s->seed, round << 32 | right) & mask);
 

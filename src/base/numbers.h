@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Numbers that must not return soon: memory keys, communication ids, QP numbers. A peer may still
- * send packets with the numbers of a program that has ended. What was drawn is counted in memory
- * that may outlive the program (src/pool), and the next program of the slot continues there.
+ * send packets with the numbers of a program that has ended. The count of drawn numbers is in
+ * memory that may outlive the program (src/pool), so the next program of the slot continues with
+ * the numbers that follow.
  */
 #ifndef ROOST_BASE_NUMBERS_H
 #define ROOST_BASE_NUMBERS_H
@@ -11,22 +12,21 @@
 #include <stdint.h>
 
 /*
- * A sequence of all numbers below 2^bits, in an order that is secret with the seed: a permutation of
- * a counter. No number returns before all others were drawn.
+ * A sequence of all numbers below 2^bits: a permutation of a counter, whose order nobody can
+ * predict without the seed. No number returns before all others were drawn.
  */
 struct sequence {
 	uint64_t seed[2];
-	unsigned bits; /* even, 2 .. 32 */
-	_Atomic uint32_t
-		*next; /* numbers drawn so far; the memory may be that of several processes */
+	unsigned bits;		/* even, 2 .. 32 */
+	_Atomic uint32_t *next; /* numbers drawn so far; several processes may share the counter */
 };
 
 /* Draws a number. Any thread and process. */
 uint32_t sequence_draw(const struct sequence *s);
 
 /*
- * The last generation of each QP index of a slot. The owner of the slot alone writes it. Memory that
- * is all zeros is a valid start.
+ * The last generation of each QP index of a slot. Only the owner of the slot writes it. Zeroed
+ * memory is a valid start.
  */
 #define NUMBERS_QPS	    (1u << 14)
 #define NUMBERS_GENERATIONS 16

@@ -17,7 +17,7 @@ uint64_t rng_entropy(void)
 		n = getrandom(&v, sizeof(v), 0);
 	while (n < 0 && errno == EINTR);
 	if (n != (ssize_t)sizeof(v)) {
-		/* Keys from clock and pid would be predictable. */
+		/* There is no fallback: keys made from clock and pid would be predictable. */
 		log_error(
 			"the kernel gives no random numbers (getrandom: %s): allow this system call in the sandbox",
 			strerror(errno));

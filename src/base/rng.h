@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Seeded random numbers: xoshiro256** by Blackman and Vigna, its state filled by splitmix64 as they
- * recommend. Not for secrets; secret.h is for those. The same seed gives the same numbers on every
- * machine. One thread at a time per struct rng.
+ * Seeded random numbers: xoshiro256** by Blackman and Vigna, with its state filled by splitmix64 as
+ * they recommend. The numbers are predictable; secret.h has numbers for secrets. The same seed
+ * gives the same numbers on every machine. One thread at a time may use a struct rng.
  */
 #ifndef ROOST_BASE_RNG_H
 #define ROOST_BASE_RNG_H
@@ -43,7 +43,10 @@ static inline uint64_t rng_u64(struct rng *r)
 	return out;
 }
 
-/* Uniform in 0 .. n - 1, without bias (Lemire's multiply and reject). 0 when n is 0. */
+/*
+ * Returns a uniform number in 0 .. n - 1, without bias (Lemire's multiply and reject), or 0 if n is
+ * 0.
+ */
 static inline uint64_t rng_below(struct rng *r, uint64_t n)
 {
 	unsigned __int128 m = (unsigned __int128)rng_u64(r) * n;
@@ -57,15 +60,15 @@ static inline uint64_t rng_below(struct rng *r, uint64_t n)
 	return (uint64_t)(m >> 64);
 }
 
-/* Uniform in [0, 1), 53 bits. */
+/* Returns a uniform number in [0, 1) with 53 bits. */
 static inline double rng_double(struct rng *r)
 {
 	return (double)(rng_u64(r) >> 11) * 0x1.0p-53;
 }
 
 /*
- * Returns 64 bits from the kernel. Any thread. It never fails: if a sandbox forbids getrandom(2),
- * the process ends with a line that says so.
+ * Returns 64 random bits from the kernel. It never fails: if a sandbox forbids getrandom(2), it
+ * logs this and ends the process. Any thread.
  */
 uint64_t rng_entropy(void);
 

@@ -22,7 +22,7 @@ static void quarter(uint32_t *x, int a, int b, int c, int d)
 	x[b] = rotl(x[b] ^ x[c], 7);
 }
 
-/* RFC 8439, 2.3, with counter and nonce 0: each key makes one block. */
+/* Makes a block (RFC 8439, 2.3). Counter and nonce are 0, because each key makes one block only. */
 static void block(const uint32_t key[8], uint32_t out[16])
 {
 	const uint32_t start[16] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574, key[0], key[1],
@@ -62,13 +62,14 @@ uint64_t secret_u64(struct secret *s)
 		s->left = 4;
 	}
 	v = s->out[4 - s->left];
-	s->out[4 - s->left--] = 0; /* a later reader of the memory learns no earlier numbers */
+	s->out[4 - s->left--] = 0; /* the memory must not reveal earlier numbers */
 	return v;
 }
 
 uint64_t secret_below(struct secret *s, uint64_t n)
 {
-	uint64_t least = n ? -n % n : 0, v; /* as many of the lowest would be too many */
+	/* rejects the lowest 2^64 mod n values: the others are a multiple of n */
+	uint64_t least = n ? -n % n : 0, v;
 
 	do
 		v = secret_u64(s);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A lock that is held for a few instructions: test and test-and-set on a C11 atomic, so that TSan
- * sees it. A thread that has waited long yields its core, because the scheduler may have taken this
- * core from the holder. A zeroed lock is unlocked. It is neither recursive nor fair.
+ * sees it. A thread that has waited long yields its core, because the holder may have been
+ * preempted and wait for this core. A zeroed lock is unlocked. It is neither recursive nor fair.
  */
 #ifndef ROOST_BASE_SPIN_H
 #define ROOST_BASE_SPIN_H
@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 
-#define SPIN_PAUSES 200 /* before the first yield: a few microseconds */
+#define SPIN_PAUSES 200 /* pauses before each yield: a few microseconds */
 
 struct spin {
 	atomic_uint taken;

@@ -131,7 +131,10 @@ ssize_t sys_write(int fd, const void *buf, size_t len)
 int sys_close(int fd)
 {
 #ifdef __SANITIZE_THREAD__
-	/* Else ThreadSanitizer would take the next file with this number for the same one. */
+	/*
+	 * With a raw call ThreadSanitizer would take the next file with this number for the same
+	 * file.
+	 */
 	int saved = errno, rc = close(fd) ? -errno : 0;
 
 	errno = saved;
@@ -174,14 +177,14 @@ int sys_epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms)
 int sys_epoll_wait_ns(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns)
 {
 #ifdef SYS_epoll_pwait2
-	/* The 64-bit time of the kernel, whatever the timespec of libc is. */
+	/* The kernel expects 64-bit times, whatever the timespec of libc is. */
 	int64_t ts[2] = {timeout_ns / NS_PER_SEC, timeout_ns % NS_PER_SEC};
 	int ret = (int)RAW(SYS_epoll_pwait2, epfd, evs, max, timeout_ns < 0 ? NULL : ts, NULL,
 			   KERNEL_SIGSET_BYTES);
 
 	/*
-	 * EPERM comes from a seccomp profile of a container that is older than the call; the call
-	 * itself has no such error.
+	 * The call itself never fails with EPERM: the error comes from a seccomp profile of a
+	 * container that is older than the call.
 	 */
 	if (ret != -ENOSYS && ret != -EPERM)
 		return ret;

@@ -38,39 +38,41 @@ ssize_t sys_sendmsg(int fd, const struct msghdr *msg, int flags);
 ssize_t sys_recvmsg(int fd, struct msghdr *msg, int flags);
 int sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
 /*
- * Has no timeout argument, because that of the call does not work as expected (recvmmsg(2), BUGS).
+ * Receives messages without a timeout: the timeout of the system call does not work as expected
+ * (recvmmsg(2), BUGS).
  */
 int sys_recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
 
-int sys_open(const char *path, int flags); /* of an existing file: no mode */
+int sys_open(const char *path, int flags); /* only for existing files, so it has no mode */
 ssize_t sys_read(int fd, void *buf, size_t len);
 ssize_t sys_write(int fd, const void *buf, size_t len);
 int sys_close(int fd);
 int sys_fcntl(int fd, int cmd, unsigned long arg);
+/* Duplicates a descriptor; the copy has FD_CLOEXEC. */
 int sys_dup_cloexec(int fd);
 
 int sys_eventfd(unsigned count, int flags);
 int sys_epoll_create1(int flags);
 int sys_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev);
 /*
- * timeout_ns is in ns; negative: no timeout. Kernels without epoll_pwait2 (before 5.11) round up to
- * a millisecond.
+ * Waits like sys_epoll_wait(), but timeout_ns is in ns; a negative value means no timeout. On
+ * kernels without epoll_pwait2 (before 5.11) the timeout is rounded up to a millisecond.
  */
 int sys_epoll_wait_ns(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns);
 int sys_epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms);
 /*
- * Waits while *word is value, for at most ns (UINT64_MAX: no limit), until a thread wakes it. May
- * return early.
+ * Waits while *word equals value, until a thread wakes it, for at most `ns` (UINT64_MAX: no limit).
+ * It may return early.
  */
 void sys_futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns);
 void sys_futex_wake(_Atomic uint32_t *word); /* wakes all waiting threads */
-/* Unlike the system call, it does not change *timeout. NULL: no timeout. */
+/* Calls ppoll(2). Unlike the system call, it does not change *timeout. NULL: no timeout. */
 int sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *timeout, const sigset_t *mask);
 
 /*
- * Returns a variable of the environment. NULL: it is not set, or the process has rights that the
- * user who set it may lack (set-user-ID, file capabilities: secure_getenv(3)). All access to the
- * environment uses this function: tests/structure.
+ * Returns a variable of the environment. Returns NULL if it is not set, or if the process has
+ * rights that the user who set it may lack (set-user-ID, file capabilities: secure_getenv(3)). src
+ * accesses the environment only by this function; tests/structure checks this.
  */
 const char *sys_env(const char *name);
 

@@ -14,7 +14,10 @@ struct text {
 	size_t used; /* length of the whole text, including what was cut off */
 };
 
-/* Appends text. What does not fit is cut off and counted. A buffer of length 0 may be NULL. */
+/*
+ * Appends text. Text that does not fit is cut off, but counted. `buf` may be NULL if its length is
+ * 0.
+ */
 void text_put(struct text *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -25,7 +25,7 @@ int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg
 	pthread_attr_setstacksize(&attr, stack);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	rc = pthread_create(thread, &attr, fn, arg);
-	if (rc == EINVAL) /* the thread-local data of the program exceed that size */
+	if (rc == EINVAL) /* the thread-local data of the program need a larger stack */
 		rc = pthread_create(thread, NULL, fn, arg);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);

@@ -2,8 +2,8 @@
 /*
  * A token bucket, as a state machine in the time of its caller: `rate` tokens come in each second,
  * and at most `burst` of them are kept. The bucket is full at first. Credit is counted in units of
- * 10^-9 token, so a nanosecond brings `rate` units, and nothing is rounded. No function divides
- * unless the bucket is empty. `now` may go back; no tokens come in then.
+ * 10^-9 token, so a nanosecond brings `rate` units, and nothing is rounded. Only tokens_when() of
+ * an empty bucket divides. `now` may go back; no tokens come in then.
  */
 #ifndef ROOST_BASE_TOKENS_H
 #define ROOST_BASE_TOKENS_H
@@ -27,7 +27,10 @@ static inline void tokens_init(struct tokens *t, uint32_t rate, uint32_t burst, 
 		.credit = burst * TOKENS_UNIT, .at = now, .rate = rate, .burst = burst};
 }
 
-/* Takes a token. False: there is none; tokens_when() tells the time of the next one. */
+/*
+ * Takes a token. Returns false if there is none; tokens_when() then returns the time of the next
+ * one.
+ */
 static inline bool tokens_take(struct tokens *t, uint64_t now)
 {
 	if (now > t->at) {

@@ -28,7 +28,7 @@ static void slot_clear(struct wheel *w, unsigned slot)
 		w->levels &= ~(1u << level);
 }
 
-/* Inserts t, whose deadline is set, into its slot as seen from w->tick. */
+/* Inserts t, whose deadline is set, into its slot relative to w->tick. */
 static void insert(struct wheel *w, struct wheel_timer *t)
 {
 	uint64_t tick = tick_of(t->deadline);
@@ -75,7 +75,7 @@ void wheel_del(struct wheel *w, struct wheel_timer *t)
 		slot_clear(w, t->slot);
 }
 
-/* The earliest slot in use; only when there is one. */
+/* Returns the earliest slot in use. At least one slot must be in use. */
 static unsigned first_slot(const struct wheel *w)
 {
 	unsigned level = (unsigned)__builtin_ctz(w->levels);
@@ -91,8 +91,8 @@ uint64_t wheel_next(const struct wheel *w)
 }
 
 /*
- * Returns the first tick of a slot in use: the digits above are those of the wheel, the digits
- * below are zero.
+ * Returns the first tick of a slot in use. Its digits above the level are those of the wheel, and
+ * its digits below are zero.
  */
 static uint64_t slot_start(const struct wheel *w, unsigned slot)
 {
@@ -102,9 +102,7 @@ static uint64_t slot_start(const struct wheel *w, unsigned slot)
 	return (above << WHEEL_DIGIT_BITS | slot % WHEEL_SLOTS) << shift;
 }
 
-/*
- * Empties a slot that time has reached: due timers move to `due`, the others to the levels below.
- */
+/* Empties a slot whose time has come: due timers move to `due`, the others to the levels below. */
 static void open_slot(struct wheel *w, unsigned slot, uint64_t now)
 {
 	struct list_head *pos, *tmp, all;
@@ -144,12 +142,14 @@ unsigned wheel_run(struct wheel *w, uint64_t now, unsigned most, wheel_fn fn, vo
 		w->tick = start;
 		open_slot(w, slot, now);
 		if (start == target && slot < WHEEL_SLOTS)
-			break; /* what is left of this tick is not due yet */
+			break; /* the timers that are left in this tick are not due yet */
 	}
 	w->tick = target;
 	w->next = w->levels ? w->earliest[first_slot(w)] : WHEEL_NEVER;
 
-	/* Only now, when the wheel is consistent again: fn may change it in any way. */
+	/*
+	 * The functions run last, when the wheel is consistent again, because they may change it.
+	 */
 	while (fired < most && !list_empty(&w->due)) {
 		struct wheel_timer *t = list_first_entry(&w->due, struct wheel_timer, link);
 

@@ -50,7 +50,7 @@ struct wheel_timer {
 
 struct wheel {
 	uint64_t tick; /* no slot before this one holds a timer */
-	/* no timer is due before this time; it may be too early, never too late */
+	/* no timer is due before this time; it may be earlier than needed, never later */
 	uint64_t next;
 	uint32_t levels;	     /* bit l: a slot of level l is in use */
 	uint64_t used[WHEEL_LEVELS]; /* bit s: slot s of the level is in use */
@@ -62,6 +62,7 @@ struct wheel {
 
 typedef void (*wheel_fn)(void *ctx, struct wheel_timer *t);
 
+/* Makes a wheel without timers. `now` is in ns. */
 void wheel_init(struct wheel *w, uint64_t now);
 
 static inline bool wheel_pending(const struct wheel_timer *t)
@@ -72,10 +73,10 @@ static inline bool wheel_pending(const struct wheel_timer *t)
 /* Arms t, or moves it if it is pending. A deadline in the past fires at the next expire. */
 void wheel_add(struct wheel *w, struct wheel_timer *t, uint64_t deadline);
 
-/* Disarms t; no effect when it is not pending. */
+/* Disarms t. Has no effect when t is not pending. */
 void wheel_del(struct wheel *w, struct wheel_timer *t);
 
-/* Slow path of the two below. */
+/* The slow path of the two functions below, which callers use. */
 unsigned wheel_run(struct wheel *w, uint64_t now, unsigned most, wheel_fn fn, void *ctx);
 
 /*
@@ -90,8 +91,8 @@ static inline unsigned wheel_expire(struct wheel *w, uint64_t now, wheel_fn fn, 
 }
 
 /*
- * As wheel_expire(), but fires at most `most` timers. The others fire at later expires, in their
- * order; until then wheel_next() is in the past.
+ * Fires timers like wheel_expire(), but at most `most` of them. The others fire at later expires,
+ * in their order; until then wheel_next() is in the past.
  */
 static inline unsigned wheel_expire_some(struct wheel *w, uint64_t now, unsigned most, wheel_fn fn,
 					 void *ctx)
@@ -100,9 +101,9 @@ static inline unsigned wheel_expire_some(struct wheel *w, uint64_t now, unsigned
 }
 
 /*
- * Returns the earliest deadline in ns, or WHEEL_NEVER if there is none. It is exact, except that
- * the deadline of a deleted timer may remain until it has passed. It is never later than the true
- * one.
+ * Returns the earliest deadline in ns, or WHEEL_NEVER if there is none. The result is exact, except
+ * that the deadline of a deleted timer may remain until it has passed. It is never later than the
+ * true earliest deadline.
  */
 uint64_t wheel_next(const struct wheel *w);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Addresses to and from text. */
+/* Conversion of addresses to and from text. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ const char *pkt_addr_print(const struct pkt_addr *a, char *buf, size_t n)
 	const char *s = pkt_addr_is_v4(a) ? inet_ntop(AF_INET, a->b + 12, buf, (socklen_t)n)
 					  : inet_ntop(AF_INET6, a->b, buf, (socklen_t)n);
 
-	/* Too short a buffer: what fits is an empty string. */
+	/* The buffer is too short; it gets an empty string. */
 	if (!s && n)
 		buf[0] = '\0';
 	return buf;

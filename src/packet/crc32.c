@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 
-/* To take 128 bits forward by 1024, as below. */
+/* The factors that move 128 bits forward by 1024 bits; see below. */
 const uint64_t crc32_fold_by[2] = {0x1e88ef372, 0x14a7fe880};
 
 #if defined(__x86_64__)
@@ -24,28 +24,31 @@ const uint64_t crc32_fold_by[2] = {0x1e88ef372, 0x14a7fe880};
 #define LONG_STEP 32
 
 /*
- * Gopal et al., Fast CRC computation for generic polynomials using PCLMULQDQ, Intel 2009. Powers of
- * x modulo the polynomial are 32 bits of which the highest is x^0, shifted left by one: a product
- * of two reflected numbers is one bit short.
+ * Source: Gopal et al., Fast CRC computation for generic polynomials using PCLMULQDQ, Intel 2009. A
+ * power of x modulo the polynomial has 32 bits, of which the highest is x^0. It is stored shifted
+ * left by one, because a product of two reflected numbers is one bit short.
  *
- * To take 128 bits forward by n: { n + 32, n - 32 } for their two halves.
+ * The factors that move 128 bits forward by n bits are the powers n + 32 and n - 32, one for each
+ * half.
  */
 static const uint64_t by_256[2] = {0x0f1da05aa, 0x15a546366};
 static const uint64_t by_128[2] = {0x1751997d0, 0x0ccaa009e};
-/* Reduces 64 bits to 32; the polynomial, and the quotient of x^64 by it. */
+/* The factor that reduces 64 bits to 32, the polynomial, and the quotient of x^64 by it. */
 #define BY_64	 0x163cd6124
 #define POLY	 0x1db710641
 #define QUOTIENT 0x1f7011641
 
 /*
- * What takes a block behind which n others stand to 96 bits at the end, at [SHORT_BLOCKS - 1 - n]:
- * so a short run needs no chain of multiplications, but one each, all at once. Filled before main.
+ * The factors that move a block with n blocks after it to the last 96 bits, at index SHORT_BLOCKS -
+ * 1 - n. With them a short run needs no chain of multiplications: the multiplications of all blocks
+ * run in parallel. The table is filled before main().
  */
 #define SHORT_BLOCKS (LONG_MIN / BLOCK)
 static _Alignas(32) uint64_t to_end[SHORT_BLOCKS][2];
 
 /*
- * Loaded from at r, an order of bytes that moves the first r of a block to its end, zeros in front.
+ * The 16 bytes from last_r + r are a byte order that moves the first r bytes of a block to its end,
+ * with zeros in front.
  */
 static const uint8_t last_r[2 * BLOCK] = {
 	0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
@@ -69,7 +72,7 @@ WIDE static inline __m128i load_block(const void *p)
 	return _mm_loadu_si128(p);
 }
 
-/* What `a` is further on, and what stands there. */
+/* Moves `a` forward by the factors `k`, and adds the data there, `b`. */
 WIDE static inline __m256i fold(__m256i a, __m256i k, __m256i b)
 {
 	return _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(a, k, 0x00),
@@ -84,7 +87,7 @@ WIDE static inline __m128i fold_block(__m128i a, __m128i k, __m128i b)
 		b);
 }
 
-/* The remainder of 96 bits, by Barrett's method. */
+/* Returns the remainder of 96 bits, by Barrett's method. */
 WIDE static inline uint32_t remainder_of(__m128i a)
 {
 	const __m128i low = _mm_cvtsi32_si128(-1), by = _mm_set_epi64x(0, BY_64),
@@ -98,8 +101,8 @@ WIDE static inline uint32_t remainder_of(__m128i a)
 }
 
 /*
- * The first r (4 to 16) bytes, and the state before them, as a block: zeros in front of a message
- * change nothing. There are 16 to read.
+ * Returns a block that ends with the first r (4 to 16) bytes, to which the state before them is
+ * added. The zeros in front of them do not change the CRC. 16 bytes at p must be readable.
  */
 WIDE static inline __m128i first_block(uint32_t crc, const uint8_t *p, size_t r)
 {
@@ -108,9 +111,9 @@ WIDE static inline __m128i first_block(uint32_t crc, const uint8_t *p, size_t r)
 }
 
 /*
- * The CRC of a BTH, which is computed alone before payload that is copied with its CRC: again a
- * block with zeros in front. The BTH is read in words, as it was written: a wider load across two
- * of its stores would wait for both.
+ * Computes the CRC of a BTH alone; code that copies a payload with its CRC continues from there.
+ * This is again a block with zeros in front. The BTH is read in the words in which it was written,
+ * because a wider load across two of these stores would wait for both.
  */
 WIDE static uint32_t crc32_bth(uint32_t crc, const uint8_t *p)
 {
@@ -145,7 +148,7 @@ WIDE static uint32_t crc32_short(uint32_t crc, const uint8_t *p, size_t r, size_
 		_mm_xor_si128(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1)));
 }
 
-/* At least eight blocks behind the first. */
+/* Computes the CRC of at least eight blocks after the first r bytes. */
 WIDE static uint32_t crc32_long(uint32_t crc, const uint8_t *p, size_t r, size_t blocks)
 {
 	const __m256i k1024 = twice(crc32_fold_by), k256 = twice(by_256);
@@ -185,7 +188,7 @@ static uint64_t power(unsigned n)
 	return (uint64_t)a << 1;
 }
 
-/* Calls before this constructor use the library. */
+/* Calls that come before this constructor use ISA-L. */
 __attribute__((constructor(101))) static void choose(void)
 {
 	for (unsigned n = 0; n < SHORT_BLOCKS; n++) {
@@ -199,8 +202,8 @@ __attribute__((constructor(101))) static void choose(void)
 uint32_t crc32_update(uint32_t crc, const void *p, size_t n)
 {
 	/*
-	 * The bytes before the whole blocks; the state before them is four bytes. No packet has
-	 * fewer.
+	 * The number of bytes before the whole blocks. It must be at least four, because the state
+	 * is added to four bytes. It is, in all packets.
 	 */
 	size_t r = (n - 1) % BLOCK + 1;
 

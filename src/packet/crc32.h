@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * CRC-32 (of Ethernet, bits reflected), like crc32_gzip_refl() of ISA-L. Without AVX-512, ISA-L of
- * Debian 12 multiplies 128 bits at a time, each step depending on the one before. This code
+ * Debian 12 multiplies 128 bits at a time, and each step depends on the previous one. This code
  * multiplies 256 bits where the CPU can. Short runs have no dependency chain, and long ones have
  * four, which halves their cost.
  */
@@ -15,11 +15,11 @@
 uint32_t crc32_update(uint32_t crc, const void *p, size_t n);
 
 /*
- * For code that copies a long run and computes its CRC in one pass (nic/dma.h). A block of
- * CRC32_FOLD bytes is folded into the next one: for each 128 bits, two carry-less multiplications
- * of their halves with those of crc32_fold_by, and an exclusive or with the data there. The last
- * block then has the CRC of the run, from crc32_update(CRC32_NOTHING, ...), if the first four bytes
- * of the run were changed by ~ the CRC before it.
+ * Constants for code that copies a long run and computes its CRC in one pass (nic/dma.h). A block
+ * of CRC32_FOLD bytes is folded into the next one: for each 128 bits, two carry-less
+ * multiplications of their halves with the halves of crc32_fold_by, and an exclusive or with the
+ * data there. crc32_update(CRC32_NOTHING, ...) of the last block is then the CRC of the run, if the
+ * complement of the CRC before the run was added to its first four bytes by exclusive or.
  */
 #define CRC32_FOLD    128
 #define CRC32_NOTHING 0xffffffffu

@@ -13,8 +13,8 @@
 /*
  * Big-endian loads. They are volatile, because a hostile peer may share the memory of the packet:
  * each field is loaded exactly once, so the checked value is the used one. Each load is a statement
- * of its own: gcc 14 for arm64 ends with an internal error where a volatile value of this type is an
- * argument (aarch64_function_arg_alignment).
+ * of its own: gcc 14 for arm64 ends with an internal error where a volatile value of this type is
+ * an argument (aarch64_function_arg_alignment).
  */
 typedef uint32_t __attribute__((aligned(1), may_alias)) load32;
 typedef uint64_t __attribute__((aligned(1), may_alias)) load64;
@@ -112,9 +112,9 @@ enum pkt_error pkt_parse(const uint8_t *bth, size_t len, struct pkt_view *v)
 		return PKT_ERR_SHORT;
 	rest = len - v->op->hdr_len - PKT_ICRC_LEN;
 	/*
-	 * Headers and padded payload are whole words, and only payload is padded. A request with
-	 * payload that its op-code does not have is refused by the responder, which answers it (IBA
-	 * 9.7.4.1).
+	 * Headers and padded payload are whole words, and only payload is padded. A request that
+	 * has payload although its op-code has none passes here: the responder refuses it with an
+	 * answer (IBA 9.7.4.1).
 	 */
 	if (len & 3 || v->pad > rest || rest - v->pad > PKT_MAX_PAYLOAD ||
 	    (rest && !(v->op->flags & (PKT_PAYLOAD | PKT_REQUEST))))
@@ -187,7 +187,7 @@ int pkt_print(const struct pkt_view *v, char *buf, size_t n)
 		text_put(&o, " pkey 0x%04x", v->pkey);
 	if (flags & PKT_DETH)
 		text_put(&o, " from 0x%06x qkey 0x%08x", v->sqpn, v->qkey);
-	/* The address field of a call names a kernel. */
+	/* The address field of a call is the op-code of a kernel. */
 	if (flags & (PKT_RETH | PKT_ATOMIC_ETH))
 		text_put(&o, " %s 0x%" PRIx64 " rkey 0x%08x",
 			 flags & PKT_NEEDS_RPC ? "kernel" : "va", v->va, v->rkey);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * RoCE v2 headers on the wire, and their codec. "Wire" here starts at the BTH: the IP and UDP
+ * RoCE v2 headers on the wire, and their codec. A packet here starts at the BTH: the IP and UDP
  * headers before it belong to the port (and, for the ICRC, to icrc.h). All fields are big-endian.
  *
  * Source: InfiniBand Architecture Specification, volume 1, chapter 9; annex A17 (RoCE v2).
@@ -103,7 +103,7 @@ static inline void pkt_put24(uint8_t b[3], uint32_t v)
 struct pkt_view {
 	const struct pkt_op *op;
 	uint8_t opcode;
-	uint8_t pad;	 /* bytes of padding behind the payload, 0..3 */
+	uint8_t pad;	 /* bytes of padding after the payload, 0 .. 3 */
 	uint8_t bth_ecn; /* PKT_BTH_FECN | PKT_BTH_BECN as received */
 	bool solicited;
 	bool ackreq;
@@ -125,32 +125,39 @@ struct pkt_view {
 	uint32_t payload_len;	/* without padding */
 };
 
-/* Why a packet was refused. The counters of malformed packets are indexed by these values. */
+/* The reasons why a packet is refused. These values index the counters of malformed packets. */
 enum pkt_error {
 	PKT_OK = 0,
 	PKT_ERR_SHORT,	 /* shorter than its headers and ICRC */
-	PKT_ERR_OPCODE,	 /* no such op-code */
-	PKT_ERR_VERSION, /* TVer not 0 */
-	/* padding exceeds payload, length not a multiple of 4, payload where none may be */
+	PKT_ERR_OPCODE,	 /* the op-code does not exist */
+	PKT_ERR_VERSION, /* TVer is not 0 */
+	/*
+	 * the padding is longer than the payload, the length is not a multiple of 4, or a response
+	 * has payload that its op-code does not have
+	 */
 	PKT_ERR_PAD,
 	PKT_ERR_ICRC,
 	PKT_ERR_PKEY,
-	PKT_ERR_QPN,	 /* no such QP, or its state receives nothing */
-	PKT_ERR_SOURCE,	 /* not from the QP's peer */
-	PKT_ERR_SERVICE, /* op-code of another service than the QP's */
-	PKT_ERR_QKEY,	 /* Q_Key is not the QP's */
-	/* to a multicast group without an attached QP, or not a valid multicast packet */
+	PKT_ERR_QPN,	 /* the QP does not exist, or its state receives nothing */
+	PKT_ERR_SOURCE,	 /* the source is not the peer of the QP */
+	PKT_ERR_SERVICE, /* the op-code belongs to another service than the QP */
+	PKT_ERR_QKEY,	 /* the Q_Key is not that of the QP */
+	/*
+	 * the destination is a multicast group without an attached QP, or the packet is not valid
+	 * for multicast
+	 */
 	PKT_ERR_GROUP,
 	PKT_ERR_COUNT
 };
 
+/* Returns a short text about the error. */
 const char *pkt_error_str(enum pkt_error e);
 
 /*
- * Parses BTH .. ICRC of `len` bytes. Copies every header field before it examines any, because a
- * peer may change the memory. Reads no payload, does not verify the ICRC, and never reads past
- * `len`. Returns PKT_OK and fills *v, or returns the cause. With PKT_ERR_OPCODE the fields of the
- * BTH are filled.
+ * Parses BTH .. ICRC of `len` bytes. Copies every header field before it examines the field,
+ * because a peer may change the memory. Reads no payload, does not verify the ICRC, and never reads
+ * past `len`. Returns PKT_OK and fills *v, or returns the cause. With PKT_ERR_OPCODE the fields of
+ * the BTH are filled.
  */
 enum pkt_error pkt_parse(const uint8_t *bth, size_t len, struct pkt_view *v);
 
@@ -161,7 +168,7 @@ static inline void pkt_put_be32(uint8_t *p, uint32_t v)
 	memcpy(p, &be, 4);
 }
 
-/* Builders: each writes one header at `p` and returns the first byte after it. */
+/* The builders write one header at `p` and return the first byte after it. */
 static inline uint8_t *pkt_put_bth(uint8_t *p, uint8_t opcode, uint8_t flags, uint32_t dqpn,
 				   bool ackreq, uint32_t psn)
 {
@@ -215,7 +222,7 @@ static inline uint8_t *pkt_put_be64(uint8_t *p, uint64_t v)
 	return p + 8;
 }
 
-/* `imm` is in network byte order, as in struct ibv_send_wr. */
+/* Writes an ImmDt. `imm` is in network byte order, as in struct ibv_send_wr. */
 static inline uint8_t *pkt_put_imm(uint8_t *p, uint32_t imm)
 {
 	memcpy(p, &imm, 4);
@@ -241,8 +248,8 @@ static inline uint8_t *pkt_put_deth(uint8_t *p, uint32_t qkey, uint32_t sqpn)
 }
 
 /*
- * Prints one line without newline, at most n bytes: op-code, QP, PSN, and the fields of the
- * extension headers.
+ * Prints one line without a newline, at most n bytes: op-code, QP, PSN, and the fields of the
+ * extension headers. Returns the length of the whole line, as snprintf(3) does.
  */
 int pkt_print(const struct pkt_view *v, char *buf, size_t n);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The invariant CRC, computed by its linearity.
+ * Computes the invariant CRC by its linearity.
  *
  *     ones | IP header, id at 4..5 | UDP header | BTH, reserved byte at 4 | ... payload, pad | ICRC
  *      8   |       20 or 40        |     8      ^
@@ -29,20 +29,23 @@
 #define ONE	 0x80000000u
 #define ICRC_LEN 4
 #define MIN_LEN	 ((int)sizeof(struct pkt_bth) + ICRC_LEN)
-/* Zero bytes between the start of the identification and the end of the UDP header. */
+/* The zero bytes between the start of the identification and the end of the UDP header. */
 #define ID_TO_BTH (20 - 4 + 8)
 
 _Static_assert(ICRC_MAX_LEN == PKT_MAX_LEN, "lengths that the tables cover");
 
-/* Filled once, before main. It has 21 KiB, of which one packet length uses a few cache lines. */
+/*
+ * The tables, filled once before main(). They have 21 KiB, of which one packet length uses a few
+ * cache lines.
+ */
 static struct {
 	/* contribution of the IPv4 and UDP length fields, by length / 4 */
 	uint32_t len4[ICRC_MAX_LEN / 4 + 1];
 	uint32_t len6[ICRC_MAX_LEN / 4 + 1];
 	uint32_t id_hi[256], id_lo[256];
-	uint32_t resv[256]; /* turns the reserved byte of that value into ones */
+	uint32_t resv[256]; /* difference that turns a reserved byte of this value into ones */
 	uint32_t x4[16];    /* i * x^4 */
-	/* x^-8n, n from the identification to the ICRC, by length / 4 */
+	/* x^-8n for the n bytes from the identification to the ICRC, by length / 4 */
 	uint32_t back[ICRC_MAX_LEN / 4 + 1];
 } tab;
 
@@ -52,8 +55,8 @@ static uint32_t times_x(uint32_t a)
 }
 
 /*
- * a * b modulo the polynomial, four bits of a at a time: the highest powers of x, in its low bits,
- * first.
+ * Returns a * b modulo the polynomial. It takes four bits of `a` at a time, the highest powers of x
+ * first, which are the low bits.
  */
 static uint32_t mul(uint32_t a, uint32_t b)
 {
@@ -70,7 +73,7 @@ static uint32_t mul(uint32_t a, uint32_t b)
 	return r;
 }
 
-/* Returns a difference in the state after n zero bytes (n <= 64). */
+/* Moves a difference of the state forward by n zero bytes (n <= 64). */
 static uint32_t forward(uint32_t d, size_t n)
 {
 	static const uint8_t zeros[64];
@@ -78,7 +81,10 @@ static uint32_t forward(uint32_t d, size_t n)
 	return crc32_update(d, zeros, n) ^ crc32_update(0, zeros, n);
 }
 
-/* The inverse, one bit at a time: bit 31 tells whether the polynomial was added. */
+/*
+ * Moves a difference back: the inverse of forward(), bit by bit. Bit 31 shows whether the
+ * polynomial was added.
+ */
 static uint32_t backward(uint32_t d, size_t n)
 {
 	for (size_t i = 0; i < 8 * n; i++)
@@ -87,8 +93,8 @@ static uint32_t backward(uint32_t d, size_t n)
 }
 
 /*
- * Adds to out[i] the contribution of a 16-bit big-endian field with the value 4 i + plus and
- * `behind` bytes between it and the BTH.
+ * Adds to out[i] the contribution of a 16-bit big-endian field that has the value 4 i + plus, and
+ * that `behind` bytes separate from the BTH.
  */
 static void add_length_field(uint32_t *out, unsigned plus, size_t behind)
 {
@@ -102,7 +108,7 @@ static void add_length_field(uint32_t *out, unsigned plus, size_t behind)
 	}
 }
 
-/* A table of 256 from what its eight bits give. */
+/* Fills a table of 256 values from the values of the eight single bits. */
 static void fill_linear(uint32_t out[256], unsigned shift, size_t behind)
 {
 	for (unsigned i = 1; i < 256; i++) {
@@ -112,7 +118,7 @@ static void fill_linear(uint32_t out[256], unsigned shift, size_t behind)
 	}
 }
 
-/* Runs before other constructors, so that these may compute ICRCs. */
+/* Runs before other constructors, so that these can compute ICRCs. */
 __attribute__((constructor(101))) static void icrc_init(void)
 {
 	uint32_t step;
@@ -171,7 +177,7 @@ void icrc_flow_init(struct icrc_flow *f, const struct pkt_addr *src, const struc
 	f->sport = sport;
 	f->dport = dport;
 	f->v4 = pkt_addr_is_v4(src) && pkt_addr_is_v4(dst);
-	/* Lengths and identification are 0 here: the tables add them. */
+	/* Lengths and identification are 0 here, because the tables add them. */
 	if (f->v4) {
 		frame[0] = 0x45;
 		frame[6] = 0x40; /* don't fragment */
@@ -198,7 +204,7 @@ static inline bool length_ok(size_t len)
 	return len >= MIN_LEN && len <= ICRC_MAX_LEN && !(len & 3);
 }
 
-/* The reserved byte is read once. It may change meanwhile, and then only the packet is wrong. */
+/* The reserved byte is read once. If it changes meanwhile, only this packet is wrong. */
 static inline uint32_t body(uint32_t state, const uint8_t *bth, size_t n)
 {
 	return crc32_update(state ^ tab.resv[*(const volatile uint8_t *)(bth + 4)], bth, n);
@@ -230,7 +236,8 @@ uint32_t icrc_compute_frame(const uint8_t *ip, const uint8_t *bth, size_t len)
 }
 
 /*
- * DF in the four bytes from the identification on, as in a difference: byte k is bits 8k to 8k+7.
+ * DF in the four bytes from the identification on. In a difference, byte k is in the bits 8k to 8k
+ * + 7.
  */
 #define DF_BIT 0x40u
 

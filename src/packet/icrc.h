@@ -11,9 +11,9 @@
  *
  * The CRC also covers the IPv4 identification, which a socket does not show. The residue of a
  * packet, shifted back to the place of the identification, gives the one of 65,536 values that
- * makes the packet right, or none: icrc_verify() solves for it. The DF flag after it is covered and
- * hidden, too; both of its values are accepted. One in 32,768 corrupted packets passes this way
- * (with a known identification one in 2^32).
+ * makes the packet right, or none: icrc_verify() does this. The CRC also covers the DF flag, which
+ * is hidden too, so both of its values are accepted. One in 32,768 corrupted packets passes this
+ * way (one in 2^32 if the identification is known).
  *
  * Source: InfiniBand Architecture Specification, annex A17 (RoCE v2); checked against every golden
  * capture.
@@ -61,9 +61,9 @@ static inline bool pkt_addr_is_loopback(const struct pkt_addr *a)
 	return (a->b[12] == 127 && pkt_addr_is_v4(a)) || pkt_addr_eq(a, &loopback6);
 }
 
-/* Fills *a from text, IPv4 or IPv6. Returns 0 or -EINVAL. */
+/* Parses an IPv4 or IPv6 address into *a. Returns 0 or -EINVAL. */
 int pkt_addr_parse(const char *text, struct pkt_addr *a);
-/* Prints into buf (46 bytes are always enough). Returns buf. */
+/* Prints the address into buf; 46 bytes are always enough. Returns buf. */
 const char *pkt_addr_print(const struct pkt_addr *a, char *buf, size_t n);
 
 /*
@@ -81,21 +81,22 @@ struct icrc_flow {
 /* The longest BTH .. ICRC that the functions below accept (PKT_MAX_LEN of headers.h). */
 #define ICRC_MAX_LEN 4148
 
+/* Computes the constant part for packets from src to dst. Ports are in host order. */
 void icrc_flow_init(struct icrc_flow *f, const struct pkt_addr *src, const struct pkt_addr *dst,
 		    uint16_t sport, uint16_t dport);
 
 /*
  * Returns the ICRC of a packet whose BTH is at `bth`. `len` counts BTH .. ICRC; the four bytes of
  * the ICRC are not read. `len` must be a multiple of 4 from 16 to ICRC_MAX_LEN. `ip_id` is ignored
- * for IPv6. DF counts as set, as in sent packets. The result is in host order; it is little-endian
- * on the wire.
+ * for IPv6. DF is taken to be set, as in sent packets. The result is in host order; on the wire it
+ * is little-endian.
  */
 uint32_t icrc_compute(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t len);
 
 /*
- * As icrc_compute(), for a packet with its IP header: `ip` points to 20 bytes of IPv4 (no options)
- * or 40 bytes of IPv6, followed by the 8 bytes of the UDP header. Lengths and flags come from these
- * headers. Slower; for captures.
+ * Returns the ICRC of a packet with its IP header: `ip` points to 20 bytes of IPv4 (no options) or
+ * 40 bytes of IPv6, followed by the 8 bytes of the UDP header. Lengths and flags come from these
+ * headers. It is slower than icrc_compute(), and meant for captures.
  */
 uint32_t icrc_compute_frame(const uint8_t *ip, const uint8_t *bth, size_t len);
 
@@ -122,15 +123,16 @@ static inline uint32_t icrc_load(const uint8_t *p)
 enum icrc_result {
 	ICRC_WRONG = 0,
 	ICRC_RIGHT,
-	ICRC_RIGHT_NO_DF, /* from a sender that lets routers fragment: IPv4, DF clear */
+	/* right, but DF is clear (IPv4): the sender lets routers fragment the packet */
+	ICRC_RIGHT_NO_DF,
 };
 
 /*
  * Checks a received packet. Returns ICRC_WRONG for every length that icrc_compute() does not
  * accept. With `id_known`, *ip_id is the value of the header, and DF is set. Otherwise *ip_id is a
- * prediction, which may be any number. If it does not fit, the function solves for identification
- * and DF. If the packet is right, it sets *ip_id (IPv4 only), so that the caller can predict the
- * next one.
+ * prediction, which may be any number. If the prediction is wrong, the function computes the
+ * identification and DF from the difference. If the packet is right, it sets *ip_id (IPv4 only), so
+ * that the caller can predict the next one.
  */
 enum icrc_result icrc_verify(const struct icrc_flow *f, bool id_known, uint16_t *ip_id,
 			     const uint8_t *bth, size_t len);

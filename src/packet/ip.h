@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * IP headers of RoCE v2 packets: for captures, and for the 40 bytes before the payload that a UD
+ * IP headers of RoCE v2 packets. Captures need them, and the 40 bytes before the payload that a UD
  * queue pair receives.
  */
 #ifndef ROOST_PACKET_IP_H
@@ -22,7 +22,10 @@
 size_t ip_put_header(uint8_t *out, const struct pkt_addr *src, const struct pkt_addr *dst,
 		     uint8_t tos, uint32_t id, uint16_t len);
 
-/* The Internet checksum (RFC 1071): a running sum of big-endian 16-bit words, and its folding. */
+/*
+ * Compute the Internet checksum (RFC 1071): ip_sum16() adds big-endian 16-bit words to a sum, and
+ * ip_fold16() makes the checksum of it.
+ */
 uint64_t ip_sum16(uint64_t sum, const uint8_t *p, size_t n);
 uint16_t ip_fold16(uint64_t sum);
 

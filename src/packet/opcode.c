@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The op-code table. One row per byte that may stand in a BTH; every row without a name is refused.
+ * The op-code table. It has a row for each value of the op-code byte of a BTH; op-codes without a
+ * name are refused.
  *
  * Sources: InfiniBand Architecture Specification, volume 1, table of BTH op-codes (9.2.1), annex
  * A17 (CNP); StRoM (EuroSys '20), section 5, for 0x18..0x1c; docs/wire.md for 0x1e.
@@ -21,11 +22,11 @@
 	}
 
 #define ONLY (PKT_FIRST | PKT_LAST)
-/* A request or a response with payload. */
+/* Requests and responses with payload. */
 #define REQ  (PKT_REQUEST | PKT_PAYLOAD)
 #define RESP (PKT_RESPONSE | PKT_PAYLOAD)
 
-/* SEND and WRITE are the same in RC and UC. */
+/* RC and UC share the rows of SEND and WRITE. */
 #define SEND_AND_WRITE(S)                                                                          \
 	[PKT_##S + PKT_SEND_FIRST] = ROW(#S "_SEND_FIRST", SEND, S, REQ | PKT_FIRST),              \
 		   [PKT_##S + PKT_SEND_MIDDLE] = ROW(#S "_SEND_MIDDLE", SEND, S, REQ),             \
@@ -79,6 +80,8 @@ const struct pkt_op pkt_ops[256] = {
 	[PKT_UD + PKT_SEND_ONLY_IMM] =
 		ROW("UD_SEND_ONLY_IMM", SEND, UD, REQ | ONLY | PKT_DETH | PKT_IMM),
 
-	/* Neither request nor response: it has no PSN of a stream and is never answered. */
+	/*
+	 * A CNP is neither request nor response: it has no PSN of a stream and is never answered.
+	 */
 	[PKT_CNP] = ROW("CNP", CNP, CNP_SERVICE, ONLY | PKT_CNP_PAD),
 };

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The op-code table: the only definition of RoCE v2 op-codes. Building, parsing, printing, checking
- * and the tests all use it.
- *
- * Source: InfiniBand Architecture Specification, volume 1, 9.2 (BTH op-codes), table of op-codes.
+ * The op-code table, the only definition of RoCE v2 op-codes. The code that builds, parses, prints
+ * and checks packets uses it, and so do the tests.
  */
 #ifndef ROOST_PACKET_OPCODE_H
 #define ROOST_PACKET_OPCODE_H
@@ -47,7 +45,7 @@ enum pkt_opcode {
 	PKT_SEND_LAST_INV = 0x16,
 	PKT_SEND_ONLY_INV = 0x17,
 	/*
-	 * The op-codes of StRoM, valid only on a QP whose two ends agreed to them
+	 * The op-codes of StRoM. They are valid only on a QP whose two ends agreed to them
 	 * (docs/kernels.md).
 	 */
 	PKT_RPC_PARAMS = 0x18,
@@ -56,11 +54,13 @@ enum pkt_opcode {
 	PKT_RPC_WRITE_LAST = 0x1b,
 	PKT_RPC_WRITE_ONLY = 0x1c,
 	/*
-	 * Roost's own: a calculation on 8 bytes, valid only on a QP whose two ends agreed to it
-	 * (docs/wire.md). Its AtomicETH has an enum pkt_calc in the field `compare`.
+	 * An op-code of Roost: a calculation on 8 bytes, valid only on a QP whose two ends agreed
+	 * to it (docs/wire.md). Its AtomicETH has an enum pkt_calc in the field `compare`.
 	 */
 	PKT_CALC = 0x1e,
-	/* A whole byte, not a service plus five bits: congestion notification packet. */
+	/*
+	 * The congestion notification packet. This is a whole byte, not a service plus five bits.
+	 */
 	PKT_CNP = 0x81,
 };
 
@@ -77,7 +77,7 @@ enum pkt_calc {
 	PKT_CALCS
 };
 
-/* The kind of a packet, whatever its place in the message. */
+/* The kind of a packet, regardless of its place in the message. */
 enum pkt_kind {
 	PKT_KIND_NONE = 0, /* op-code unknown */
 	PKT_KIND_SEND,
@@ -93,12 +93,12 @@ enum pkt_kind {
 };
 
 enum pkt_op_flags {
-	PKT_FIRST = 1 << 0, /* starts a message (ONLY has both) */
-	PKT_LAST = 1 << 1,  /* ends a message */
+	PKT_FIRST = 1 << 0, /* the packet starts a message (ONLY has both) */
+	PKT_LAST = 1 << 1,  /* the packet ends a message */
 	PKT_REQUEST = 1 << 2,
 	PKT_RESPONSE = 1 << 3,
-	PKT_PAYLOAD = 1 << 4, /* may carry payload */
-	/* extension headers, in their order on the wire */
+	PKT_PAYLOAD = 1 << 4, /* the packet may carry payload */
+	/* extension headers, in the order on the wire */
 	PKT_DETH = 1 << 5,
 	PKT_RETH = 1 << 6,
 	PKT_ATOMIC_ETH = 1 << 7,
@@ -119,7 +119,7 @@ struct pkt_op {
 	uint8_t hdr_len;  /* BTH and extension headers, bytes */
 };
 
-/* Indexed by the op-code byte of the BTH. Undefined entries have kind PKT_KIND_NONE. */
+/* The op-codes, by the op-code byte of the BTH. Undefined entries have the kind PKT_KIND_NONE. */
 extern const struct pkt_op pkt_ops[256];
 
 #endif

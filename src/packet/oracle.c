@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The book-keeping of the oracles: streams, their pairs, and findings. The rules are in
- * oracle_request.c and oracle_response.c.
+ * The state of the oracles: streams, their pairs, and findings. The rules are in oracle_request.c
+ * and oracle_response.c.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 #include "packet/oracle_int.h"
 
-/* A stream that jumps this far is a new connection. */
+/* A packet whose PSN is this far away begins a new connection. */
 #define FAR 65536
 
 const struct oracle_options oracle_defaults = {
@@ -21,7 +21,11 @@ const struct oracle_options oracle_defaults = {
 	.max_reads = 128,
 	.max_findings = 64,
 	.inflight =
-		2048, /* a full shm ring of 1,024 packets, and as many built before the NAK was read */
+		/*
+		 * a full shm ring of 1,024 packets, and as many that were built before the NAK was
+		 * read
+		 */
+	2048,
 };
 
 static const struct {
@@ -66,7 +70,7 @@ struct oracle *oracle_new(const struct oracle_options *opts)
 		return NULL;
 	o->opts = *opts;
 	o->index_mask = slots - 1;
-	/* Unused memory of these is never touched and costs nothing. */
+	/* Unused parts of this memory are never touched and cost nothing. */
 	o->streams = calloc(opts->max_streams, sizeof(*o->streams));
 	o->asks = calloc((size_t)opts->max_streams * opts->max_reads, sizeof(*o->asks));
 	o->index = calloc(slots, sizeof(*o->index));
@@ -95,8 +99,8 @@ void oracle_broken(struct oracle *o, enum oracle_rule rule, const char *fmt, ...
 	va_list ap;
 
 	/*
-	 * Each rule is judged at a packet of the end that broke it, or at a packet that the network
-	 * moved.
+	 * Each rule is judged at a packet of the end that broke the rule, or at a packet that the
+	 * network moved.
 	 */
 	if (o->opts.disorder && !pkt_addr_eq(o->at_src, &o->opts.local))
 		return;
@@ -150,7 +154,9 @@ static struct stream *stream_get(struct oracle *o, const struct pkt_addr *src,
 	return s;
 }
 
-/* Starts the stream with this PSN. All earlier state except its counts and its peer is void. */
+/*
+ * Starts the stream with this PSN. All earlier state becomes void, except its counts and its peer.
+ */
 void stream_begin(struct oracle *o, struct stream *s, uint32_t psn)
 {
 	struct stream fresh = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * READs and atomics of a stream: a ring of the last ones. The number of PSNs of a READ depends on
- * the path MTU, which the first packet shows that is not the last of its message. Until then it is
- * unknown which PSNs are missing.
+ * READs and atomics of a stream, in a ring of the last ones. The number of PSNs of a READ depends
+ * on the path MTU. The first packet that is not the last of its message shows the path MTU; until
+ * then it is unknown which PSNs are missing.
  */
 #include "packet/oracle_int.h"
 
@@ -17,7 +17,9 @@ struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn)
 	return NULL;
 }
 
-/* If it is the newest request, its end is the end of the sent PSNs. */
+/*
+ * Sets the size of a READ. If the READ is the newest request, its end is the end of the sent PSNs.
+ */
 void ask_settle(struct stream *s, struct ask *a, uint32_t npsn)
 {
 	a->npsn = npsn;
@@ -30,8 +32,8 @@ void ask_settle(struct stream *s, struct ask *a, uint32_t npsn)
 }
 
 /*
- * While READs of unknown size are outstanding, missing requests cannot be found. Away from the end
- * of the responder it is enough to know their sizes: `expected` may be too high there.
+ * While READs of unknown size are outstanding, missing requests cannot be found. Away from the
+ * responder's end it is enough to know their sizes, because `expected` may be too high there.
  */
 void stream_clear_vague(struct stream *s)
 {

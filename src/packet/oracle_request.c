@@ -17,13 +17,13 @@
  */
 #include "packet/oracle_int.h"
 
-/* The same READ again, perhaps from the middle on. */
+/* Checks a repeated READ request, which may start in the middle. */
 static void check_reissue(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
 {
 	const struct pkt_view *v = o->v;
 	uint64_t k = psn - a->psn, skip = k * s->mtu;
 	/*
-	 * An answer to an older request is missing: all answers of this one were dropped, or are
+	 * If an answer to an older request is missing, all answers of this READ were dropped or are
 	 * still to come.
 	 */
 	uint64_t missing = MAX(a->psn, s->await);
@@ -48,7 +48,7 @@ static void check_reissue(struct oracle *o, struct stream *s, struct ask *a, uin
 			low24(psn), low24(missing));
 }
 
-/* Returns the number of PSNs of the request, as far as is known. Records READs and atomics. */
+/* Records READs and atomics. Returns the number of PSNs of the request, as far as it is known. */
 static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	const struct pkt_view *v = o->v;
@@ -85,9 +85,9 @@ static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn)
 }
 
 /*
- * A NAK is outstanding: checks whether this request follows it, or may be one from before. Away
- * from the end of the requester a step back to another PSN proves nothing: the named packet may
- * have been lost before this place, or the NAK after it.
+ * Checks, after a NAK, whether this request follows the NAK or may precede it. Away from the
+ * requester's end a step back to another PSN proves nothing: the named packet may have been lost
+ * before this place, or the NAK after it.
  */
 static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
 {
@@ -111,8 +111,8 @@ static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
 }
 
 /*
- * The stream began earlier than its first packet in the trace: that packet was lost, or the trace
- * starts late.
+ * Notes that the stream began before its first packet in the trace: earlier packets were lost, or
+ * the trace starts late.
  */
 void stream_began_earlier(struct stream *s, uint64_t psn)
 {
@@ -124,7 +124,7 @@ void stream_began_earlier(struct stream *s, uint64_t psn)
 	s->counted = false;
 }
 
-/* Follows the view of the responder, and the requests that a requester may send. */
+/* Follows the state of the responder, and the requests that a requester may send. */
 static void follow_expected(const struct pkt_view *v, struct stream *s, uint64_t psn, uint32_t n)
 {
 	if (s->vague) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The rules of responses: which request each may answer, and what it shows about the packets that
- * the responder received. Terms and source are as in oracle_request.c.
+ * The rules of responses: the requests that each response may answer, and the conclusions about the
+ * packets that the responder received. Terms and source are as in oracle_request.c.
  */
 #include "packet/oracle_int.h"
 
 /* The most PSNs by which an answer may be below the first request of the trace. */
 #define LATE 1024
 
-/* Is it a PSN of a READ of unknown size? It may be. */
+/* True if the PSN may belong to a READ of unknown size. */
 static bool in_vague_read(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	for (uint32_t i = 0; s->vague && i < o->opts.max_reads; i++) {
@@ -43,7 +43,7 @@ enum oracle_match oracle_could_answer(struct oracle *o, struct stream *s)
 	return match ? ORACLE_MATCH : ORACLE_NO_MATCH;
 }
 
-/* Everything below `end` is acknowledged or answered: follows the view of the requester. */
+/* Notes that everything below `end` is acknowledged or answered, as the requester sees it. */
 static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
 {
 	struct ask *a = ask_first_open(o, s);
@@ -66,8 +66,8 @@ static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
 }
 
 /*
- * A READ or atomic response with this PSN arrived. If it is the expected one, the requester accepts
- * it.
+ * Handles a READ or atomic response with this PSN. If the requester expects it, the requester
+ * accepts it.
  */
 static void answered(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
 {
@@ -90,8 +90,8 @@ static uint64_t seen_to(const struct stream *s)
 }
 
 /*
- * Messages are counted as they end in order. The MSN of an ACK of fewer packets is from another
- * moment.
+ * Checks the MSN of an ACK. Messages count as they end in order. The MSN of an ACK that covers
+ * fewer packets is from an earlier moment, and is not checked.
  */
 static void check_msn(struct oracle *o, struct stream *s, uint64_t psn)
 {
@@ -129,7 +129,7 @@ static void want_turn(struct stream *s, uint64_t psn)
 	s->turn_run = 0;
 }
 
-/* The responder accepted neither the packet nor those after it. */
+/* Notes that the responder accepted neither this packet nor those after it. */
 static void refused(struct stream *s, uint64_t psn)
 {
 	s->expected = psn;
@@ -153,7 +153,8 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 			      "sequence NAK names PSN %u, and nothing behind it was sent",
 			      low24(psn));
 	else if (s->local_resp && psn < s->expected && s->again > s->una)
-		refused(s, psn); /* with an RNR NAK, in whose place this one leaves */
+		/* the responder refused it with an RNR NAK, which this NAK replaces */
+		refused(s, psn);
 	else if (s->local_resp && s->gap_sure && !s->vague && psn != s->gap_psn)
 		oracle_broken(o, ORACLE_NAK_PSN,
 			      "sequence NAK names PSN %u, but the gap is at PSN %u", low24(psn),
@@ -164,7 +165,7 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 	s->nak_again = false;
 	s->nak_psn = psn;
 	acknowledged(o, s, psn);
-	/* It tells what is awaited, if that was unclear. */
+	/* The NAK shows the expected PSN, if it was unclear. */
 	if (s->vague && s->mtu && s->local_resp) {
 		s->expected = s->gap_psn = psn;
 		s->gap = s->gap_sure = true;
@@ -175,7 +176,7 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 		want_turn(s, psn);
 }
 
-/* Checks RNR NAKs, and NAKs that end the connection: they are about a packet that was sent. */
+/* Checks RNR NAKs, and NAKs that end the connection: they must be about a packet that was sent. */
 static void check_nak(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	if (s->acked && psn < s->una)
@@ -196,12 +197,12 @@ static void check_nak(struct oracle *o, struct stream *s, uint64_t psn)
 	 */
 	if (s->nak_seen && psn == s->nak_psn)
 		s->nak_again = true;
-	/* Unless the NAK was delayed and the packet came again meanwhile. */
+	/* This does not hold if the NAK was delayed and the packet came again meanwhile. */
 	if (s->local_resp)
 		refused(s, psn);
 }
 
-/* A response run begins at psn; `lost` if its first packet is. */
+/* Begins a run of responses at psn. `lost`: the first packet of the run is missing. */
 static void run_begin(struct oracle *o, struct stream *s, struct ask *a, bool lost)
 {
 	const struct pkt_view *v = o->v;
@@ -217,7 +218,7 @@ static void run_begin(struct oracle *o, struct stream *s, struct ask *a, bool lo
 			      low24(a->psn), a->asked);
 }
 
-/* Checks the place of the packet in the READ, and its length. */
+/* Checks the length of the packet and its place in the READ. */
 static void check_read_shape(struct oracle *o, struct stream *s, const struct ask *a, uint64_t psn)
 {
 	const struct pkt_view *v = o->v;
@@ -239,9 +240,9 @@ static void check_read_shape(struct oracle *o, struct stream *s, const struct as
 }
 
 /*
- * At the end of the responder a run is complete, unless it answers a repeated request, or a READ or
- * atomic was requested again since it began. In these cases the requester went back, or the network
- * duplicated a request, and the rest may be missing.
+ * Checks the order of READ responses. At the responder's end a run is complete, unless it answers a
+ * repeated request, or a READ or atomic was requested again since it began. In these cases the
+ * requester went back, or the network duplicated a request, and the rest may be missing.
  */
 static void check_read_order(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
 {
@@ -265,7 +266,7 @@ static void check_read_order(struct oracle *o, struct stream *s, struct ask *a, 
 				      "READ response began with MSN %u and ends with %u",
 				      s->resp_msn, v->msn);
 	} else if (holes && s->resp && a == s->resp_ask && psn > s->resp_next) {
-		/* lost in between */
+		/* a packet between was lost */
 	} else if (holes && a->answered < a->asked) {
 		run_begin(o, s, a, true);
 	} else {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The pcap format: encoding of sent packets, and a reader that trusts nothing in the file. */
+/* The pcap format: an encoder for sent packets, and a reader that checks everything in the file. */
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
@@ -93,8 +93,8 @@ size_t pcap_encode_frame(uint8_t *out, size_t cap, const struct pkt_addr *src,
 		memcpy(out + hdr, bth, len);
 	if (!v4) {
 		/*
-		 * Pseudo header: addresses, length, protocol. A sum of 0 is sent as ones (RFC 8200,
-		 * 8.1).
+		 * The pseudo header consists of addresses, length and protocol. A sum of 0 is sent
+		 * as ones (RFC 8200, 8.1).
 		 */
 		check = ip_fold16(ip_sum16(8 + len + IP_PROTO_UDP, out + 8, 32 + 8 + len));
 		put16(udp + 6, check ? check : 0xffff);
@@ -145,7 +145,7 @@ int pcap_reader_init(struct pcap_reader *r, const void *data, size_t size)
 	if ((magic != MAGIC_USEC && magic != MAGIC_NSEC) || size < PCAP_FILE_HDR_LEN)
 		return -EINVAL;
 	r->nanos = magic == MAGIC_NSEC;
-	/* The upper bits tell of frame check sequences. */
+	/* The upper bits describe frame check sequences. */
 	r->linktype = file32(r, r->data + 20) & 0x03ffffff;
 	r->off = PCAP_FILE_HDR_LEN;
 	switch (r->linktype) {
@@ -162,12 +162,12 @@ int pcap_reader_init(struct pcap_reader *r, const void *data, size_t size)
 }
 
 /*
- * Finds the IP header after that of the link layer. Returns its offset, or n if the frame has no IP
- * header (or is too short to tell).
+ * Finds the IP header after the header of the link layer. Returns its offset, or n if the frame has
+ * none or is too short.
  */
 static size_t skip_link(uint32_t linktype, const uint8_t *f, size_t n)
 {
-	size_t at; /* where the EtherType stands */
+	size_t at; /* offset of the EtherType */
 
 	switch (linktype) {
 	case LINK_ETHERNET:
@@ -197,7 +197,7 @@ static size_t skip_link(uint32_t linktype, const uint8_t *f, size_t n)
 }
 
 /*
- * `ip`: the captured bytes from the IP header on, `n` of them; `whole`: nothing was cut off.
+ * Reads a frame from the IP header on. `n` bytes of it were captured; `whole`: nothing was cut off.
  * Lengths come from the headers, so padding and check sequence of Ethernet are ignored.
  */
 static enum pcap_kind read_udp(const uint8_t *udp, size_t n, bool whole, struct pcap_record *rec)
@@ -247,8 +247,8 @@ static enum pcap_kind read_ip4(const uint8_t *ip, size_t n, size_t orig, struct 
 	map_v4(&rec->dst, ip + 16);
 	rec->ip = hdr == 20 ? ip : NULL;
 	/*
-	 * Only the first fragment has the port. The other fragments cannot be identified, and the
-	 * first one is counted.
+	 * Only the first fragment has the UDP port. It is counted; the other fragments cannot be
+	 * identified.
 	 */
 	if (get16(ip + 6) & IP_OFFSET_MASK) {
 		if (get16(ip + 6) & 0x1fff)

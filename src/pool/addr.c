@@ -4,8 +4,8 @@
  * once, so the index of a socket in the group is its slot. The first socket is bound without
  * SO_REUSEPORT: the kernel then refuses the address if any other socket has it.
  *
- * A process that may not attach a program binds one socket without SO_REUSEPORT, which it shares
- * with nobody.
+ * A process that may not attach a program binds one socket without SO_REUSEPORT, and does not share
+ * it.
  */
 #include "pool/core.h"
 
@@ -26,11 +26,11 @@
 #endif
 
 /*
- * A receive buffer that the kernel raises to its least size. Datagrams for a slot without an owner
- * are dropped once it is full.
+ * The kernel raises this size of a receive buffer to its minimum. A full buffer drops the datagrams
+ * for a slot without an owner.
  */
 #define LEAST_BUFFER 1
-/* Most datagrams that are drained; no buffer holds more. */
+/* The most datagrams that are drained. No buffer holds more. */
 #define DRAIN_MOST 1000000
 
 static int set_int(int fd, int level, int name, int value)
@@ -65,7 +65,10 @@ static void close_sockets(struct pool_addr *a)
 	a->only = -1;
 }
 
-/* `first`: without SO_REUSEPORT, so that no other socket may have the address. */
+/*
+ * Binds a socket of the address. The first one is bound without SO_REUSEPORT, so that the bind
+ * fails if another socket has the address.
+ */
 static int bind_one(const struct pool_addr *a, bool first)
 {
 	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6,
@@ -106,8 +109,8 @@ static int attach(int sock, const struct pool_table *t)
 }
 
 /*
- * Attaches the program with as many services as net.core.optmem_max lets it have. Requests for the
- * others come to the slot `otherwise`, which passes them on (route.c). After an error the present
+ * Attaches the program, with as many services as net.core.optmem_max allows. Requests for the other
+ * services come to the slot `otherwise`, which passes them on (route.c). After an error the old
  * program stays, and the next change tries again.
  */
 static int attach_most(int sock, struct pool_table *t)
@@ -118,8 +121,8 @@ static int attach_most(int sock, struct pool_table *t)
 		t->num /= 2;
 	if (rc)
 		log_warn(
-			"pool: the kernel refused the filter of an address (%s): programs that listen or end now may "
-			"not get, or may lose, connection requests",
+			"pool: the kernel refused the filter of an address (%s): connection requests may be lost "
+			"when a program begins or ends to listen",
 			strerror(-rc));
 	return rc;
 }
@@ -132,7 +135,7 @@ int addr_can_steer(void)
 	if (fd < 0)
 		fd = sys_socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return 0; /* not known; the address can't be opened either */
+		return 0; /* the cause is unknown, but the address cannot be opened either */
 	rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
 	rc = rc ? rc : attach(fd, &t);
 	sys_close(fd);
@@ -205,7 +208,10 @@ static void make_table(struct pool_addr *a, struct pool_table *t)
 
 	memset(t, 0, sizeof(*t));
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
-		/* A dead owner is removed soon (repair() in pool.c), and this runs again. */
+		/*
+		 * The owner is dead. repair() in pool.c soon removes it, and calls this function
+		 * again.
+		 */
 		if (!find_socket(a->pool, i, &a->addr))
 			continue;
 		alive |= 1ull << i;
@@ -227,7 +233,9 @@ void addr_steer(struct pool_addr *a)
 
 	if (a->alone)
 		return;
-	/* After a change meanwhile, another member may have attached a newer program before. */
+	/*
+	 * If the version changed meanwhile, another member may have attached a newer program first.
+	 */
 	do {
 		uint64_t want;
 
@@ -257,8 +265,9 @@ void pool_steer(struct pool *p)
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
- * Members are asked first if one serves the address, and again if the address can't be bound: one
- * may have bound it since. A member is listening before it binds an address.
+ * Gets the sockets of an address. It asks the members first if one of them serves the address, and
+ * again if the address cannot be bound, because a member may have bound it meanwhile. A member is
+ * listening before it binds an address.
  */
 static int open_sockets(struct pool_addr *a, unsigned *silent)
 {
@@ -270,7 +279,7 @@ static int open_sockets(struct pool_addr *a, unsigned *silent)
 	bool serves = pool_serves(a->pool, &a->addr), hung_up;
 	int rc, bound;
 
-	for (int try = 0; try < 3; try++) { /* the last two ask */
+	for (int try = 0; try < 3; try++) { /* the second and third try ask first */
 		rc = 0;
 		if (!a->pool->alone && !a->alone && (try || serves))
 			rc = pool_ask(a->pool, &ask, a->sock, POOL_SLOTS, silent, &hung_up);
@@ -282,7 +291,7 @@ static int open_sockets(struct pool_addr *a, unsigned *silent)
 			pthread_mutex_unlock(&a->pool->lock);
 			return 0;
 		}
-		/* The thread answers other members after this. */
+		/* While the lock is held, the thread does not answer other members. */
 		pthread_mutex_lock(&a->pool->lock);
 		bound = bind_all(a);
 		if (bound == -EMFILE && !a->alone) { /* one socket may fit */
@@ -302,7 +311,7 @@ static int open_sockets(struct pool_addr *a, unsigned *silent)
 		if (a->pool->alone)
 			*silent = 1;
 		if (*silent || a->alone)
-			break; /* it may be one of theirs */
+			break; /* a silent member may have the address */
 	}
 	return a->alone == -EMFILE ? -EMFILE : -EADDRINUSE;
 }
@@ -369,7 +378,10 @@ void pool_addr_put(struct pool_addr *a)
 
 /* ---- use ---- */
 
-/* The first slot in use gets the socket of the address, the others one that receives nothing. */
+/*
+ * Takes a socket for a slot: the first slot in use gets the socket of the address, each other slot
+ * one that receives nothing.
+ */
 static int use_alone(struct pool_addr *a, unsigned slot)
 {
 	int fd = a->only;
@@ -413,7 +425,7 @@ int pool_addr_use(struct pool_addr *a, unsigned slot)
 	pthread_mutex_unlock(&a->pool->lock);
 	if (rc < 0 || a->alone)
 		return rc;
-	/* What came for the owner before must not reach this one. */
+	/* This owner must not get datagrams for an earlier owner. */
 	for (unsigned i = 0; i < DRAIN_MOST; i++) {
 		if (sys_recvfrom(a->sock[slot], &byte, sizeof(byte), MSG_DONTWAIT, NULL, NULL) ==
 		    -EAGAIN)

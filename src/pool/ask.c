@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests between members. A member listens under a name that its first slot makes; others connect
- * and send a struct ask. The answer is one byte, with descriptors or without. A request goes to all
- * members at once, so one that is stopped delays nobody while another can answer.
+ * Requests between members. A member listens under a name that belongs to its first slot. Other
+ * members connect and send a struct ask. The answer is one byte, with or without descriptors. A
+ * request goes to all members at once, so a stopped member delays nobody while another one can
+ * answer.
  */
 #include "pool/core.h"
 
@@ -17,9 +18,12 @@
 #include "base/sys.h"
 #include "packet/headers.h"
 
-/* Descriptors go above the numbers that select(2) takes; the second is for a low limit of them. */
+/*
+ * Descriptors are moved above the numbers that select(2) can handle. The second value is for a low
+ * limit.
+ */
 static const unsigned high[] = {1024, 512};
-/* What the sockets of many addresses need above that. */
+/* The descriptors above that number that the sockets of many addresses need. */
 #define MOST_FDS 4096
 
 socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot)
@@ -152,8 +156,9 @@ int pool_answer(int fd, const int *fds, unsigned n)
 }
 
 /*
- * Returns the number of descriptors in an answer, and keeps them if there are `want`; or -EMFILE if
- * some of them did not fit into the limit of this process; or -ECONNRESET: the member has hung up.
+ * Receives an answer. Returns the number of its descriptors, and keeps them, if there are `want`; 0
+ * if there is another number; -EMFILE if some did not fit into the limit of this process; or
+ * -ECONNRESET if the member has hung up.
  */
 static int receive(int fd, int *fds, unsigned want)
 {
@@ -181,7 +186,7 @@ static int receive(int fd, int *fds, unsigned want)
 	for (unsigned i = 0; i < n; i++) {
 		if (n == want)
 			fds[i] = pool_high(got[i]);
-		else /* no descriptors left, or nonsense */
+		else /* no descriptors left, or an invalid answer */
 			sys_close(got[i]);
 	}
 	if (n != want)

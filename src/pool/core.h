@@ -23,16 +23,22 @@ struct pool_addr {
 	uint64_t in_use;	    /* bit mask of slots that this process uses here */
 	_Atomic uint64_t leftovers; /* pool_addr_leftovers() */
 	int alone;		    /* pool_addr_alone() */
-	/* If alone, `only` has the address, and `sock` holds sockets that receive nothing, or it. */
+	/*
+	 * If the address is not shared (`alone`), `only` is its socket. `sock` then has sockets
+	 * that receive nothing, or this one.
+	 */
 	int only;
 	int sock[POOL_SLOTS];
 };
 
 struct pool {
-	pid_t pid; /* a forked child does not use its parent's */
+	pid_t pid; /* a forked child does not use the pool of its parent */
 	unsigned refs;
-	pthread_mutex_t
-		lock; /* of the lists, the slots and the descriptors; never held in a wait */
+	/*
+	 * guards the lists, the slots and the descriptors; no thread waits while it holds
+	 * the lock
+	 */
+	pthread_mutex_t lock;
 	unsigned num_slots;
 	uint8_t slot[POOL_MAX_OWN];
 	int claim[POOL_MAX_OWN]; /* its name in the abstract namespace is the claim */
@@ -40,20 +46,21 @@ struct pool {
 	int state_fd;
 	struct pool_state *state;
 	struct list_head addrs;
-	struct list_head links; /* struct member */
+	struct list_head links; /* list of struct member */
 	pthread_t thread;
 	bool running;
-	pthread_mutex_t will_lock; /* of these two; held while the function runs */
+	pthread_mutex_t will_lock; /* guards the next two members; held while the function runs */
 	void (*execute)(void *ctx, const struct pool_will *w);
 	void *execute_ctx;
-	uint64_t repaired; /* pool_version() at the last repair; the thread's */
+	uint64_t repaired; /* pool_version() at the last repair; only the pool's thread uses it */
 	bool alone;	   /* the other members could not be reached */
 	bool foreign;	   /* pool_is_foreign() */
-	int steers;	   /* 0, or -errno: the kernel refuses programs for groups of sockets */
+	/* 0, or the -errno with which the kernel refuses programs for groups of sockets */
+	int steers;
 };
 
 enum question {
-	ASK_WATCH = 1, /* keep this connection: its end is the end of the member */
+	ASK_WATCH = 1, /* keep this connection: it ends when the member ends */
 	ASK_STATE,
 	ASK_ADDR,
 };
@@ -70,8 +77,8 @@ struct ask {
 /* ---- pool.c ---- */
 
 /*
- * Reclaims a slot of a dead program: removes the ownership and sends the wills. Returns false if the
- * owner lives.
+ * Reclaims a slot of a dead program: removes its ownership and sends its wills. Returns false if
+ * the owner lives.
  */
 bool pool_reclaim_slot(struct pool *p, unsigned slot);
 
@@ -80,47 +87,53 @@ bool pool_reclaim_slot(struct pool *p, unsigned slot);
 /* kinds of names in the abstract namespace */
 enum name_kind { NAME_CLAIM, NAME_MEMBER, NAME_FOUNDER, NAME_PUBLISHER, NAME_STAT, NAME_KINDS };
 
+/*
+ * Makes a name in the abstract namespace for a slot. Returns its length for bind() and connect().
+ */
 socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot);
 /* Binds a name without a listener. Returns a descriptor, -EADDRINUSE, or another -errno. */
 int pool_bind_name(enum name_kind kind, unsigned slot);
-/* True if the process at the other end is of this user. */
+/* True if the process at the other end belongs to this user. */
 bool pool_same_user(int fd);
 /*
- * Connects to a name of a slot, by a socket of this type that does not block. Only a process of
- * this user is accepted. Returns a descriptor or -errno.
+ * Connects to a name of a slot, with a non-blocking socket of this type. The other end must be a
+ * process of this user. Returns a descriptor or -errno.
  */
 int pool_connect(enum name_kind kind, int type, unsigned slot);
 /*
- * Asks all members other than this process. Takes the first answer with `want` descriptors. Returns
- * their number, 0 if no member has them, or -errno. *silent: members that did not answer in time.
- * *hung_up: one hung up instead of an answer; it does so if it has another STATE_MAGIC.
+ * Asks all members other than this process, and takes the first answer with `want` descriptors.
+ * Returns their number, 0 if no member has them, or -errno. Sets *silent to the number of members
+ * that did not answer in time, and *hung_up if a member hung up instead of answering, as members
+ * with another STATE_MAGIC do.
  */
 int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned want, unsigned *silent,
 	     bool *hung_up);
-/* Sends an answer: `n` descriptors, which may be none. Does not wait. Returns 0 or -errno. */
+/* Sends an answer with `n` descriptors, which may be 0. Does not block. Returns 0 or -errno. */
 int pool_answer(int fd, const int *fds, unsigned n);
-/* Moves a descriptor out of the low numbers, which select(2) needs. */
+/* Moves a descriptor out of the low numbers, which select(2) needs. Returns the new one. */
 int pool_high(int fd);
 /* Raises the soft limit of descriptors, so that the sockets of many addresses fit. */
 void pool_raise_limit(void);
 void pool_sleep_ms(unsigned ms);
+/* Returns the milliseconds of a monotonic clock. */
 uint64_t pool_clock_ms(void);
 
 /* ---- addr.c ---- */
 
-/* Returns the address if this process has it. Lock held. */
+/* Returns the address if this process has it, or NULL. Lock held. */
 struct pool_addr *addr_find(struct pool *p, const struct pkt_addr *addr, uint32_t scope);
-/* Returns 0 if this process may attach programs to groups of sockets, or -errno. */
+/* Returns 0 if this process may attach steering programs to groups of sockets, or -errno. */
 int addr_can_steer(void);
-/* Attaches the program that fits the present members and services, if another is attached. */
+/* Attaches the program for the present members and services, unless it is attached already. */
 void addr_steer(struct pool_addr *a);
-/* True if two slots use the same address, of one of these families (POOL_IPV4 | POOL_IPV6). */
+/* True if two slots use the same address of one of these families (POOL_IPV4 | POOL_IPV6). */
 bool addr_shared(struct pool *p, unsigned a, unsigned b, unsigned families);
-/* addr_steer() for all addresses. */
+/* Calls addr_steer() for all addresses. */
 void pool_steer(struct pool *p);
 /*
- * Looks for datagrams in sockets without an owner, at all addresses, and lets a port of this process
- * take them. To be called after pool_steer(): no more of them come then.
+ * Looks for datagrams in sockets without an owner, at all addresses, and lets a port of this
+ * process take them. To be called after pool_steer(), which directs later datagrams to other
+ * sockets.
  */
 void pool_find_leftovers(struct pool *p);
 
@@ -132,7 +145,7 @@ void will_execute(struct pool *p, unsigned slot);
 /* ---- service.c ---- */
 
 struct pool_table;
-/* Fills in the routes of an address. */
+/* Fills in the routes of an address, those of exact addresses first. */
 void service_routes(struct pool *p, const struct pkt_addr *addr, uint64_t alive,
 		    struct pool_table *t);
 

@@ -9,10 +9,10 @@
  *	    other messages			slot in the remote communication id, which is ours
  *	anything else				`otherwise`
  *
- * While one slot alone is in use, it gets everything.
+ * If only one slot is in use, it gets all datagrams.
  *
- * Services of IP ports have zeros in the upper word of their id. Their part of the program loads
- * the lower word once, and takes two instructions without a load for each service.
+ * The service ids of IP ports have zeros in the upper word. Their part of the program loads the
+ * lower word once, and needs only two instructions per service.
  */
 #include "pool/filter.h"
 
@@ -24,7 +24,7 @@
 #define AT_ATTR	   36
 #define AT_LOCAL   44 /* communication id of the sender; request id of SIDR messages */
 #define AT_REMOTE  48 /* communication id of the receiver */
-#define AT_SERVICE 52 /* of REQ and SIDR_REQ */
+#define AT_SERVICE 52 /* service id of REQ and SIDR_REQ */
 
 #define CLASS_CM 7
 #define REQ	 0x10
@@ -51,7 +51,7 @@ static void load(struct writer *w, uint16_t size, uint32_t at)
 	put(w, BPF_LD | size | BPF_ABS, at, 0, 0);
 }
 
-/* If A equals k, skips `jt` instructions, else `jf`. */
+/* Skips `jt` instructions if A equals k, or else `jf`. */
 static void if_eq(struct writer *w, uint32_t k, uint8_t jt, uint8_t jf)
 {
 	put(w, BPF_JMP | BPF_JEQ | BPF_K, k, jt, jf);
@@ -70,7 +70,7 @@ static void give_shifted(struct writer *w, unsigned shift)
 
 static void services(struct writer *w, const struct pool_table *t)
 {
-	/* those of other kinds than IP ports; A is not kept */
+	/* services of other kinds than IP ports; A is overwritten */
 	for (unsigned i = 0; i < t->num; i++) {
 		const struct pool_route *r = &t->route[i];
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The BPF program that steers the datagrams of an address to slots. Pure. */
+/* The BPF program that steers the datagrams of an address to slots. The functions are pure. */
 #ifndef ROOST_POOL_FILTER_H
 #define ROOST_POOL_FILTER_H
 
@@ -9,8 +9,8 @@
 #include "pool/pool.h"
 
 /*
- * At most this many services are in the program, so that it fits net.core.optmem_max of 20,480
- * bytes (the default before Linux 6.7). addr_steer() takes fewer if the kernel refuses that many.
+ * The most services in the program, so that it fits net.core.optmem_max of 20,480 bytes (the
+ * default before Linux 6.7). addr_steer() uses fewer if the kernel refuses this many.
  */
 #define POOL_FILTER_SERVICES 256
 #define POOL_FILTER_MAX	     (32 + 5 * POOL_FILTER_SERVICES)
@@ -22,19 +22,22 @@ struct pool_route {
 
 struct pool_table {
 	uint8_t otherwise; /* slot of datagrams to QP 1 that no rule steers */
-	bool single;	   /* no other slot is in use: it gets all datagrams */
+	bool single;	   /* no other slot is in use, so this one gets all datagrams */
 	unsigned num;	   /* requests for services beyond these go to `otherwise` */
 	/* in order of precedence */
 	struct pool_route route[POOL_FILTER_SERVICES];
 };
 
 /*
- * Writes the program and returns the number of instructions. Whatever the datagram, the result of
- * the program is below POOL_SLOTS: the kernel would choose by hash otherwise.
+ * Writes the program and returns the number of instructions. The result of the program is below
+ * POOL_SLOTS for any datagram, because the kernel would otherwise choose by hash.
  */
 unsigned pool_filter(const struct pool_table *t, struct sock_filter code[POOL_FILTER_MAX]);
 
-/* True if a datagram is a request that the program steers by its service id, which is returned. */
+/*
+ * True if a datagram is a request that the program steers by its service id. Sets *service to this
+ * id.
+ */
 bool pool_filter_service(const uint8_t *bth, uint32_t len, uint64_t *service);
 
 #endif

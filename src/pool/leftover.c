@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What came to the socket of a program after its death, and before the survivors changed the BPF
- * program of the address. A connection request among it would wait for its sender to repeat it,
- * which takes seconds. All survivors look, since any of them may be stopped; the kernel gives each
- * datagram to one of them.
+ * Leftovers are datagrams that came to the socket of a program between its death and the change of
+ * the address's BPF program. Without this code, the sender of a connection request among them would
+ * have to repeat it, which takes seconds. All survivors look for leftovers, because any of them may
+ * be stopped; the kernel gives each datagram to one of them.
  */
 #include "pool/core.h"
 
@@ -31,7 +31,7 @@ static void wake_port(struct pool_addr *a)
 	_Atomic unsigned *mails = pool_mailbox(a->pool, &a->addr, slot, &sport);
 
 	if (!mails)
-		return; /* it has not told yet, and looks before it sleeps */
+		return; /* the port is not known to the pool yet, and looks before it sleeps */
 	v4.sin_port = v6.sin6_port = htons(sport);
 	memcpy(&v4.sin_addr, a->addr.b + 12, 4);
 	memcpy(&v6.sin6_addr, a->addr.b, 16);
@@ -77,7 +77,7 @@ int pool_addr_adopt(struct pool_addr *a, unsigned *slot)
 	while ((mask = atomic_load_explicit(&a->leftovers, memory_order_acquire)) != 0) {
 		uint64_t bit = mask & -mask;
 
-		/* another port of the address may take it at once */
+		/* another port of the address may take the bit at the same time */
 		if (!(atomic_fetch_and_explicit(&a->leftovers, ~bit, memory_order_seq_cst) & bit))
 			continue;
 		*slot = (unsigned)__builtin_ctzll(bit);

@@ -4,7 +4,8 @@
  * sockets: only one process can bind it, and the kernel removes it when that process ends.
  *
  * A thread of the pool answers other members. It also holds a connection to each of them. The end
- * of a connection means that a member has ended: every survivor then corrects what the member left.
+ * of a connection means that a member has ended; every survivor then removes the traces of this
+ * member.
  */
 #include "pool/core.h"
 
@@ -21,10 +22,10 @@
 #define STACK	    (64u << 10)
 #define BACKLOG	    (4 * POOL_SLOTS)
 #define FOUND_SLEEP 2  /* ms between looks at a founder */
-#define JOIN_MS	    50 /* the longest wait for another program that joins */
+#define JOIN_MS	    50 /* the longest wait for another program that is joining */
 /*
- * The end of a connection may be seen before the dead process has lost its claim. The survivors
- * therefore look again after these times, in ms.
+ * A connection may end before the dead process has lost its claim. The survivors therefore look
+ * again after these times, in ms.
  */
 static const int looks[] = {10, 100, 1000};
 
@@ -32,11 +33,11 @@ static const int looks[] = {10, 100, 1000};
 struct member {
 	struct list_head link;
 	int fd;
-	bool watched; /* open as long as the member lives */
+	bool watched; /* the connection is open as long as the member lives */
 };
 
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic(struct pool *) the_pool; /* changed under the lock */
+static _Atomic(struct pool *) the_pool; /* changed only under the lock */
 
 /* ---- slots ---- */
 
@@ -48,21 +49,21 @@ bool pool_alive(struct pool *p, unsigned slot)
 
 	(void)p;
 	if (fd < 0)
-		return true; /* not known to be dead */
+		return true; /* the owner is not known to be dead */
 	rc = sys_connect(fd, (struct sockaddr *)&name, len);
 	sys_close(fd);
-	return rc != -ECONNREFUSED; /* the error of a name that nobody has */
+	return rc != -ECONNREFUSED; /* the error if nobody has the name */
 }
 
-/* A number other than 0 that the owner before did not have. */
+/* Returns a number other than 0 that the previous owner did not have. */
 static uint32_t token(void)
 {
 	return ((uint32_t)getpid() << 12 ^ (uint32_t)pool_clock_ms()) | 1;
 }
 
 /*
- * Binds the name under which others find this process, without listening: nobody answers yet.
- * Returns 0 or -errno.
+ * Binds the name under which others find this process, without listening, because nothing answers
+ * yet. Returns 0 or -errno.
  */
 static int bind_member(struct pool *p, unsigned slot)
 {
@@ -81,8 +82,9 @@ static int bind_member(struct pool *p, unsigned slot)
 }
 
 /*
- * Starts at a random slot, so that a slot stays unused for long. A slot with a name that another
- * process holds is passed over; it may be another user's.
+ * Claims a slot. It starts at a random one, so that a slot stays unused for long after its owner
+ * has ended, and skips slots with a name that another process holds; the process may be another
+ * user's.
  */
 static int claim(struct pool *p)
 {
@@ -110,7 +112,7 @@ static int claim(struct pool *p)
 	return -ENOSPC;
 }
 
-/* Makes the record ours. Until then it has the values of a dead owner. */
+/* Makes the record of a slot this process's own. Until then it has the values of a dead owner. */
 static void take_record(struct pool *p, unsigned slot)
 {
 	atomic_store_explicit(&p->state->record[slot].first, p->slot[0], memory_order_relaxed);
@@ -156,9 +158,9 @@ uint64_t pool_version(const struct pool *p)
 /* ---- the thread ---- */
 
 /*
- * Adds a connection to the epoll set, any thread. The lock is held while it enters the set, and
- * run() takes the lock between an event and its first look at the member: so all that is written
- * here is visible there.
+ * Adds a connection to the epoll set. Any thread. The lock is held while the connection enters the
+ * set, and run() takes the lock between an event and its first look at the member, so run() sees
+ * everything that is written here.
  */
 static int keep(struct pool *p, int fd, bool watched)
 {
@@ -212,7 +214,7 @@ static int answer(struct pool *p, const struct member *m, const struct ask *ask)
 
 	if (ask->what == ASK_STATE)
 		return pool_answer(m->fd, &p->state_fd, 1);
-	/* The lock is held while another thread opens the address. */
+	/* Another thread holds the lock while it opens the address; the answer must wait for it. */
 	pthread_mutex_lock(&p->lock);
 	a = ask->what == ASK_ADDR ? addr_find(p, &ask->addr, ask->scope) : NULL;
 	if (a && a->alone)
@@ -251,7 +253,10 @@ bool pool_reclaim_slot(struct pool *p, unsigned slot)
 		return true;
 	if (pool_alive(p, slot))
 		return false;
-	/* The next owner has another token, so only a dead owner's is removed, and only once. */
+	/*
+	 * The next owner has another token, so this removes only the dead owner, and only one
+	 * survivor succeeds.
+	 */
 	if (atomic_compare_exchange_strong(owned, &was, 0)) {
 		state_changed(p->state);
 		will_execute(p, slot);
@@ -259,7 +264,7 @@ bool pool_reclaim_slot(struct pool *p, unsigned slot)
 	return true;
 }
 
-/* Removes what dead members left. Any number of survivors may do this at once. */
+/* Removes the traces of dead members. Any number of survivors may do this at once. */
 static void repair(struct pool *p)
 {
 	uint64_t version;
@@ -283,7 +288,8 @@ static void *run(void *arg)
 		bool more = look < sizeof(looks) / sizeof(looks[0]), ended = false;
 		int n = sys_epoll_wait(p->epoll, ev, 16, more ? looks[look] : -1);
 
-		pthread_mutex_lock(&p->lock); /* the members of these events: see keep() */
+		/* makes the members of these events visible: see keep() */
+		pthread_mutex_lock(&p->lock);
 		pthread_mutex_unlock(&p->lock);
 		for (int i = 0; i < n; i++) {
 			if (ev[i].data.ptr == &p->stop)
@@ -325,9 +331,9 @@ static int start_thread(struct pool *p)
 
 /*
  * Gets the memory of the pool from a member, or makes it if there is no other member. Only the
- * process that has the name of the founder may make it. If there are members and none answers (all
- * are stopped), or the founder does not finish, the process stays alone: it has memory of its own,
- * answers nobody, and uses addresses that nobody else has.
+ * process that holds the founder's name may make it. If there are members and none answers (all are
+ * stopped), or the founder does not finish, the process stays alone: it has memory of its own,
+ * answers no requests, and uses addresses that no other program has.
  */
 static int get_state(struct pool *p, int *founder)
 {
@@ -337,8 +343,8 @@ static int get_state(struct pool *p, int *founder)
 	int rc;
 
 	/*
-	 * Programs join one after the other. Otherwise one could get the memory from a member that
-	 * then ends, and another one, which sees neither of them, would found a second pool.
+	 * Programs join one after the other. Otherwise a program could get the memory from a member
+	 * that then ends, and a second program that sees neither of them would found another pool.
 	 */
 	while ((*founder = pool_bind_name(NAME_FOUNDER, 0)) == -EADDRINUSE &&
 	       pool_clock_ms() < joins)
@@ -367,7 +373,7 @@ static int get_state(struct pool *p, int *founder)
 	return p->state ? 0 : -EPROTO;
 }
 
-/* Connects to the members that were there first. Later ones connect to this process. */
+/* Connects to the members that came earlier. Later members connect to this process. */
 static void watch_others(struct pool *p)
 {
 	struct ask ask = {.magic = STATE_MAGIC, .what = ASK_WATCH, .slot = p->slot[0]};
@@ -390,7 +396,7 @@ static void close_one(int *fd)
 	*fd = -1;
 }
 
-/* Also in a forked child, which only closes its descriptors. */
+/* Ends the membership. In a forked child it only closes the descriptors of the child. */
 static void destroy(struct pool *p)
 {
 	bool own = p->pid == getpid();
@@ -419,7 +425,7 @@ static void destroy(struct pool *p)
 		sys_close(m->fd);
 		free(m);
 	}
-	/* The NIC of the parent, which the child has a copy of, refers to it. */
+	/* The child's copy of the parent's NIC still refers to the state. */
 	if (own && p->state)
 		state_unmap(p->state);
 	free(p);
@@ -435,7 +441,10 @@ static int join(struct pool *p)
 	rc = rc ? rc : get_state(p, &founder);
 	if (rc == 0)
 		take_record(p, p->slot[0]);
-	/* Not before it can answer: others would wait for it. */
+	/*
+	 * The name is bound only when the thread can answer; otherwise other programs would wait
+	 * for an answer.
+	 */
 	if (rc == 0 && !p->alone) {
 		rc = sys_listen(p->listener, BACKLOG);
 		rc = rc ? rc : start_thread(p);
@@ -497,7 +506,7 @@ struct pool *pool_mine(void)
 {
 	struct pool *p = the_pool;
 
-	/* Without the lock, which a thread may hold while another one forks. */
+	/* This takes no lock, because a thread may have held the lock at the fork. */
 	return p && p->pid == getpid() ? p : NULL;
 }
 

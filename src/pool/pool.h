@@ -11,8 +11,8 @@
  *	  filter   +- socket of slot 2     (no owner: the datagram stays there)
  *
  * The first program that opens an address binds all sockets. Every program of the address has
- * duplicates of all of them, so the order of the group does not change when a program ends.
- * No socket of the group is ever connected (it would take all datagrams of its peer), and none gets
+ * duplicates of all sockets, so the order of the group does not change when a program ends. No
+ * socket of the group is ever connected (it would take all datagrams of its peer), and none gets
  * SO_REUSEADDR (it would let other users bind over the group).
  *
  *	pool.c	   the membership of this process: slots, the thread that answers and watches
@@ -22,15 +22,16 @@
  *	route.c	   requests for services that the BPF program has no space for
  *	addr.c	   the sockets of an address
  *	leftover.c   datagrams for programs that have ended
- *	will.c	   what members leave to the others
+ *	will.c	   datagrams that members leave for the others to send
  *	filter.c   the BPF program of an address
- *	view.c	   what an observer sees of the pool, who need not be a member
+ *	view.c	   the pool as an observer sees it, which need not be a member
  *
- * Rendezvous is by names in the abstract namespace of Unix sockets, which belongs to the network
- * namespace and does not depend on the environment or on a file system. The kernel removes a name
- * when its owner dies. All parties check the user id of the other end.
+ * Programs find each other by names in the abstract namespace of Unix sockets. It belongs to the
+ * network namespace and does not depend on the environment or on a file system. The kernel removes
+ * a name when its owner dies. All programs check the user id of the other end.
  *
- * Control path. Any thread, unless a function says otherwise.
+ * The functions belong to the control path. Any thread may call them, unless a function says
+ * otherwise.
  */
 #ifndef ROOST_POOL_POOL_H
 #define ROOST_POOL_POOL_H
@@ -52,24 +53,25 @@ struct pool_addr;
 /*
  * Makes this process a member, or adds a reference to its membership. Returns NULL with errno set;
  * EFBIG: the limit of file sizes (RLIMIT_FSIZE) is below pool_file_bytes(), which the first member
- * needs. Waits at most about a second for members that do not answer. pool_put() drops the reference; the
- * last one ends the membership and frees the slots. In a forked child, pool_put() only closes the
- * child's descriptors, and pool_get() makes a new membership.
+ * needs. Waits at most about a second for members that do not answer. pool_put() drops the
+ * reference; the last one ends the membership and frees the slots. In a forked child, pool_put()
+ * only closes the child's descriptors, and pool_get() makes a new membership.
  */
 struct pool *pool_get(void);
+/* Drops a reference to the membership; see pool_get(). */
 void pool_put(struct pool *p);
 
 /*
- * True if there were members that did not understand this process when it founded a pool: they are
- * of another version of Roost, and have addresses of their own.
+ * True if other members did not understand this process when it founded a pool. They run another
+ * version of Roost and have addresses of their own.
  */
 bool pool_is_foreign(const struct pool *p);
 
-/* Bytes of the memory that the members share. */
+/* Returns the bytes of the memory that the members share. */
 uint64_t pool_file_bytes(void);
 
 /*
- * Returns the slot of processing unit `unit` (below POOL_MAX_OWN). The first call claims it.
+ * Returns the slot of processing unit `unit` (below POOL_MAX_OWN). The first call claims the slot.
  * Returns -ENOSPC if all slots have owners, or another -errno.
  */
 int pool_slot(struct pool *p, unsigned unit);
@@ -80,44 +82,46 @@ bool pool_alive(struct pool *p, unsigned slot);
 /* ---- numbers ---- */
 
 /*
- * Where the numbers of a program continue after those of earlier programs, so that no number returns
- * soon. The pool remembers them as long as it has members. All of it belongs to the pool, and is
- * valid until pool_put(). A hostile member can make numbers return, and no more.
+ * The numbers of a program continue after those of earlier programs, so that no number returns
+ * soon. The pool remembers them as long as it has members. The memory belongs to the pool, and is
+ * valid until pool_put(). The worst that a hostile member can do is to make numbers return.
  */
 #define POOL_KEY_BITS 24
 #define POOL_ID_BITS  26
-/* QP numbers of an own slot. */
+/* Returns the QP numbers of an own slot. */
 struct qp_numbers *pool_qp_numbers(struct pool *p, unsigned slot);
-/* The upper bits of memory keys, of all programs. */
+/* Gets the sequence of the upper bits of memory keys, which all programs share. */
 void pool_keys(struct pool *p, struct sequence *out);
-/* Communication ids of an own slot, below the bits of the slot. */
+/* Gets the sequence of communication ids of an own slot, without the bits of the slot. */
 void pool_ids(struct pool *p, unsigned slot, struct sequence *out);
 
 /* ---- addresses ---- */
 
 /*
- * Opens the sockets of an address: those of the members that have it, or new ones. Adds a reference
- * if this process has the address already. `scope`: the interface of a link-local address, else 0.
- * Returns NULL with errno set: EADDRINUSE (no member has the address, and a program outside of the
- * pool has its UDP port 4791; or the members that have it do not answer), EMFILE (members have it,
- * and its sockets do not fit into the limit of descriptors of this process), EADDRNOTAVAIL, or
- * another error of the kernel. *silent: number of members that did not answer within a second.
+ * Opens the sockets of an address: those of the members that have the address, or new ones. Adds a
+ * reference if this process has the address already. `scope`: the interface of a link-local
+ * address, else 0. Returns NULL with errno set: EADDRINUSE (no member has the address, and a
+ * program outside of the pool has its UDP port 4791; or the members that have it do not answer),
+ * EMFILE (members have it, and its sockets do not fit into the limit of descriptors of this
+ * process), EADDRNOTAVAIL, or another error of the kernel. Sets *silent to the number of members
+ * that did not answer within a second.
  */
 struct pool_addr *pool_addr_get(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
 				unsigned *silent);
-/* Drops a reference. */
+/* Drops a reference. The last one closes the sockets. */
 void pool_addr_put(struct pool_addr *a);
 /*
- * Returns 0 if other programs can use the address too. Otherwise it has one socket, which belongs to
- * this process alone: the kernel refused to steer datagrams with this -errno (a container's rules,
- * or an emulation without SO_ATTACH_REUSEPORT_CBPF), or -EMFILE: no more sockets fit. The first slot in use receives all
- * datagrams then, and passes on those of other slots (port/udp_mail.c).
+ * Returns 0 if other programs can use the address too. Otherwise it has one socket, which belongs
+ * to this process alone: the kernel refused to steer datagrams with this -errno (a container's
+ * rules, or an emulation without SO_ATTACH_REUSEPORT_CBPF), or -EMFILE: no more sockets fit. The
+ * first slot in use receives all datagrams then, and passes on those of other slots
+ * (port/udp_mail.c).
  */
 int pool_addr_alone(const struct pool_addr *a);
-/* Returns a socket with the address and UDP port 4791, to send from. It belongs to the pool. */
+/* Returns a socket with the address and UDP port 4791, for sending. It belongs to the pool. */
 int pool_addr_sender(const struct pool_addr *a, unsigned slot);
 
-/* What a program tells the others of its socket in a slot of an address. */
+/* The facts about its socket that a program tells the other programs. */
 struct pool_socket {
 	uint16_t sport; /* source port of its packets */
 	bool joins;	/* accepts joined packets (port/udp_join.c) */
@@ -128,84 +132,92 @@ struct pool_socket {
 };
 
 /*
- * Takes the socket of an own slot into use: drains it, and steers management datagrams without a
- * better receiver to the lowest slot in use. Returns the socket, which belongs to the pool: do not
- * close or connect it; or -EADDRINUSE (in use by this process), or another -errno.
+ * Takes the socket of an own slot into use: empties it, and steers management datagrams without a
+ * better receiver to the lowest slot in use. Returns the socket, -EADDRINUSE (this process uses the
+ * slot already), or another -errno. The socket belongs to the pool: the caller neither closes nor
+ * connects it.
  */
 int pool_addr_use(struct pool_addr *a, unsigned slot);
-/* Tells the others. To be called once after pool_addr_use(). */
+/* Tells the other programs about the socket. To be called once after pool_addr_use(). */
 void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket *sock);
+/*
+ * Gives up the socket of an own slot: steers its datagrams to other slots, and tells the other
+ * programs.
+ */
 void pool_addr_unuse(struct pool_addr *a, unsigned slot);
 
 /*
- * Datagrams that came for a program which has ended, and which it did not take: connection requests
- * among them are for another program now. Each member that notices the end lets its ports of the
- * address take them.
+ * Leftovers are datagrams that came for a program that has ended without receiving them. Connection
+ * requests among them are for another program now. Each member that notices the end lets its ports
+ * of the address take them.
  *
- * pool_addr_leftovers(): a bit mask of the slots whose sockets have such datagrams; valid until
- * pool_addr_put(). When the pool sets a bit, it wakes a port of the address by an empty mail.
- * pool_addr_adopt(): takes a slot out of the mask. Returns its socket, to receive from until it is
- * empty or pool_owner() of *slot is not 0; or -1. Makes no system call.
+ * pool_addr_leftovers() returns a bit mask of the slots whose sockets have leftovers; it is valid
+ * until pool_addr_put(). When the pool sets a bit, it wakes a port of the address by an empty mail.
+ * pool_addr_adopt() removes a slot from the mask and stores it in *slot. It returns the socket of
+ * the slot, or -1 if the mask is empty. The caller receives from the socket until it is empty, or
+ * until pool_owner() of the slot is not 0. Makes no system call.
  */
 const _Atomic uint64_t *pool_addr_leftovers(const struct pool_addr *a);
 int pool_addr_adopt(struct pool_addr *a, unsigned *slot);
 
 /*
- * Finds what the owner of (addr, slot) told. Returns false if no living program serves it, as far
- * as this pool knows. Makes two system calls.
+ * Finds the socket that the owner of (addr, slot) has told the others about. Returns false if no
+ * living program serves the slot there, as far as this pool knows. Makes two system calls.
  */
 bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot,
 	       struct pool_socket *sock);
 /* True if a program of the pool serves the address in any slot. */
 bool pool_serves(struct pool *p, const struct pkt_addr *addr);
 /*
- * True if a member sends from this address and source port. Makes no system call. `version` (see
- * pool_version) may be used to cache the answer.
+ * True if a member sends from this address and source port. The answer holds as long as
+ * pool_version() does not change. Makes no system call.
  */
 bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint16_t sport);
 /*
- * As pool_sends(), or true if a member that has left sent from there, until another member takes
- * its slot. A datagram may be looked at after its sender has ended.
+ * Like pool_sends(), but also true if a member that has ended sent from there, until another
+ * program takes its slot. A datagram may be read after its sender has ended.
  */
 bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint16_t sport);
 
 /* ---- shared memory between members (port/shm.h) ---- */
 
 /*
- * Returns a number of the program that owns a slot; 0: none, as far as this pool knows. The next
- * owner of the slot has another number. Makes no system call.
+ * Returns a number that identifies the program that owns a slot, or 0 if none does, as far as this
+ * pool knows. The next owner of the slot has another number. Makes no system call.
  */
 uint32_t pool_owner(const struct pool *p, unsigned slot);
 /*
- * Tells the others that the own slot takes rings of up to `bytes` at this address, by the name of
- * pool_ring_name(). 0: no more. To be called after pool_addr_tell().
+ * Tells the others that the own slot takes rings of up to `bytes` at this address, under the name
+ * of pool_ring_name(); 0: it takes none any more. To be called after pool_addr_tell().
  */
 void pool_tell_ring(struct pool *p, const struct pkt_addr *addr, unsigned slot, uint32_t bytes);
 /*
- * Makes the name at which the owner of (addr, slot) listens for rings. Returns its length for
- * bind() and connect().
+ * Makes the name under which the owner of (addr, slot) listens for rings. Returns the length of the
+ * name for bind() and connect().
  */
 struct sockaddr_un;
 unsigned pool_ring_name(struct sockaddr_un *n, const struct pkt_addr *addr, unsigned slot);
 
-/* A number that changes whenever a member changes what it serves. */
+/* Returns a number that changes whenever a member changes its record. */
 uint64_t pool_version(const struct pool *p);
 
 /*
- * Returns the inode number of the socket of (addr, slot), by which the kernel lists it; 0: unknown.
+ * Returns the inode number that the kernel lists for the socket of (addr, slot), or 0 if it is
+ * unknown.
  */
 uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, unsigned slot);
 
 /*
  * Returns the count of mails (port/udp_mail.c) for a slot of an address, in the memory of the pool,
- * and the source port of the slot. NULL: no program uses the slot there. Makes no system call.
+ * and stores the source port of the slot. Returns NULL if no program uses the slot there. Makes no
+ * system call.
  */
 _Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, unsigned slot,
 			       uint16_t *sport);
 
 /* ---- wills: datagrams to QP 1 that another program sends if this one is killed ---- */
 
-#define POOL_WILLS    256 /* of a slot */
+#define POOL_WILLS    256 /* wills of a slot */
 #define POOL_WILL_LEN 256
 
 struct pool_will {
@@ -215,52 +227,54 @@ struct pool_will {
 };
 
 /*
- * Keeps a will of an own slot, at `index`; NULL: removes it. An index beyond POOL_WILLS has none.
+ * Stores a will of an own slot at `index`, or removes it if `w` is NULL. Has no effect if `index`
+ * is POOL_WILLS or more.
  */
 void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct pool_will *w);
 /*
- * Sets the function that sends the wills of a program that was killed. The thread of the pool calls
- * it, or a thread in pool_publish(). NULL ends this; no call runs afterwards.
+ * Sets the function that sends the wills of a killed program. The thread of the pool calls it, or a
+ * thread in pool_publish(). NULL removes the function; it is not running any more when the call
+ * returns.
  */
 void pool_execute(struct pool *p, void (*fn)(void *ctx, const struct pool_will *w), void *ctx);
 
 /* ---- observers: `roost devices`, `roost stat`, `roost doctor` ---- */
 
 /*
- * Returns a listening stream socket with a name that pool_visit() finds, or -errno. It does not
- * block. The caller owns it. One for each process, after pool_slot().
+ * Opens a socket that pool_visit() finds. Returns a non-blocking, listening stream socket that the
+ * caller owns, or -errno. Each process may have one. To be called after pool_slot().
  */
 int pool_receive_visits(const struct pool *p);
 /*
- * Connects to that socket of the program whose first slot this is. Returns a blocking stream socket;
- * -ECONNREFUSED (no program), -EPERM (the socket is another user's), -EAGAIN (the program is stopped
- * and other visitors wait), or another -errno. *pid: the process as this process sees it; 0:
- * unknown.
+ * Connects to the socket of pool_receive_visits() in the program whose first slot is `slot`.
+ * Returns a blocking stream socket; -ECONNREFUSED (no program), -EPERM (the socket is another
+ * user's), -EAGAIN (the program is stopped and other visitors wait), or another -errno. Sets *pid
+ * to the process as this process sees it; 0: unknown.
  */
 int pool_visit(unsigned slot, pid_t *pid);
 
 #define POOL_SEEN_ADDRS 16
 
-/* A slot that has an owner. Text and numbers come from members and are checked. */
+/* A slot that has an owner. The text and numbers come from members, and are checked. */
 struct pool_seen {
 	bool taken;
-	bool known;    /* the rest was read */
+	bool known;    /* the members below are valid */
 	uint8_t first; /* the first slot of the same program */
 	pid_t pid;     /* of a first slot, as this process sees it; 0: unknown */
 	unsigned num_addrs;
 	struct pkt_addr addr[POOL_SEEN_ADDRS];
-	bool ring[POOL_SEEN_ADDRS]; /* takes rings there: pool_tell_ring() */
+	bool ring[POOL_SEEN_ADDRS]; /* the program takes rings there: pool_tell_ring() */
 };
 
 /*
- * Looks at all slots, without being a member. Returns the number of members that did not answer,
- * when none did. Waits at most a second.
+ * Looks at all slots; the caller need not be a member. Returns the number of members that did not
+ * answer, or 0 if one answered. Waits at most a second.
  */
 unsigned pool_look(struct pool_seen seen[POOL_SLOTS]);
 
 /*
- * Returns the number of names of this user's pool that processes of another user hold, and the user
- * id of one in *uid; or -errno: it can't be found out here.
+ * Counts the names of this user's pool that processes of another user hold, and stores the user id
+ * of one of them in *uid. Returns the number, or -errno if this system does not tell.
  */
 int pool_strangers(uid_t *uid);
 /* Returns 0 if this process may steer the datagrams of an address to slots, or -errno. */
@@ -269,14 +283,14 @@ int pool_can_steer(void);
 /* ---- services ---- */
 
 /*
- * Returns the membership of this process without a reference. NULL: it has none, since it has no
- * udp port.
+ * Returns the membership of this process without a reference, or NULL if it has none because it has
+ * no udp port.
  */
 struct pool *pool_mine(void);
 
 /*
- * Says whether an own slot has a connection manager. Requests for a service that no program has go
- * to a slot with one, which refuses them.
+ * Sets whether an own slot has a connection manager. Requests for a service that no program has go
+ * to such a slot, which refuses them.
  */
 void pool_manages(struct pool *p, unsigned slot, bool manages);
 
@@ -284,13 +298,14 @@ void pool_manages(struct pool *p, unsigned slot, bool manages);
 #define POOL_IPV6 2
 
 /*
- * Makes connection requests (REQ, SIDR_REQ) for a service id come to an own slot, at one address,
- * or at all addresses of the slot of these families if `addr` is NULL. An exact address takes
- * precedence. Returns 0, -EADDRINUSE (another program listens there), or -ENOSPC (too many
- * services). Waits at most a second for a program that is stopped in this call.
+ * Makes connection requests (REQ, SIDR_REQ) for a service id come to an own slot. `addr` limits
+ * this to one address; NULL means all addresses of the slot of these families. A listener on the
+ * exact address takes precedence. Returns 0, -EADDRINUSE (another program listens there), or
+ * -ENOSPC (too many services). Waits at most a second for a program that is stopped in this call.
  */
 int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		 unsigned families);
+/* Ends a listener of pool_publish(). The arguments are those of the call that published it. */
 void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		   unsigned families);
 /*

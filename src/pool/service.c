@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Services: a list in the record of each slot, written by its owner alone. A program that publishes
- * holds the publisher's name meanwhile, so of two programs that publish the same service at once
- * the second one fails. If the holder is stopped, others go on without the name after a second.
- * Both may fail then, never both succeed: each writes its entry before it looks for others.
+ * Services are a list in the record of each slot; only the owner of the slot writes it. A program
+ * holds the publisher's name while it publishes, so if two programs publish the same service at
+ * once, the second one fails. If the holder is stopped, others go on without the name after a
+ * second. Then both programs may fail, but never both succeed: each writes its entry before it
+ * looks for others.
  */
 #include "pool/core.h"
 
@@ -49,7 +50,7 @@ static struct slot_service *find_service(struct pool *p, unsigned slot, uint64_t
 	return NULL;
 }
 
-/* Returns a free entry of an own record. */
+/* Returns a free entry of an own record, or NULL. */
 static struct slot_service *free_entry(struct pool *p, unsigned slot)
 {
 	struct slot_record *record = &p->state->record[slot];
@@ -65,8 +66,8 @@ static struct slot_service *free_entry(struct pool *p, unsigned slot)
 }
 
 /*
- * A listener on all addresses means those of its program. It conflicts with another such listener
- * only if the programs share an address.
+ * True if another listener conflicts with a new one. A listener on all addresses means all
+ * addresses of its program, so two of them conflict only if their programs share an address.
  */
 static bool taken(struct pool *p, unsigned slot, uint64_t id, const struct pkt_addr *addr,
 		  unsigned families)
@@ -81,7 +82,10 @@ static bool taken(struct pool *p, unsigned slot, uint64_t id, const struct pkt_a
 	return false;
 }
 
-/* Returns a descriptor to close after the publication, or -1 if the holder does not finish. */
+/*
+ * Takes the publisher's name. Returns a descriptor to close after the publication, or -1 if the
+ * present holder does not finish.
+ */
 static int hold_publisher(void)
 {
 	uint64_t until = pool_clock_ms() + ANSWER_MS;

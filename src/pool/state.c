@@ -10,7 +10,9 @@
 #include "base/mem.h"
 #include "base/sys.h"
 
-/* Otherwise a member could make it shorter, and each access of the others would raise SIGBUS. */
+/*
+ * Without seals a member could shrink the memory, and each access of the others would raise SIGBUS.
+ */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 int state_create(void)

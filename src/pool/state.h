@@ -2,7 +2,7 @@
 /*
  * Memory that all members of a pool map. Only the owner of a slot writes the record of the slot.
  * There are no locks, so a member that is stopped or killed at any instant blocks nobody. A reader
- * takes `version` before and after, and starts again if it changed. Values of a dead owner stay
+ * reads `version` before and after, and starts again if it has changed. Values of a dead owner stay
  * until the next owner clears them, so readers ask pool_alive() too.
  */
 #ifndef ROOST_POOL_STATE_H
@@ -19,7 +19,7 @@
 #define SLOT_SERVICES  256
 #define STATE_ATTACHED 64
 
-/* A socket that the owner uses. Valid while `used`. */
+/* A socket that the owner uses. Its contents are valid if `used` is set. */
 struct slot_socket {
 	_Atomic uint32_t used;
 	_Atomic uint16_t sport;
@@ -33,7 +33,7 @@ struct slot_socket {
 
 struct slot_service {
 	_Atomic uint32_t used;
-	_Atomic uint32_t families; /* POOL_IPV4 | POOL_IPV6; 0: `addr` */
+	_Atomic uint32_t families; /* POOL_IPV4 | POOL_IPV6; 0: the service is at `addr` only */
 	_Atomic uint64_t id;
 	_Atomic uint64_t addr[2];
 };
@@ -44,13 +44,13 @@ struct slot_will {
 };
 
 struct slot_record {
-	_Atomic uint32_t owned;	   /* 0, or a number of this owner: pool_owner() */
+	_Atomic uint32_t owned;	   /* 0: no owner; otherwise the owner's number, see pool_owner() */
 	_Atomic uint32_t first;	   /* the first slot of the same program */
-	_Atomic uint32_t manages;  /* has a connection manager */
-	_Atomic uint32_t services; /* the first so many have been used */
+	_Atomic uint32_t manages;  /* the slot has a connection manager */
+	_Atomic uint32_t services; /* the entries in use are among the first so many */
 	struct slot_socket socket[SLOT_SOCKETS];
 	struct slot_service service[SLOT_SERVICES];
-	_Atomic uint32_t wills; /* the first so many have been used */
+	_Atomic uint32_t wills; /* the entries in use are among the first so many */
 	struct slot_will will[POOL_WILLS];
 };
 
@@ -58,13 +58,14 @@ struct pool_state {
 	uint64_t magic;
 	_Atomic uint64_t version;
 	/*
-	 * By a hash of the address: a hash of its table and program as last attached; 0: unknown.
-	 * Saves to attach the same program again.
+	 * A hash of the table and program attached last, or 0 if unknown, at an index that is a
+	 * hash of the address. With it a program is not attached twice.
 	 */
 	_Atomic uint64_t attached[STATE_ATTACHED];
 	/*
-	 * Numbers that were used, by the living and the dead. They begin at random with the pool.
-	 * Memory keys are those of all programs, since several slots may be one program's.
+	 * The numbers used by living and dead programs. They start at random values when the pool
+	 * is founded. All programs share the memory keys, because several slots may belong to one
+	 * program.
 	 */
 	uint64_t seed[SECRET_WORDS];
 	_Atomic uint32_t keys;
@@ -75,9 +76,12 @@ struct pool_state {
 	struct slot_record record[POOL_SLOTS];
 };
 
-/* Makes the memory. Returns a descriptor of it, -EFBIG (the limit of file sizes), or -errno. */
+/*
+ * Makes the memory. Returns its descriptor, -EFBIG (the limit of file sizes is too low), or another
+ * -errno.
+ */
 int state_create(void);
-/* Maps it. Returns NULL if the descriptor is no state of this version. */
+/* Maps the memory. Returns NULL if it is not a state of this version, or cannot be mapped. */
 struct pool_state *state_map(int fd);
 void state_unmap(struct pool_state *s);
 
@@ -113,7 +117,7 @@ static inline bool state_is_addr(_Atomic uint64_t of[2], const struct pkt_addr *
 	       atomic_load_explicit(&of[1], memory_order_relaxed) == word[1];
 }
 
-/* What pool_keys() and pool_ids() return. */
+/* Get the sequences that pool_keys() and pool_ids() return. */
 void state_keys(struct pool_state *s, struct sequence *out);
 void state_ids(struct pool_state *s, unsigned slot, struct sequence *out);
 

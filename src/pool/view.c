@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What an observer sees of the pool. It need not be a member, takes no slot, and changes nothing:
- * it binds no name, and asks the members for their memory as a new member does.
+ * The pool as an observer sees it. The observer need not be a member, takes no slot, and changes
+ * nothing: it binds no name, and asks the members for their memory as a new member does.
  */
 #include "pool/core.h"
 
@@ -33,7 +33,7 @@ int pool_receive_visits(const struct pool *p)
 	return rc;
 }
 
-/* Returns the process at the other end as this process sees it; 0: unknown. */
+/* Returns the process id of the other end as this process sees it; 0: unknown. */
 static pid_t peer_pid(int fd)
 {
 	struct ucred cred = {0};
@@ -152,12 +152,12 @@ static int list_sockets(void)
 	return (int)n;
 }
 
-/* True if a name, as the kernel reports it, is one of this user's pool. */
+/* True if a name, as the kernel reports it, belongs to the pool of this user. */
 static bool is_ours(const char *name, size_t len)
 {
 	for (unsigned kind = 0; kind < NAME_KINDS; kind++) {
 		struct sockaddr_un n;
-		/* without the slot, which is a digit here */
+		/* the name of slot 0 without its last character, the digit of the slot */
 		size_t want = pool_name(&n, (enum name_kind)kind, 0) -
 			      offsetof(struct sockaddr_un, sun_path) - 1;
 
@@ -167,7 +167,7 @@ static bool is_ours(const char *name, size_t len)
 	return false;
 }
 
-/* Returns true if the message is about such a name and its socket belongs to another user. */
+/* True if the message is about a socket of another user with a name of this user's pool. */
 static bool is_strange(const struct nlmsghdr *h, uid_t *uid)
 {
 	const struct unix_diag_msg *m = NLMSG_DATA(h);
@@ -197,7 +197,7 @@ static bool is_strange(const struct nlmsghdr *h, uid_t *uid)
 	return true;
 }
 
-/* As NLMSG_OK(), which compares numbers of different signs. */
+/* Like NLMSG_OK(), but without a comparison of signed and unsigned numbers. */
 static bool message_fits(const struct nlmsghdr *h, int left)
 {
 	return left >= (int)sizeof(*h) && h->nlmsg_len >= sizeof(*h) &&

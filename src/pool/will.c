@@ -2,11 +2,11 @@
 /*
  * Wills: a connection manager leaves the DREQ of each established connection. If its program is
  * killed, the survivor that removes the program's ownership sends them, as the Linux kernel does
- * for a dead process. The peers would otherwise notice only by silence: the address is still open,
- * so no ICMP error comes.
+ * for a dead process. Otherwise the peers would notice the end only by silence: the address is
+ * still open, so no ICMP error comes.
  *
  * The next owner of the slot may come while a survivor reads. The owner marks the record before it
- * leaves wills, so a copy that was made before the mark is of the dead program.
+ * leaves wills, so a copy that was made before the mark belongs to the dead program.
  */
 #include "pool/core.h"
 

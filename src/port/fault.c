@@ -28,12 +28,12 @@
 #include "packet/headers.h"
 #include "port/port_impl.h"
 
-#define POOL_PACKETS 2048 /* more that wait for their time make the port full */
+#define POOL_PACKETS 2048 /* the port is full while this many packets wait */
 #define SLOT_BYTES   ((PKT_MAX_LEN + 63) & ~63)
-#define FORWARD_AT   32 /* packets ready to go that make a burst of the inner port */
+#define FORWARD_AT   32 /* packets that are due make a burst of the inner port at this number */
 #define LATE_MAX     16
-#define LATE_PASS    4	      /* a reordered packet lets 1 to this many pass */
-#define LATE_NS	     1000000u /* and goes after this time if they don't come */
+#define LATE_PASS    4	      /* a reordered packet lets 1 to this many others pass */
+#define LATE_NS	     1000000u /* it leaves after this time even if no others come */
 #define FLIPS_MAX    3
 
 struct fault_item {
@@ -51,20 +51,21 @@ struct fault_item {
 
 struct fault_port {
 	struct port port;    /* first */
-	struct port_ops ops; /* under the inner port's name */
+	struct port_ops ops; /* the name is that of the inner port */
 	struct port *inner;
 	struct port_faults f;
 	struct rng rng;
 	uint64_t (*clock)(void *);
 	void *clock_ctx;
-	int epoll, timer; /* -1: no delays, or a clock that no timer follows */
+	/* -1: there are no delays, or `clock` is not one that a timer can follow */
+	int epoll, timer;
 	bool timer_set;
 	bool stuck; /* the inner port had no space for something due */
 	unsigned ready, num_late;
 	struct fault_item *building;
 	struct list_head spare, late, queue;
 	struct fault_counts counts;
-	/* the last flow an ICRC was built for */
+	/* the path for which `flow` was computed last */
 	const struct port_path *flow_path;
 	struct icrc_flow flow;
 	uint8_t *mem;
@@ -87,7 +88,7 @@ static struct fault_item *take_spare(struct fault_port *f)
 	return it;
 }
 
-/* To the front, so that the next packet finds its memory in the cache. */
+/* Puts the memory at the front, so that the next packet finds it in the cache. */
 static void give_back(struct fault_port *f, struct fault_item *it)
 {
 	list_add(&it->link, &f->spare);
@@ -159,7 +160,7 @@ static bool forward(struct fault_port *f, struct fault_item *it)
 
 static void enqueue(struct fault_port *f, struct fault_item *it, uint64_t due)
 {
-	/* Releases keep their order, although a late packet comes late. */
+	/* The order of releases stays the same, even if a reordered packet is late. */
 	if (!list_empty(&f->queue) &&
 	    list_last_entry(&f->queue, struct fault_item, link)->due > due)
 		due = list_last_entry(&f->queue, struct fault_item, link)->due;
@@ -203,7 +204,7 @@ static bool forward_due(struct fault_port *f, uint64_t t)
 	return any;
 }
 
-/* ---- a packet's fate ---- */
+/* ---- faults of a packet ---- */
 
 static void duplicate(struct fault_port *f, const struct fault_item *it, uint64_t due)
 {
@@ -235,7 +236,7 @@ static bool draw(struct fault_port *f, double p)
 	return rng_double(&f->rng) < p;
 }
 
-/* The packet under construction is complete. */
+/* Draws the faults of the packet under construction, which is complete. */
 static void complete(struct fault_port *f)
 {
 	struct fault_item *it = f->building;
@@ -289,7 +290,7 @@ static struct port_path *fault_path_get(struct port *p, const struct pkt_addr *d
 	return in->ops->path_get(in, dst, dqpn);
 }
 
-/* Waiting packets still need the path, so it is released after them. */
+/* Releases the path after the waiting packets, which still need it. */
 static void fault_path_put(struct port *p, struct port_path *path)
 {
 	struct fault_port *f = fault_port(p);
@@ -304,7 +305,7 @@ static void fault_path_put(struct port *p, struct port_path *path)
 		enqueue(f, it, 0);
 		return;
 	}
-	/* No packet waits, or there is no memory: then waiting packets go now or never. */
+	/* No packet waits, or there is no memory for an item: waiting packets leave now. */
 	forward_due(f, UINT64_MAX);
 	list_for_each_entry_safe (it, tmp, &f->queue, link) {
 		if (it->path == path && it->data) {
@@ -379,7 +380,7 @@ static bool fault_flush(struct port *p)
 		forward_due(f, now(f));
 	sent = f->inner->ops->flush(f->inner);
 	sync_stats(f);
-	/* For the core, packets that wait for their time are on the link already. */
+	/* The core counts packets that wait for their time as sent. */
 	return sent && !f->stuck;
 }
 
@@ -396,7 +397,7 @@ static int fault_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	return n;
 }
 
-/* Returns the time at which the next packet is due; UINT64_MAX: none waits. */
+/* Returns the time at which the next packet is due, or UINT64_MAX if none waits. */
 static uint64_t next_due(const struct fault_port *f)
 {
 	const struct fault_item *it;
@@ -467,7 +468,7 @@ static void fault_after_fork(struct port *p)
 {
 	struct fault_port *f = fault_port(p);
 
-	close_fds(f); /* the timer itself is the parent's */
+	close_fds(f); /* the timer itself belongs to the parent */
 	f->inner->ops->after_fork(f->inner);
 }
 
@@ -515,7 +516,7 @@ static const struct port_ops fault_ops = {
 	.close = fault_close,
 };
 
-/* Opens an epoll set of the inner port's descriptor and a timer. Returns 0 or -errno. */
+/* Opens an epoll set with the inner port's descriptor and a timer. Returns 0 or -errno. */
 static int open_fds(struct fault_port *f)
 {
 	struct epoll_event ev = {.events = EPOLLIN};
@@ -543,7 +544,7 @@ struct port *fault_wrap(struct port *inner, const struct port_faults *faults,
 	f->ops = fault_ops;
 	f->ops.name = inner->ops->name;
 	f->port.ops = &f->ops;
-	/* the faults of a packet are drawn when the next is reserved, and that reads it */
+	/* a packet is read when the next one is reserved, to draw its faults */
 	f->port.lag = 0;
 	f->inner = inner;
 	f->f = *faults;

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The host port: one address, and two ways. A peer whose slot is in the same pool, and which takes
- * rings, is reached by shared memory; every other by udp. Datagrams to QP 1 and to groups go by udp.
+ * The host port: one address, and two ways. Shared memory reaches a peer in the same pool that
+ * accepts rings; udp reaches all others. Datagrams to QP 1 and to groups go by udp.
  *
  *	             +- shm --> programs of this pool (this user, this network namespace)
  *	core -- host-+
  *	             +- udp --> all others
  *
  * A path belongs to one of the two ports, and `port` in the path tells which. The choice is made
- * when the path is made, and stays. It depends on the sender alone, so the two directions of a
- * connection may differ. A shm path leads to one process: after its death all packets of the path
- * are lost, although another process may have its slot. The next path_get() makes another path.
+ * when the path is made, and does not change. It depends on the sender only, so the two directions
+ * of a connection may differ. A shm path leads to one process: after its death all packets of the
+ * path are lost, although another process may have its slot. The next path_get() makes another
+ * path.
  *
- * The udp port costs a system call for a look and for a flush, so a port without such traffic makes
- * none: the udp port is hot while packets come or go there. A cold one is looked at once in
- * COLD_LOOK bursts, and when a sleeper was woken for it.
+ * Each look at the udp port and each flush of it cost a system call, which a program without such
+ * traffic should not pay. The udp port is therefore hot while it sends or receives packets, and
+ * cold otherwise. The host port looks at a cold udp port once in COLD_LOOK bursts, and after it has
+ * woken a sleeper.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,7 +30,7 @@
 #include "pool/pool.h"
 #include "port/port_impl.h"
 
-#define HOT_LOOKS 4096 /* looks that find nothing, until the udp port is cold */
+#define HOT_LOOKS 4096 /* looks without a packet after which the udp port is cold */
 #define COLD_LOOK 32
 
 struct host_port {
@@ -170,9 +172,9 @@ static bool host_arm(struct port *p)
 }
 
 /*
- * A cold udp port stays armed: this saves system calls, and no packets come that would wake. The
- * next burst looks at it: a sleeper that sees changes only (EPOLLET) is not woken again for a
- * packet that waits there.
+ * Disarms the ports. A cold udp port stays armed: this saves system calls, and packets that would
+ * wake the thread are rare. The next burst looks at the udp port after a wake-up, because a sleeper
+ * that sees only changes (EPOLLET) is not woken again for a packet that already waits.
  */
 static void host_disarm(struct port *p, bool woken)
 {
@@ -232,7 +234,7 @@ static void close_fd(struct host_port *h)
 	h->port.fd = -1;
 }
 
-/* The udp port is last, because the pool is its. */
+/* Calls the udp port last, because the pool belongs to it. */
 static void host_after_fork(struct port *p)
 {
 	struct host_port *h = host_port(p);
@@ -271,7 +273,7 @@ static const struct port_ops host_ops = {
 	.close = host_close,
 };
 
-/* An epoll set of both ports. Returns its descriptor, or -errno. */
+/* Makes an epoll set of both ports. Returns its descriptor or -errno. */
 static int watch_both(struct host_port *h)
 {
 	struct epoll_event udp = {.events = EPOLLIN, .data.ptr = h->udp},

@@ -5,8 +5,8 @@
  *
  *	core <-> pcap <-> faults <-> host, udp or shm
  *
- * The capture is where tcpdump would be on a host with a bad link: it sees all packets that the
- * core sends, and those that arrive.
+ * The capture is on the side of the core, like tcpdump on a host with a bad link: it records all
+ * packets that the core sends, and those that arrive.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -26,7 +26,7 @@ enum value_kind {
 	VALUE_PROBABILITY, /* double, 0 .. 1 */
 	VALUE_TIME,	   /* uint64_t, ns; the unit is required */
 	VALUE_SEED,	   /* uint64_t */
-	VALUE_SIZE,	   /* uint32_t, bytes; K, M, G */
+	VALUE_SIZE,	   /* uint32_t, bytes; the suffixes K, M and G are allowed */
 	VALUE_MTU,	   /* uint32_t */
 	VALUE_OFF,	   /* bool: true for 0 */
 	VALUE_TEXT,	   /* char[256] */
@@ -76,8 +76,8 @@ fail(char *err, size_t errlen, const char *fmt, ...)
 }
 
 /*
- * Parses digits with a point. strtod() is not used: it depends on the locale of the program, and
- * accepts signs, hexadecimal numbers and infinities.
+ * Parses digits with a decimal point. strtod() would depend on the locale of the program, and
+ * accept signs, hexadecimal numbers and infinities.
  */
 static bool parse_double(const char *text, double *out, char **end)
 {
@@ -96,7 +96,7 @@ static bool parse_double(const char *text, double *out, char **end)
 	return digits > 0;
 }
 
-/* A value starts with a digit; strtoull() would accept blanks and signs. */
+/* Checks the first digit, because strtoull() would accept blanks and signs. */
 static bool parse_u64(const char *text, uint64_t *out, char **end)
 {
 	if (!isdigit((unsigned char)text[0]))
@@ -324,7 +324,7 @@ struct port *port_open(const char *text, unsigned lane, unsigned lanes, char *er
 	if (!p)
 		return NULL;
 	if (port_faults_any(&spec.faults)) {
-		/* Lanes must not lose in step. */
+		/* Lanes with the same seed would lose their packets at the same time. */
 		spec.faults.seed += lane;
 		wrapped = fault_wrap(p, &spec.faults, NULL, NULL);
 		if (!wrapped) {

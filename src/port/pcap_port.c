@@ -8,8 +8,9 @@
  * to sleep, when a poller has found no packet for a while, and at the end. A failed write ends the
  * capture with one line; the port continues.
  *
- * A socket does not show the identification of received packets. This port solves for it, as the
- * core does, so that readers of the file can verify the ICRCs. A packet with a wrong ICRC keeps it.
+ * A socket does not show the identification of received packets. This port computes it from the
+ * ICRC, as the core does, so that readers of the file can verify the ICRCs. If the ICRC of a packet
+ * is wrong, it is wrong in the file, too.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,11 +35,11 @@
 
 struct pcap_port {
 	struct port port;    /* first */
-	struct port_ops ops; /* under the inner port's name */
+	struct port_ops ops; /* the name is that of the inner port */
 	struct port *inner;
 	uint64_t (*clock)(void *);
 	void *clock_ctx;
-	uint64_t last; /* time stamps do not go back */
+	uint64_t last; /* time of the last record: time stamps never decrease */
 	int file;      /* -1: the capture has ended */
 	char *path;
 	uint8_t *buf;
@@ -48,8 +49,8 @@ struct pcap_port {
 	struct port_buf reserved;
 	uint32_t len;
 	uint8_t tos;
-	const struct port_path *to;   /* NULL: none */
-	struct icrc_flow flow[FLOWS]; /* of those we received from, by hash */
+	const struct port_path *to;   /* destination of that packet; NULL: none */
+	struct icrc_flow flow[FLOWS]; /* for received packets; the index is a hash of the source */
 };
 
 static struct pcap_port *pcap_port(struct port *p)
@@ -106,8 +107,8 @@ static void put(struct pcap_port *c, uint64_t t, const struct pkt_addr *src,
 	if (c->file < 0)
 		return;
 	/*
-	 * A foreign datagram may be longer than any packet. One that is too long for the buffer is
-	 * left out.
+	 * Any program can send a datagram that is longer than a packet. A datagram that does not
+	 * fit the buffer is left out.
 	 */
 	if (c->used > BUFFER_BYTES / 2)
 		write_out(c);
@@ -124,7 +125,7 @@ static void put_sent(struct pcap_port *c)
 	c->to = NULL;
 }
 
-/* Returns the identification that makes the ICRC right, and whether DF was set (ip.h). */
+/* Returns the identification for which the ICRC is right, and whether DF was set (ip.h). */
 static uint32_t true_id(struct pcap_port *c, const struct port_pkt *pkt)
 {
 	uint64_t tail;
@@ -268,7 +269,7 @@ static void pcap_after_fork(struct port *p)
 {
 	struct pcap_port *c = pcap_port(p);
 
-	/* The parent writes the contents of the buffer. */
+	/* A forked child must not write the buffer: the parent writes it. */
 	c->used = 0;
 	c->to = NULL;
 	if (c->file >= 0)
@@ -315,8 +316,8 @@ static const struct port_ops pcap_ops = {
 };
 
 /*
- * Returns the name with every "%p" replaced by the process id, followed by the lane. NULL: no
- * memory.
+ * Returns the name with every "%p" replaced by the process id, followed by the lane. Returns NULL
+ * if there is no memory. The caller frees it.
  */
 static char *expand(const char *path, unsigned lane)
 {
@@ -344,8 +345,8 @@ static char *expand(const char *path, unsigned lane)
 }
 
 /*
- * An existing file may be overwritten if it belongs to the user and has no other name, or is a
- * device: others may leave links in a folder that all users can write.
+ * Opens a file that exists, if it is a device, or belongs to the user and has no other name. Other
+ * users may leave links in a folder that all users can write.
  */
 static int reopen(const char *path)
 {
@@ -366,7 +367,7 @@ static int reopen(const char *path)
 	return rc;
 }
 
-/* Returns the descriptor, or -errno. Only the user can read the captured packets. */
+/* Opens the file; only the user can read the captured packets. Returns the descriptor or -errno. */
 static int open_file(const char *path)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -395,10 +396,10 @@ struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(v
 		if (c->file == -ELOOP || c->file == -EPERM)
 			snprintf(
 				err, errlen,
-				"pcap: %s is a link, or no file of yours: remove it, or name another",
+				"pcap: %s is a link or a file of another user: remove it, or choose another name",
 				c->path);
 		else
-			snprintf(err, errlen, "pcap: can't make %s: %s", c->path,
+			snprintf(err, errlen, "pcap: can't create %s: %s", c->path,
 				 strerror(-c->file));
 		goto fail;
 	}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A port sends and receives packets. The core (src/nic) uses it through this table of functions
- * only.
+ * A port sends and receives packets. The core (src/nic) uses only this table of functions.
  *
  * A packet here is BTH .. ICRC. Addresses, type of service and identification are passed
  * separately. The core builds a packet in place: it reserves a buffer in the memory of the port,
@@ -22,15 +21,16 @@
 #include "packet/icrc.h"
 
 /*
- * The most packets that one rx_burst returns. All packets of a UDP_SEGMENT datagram fit, so they
- * share one acknowledgement.
+ * The most packets that one rx_burst returns. All packets of a UDP_SEGMENT datagram fit, so one
+ * acknowledgement covers all of them.
  */
 #define PORT_BURST     128
 #define PORT_MAX_LANES 4
 
 /*
  * QP numbers: slot (6 bits) | index (14) | generation (4). The slot distinguishes the NICs that
- * share an address. Communication ids begin with it, too. The lane is in the low bits of the index.
+ * share an address. Communication ids begin with the slot, too. The lane is in the low bits of the
+ * index.
  */
 #define PORT_SLOTS		     64
 #define PORT_SLOT_OF_QPN(qpn)	     ((qpn) >> 18 & (PORT_SLOTS - 1))
@@ -47,14 +47,20 @@ struct port_path {
 	struct pkt_addr dst;
 	/* UDP source port of packets to this destination (host order), for the ICRC */
 	uint16_t sport;
-	/* as of the port, but for this path: a port may have several ways (port/host.c) */
+	/*
+	 * like `batch` of the port, but for this path: the host port has two kinds of paths
+	 * (port/host.c)
+	 */
 	uint16_t batch;
 	uint8_t lag;
 	uint32_t window, read_window;
-	/* the process that reads the packets, if it is known; 0: not. A successor has another */
+	/*
+	 * number of the process that reads the packets; 0: unknown. A later owner of the same slot
+	 * has another number
+	 */
 	uint32_t owner;
-	struct port *port; /* that made the path; it may be inside of another one */
-			   /* the state of the port follows in its derived struct */
+	struct port *port; /* the port that made the path; it may be inside of another port */
+			   /* each kind of port appends its own state in a derived struct */
 };
 
 struct port_buf {
@@ -65,7 +71,7 @@ struct port_buf {
 enum port_pkt_flags {
 	PORT_ID_KNOWN = 1 << 0, /* ip_id comes from the header; otherwise it is a prediction */
 	PORT_CE = 1 << 1,	/* congestion experienced */
-	/* the IPv4 header had DF clear; set after the check of the ICRC, which alone shows it */
+	/* the IPv4 header had DF clear; only the check of the ICRC shows this, and sets the flag */
 	PORT_NO_DF = 1 << 2,
 };
 
@@ -84,20 +90,22 @@ struct port_pkt {
 /* Counters of every port. `roost stat` prints them. */
 struct port_stats {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes; /* BTH .. ICRC */
-	/* system calls, or index publications */
+	/* system calls; on shm, publications of an index */
 	uint64_t rx_bursts, tx_bursts;
 	uint64_t rx_bad;     /* refused by the port */
 	uint64_t tx_dropped; /* the port could not send the packet */
-	uint64_t tx_blocked; /* reserve said -EAGAIN */
-	/* of the packets, those of the host port that took the way of shared memory */
+	uint64_t tx_blocked; /* reserve returned -EAGAIN */
+	/* the packets of the host port that used shared memory; the counts above include them */
 	uint64_t rx_shm_packets, tx_shm_packets;
 };
 
-/* What a port knows of the process that reads its packets. */
+/* The state of the process that reads the packets of a path. */
 enum port_reader {
 	PORT_READER_UNKNOWN, /* unknown: the process is on another machine, or does not exist */
 	PORT_READER_READS,   /* it has read all packets */
-	/* it lives and has not read them: it is stopped (signal, debugger) or gets no CPU */
+	/*
+	 * the process lives but has not read them: it is stopped (signal, debugger) or gets no CPU
+	 */
 	PORT_READER_STALLED,
 };
 
@@ -107,26 +115,27 @@ struct port_ops {
 	/*
 	 * Finds or makes the path to an address, which may be a group. Control path: may make
 	 * system calls. path_put drops the reference. Returns NULL with errno set if the address
-	 * cannot be reached in principle (address family, no route). A peer that is absent now is
-	 * no error: packets to it are lost, and the port tries to reach it again from time to time.
+	 * cannot be reached in principle (address family, no route). If the peer is absent now,
+	 * this is no error: packets to it are lost, and the port looks for it again from time to
+	 * time.
 	 */
 	struct port_path *(*path_get)(struct port *p, const struct pkt_addr *dst, uint32_t dqpn);
 	void (*path_put)(struct port *p, struct port_path *path);
 
 	/*
-	 * Called before a silent peer is taken for gone. May make system calls. NULL: the port
-	 * never knows.
+	 * Returns the state of the reader. The core calls this before it declares a silent peer
+	 * dead. May make system calls. NULL: the port never knows the reader.
 	 */
 	enum port_reader (*reader)(struct port *p, const struct port_path *path);
 
 	/*
-	 * join: packets to the group are received from now on, with the address of the group as
-	 * dst. These include packets from this port and from others on the same machine. A sender
-	 * need not be a member. The caller counts its users and joins a group once. Control path:
-	 * may make system calls. Returns 0, -EAFNOSUPPORT (other address family), -ENOMEM, or
-	 * another error of the host.
+	 * join: makes the port receive packets to the group, with the address of the group as dst.
+	 * These include packets from this port and from others on the same machine. A sender need
+	 * not be a member. The caller counts its users and joins a group once. Control path: may
+	 * make system calls. Returns 0, -EAFNOSUPPORT (other address family), -ENOMEM, or another
+	 * error of the host.
 	 *
-	 * leave: ends this.
+	 * leave: ends the membership.
 	 */
 	int (*join)(struct port *p, const struct pkt_addr *group);
 	void (*leave)(struct port *p, const struct pkt_addr *group);
@@ -148,8 +157,8 @@ struct port_ops {
 	bool (*flush)(struct port *p);
 
 	/*
-	 * Fills at most max (<= PORT_BURST) descriptors and returns their number. Frees those of
-	 * the call before.
+	 * Fills at most `max` (<= PORT_BURST) descriptors and returns their number. Frees the
+	 * packets of the previous call.
 	 */
 	int (*rx_burst)(struct port *p, struct port_pkt *pkts, int max);
 
@@ -170,9 +179,7 @@ struct port_ops {
 	 */
 	void (*control)(struct port *p);
 
-	/*
-	 * Returns the counters. NULL: they are those in the port.
-	 */
+	/* Returns the counters. NULL: they are in the struct port. */
 	struct port_stats (*stats)(const struct port *p);
 
 	/*
@@ -190,7 +197,7 @@ struct port_ops {
 #define PORT_HINTS 32
 struct port_hint {
 	struct pkt_addr dst; /* destination of the packet */
-	bool quotes;	     /* the report is from the network and quotes the packet: */
+	bool quotes;	     /* the report comes from the network and quotes the packet: */
 	uint8_t opcode;
 	uint32_t dqpn, psn;
 	/* transaction id of a quoted management datagram to QP 1; 0: none */
@@ -200,14 +207,14 @@ struct port_hint {
 struct port {
 	const struct port_ops *ops;
 	struct pkt_addr addr; /* address of the port */
-	/* largest payload (path MTU) that fits: 256, 512, 1024, 2048 or 4096 */
+	/* largest path MTU whose packets fit: 256, 512, 1024, 2048 or 4096 */
 	uint32_t mtu;
 	/*
-	 * Defaults of the paths. window: bytes in flight that a receiver of this kind can take for
-	 * certain; 0: the port never drops, it blocks the sender.
+	 * Defaults of the paths. window: bytes in flight that a receiver of this kind can always
+	 * take; 0: the port never drops packets, but blocks the sender.
 	 */
 	uint32_t window;
-	/* READ bytes requested at a time, of all paths with a limit together; 0: no limit */
+	/* READ bytes requested at a time, over all paths with a limit; 0: no limit */
 	uint32_t read_window;
 	/*
 	 * A look (rx_burst) and a flush each cost a system call. This many small packets should
@@ -229,13 +236,14 @@ struct port {
 	uint32_t medium;
 	uint8_t lane, lanes;
 	/*
-	 * Other NICs may have the same address. QP numbers of this lane contain its slot, by which
-	 * packets are steered. If `shared` is false, the NIC chooses the slot and `slot` has no
-	 * meaning.
+	 * Other NICs may have the same address. QP numbers of this lane begin with its slot, and
+	 * the slot steers packets. If `shared` is false, the NIC chooses the slot and the field
+	 * `slot` is unused.
 	 */
 	bool shared;
 	uint8_t slot;
-	uint32_t ways; /* changes when path_get() may return another path than before */
+	/* changes when path_get() may return a path that differs from earlier ones */
+	uint32_t ways;
 	/*
 	 * This many of the last reserved packets may still lack their ICRC when reserve is called.
 	 * At flush all packets are complete. 0: none may. Reading a packet back while its stores
@@ -256,13 +264,13 @@ struct port {
 };
 
 /*
- * Opens a lane from its specification: KIND[:ADDRESS][,OPTION=VALUE...]. KIND is host, udp or shm. The
- * options are loss= dup= reorder= corrupt= delay= seed= mtu= pcap= (fault injection and capture
+ * Opens a lane from its specification: KIND[:ADDRESS][,OPTION=VALUE...]. KIND is host, udp or shm.
+ * The options are loss= dup= reorder= corrupt= delay= seed= mtu= pcap= (fault injection and capture
  * wrap the port) and window= buffer= offload= ring= (port/open.c has the table). Without ADDRESS
- * the port chooses one. host, udp: the primary address of the machine, which all programs of a user
- * share; if another program has it, a free one of 127/8. shm: 10.0.0.1, or a free one. Lanes after
- * the first pass the address that lane 0 got.
- * Control path: allocates memory.
+ * the port chooses an address. host and udp choose the primary address of the machine, which all
+ * programs of a user share; if another program has it, they choose a free address of 127/8. shm
+ * chooses 10.0.0.1, or the next free address. Lanes after the first pass the address that lane 0
+ * got. Control path: allocates memory.
  *
  * On failure it returns NULL, writes one line that says what to do into err (errlen bytes), and
  * sets errno: EADDRNOTAVAIL (not an address of this machine), EADDRINUSE, EAFNOSUPPORT, EINVAL (bad
@@ -270,15 +278,15 @@ struct port {
  */
 struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *err, size_t errlen);
 
-#define PORT_DEFAULT_SPEC "host" /* if none is named */
+#define PORT_DEFAULT_SPEC "host" /* the specification if the user gives none */
 
-/* True for the name of a kind. */
+/* True if `word` is the name of a kind. */
 bool port_is_kind(const char *word);
 
 /*
- * Gets the address that port_open() would take for the first process of this machine: the one in
- * the specification, or the first choice of the kind. Opens nothing. Returns 0, or -EINVAL for a
- * bad specification; *out is then all zeros.
+ * Gets the address that port_open() would take in the first process of this machine: the address in
+ * the specification, or else the first choice of the kind. Opens nothing. Returns 0, or -EINVAL for
+ * a bad specification; *out is then all zeros.
  */
 int port_first_address(const char *spec, struct pkt_addr *out);
 

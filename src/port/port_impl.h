@@ -2,7 +2,7 @@
 /*
  * Shared by the files of src/port: the specification of a port, the functions that port_open()
  * uses, and the wrappers. Only src/port, its tests, and users of the simulator (port/sim.h) include
- * this.
+ * this header.
  */
 #ifndef ROOST_PORT_PORT_IMPL_H
 #define ROOST_PORT_PORT_IMPL_H
@@ -30,18 +30,18 @@ struct port_faults {
 struct port_spec {
 	char kind[16];
 	bool has_address;
-	struct pkt_addr addr; /* valid with has_address; else the port chooses */
+	struct pkt_addr addr; /* valid with has_address; otherwise the port chooses an address */
 	/*
-	 * 256 .. 4096; 0: no limit. The port takes this or the largest MTU that fits, if that is
-	 * smaller
+	 * 256 .. 4096; 0: no limit. The port takes the smaller one of this and the largest MTU that
+	 * fits
 	 */
 	uint32_t mtu;
-	uint32_t window; /* bytes; 0: the port's own choice */
+	uint32_t window; /* bytes; 0: the port chooses it */
 	/* buffer=: bytes to request for the buffers of a udp socket; 0: as many as are useful */
 	uint32_t buffer;
-	uint32_t ring;	 /* ring=: bytes of a shm ring, a power of two; 0: the port's own choice */
-	bool no_offload; /* offload=0: udp does without UDP_SEGMENT and UDP_GRO */
-	char pcap[256];	 /* file to write; "": none */
+	uint32_t ring;	 /* ring=: bytes of a shm ring, a power of two; 0: the port chooses it */
+	bool no_offload; /* offload=0: udp uses neither UDP_SEGMENT nor UDP_GRO */
+	char pcap[256];	 /* file to write; "": no capture */
 	struct port_faults faults;
 };
 
@@ -57,8 +57,9 @@ bool port_faults_any(const struct port_faults *f);
 uint32_t port_mtu_fit(uint32_t bytes, uint32_t limit);
 
 /*
- * Open one lane of a kind, without faults and capture. Without spec->has_address they choose an
- * address. Return NULL with errno set and one line in err that says what to do.
+ * Open a lane of a kind, without faults and capture. Without spec->has_address they choose an
+ * address. They return NULL, with errno set and one line in err that says what to do, if this
+ * fails.
  */
 struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen);
@@ -66,30 +67,31 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 			   size_t errlen);
 
 /*
- * udp and shm behind one address: shared memory to endpoints of this kind of the same pool, udp to
- * all others (port/host.c). If shared memory does not work here, logs one line and returns a udp
- * port.
+ * Opens a lane with udp and shm behind one address: shared memory reaches the ports of this kind in
+ * the same pool, udp all others (port/host.c). If shared memory does not work on this machine, it
+ * logs one line and returns a udp port.
  */
 struct port *host_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			    size_t errlen);
 /*
- * Opens an shm endpoint at an address and slot of the pool. Other members find it by the pool. The
- * port has no address and no folder of its own, and no groups. `slot` is an own one, and
- * pool_addr_tell() was called for it. path_get() returns NULL with errno EHOSTUNREACH if the other
- * end takes no rings.
+ * Opens an shm endpoint at an address and slot of the pool. Other members find it by the pool. It
+ * has no address, folder or groups of its own. `slot` belongs to this process, and pool_addr_tell()
+ * was called for it. path_get() returns NULL with errno EHOSTUNREACH if the other end takes no
+ * rings.
  */
 struct pool;
+/* True if the ring size of the specification is 0 or an allowed size. */
 bool shm_ring_ok(const struct port_spec *spec); /* ring= */
 struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
 			      const struct pkt_addr *addr, unsigned slot, char *err, size_t errlen);
 
-/* The address that the kind chooses for the first process of a machine. */
+/* Get the address that the kind chooses for the first process of a machine. */
 void udp_first_address(struct pkt_addr *out);
 void shm_first_address(struct pkt_addr *out);
 
 /*
- * Bytes of a packet that a hint quotes: the transaction id is bytes 8 to 15 of a management
- * datagram (IBA 13.4.2).
+ * The bytes of a packet that a hint needs from a quotation: the transaction id is in bytes 8 to 15
+ * of a management datagram (IBA 13.4.2).
  */
 #define PORT_QUOTE_LEN (sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + 16)
 
@@ -141,7 +143,7 @@ static inline void port_pass_hints(struct port *p, struct port *inner)
 	inner->num_hints = 0;
 }
 
-/* Passes on what a call of the inner port may have changed, for wrappers. */
+/* Passes on the fields that a call of the inner port may have changed. For wrappers. */
 static inline void port_pass_news(struct port *p, struct port *inner)
 {
 	port_pass_hints(p, inner);
@@ -149,12 +151,12 @@ static inline void port_pass_news(struct port *p, struct port *inner)
 	p->ways = inner->ways;
 }
 
-/* Monotonic nanoseconds: the default clock of the wrappers. */
+/* Returns monotonic nanoseconds: the default clock of the wrappers. */
 uint64_t port_clock(void *ctx);
 
 /*
- * Wraps a port. The wrapper owns `inner`: closing the wrapper closes it. `clock` NULL: port_clock.
- * Times are of that clock. Returns NULL with errno set if there is no memory or descriptor; `inner`
+ * Wraps a port with fault injection. The wrapper owns `inner` and closes it. `clock` gives the time
+ * in ns; NULL: port_clock. Returns NULL with errno set if there is no memory or descriptor; `inner`
  * then still belongs to the caller.
  */
 struct port *fault_wrap(struct port *inner, const struct port_faults *faults,
@@ -163,7 +165,7 @@ struct port *fault_wrap(struct port *inner, const struct port_faults *faults,
 /*
  * Wraps a port and writes the packets of both directions to a pcap file, which is created or
  * replaced. "%p" in the name is the process id, and lanes after the first append ".LANE". The
- * wrapper owns `inner` as above. `clock` gives nanoseconds since the epoch; NULL: the real-time
+ * wrapper owns `inner`, as above. `clock` gives nanoseconds since the epoch; NULL: the real-time
  * clock. Returns NULL with one line in err if the file cannot be created. A later error of the file
  * (disk full) ends the capture, not the port.
  */
@@ -171,8 +173,8 @@ struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(v
 		       char *err, size_t errlen);
 
 /*
- * Returns what the fault port has done so far. `p` is the fault port itself, as fault_wrap()
- * returned it.
+ * The counts of the faults that the fault port has made. `p` is the port that fault_wrap()
+ * returned.
  */
 struct fault_counts {
 	uint64_t seen, lost, duplicated, reordered, corrupted, delayed;

@@ -15,7 +15,7 @@ _Static_assert(PORT_MAX_LANES == 4, "LANE_KEYS");
 
 static void path_put(struct port *p, struct port_path *pp);
 
-/* In a pool, packets go another way if there is no ring now. */
+/* Refuses a path without a ring if the port is in a pool: its packets then go by udp. */
 static struct port_path *has_ring(struct port *p, struct shm_path *path)
 {
 	if (path->tx || !shm_of(p)->pool)
@@ -99,8 +99,8 @@ static void publish_finished(struct shm_port *s, struct shm_tx *tx)
 }
 
 /*
- * Quotes the complete packet without a receiver, if it is a management datagram: its sender waits
- * for the answer to this one.
+ * Leaves a hint that quotes the last packet without a receiver, if it is a management datagram: the
+ * sender waits for the answer to exactly this datagram.
  */
 static void quote_lost(struct shm_port *s)
 {
@@ -293,7 +293,8 @@ static void tidy(struct shm_port *s)
 
 		if (rx->broken) {
 			s->base.stats.rx_bad++;
-			log_debug("shm: a peer's ring made no sense; connection ended");
+			log_debug(
+				"shm: the ring of a peer has invalid contents: its connection is closed");
 			shm_rx_end(s, i);
 		} else if (rx->hung_up && shm_cons_look(&rx->ring) <= 0) {
 			shm_rx_end(s, i);
@@ -383,7 +384,7 @@ static void look_at_cold(struct shm_port *s)
 	}
 }
 
-/* Each hot ring first gets a fair share; then rings with more packets get the rest. */
+/* Gives each hot ring a fair share first, and the rest to the rings that have more packets. */
 static int take_from_many(struct shm_port *s, struct port_pkt *pkts, int max, uint32_t *bytes)
 {
 	unsigned hot = s->num_hot, start = s->turn++;
@@ -435,8 +436,8 @@ static int rx_burst(struct port *p, struct port_pkt *pkts, int max)
 }
 
 /*
- * The socket hangs up when the process of the reader ends. A stopped process leaves its ring
- * unchanged.
+ * Returns the state of the reader. The socket hangs up when the process of the reader ends. A
+ * stopped process leaves its ring unchanged.
  */
 static enum port_reader reader(struct port *p, const struct port_path *base)
 {

@@ -5,9 +5,9 @@
  * how long a ring may be, shm_wake.c sleeps and wakes, shm_find.c finds peers, and shm_mcast.c
  * sends to groups and joins them.
  *
- * Endpoints find each other by the private folder (shm_dir.h), or by the pool, as a part of the
- * host port. An endpoint is an address and a lane; in a pool the lane is the slot. `owner` is the
- * number of the slot's owner in the pool, so no ring leads to a successor; 0 without a pool.
+ * Endpoints find each other by the private folder (shm_dir.h), or, in a host port, by the pool. An
+ * endpoint is an address and a lane; in a pool the lane is the slot. `owner` is the number of the
+ * slot's owner in the pool, so no ring leads to a later owner; it is 0 without a pool.
  *
  * A connection is one unix socket (SEQPACKET) and one ring. The sending side makes both. It
  * connects to the socket of the peer in the private folder and sends a hello with the descriptor of
@@ -16,7 +16,7 @@
  * that the other side is gone. Two endpoints that exchange packets have two connections, one for
  * each direction.
  *
- * All functions: [owner], the thread that owns the processing unit.
+ * Only the thread that owns the processing unit calls these functions, unless they say otherwise.
  */
 #ifndef ROOST_PORT_SHM_H
 #define ROOST_PORT_SHM_H
@@ -32,15 +32,16 @@
 
 #define SHM_MAX_RX	256 /* incoming rings; further peers are refused until one leaves */
 #define SHM_MAX_TX	256 /* outgoing rings; further peers count as absent */
-#define SHM_MAX_PENDING 32  /* accepted, hello not read yet */
+#define SHM_MAX_PENDING 32  /* connections whose hello has not come yet */
 /*
- * Limit of the bytes of all incoming rings; a single ring may be longer. A sender that is refused
- * offers a ring of half the size.
+ * Limit of the bytes of all incoming rings. A single ring may be longer. A sender whose ring is
+ * refused offers a ring of half the size.
  */
 #define SHM_RX_BYTES (256u << 20)
 
 /*
- * Intervals of looks for an absent peer, in ms. They grow if a peer hangs up soon and repeatedly.
+ * Intervals in ms between attempts to reach an absent peer. They grow if a peer repeatedly hangs up
+ * soon.
  */
 #define SHM_RETRY_MS	 4
 #define SHM_RETRY_MAX_MS 256
@@ -52,7 +53,7 @@
  */
 #define SHM_PUBLISH_BYTES   (64u << 10)
 #define SHM_PUBLISH_PACKETS 64
-/* The most bytes that one rx_burst hands out, so that space returns to the sender in pieces. */
+/* The most bytes that one rx_burst hands out, so that the sender gets free space back in pieces. */
 #define SHM_BURST_BYTES (128u << 10)
 /*
  * Incoming rings are hot or cold. A hot ring becomes cold after SHM_HOT_LOOKS empty looks. Each
@@ -72,8 +73,8 @@ struct shm_hello {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t ring_size;
-	uint8_t addr[16]; /* the sender's */
-	/* the group of all packets of this ring; zero: they are for the receiver only */
+	uint8_t addr[16]; /* address of the sender */
+	/* the group of all packets of this ring; zeros: the packets are for the receiver only */
 	uint8_t group[16];
 	uint8_t lane;
 	uint8_t zero[7];
@@ -81,7 +82,7 @@ struct shm_hello {
 };
 _Static_assert(sizeof(struct shm_hello) == 64, "hello");
 
-/* An endpoint. */
+/* An endpoint: one end of a connection. */
 struct shm_peer {
 	struct pkt_addr addr;
 	uint32_t owner;
@@ -116,10 +117,11 @@ struct shm_rx {
 	struct shm_end end;
 	struct shm_cons ring;
 	struct shm_peer from;
-	struct pkt_addr dst; /* our address, or a group's */
+	/* destination of all packets: the address of this port, or of a group */
+	struct pkt_addr dst;
 	/*
-	 * descriptor of this ring, kept until the connection back to the sender needs one; -1: that
-	 * connection exists, or will not be made
+	 * descriptor of this ring, kept until the connection back to the sender needs a descriptor;
+	 * -1: that connection exists, or will not be made
 	 */
 	int back_fd;
 	uint32_t empty_looks;
@@ -135,24 +137,24 @@ struct shm_path {
 	uint32_t refs;
 	/*
 	 * part of the QP number that chooses the lane, once the lanes of the peer are known; in a
-	 * pool: the slot
+	 * pool, the slot
 	 */
 	uint32_t lane_key;
-	uint32_t retry_ms;	   /* time of the next look */
-	uint32_t pause_ms;	   /* interval after that look */
+	uint32_t retry_ms;	   /* ms; time of the next attempt */
+	uint32_t pause_ms;	   /* ms; interval after that attempt */
 	uint32_t ring_size;	   /* bytes of the next ring, if the peer accepts that size */
 	struct shm_fanout *fanout; /* members of a group; NULL: the path has one address */
 };
 
 /* The receivers of the packets of a group. */
 struct shm_fanout {
-	uint64_t seen; /* ns; time of the last change of the folder at the last look */
+	uint64_t seen; /* ns; time of the last change of the folder, as seen at the last look */
 	unsigned count;
 	struct shm_tx *tx[SHM_MAX_TX];
 };
 
 /*
- * A packet to a group. It is built here and copied to the ring of each member when it is complete.
+ * A packet to a group. It is built here, and copied to the ring of each member when it is complete.
  */
 struct shm_staged {
 	struct shm_path *path;
@@ -180,27 +182,27 @@ struct shm_port {
 	struct shm_claim claim;
 	uint32_t ring_size;
 	bool armed, forked;
-	uint32_t hint_ms; /* ms; the last hint about an absent peer */
+	uint32_t hint_ms; /* ms; time of the last hint about an absent peer */
 	bool flushed;	  /* packets were published since the last rx_burst */
 
 	/* Outgoing. */
 	struct list_head tx, paths;
 	unsigned num_tx, num_dirty, num_unfenced, num_blocked;
 	struct shm_tx *dirty[SHM_MAX_TX], *unfenced[SHM_MAX_TX];
-	/* The last reservation. */
 	struct shm_tx *dead_tx; /* ended connections, unmapped at the next flush */
-	struct shm_tx *last_tx; /* NULL: it went to scratch, or was cancelled */
+	/* ring of the last reservation; NULL: it is in scratch, or was cancelled */
+	struct shm_tx *last_tx;
 	uint32_t last_len;
 	bool last_dropped;
-	/* the last packet had no receiver, and was not examined since: quote_lost() */
+	/* the last packet had no receiver, and quote_lost() has not examined it yet */
 	bool quote_due;
 	struct pkt_addr lost_dst; /* with last_dropped: destination of the packet */
 	uint8_t *scratch;	  /* space for packets to absent peers */
 	/*
-	 * Packets to groups, [first, first + count) of two: a complete one, and the last
-	 * reservation, which may lack its ICRC.
+	 * Packets to groups: `count` of two, from `first` on. They are a complete packet, and the
+	 * last reservation, which may lack its ICRC.
 	 */
-	struct shm_staged *staged; /* NULL: there was no path to a group yet */
+	struct shm_staged *staged; /* NULL: the port has had no path to a group yet */
 	unsigned staged_first, staged_count;
 	bool last_staged; /* the last reservation is among them */
 
@@ -208,12 +210,12 @@ struct shm_port {
 
 	/* Incoming. Each burst looks at rx[0 .. num_hot), and at some of the others in turn. */
 	unsigned num_rx, num_hot, turn, cold_turn;
-	uint64_t rx_bytes; /* bytes of their rings */
+	uint64_t rx_bytes; /* bytes of all incoming rings */
 	struct shm_rx *rx[SHM_MAX_RX];
-	bool untidy;		 /* one of them must be ended, or must become cold */
-	unsigned num_unreleased; /* the last burst's packets are from these */
+	bool untidy;		 /* a connection must be ended, or a ring must become cold */
+	unsigned num_unreleased; /* the packets of the last burst are from these rings */
 	struct shm_rx *unreleased[PORT_BURST];
-	/* ended connections, unmapped when the packets of the last burst are no longer used */
+	/* ended connections, unmapped when no packet of the last burst is in use any more */
 	struct shm_rx *dead_rx;
 
 	unsigned num_pending;
@@ -221,9 +223,9 @@ struct shm_port {
 };
 
 /*
- * Allocates zeroed memory on cache lines of its own, for free(). Memory that one processing unit
- * writes for each packet must not share a line with data of another thread. Returns NULL if there
- * is no memory.
+ * Allocates zeroed memory on cache lines of its own; free() frees it. Memory that one processing
+ * unit writes for each packet must not share a line with data of another thread. Returns NULL if
+ * there is no memory.
  */
 static inline void *shm_alloc(size_t size)
 {
@@ -244,14 +246,15 @@ static inline struct shm_port *shm_of(struct port *p)
 	return (struct shm_port *)p;
 }
 
-/* The own number of an endpoint in its hellos, and in names. */
+/* Returns the number that identifies this endpoint in its hellos and in names. */
 static inline uint8_t shm_lane(const struct shm_port *s)
 {
 	return s->pool ? s->slot : s->base.lane;
 }
 
 /*
- * Adds a hint that a packet had no receiver, or that a reader hung up; at most once a millisecond.
+ * Adds a hint that a packet had no receiver, or that a reader hung up. It adds at most one per
+ * millisecond.
  */
 void shm_hint(struct shm_port *s, const struct pkt_addr *dst);
 
@@ -266,50 +269,65 @@ void shm_tell_end(struct shm_port *s);
 
 /* shm_conn.c */
 int shm_listen(struct shm_port *s);
-/* Tries to connect a path if its time has come. Returns true if it has a ring now. */
+/* Tries to connect a path if its time has come. Returns true if the path has a ring now. */
 bool shm_connect(struct shm_port *s, struct shm_path *path);
 /*
- * Ends a connection whose peer is gone or sent invalid data, and detaches its paths. Its memory
- * stays until the next flush.
+ * Ends a connection whose peer is gone or sent invalid data, and detaches its paths. The memory of
+ * the ring stays mapped until the next flush.
  */
 void shm_tx_end(struct shm_port *s, struct shm_tx *tx);
+/*
+ * Frees the ended outgoing connections, with their rings. The last reservation must not be in them.
+ */
 void shm_free_dead_tx(struct shm_port *s);
-/* Ends an incoming connection at once; its memory stays mapped until the next rx_burst. */
+/*
+ * Ends an incoming connection at once. The memory of the ring stays mapped until the next rx_burst.
+ */
 void shm_rx_end(struct shm_port *s, unsigned i);
+/*
+ * Frees the ended incoming connections, with their rings. No packet of the last burst may be in
+ * use.
+ */
 void shm_free_dead_rx(struct shm_port *s);
 void shm_control(struct port *p);
 /*
- * Makes data and hang-up of a connection wake the sleeper, and its hang-up alone trigger control
+ * Makes data and hang-up of a connection wake the sleeper, and the hang-up also trigger control
  * work. Returns 0 or -errno.
  */
 int shm_watch_connection(struct shm_port *s, struct shm_end *end);
+/* Adds a descriptor to an epoll set. Returns 0 or -errno. */
 int shm_watch(int epfd, uint32_t events, struct shm_end *end);
+/* Closes a descriptor and removes it from the epoll sets. Has no effect if it is closed already. */
 void shm_end_close(struct shm_port *s, struct shm_end *end);
 /* True if the process at the other end of a socket has the same user. */
 bool shm_same_user(int fd);
 /*
- * Logs once that a limit of this machine keeps a peer out, if `rc` (-errno) says so. The peer sees
- * only that it gets no answer.
+ * Logs, once for each limit, that a limit of this machine keeps a peer out, if `rc` (-errno) is the
+ * error of one. The peer itself only notices that nobody answers.
  */
 void shm_say_limit(struct shm_port *s, int rc);
-/* Makes a short ring and frees it. Returns 0, or -errno: no rings are possible here. */
+/* Checks that rings can be made here: makes a short one and frees it. Returns 0 or -errno. */
 int shm_try_ring(void);
+/* Ends all connections and closes their descriptors, the listener and the kick. */
 void shm_close_all(struct shm_port *s);
 
 /* shm_find.c */
-/* Finds the endpoint that a path leads to. Returns 0 or -errno: it is absent. */
+/* Finds the endpoint that a path leads to. Returns 0, or -errno if it is absent. */
 int shm_find(struct shm_port *s, const struct shm_path *path, struct shm_peer *peer);
 /*
- * Returns 0 and the size of the longest ring that an endpoint accepts, or -errno: it is absent.
- * Works if the last descriptor is used up.
+ * Gets the size in bytes of the longest ring that an endpoint accepts. Returns 0, or -errno if the
+ * endpoint is absent. Works even if this process has no free descriptor.
  */
 int shm_find_ring(struct shm_port *s, const struct shm_peer *peer, uint32_t *ring);
-/* True if the process at the other end of an accepted connection is the endpoint, or was its last. */
+/*
+ * True if the process at the other end of an accepted connection is the endpoint, or was the last
+ * process that was.
+ */
 bool shm_is_owner(struct shm_port *s, const struct shm_peer *peer, int fd);
-/* Makes the address of an endpoint's socket. Returns its length. */
+/* Makes the address of an endpoint's socket. Returns the length of the address. */
 socklen_t shm_sockaddr(const struct shm_port *s, const struct pkt_addr *addr, unsigned lane,
 		       struct sockaddr_un *sa);
-/* Returns the number of the owner of a slot, if it takes rings; else 0. */
+/* Returns the number of the owner of a slot if it takes rings, or else 0. */
 uint32_t shm_pool_owner(const struct shm_port *s, const struct pkt_addr *addr, unsigned slot);
 
 /* shm_open.c */
@@ -320,19 +338,23 @@ void shm_close(struct port *p);
 extern const struct port_ops shm_ops;
 
 /* shm_admit.c */
-/* Handles an accepted connection whose hello has come, or which hung up. */
+/* Handles an accepted connection whose hello has come, or whose peer hung up. */
 void shm_pending_ready(struct shm_port *s, struct shm_end *end);
+/*
+ * Accepts waiting connections and reads the hellos that have come. Refuses them if there is no free
+ * descriptor.
+ */
 void shm_accept_all(struct shm_port *s);
 
 /*
- * Returns the ring to a lane of a peer, for a group or (zero) for its own address; NULL: there is
- * none.
+ * Returns the ring to a lane of a peer, for a group, or for the peer's own address if the group is
+ * zeros. Returns NULL if there is none.
  */
 struct shm_tx *shm_tx_find(const struct shm_port *s, const struct shm_peer *peer,
 			   const struct pkt_addr *group);
 /*
- * As shm_tx_find(), but makes a ring of at most `ring_size` bytes if there is none. Returns NULL if
- * the peer is absent. The caller counts the reference.
+ * Does the same as shm_tx_find(), but makes a ring of at most `ring_size` bytes if there is none.
+ * Returns NULL if the peer is absent. The caller counts the reference.
  */
 struct shm_tx *shm_tx_get(struct shm_port *s, const struct shm_peer *peer,
 			  const struct pkt_addr *group, uint32_t ring_size);
@@ -340,14 +362,15 @@ struct shm_tx *shm_tx_get(struct shm_port *s, const struct shm_peer *peer,
 /* shm_mcast.c */
 int shm_join(struct port *p, const struct pkt_addr *group);
 void shm_leave(struct port *p, const struct pkt_addr *group);
+/* True if the port has joined the group. */
 bool shm_is_member(const struct shm_port *s, const struct pkt_addr *group);
-/* Makes a new path a path to a group. Returns 0 or -ENOMEM. */
+/* Turns a new path into a path to a group. Returns 0 or -ENOMEM. */
 int shm_fanout_make(struct shm_port *s, struct shm_path *path);
-/* Sends waiting packets of the path first. */
+/* Frees the members of a path to a group. Waiting packets are sent first. */
 void shm_fanout_free(struct shm_port *s, struct shm_path *path);
-/* Finds new members. */
+/* Looks for new members of the group. */
 void shm_fanout_look(struct shm_port *s, struct shm_path *path);
-/* Returns true if the connection was among the receivers. */
+/* Removes a connection from the receivers. Returns true if it was one of them. */
 bool shm_fanout_forget(struct shm_path *path, const struct shm_tx *tx);
 /*
  * Reserves space for a packet to a group. It is never full: a UD packet is lost if a member has no
@@ -357,12 +380,15 @@ int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t t
 	      struct port_buf *buf);
 /* Copies staged packets to the members; `all`: also the last reservation. */
 void shm_staged_send(struct shm_port *s, bool all);
+/* Cancels the last reservation, which is a packet to a group. */
 void shm_staged_cancel(struct shm_port *s);
+/* Leaves all groups. */
 void shm_leave_all(struct shm_port *s);
 
 /* shm.c */
-/* Notes that the ring was published. */
+/* Notes that the ring was published. Its receiver may have to be woken. */
 void shm_note_published(struct shm_port *s, struct shm_tx *tx);
+/* Notes that the ring has unpublished records. */
 void shm_note_dirty(struct shm_port *s, struct shm_tx *tx);
 
 /* shm_wake.c */
@@ -371,13 +397,16 @@ void shm_disarm(struct port *p, bool woken);
 /* Reads the wake-ups and ends connections that hung up. */
 void shm_drain(struct shm_port *s);
 /*
- * Wakes the sleeping receivers of packets published since the last fence. With `fence` no sleeping
- * receiver is missed.
+ * Wakes the sleeping receivers of packets published since the last fence. Without `fence` it may
+ * miss a receiver that is about to sleep.
  */
 void shm_wake_receivers(struct shm_port *s, bool fence);
 /* Wakes the sender of a ring if it waits for space. */
 void shm_wake_sender(struct shm_rx *rx);
-/* Reads the wake-ups of a socket that became readable or hung up. Returns false if it hung up. */
+/*
+ * Reads the wake-ups of a socket that became readable or hung up. Returns false if the peer hung
+ * up.
+ */
 bool shm_take_wakeups(int fd);
 
 #endif

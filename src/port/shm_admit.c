@@ -17,8 +17,8 @@
 #define MAX_HELLO_FDS 4
 
 /*
- * Receives a hello. Returns 0 and one descriptor, -EAGAIN (it has not come yet), or another -errno
- * (it is invalid).
+ * Receives a hello. Returns 0 and one descriptor, -EAGAIN (the hello has not come yet), or another
+ * -errno (it is invalid).
  */
 static int recv_hello(int fd, struct shm_hello *hello, int *ring_fd)
 {
@@ -83,8 +83,8 @@ static bool hello_dst(const struct shm_port *s, const struct shm_hello *h, struc
 }
 
 /*
- * The peer that connects exists, whatever happened to an earlier holder of its address, so paths to
- * it stop waiting.
+ * Makes paths to this peer stop waiting. It exists, because it connects; an earlier holder of its
+ * address does not matter.
  */
 static void welcome(struct shm_port *s, const struct pkt_addr *peer)
 {
@@ -108,8 +108,8 @@ static struct shm_peer hello_from(const struct shm_hello *h)
 }
 
 /*
- * A sender has one ring to this port, and one for each group. A new ring replaces the old one,
- * whose packets are still delivered.
+ * Ends the older ring of a sender that connects again: it has one ring to this port, and one for
+ * each group. Packets in the old ring are still delivered.
  */
 static void end_older(struct shm_port *s, const struct shm_peer *from, const struct pkt_addr *dst)
 {
@@ -132,9 +132,9 @@ static bool wants_way_back(const struct shm_port *s, const struct shm_rx *rx)
 }
 
 /*
- * Makes an incoming ring of a connection whose hello was read. Returns 0 or -errno. If it keeps a
- * descriptor for the ring back, it takes *ring_fd and sets it to -1. Without this, peers that
- * connect use up the last descriptors, and none of them gets an answer.
+ * Makes an incoming ring of a connection whose hello was read. Returns 0 or -errno. If a ring back
+ * to the sender is needed, the function keeps *ring_fd for it and sets it to -1. Otherwise
+ * connecting peers would use up the last descriptors, and none of them would get an answer.
  */
 static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, int *ring_fd)
 {
@@ -162,7 +162,8 @@ static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, in
 	rx->from = from;
 	rx->dst = dst;
 	rx->back_fd = -1;
-	sys_epoll_ctl(s->base.ctl_fd, EPOLL_CTL_DEL, fd, NULL); /* it may have been pending there */
+	/* its hello may have been awaited there */
+	sys_epoll_ctl(s->base.ctl_fd, EPOLL_CTL_DEL, fd, NULL);
 	rc = shm_watch_connection(s, &rx->end);
 	if (rc)
 		goto unmap;
@@ -170,7 +171,7 @@ static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, in
 		rx->back_fd = *ring_fd;
 		*ring_fd = -1;
 	}
-	/* A hot ring, because its first packets are there or will come soon. */
+	/* The ring starts hot, because its first packets are there or will come soon. */
 	s->rx[s->num_rx++] = s->rx[s->num_hot];
 	s->rx[s->num_hot++] = rx;
 	s->rx_bytes += rx->ring.size;
@@ -249,8 +250,8 @@ void shm_pending_ready(struct shm_port *s, struct shm_end *end)
 }
 
 /*
- * Without free descriptors the listener would stay readable and keep the service thread busy. This
- * accepts with the spare descriptor and hangs up.
+ * Accepts a connection with the spare descriptor, and hangs up. Without free descriptors the
+ * listener would otherwise stay readable and keep the service thread busy.
  */
 static void refuse_one(struct shm_port *s)
 {

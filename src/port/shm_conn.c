@@ -43,7 +43,6 @@ void shm_end_close(struct shm_port *s, struct shm_end *end)
 	end->fd = -1;
 }
 
-/* Data and hang-up of a connection wake the sleeper; its hang-up alone triggers control work. */
 int shm_watch_connection(struct shm_port *s, struct shm_end *end)
 {
 	int rc = shm_watch(s->base.fd, EPOLLIN | EPOLLRDHUP, end);
@@ -51,7 +50,7 @@ int shm_watch_connection(struct shm_port *s, struct shm_end *end)
 	return rc ? rc : shm_watch(s->base.ctl_fd, EPOLLRDHUP, end);
 }
 
-/* The rights of the folder keep other users out, but not a descriptor that was passed on. */
+/* The folder's rights keep other users out, but a process may have passed a descriptor on. */
 bool shm_same_user(int fd)
 {
 	struct ucred cred;
@@ -117,8 +116,8 @@ static int send_hello(struct shm_port *s, const struct shm_peer *to, int fd, int
 }
 
 /*
- * Returns a socket connected to the lane of the peer, or -errno: the peer is absent. It never
- * waits: a full backlog counts as absence.
+ * Returns a socket connected to the lane of the peer, or -errno if the peer is absent. It never
+ * blocks: a full backlog counts as absence.
  */
 static int dial(struct shm_port *s, const struct shm_peer *to)
 {
@@ -139,20 +138,16 @@ static int dial(struct shm_port *s, const struct shm_peer *to)
 	return fd;
 }
 
-/*
- * Logs once for each limit of this machine that it keeps a peer out. The peer sees only that it
- * gets no answer.
- */
 void shm_say_limit(struct shm_port *s, int rc)
 {
 	if ((rc == -EMFILE || rc == -ENFILE) && !s->said_descriptors) {
 		s->said_descriptors = true;
 		log_error(
-			"shm: no file descriptor for a peer's ring: raise the limit (ulimit -n), each peer takes two");
+			"shm: no file descriptor for a peer's ring: raise the limit (ulimit -n); each peer takes two");
 	} else if (rc == -ENOMEM && !s->said_memory) {
 		s->said_memory = true;
 		log_error(
-			"shm: no memory for a peer's ring: raise the limit (ulimit -v, the container's), or choose shorter rings (ring=)");
+			"shm: no memory for a peer's ring: raise the limit (ulimit -v, or the container's), or choose shorter rings (ring=)");
 	}
 }
 
@@ -176,7 +171,7 @@ static int make_ring(struct shm_port *s, uint32_t *size, struct shm_prod *ring, 
 	}
 }
 
-/* Uses the descriptor that was kept, with the ring of a sender, for the ring back to it. */
+/* Closes the descriptor that was kept for the ring back to this peer, which now needs it. */
 static void use_way_back(struct shm_port *s, const struct shm_peer *to)
 {
 	for (unsigned i = 0; i < s->num_rx; i++) {
@@ -306,8 +301,8 @@ static void forget(struct shm_tx **list, unsigned *n, const struct shm_tx *tx)
 }
 
 /*
- * A peer that ran for a while may have been restarted. A peer that refused the connection gets
- * longer pauses and a shorter ring.
+ * Sets the time of the next attempt. A peer that ran for a while may have been restarted. A peer
+ * that refused the connection gets longer pauses and a shorter ring.
  */
 static void reconnect_later(struct shm_port *s, struct shm_path *path, bool settled)
 {
@@ -351,7 +346,7 @@ void shm_tx_end(struct shm_port *s, struct shm_tx *tx)
 	list_del(&tx->node);
 	s->num_tx--;
 	shm_end_close(s, &tx->end);
-	/* Its memory stays for now: the last reservation may be in it and lack its ICRC. */
+	/* The memory stays mapped: the last reservation may be in this ring and lack its ICRC. */
 	tx->next_dead = s->dead_tx;
 	s->dead_tx = tx;
 }
@@ -373,7 +368,10 @@ void shm_rx_end(struct shm_port *s, unsigned i)
 {
 	struct shm_rx *rx = s->rx[i];
 
-	/* The last hot ring takes its place, and the last cold ring takes the place of that one. */
+	/*
+	 * The last hot ring moves to the free place, and the last cold ring to the place of that
+	 * hot ring.
+	 */
 	if (i < s->num_hot) {
 		s->rx[i] = s->rx[--s->num_hot];
 		i = s->num_hot;
@@ -399,7 +397,7 @@ void shm_free_dead_rx(struct shm_port *s)
 	}
 }
 
-/* The other side of the connection is gone, or the wake-up was stale. */
+/* Ends a connection whose other side is gone; ignores a stale wake-up. */
 static void connection_event(struct shm_port *s, struct shm_end *end)
 {
 	if (shm_take_wakeups(end->fd))
@@ -436,8 +434,8 @@ void shm_control(struct port *p)
 
 		if (end->kind == SHM_END_LISTEN)
 			/*
-			 * last, because it makes and frees objects that other events of this batch
-			 * may point to
+			 * handled last: it makes and frees objects to which other events of this
+			 * batch may point
 			 */
 			due = true;
 		else if (end->kind == SHM_END_PENDING)

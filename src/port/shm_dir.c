@@ -42,13 +42,13 @@ static int complain(char *err, size_t errlen, const char *path, int rc)
 	if (rc == -EPERM || rc == -ENOTDIR || rc == -ELOOP)
 		snprintf(
 			err, errlen,
-			"shm: %s is not a private folder of yours (a directory, owner you, rights 0700): "
-			"correct it, or name another in ROOST_SHM_DIR",
+			"shm: %s is not a private folder (a directory that you own, with rights 0700): "
+			"correct it, or set ROOST_SHM_DIR to another folder",
 			path);
 	else
 		snprintf(
 			err, errlen,
-			"shm: can't use the folder %s: %s; name another in ROOST_SHM_DIR (see roost doctor)",
+			"shm: can't use the folder %s: %s; set ROOST_SHM_DIR to another (see roost doctor)",
 			path, strerror(-rc));
 	return rc;
 }
@@ -63,10 +63,7 @@ int shm_dir_open(char *err, size_t errlen)
 		fd = open_private(chosen);
 		return fd < 0 ? complain(err, errlen, chosen, fd) : fd;
 	}
-	/*
-	 * After a plain su, XDG_RUNTIME_DIR belongs to another user. It cannot be used and is
-	 * skipped.
-	 */
+	/* After a plain su, XDG_RUNTIME_DIR belongs to another user and is of no use here. */
 	if (run && *run == '/' &&
 	    snprintf(path, sizeof(path), "%s/roost", run) < (int)sizeof(path)) {
 		fd = open_private(path);
@@ -76,8 +73,8 @@ int shm_dir_open(char *err, size_t errlen)
 	snprintf(path, sizeof(path), "/tmp/roost-%u", (unsigned)geteuid());
 	fd = open_private(path);
 	/*
-	 * Only if /tmp cannot be written: another user that takes this name there must not choose
-	 * the folder.
+	 * This folder is used only if /tmp cannot be written. Otherwise another user could choose
+	 * the folder by taking the name in /tmp.
 	 */
 	if (fd == -EROFS || fd == -EACCES || fd == -ENOENT) {
 		snprintf(path, sizeof(path), "/dev/shm/roost-%u", (unsigned)geteuid());
@@ -169,7 +166,7 @@ void shm_dir_unmark(int dirfd, const struct pkt_addr *group, const struct pkt_ad
 	unlinkat(dirfd, mark_name(group, addr, lane, name), 0);
 }
 
-/* Opens the folder for reading. A descriptor of its own has a position of its own. */
+/* Opens the folder for reading. Each open has a read position of its own. */
 static DIR *read_folder(int dirfd)
 {
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -180,7 +177,7 @@ static DIR *read_folder(int dirfd)
 	return d;
 }
 
-/* "ADDRESS.LANE" */
+/* Parses "ADDRESS.LANE". */
 static bool parse_member(const char *text, struct pkt_addr *addr, unsigned *lane)
 {
 	char copy[SHM_NAME_MAX], *dot;
@@ -219,8 +216,8 @@ void shm_dir_members(int dirfd, const struct pkt_addr *group,
 }
 
 /*
- * Removes marks of an address and lane that this process has claimed: a process that left them is
- * dead.
+ * Removes the marks of an address and lane that this process has claimed: the process that left
+ * them is dead.
  */
 static void remove_marks(int dirfd, const char *name)
 {
@@ -259,7 +256,7 @@ static void lock_name(const char *name, char buf[SHM_NAME_MAX])
 	snprintf(buf, SHM_NAME_MAX, "%.70s.lock", name);
 }
 
-/* Returns the namespace of the process id; 0: unknown. */
+/* Returns the namespace of this process's id, or 0 if it is unknown. */
 static uint64_t own_pid_ns(void)
 {
 	struct stat st;
@@ -346,7 +343,7 @@ bool shm_dir_may_hold(const struct shm_holder *h, pid_t pid)
 	return pid == 0 || !h->pid_ns || h->pid_ns != own_pid_ns() || h->pid == pid;
 }
 
-/* Removes the socket of a dead process, but no other file of that name. */
+/* Removes the socket of a dead process. A file of another type stays. */
 static int remove_stale(int dirfd, const char *name)
 {
 	struct stat st;

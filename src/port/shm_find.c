@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How endpoints find each other. Without a pool: by lock files and sockets in the private folder
- * (shm_dir.h). In a pool: by the memory of the pool, and by names in the abstract namespace. There,
- * an endpoint that another program has taken over is another endpoint.
+ * How endpoints find each other. Without a pool they use lock files and sockets in the private
+ * folder (shm_dir.h). In a pool they use the memory of the pool, and names in the abstract
+ * namespace; there, a slot with a new owner is another endpoint.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -66,8 +66,8 @@ int shm_find_ring(struct shm_port *s, const struct shm_peer *peer, uint32_t *rin
 }
 
 /*
- * In a pool, the packets of a program that has ended since it sent them are delivered, as those that
- * wait in a socket are. Those of an earlier owner of the slot are not.
+ * Accepts the last owner of the slot, too: packets of a program that has ended since it sent them
+ * are delivered, as are packets that wait in a socket. Packets of earlier owners are not.
  */
 bool shm_is_owner(struct shm_port *s, const struct shm_peer *peer, int fd)
 {

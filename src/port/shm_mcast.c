@@ -16,7 +16,7 @@
 
 #include <errno.h>
 
-/* ---- being a member ---- */
+/* ---- membership ---- */
 
 static struct shm_member *find_member(const struct shm_port *s, const struct pkt_addr *group)
 {
@@ -46,7 +46,7 @@ int shm_join(struct port *p, const struct pkt_addr *group)
 	if (!m)
 		return -ENOMEM;
 	m->group = *group;
-	list_add_tail(&m->node, &s->groups); /* before anybody can find the mark and come */
+	list_add_tail(&m->node, &s->groups); /* before a sender can find the mark and connect */
 	rc = shm_dir_mark(s->dirfd, group, &p->addr, p->lane);
 	if (rc) {
 		list_del(&m->node);
@@ -82,7 +82,7 @@ void shm_leave_all(struct shm_port *s)
 	}
 }
 
-/* ---- whom to send to ---- */
+/* ---- receivers ---- */
 
 int shm_fanout_make(struct shm_port *s, struct shm_path *path)
 {
@@ -195,8 +195,8 @@ int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t t
 }
 
 /*
- * Publishes the waiting packets: a ring has a limit of unpublished ones, and the receiver works
- * meanwhile.
+ * Publishes the waiting packets. The number of unpublished packets of a ring is limited, and the
+ * receiver works meanwhile.
  */
 static void publish(struct shm_port *s, struct shm_tx *tx)
 {
@@ -237,7 +237,7 @@ void shm_staged_send(struct shm_port *s, bool all)
 		struct shm_fanout *f = st->path->fanout;
 
 		/*
-		 * From the end, because a broken member leaves the list and the last one takes its
+		 * Backwards, because a broken member leaves the list and the last one takes its
 		 * place.
 		 */
 		for (unsigned i = f->count; i-- > 0;)

@@ -75,7 +75,7 @@ static struct pkt_addr nth_choice(unsigned i)
 	return a;
 }
 
-/* Unicast, and not the unspecified address. */
+/* True for an address that one endpoint may have: unicast and not unspecified. */
 static bool addr_usable(const struct pkt_addr *a)
 {
 	static const struct pkt_addr none;
@@ -85,13 +85,13 @@ static bool addr_usable(const struct pkt_addr *a)
 	return !pkt_addr_eq(a, &none) && !pkt_addr_is_group(a);
 }
 
-/* Returns advice if a limit of the machine is the cause; otherwise an empty string. */
+/* Returns advice if a limit of the machine is the cause of `rc`; otherwise an empty string. */
 static const char *remedy(int rc)
 {
 	switch (-rc) {
 	case ENOSPC:
 	case EDQUOT:
-		return " in the folder of the shm endpoints: free some there, or name another folder in ROOST_SHM_DIR "
+		return " in the folder of the shm endpoints: free space there, or set ROOST_SHM_DIR to another folder "
 		       "(see roost doctor)";
 	case EMFILE:
 		return ": raise the limit of open files (ulimit -n)";
@@ -111,13 +111,13 @@ static int claim_given(struct shm_port *s, const struct pkt_addr *addr, char *er
 	if (rc == -EADDRINUSE)
 		snprintf(
 			err, errlen,
-			"shm: address %s is taken by process %d: give another, or just shm to have a free one chosen",
+			"shm: address %s is taken by process %d: choose another, or write only shm for a free address",
 			text, (int)holder);
 	else if (rc == -EEXIST)
 		snprintf(
 			err, errlen,
-			"shm: in the folder of the shm endpoints something that is no socket bears the name of %s: "
-			"remove it, or give another address",
+			"shm: a file that is no socket has the name of %s in the folder of the shm endpoints: "
+			"remove it, or choose another address",
 			text);
 	else if (rc)
 		snprintf(err, errlen, "shm: can't take address %s: %s%s", text, strerror(-rc),
@@ -153,7 +153,7 @@ static int claim_any(struct shm_port *s, char *err, size_t errlen)
 	}
 	snprintf(
 		err, errlen,
-		"shm: all of 10.0.0.1 to 10.0.0.254 are taken: give an address as in shm:10.1.0.1");
+		"shm: all of 10.0.0.1 to 10.0.0.254 are taken: choose an address, as in shm:10.1.0.1");
 	return -EADDRINUSE;
 }
 
@@ -191,7 +191,7 @@ static bool spec_ok(const struct port_spec *spec, unsigned lane, unsigned lanes,
 	}
 	if (spec->has_address && !addr_usable(&spec->addr)) {
 		snprintf(err, errlen,
-			 "shm: that is no address of one endpoint: give one as in shm:10.0.0.1");
+			 "shm: this is no address of one endpoint: choose one, as in shm:10.0.0.1");
 		return false;
 	}
 	if (lanes < 1 || lanes > PORT_MAX_LANES || lane >= lanes ||
@@ -202,7 +202,9 @@ static bool spec_ok(const struct port_spec *spec, unsigned lane, unsigned lanes,
 	return true;
 }
 
-/* Makes an endpoint without an address and without descriptors. NULL: no memory. */
+/*
+ * Makes an endpoint without an address and without descriptors. Returns NULL if there is no memory.
+ */
 static struct shm_port *make(const struct port_spec *spec, unsigned lane, unsigned lanes)
 {
 	struct shm_port *s = shm_alloc(sizeof(*s));
@@ -215,7 +217,7 @@ static struct shm_port *make(const struct port_spec *spec, unsigned lane, unsign
 		.window = spec->window,
 		.fd = -1,
 		.ctl_fd = -1,
-		.medium = 1, /* the folder */
+		.medium = 1, /* all endpoints of the folder */
 		.lane = (uint8_t)lane,
 		.lanes = (uint8_t)lanes,
 		.lag = 1,

@@ -29,7 +29,7 @@ static bool good_size(uint32_t size)
 	return is_pow2(size) && size >= SHM_RING_MIN && size <= SHM_RING_MAX;
 }
 
-/* Not executable if the kernel supports it (6.3); older kernels refuse the flag. */
+/* Tries to make the memory not executable; kernels before 6.3 refuse the flag. */
 static int make_memfd(void)
 {
 	int fd = memfd_create("roost-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
@@ -56,8 +56,8 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 }
 
 /*
- * Populates the pages, of any size, with bytes [from, upto) of shared memory. Returns false if
- * there is no memory for them; kernels before 5.14 cannot tell.
+ * Populates the pages, of any size, with the bytes [from, upto) of shared memory. Returns false if
+ * there is no memory for them. Kernels before 5.14 cannot report this; the result is then true.
  */
 static bool populate(uint8_t *data, uint32_t from, uint32_t upto)
 {
@@ -88,8 +88,8 @@ int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
 		goto close_fd;
 	}
 	/*
-	 * Allocated before the first access, so that short memory is an error here and not a signal
-	 * later.
+	 * The memory is allocated before the first access, so that a shortage is an error here and
+	 * not a signal later.
 	 */
 	if (ftruncate(*fd, SHM_RING_OVERHEAD + (off_t)size) ||
 	    fallocate(*fd, 0, 0, SHM_RING_OVERHEAD + (off_t)first) ||
@@ -102,7 +102,7 @@ int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
 		rc = -errno;
 		goto free_ends;
 	}
-	/* Kernels before 5.14 do not support it: then the first access to each page faults once. */
+	/* Kernels before 5.14 do not support this; the first access to each page then faults. */
 	madvise(m, SHM_RING_OVERHEAD + (size_t)first, MADV_POPULATE_WRITE);
 	p->ctl = (struct shm_ring_ctl *)(void *)m;
 	p->descs = (_Atomic uint64_t *)(void *)(m + SHM_RING_CTL);
@@ -148,8 +148,8 @@ int shm_cons_map(int fd, uint32_t size, struct shm_cons *c)
 	    st.st_size != SHM_RING_OVERHEAD + (off_t)size)
 		return -EINVAL;
 	/*
-	 * The maker must have allocated the pages that are touched here: connections alone then
-	 * cost this process only page tables.
+	 * The sender must have allocated the pages that this process touches. A connection then
+	 * costs this process only page tables.
 	 */
 	if (st.st_blocks * 512 < SHM_RING_OVERHEAD + (off_t)first)
 		return -EINVAL;
@@ -194,7 +194,7 @@ static bool extend(struct shm_prod *p)
 	if (end == p->extent)
 		return false;
 	if (!populate(p->data, p->extent, end)) {
-		p->step = 0; /* no more memory: stay as large as we are */
+		p->step = 0; /* there is no more memory, so the ring stays as large as it is */
 		return false;
 	}
 	p->extent = end;
@@ -205,7 +205,7 @@ void shm_prod_look(struct shm_prod *p)
 {
 	uint64_t head = atomic_load_explicit(&p->ctl->head, memory_order_acquire);
 
-	/* The head neither decreases nor exceeds the published index. */
+	/* A valid head neither decreases nor exceeds the published index. */
 	if (head - p->head > p->published - p->head) {
 		p->broken = true;
 	} else if (head != p->head) {
@@ -234,7 +234,7 @@ bool shm_prod_more(struct shm_prod *p, uint32_t need)
 		if (off + need <= p->extent)
 			break;
 
-		/* How much the ring would hold after a turn. */
+		/* The bytes in use if the producer skipped to the start of the data. */
 		uint64_t turned = p->pos + (p->size - off) + need - p->free;
 
 		if ((p->pos - p->free - skipped(p) >= SHM_RING_LAG || turned > p->size) &&
@@ -252,7 +252,7 @@ bool shm_prod_more(struct shm_prod *p, uint32_t need)
 	return p->pos + need <= p->limit;
 }
 
-/* At most two lines, in a few words: no call. */
+/* Copies at most two cache lines by words; a call of memcpy() would cost more. */
 static void copy_first(struct shm_prod *p)
 {
 	uint32_t len = p->pending[p->published % SHM_RING_PENDING] & 0xffff;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A ring of packets in memory that two processes share: one producer, one consumer, one direction.
- * The data path makes no system calls and uses no sockets. shm.c moves packets over rings,
+ * The data path makes no system calls and uses no sockets. shm.c moves packets through rings, and
  * shm_conn.c passes rings between processes.
  *
  *   memfd:  | control page | 1024 descriptors of 8 bytes | data, `size` bytes, a power of two |
@@ -18,18 +18,18 @@
  * finds no packet prefetches these lines together with the line of the next descriptor. A small
  * first packet lies in them, so it arrives with its descriptor and not after it. This saves a
  * single packet one transfer between two cores. The first packet is built in private memory and
- * copied when the burst is published, because another core that reads a line takes it away from
- * the writer again and again. All other packets lie behind the two lines.
+ * copied when the burst is published, because another core that reads a line takes it away from the
+ * writer again and again. All other packets lie behind the two lines.
  *
- * The descriptor has everything that the consumer must know of a packet, so a burst is handed out
- * without a look at the packets. To look at the first line of each packet first, and at the rest
- * later, halves the bandwidth, because it defeats the prefetchers.
+ * The descriptor has everything that the consumer must know about a packet, so the consumer hands
+ * out a burst without reading the packets. Reading the first line of each packet at once and the
+ * rest later would halve the bandwidth, because it defeats the prefetchers.
  *
  *   descriptor:  lap (16 bits) | offset / 32 (24) | type of service (8) | length (16)
  *
  * The lap tells whether a descriptor is new. It counts the rounds of the producer, from 1. No index
- * is needed, and an idle consumer polls the line of the next descriptor. A burst is published from
- * its last descriptor to its first, so the consumer sees all of it at once.
+ * is needed, and an idle consumer polls the line of the next descriptor. The producer publishes a
+ * burst from its last descriptor to its first, so the consumer sees the whole burst at once.
  *
  * Data positions count bytes and never wrap. The offset is the position modulo size. A record never
  * crosses the end of the data: the producer skips the rest. It also skips at its `extent`, so that
@@ -42,12 +42,12 @@
  *
  *	producer			consumer
  *	record, then descriptor		descriptor, then record		release / acquire on the
- * 									descriptor
- * 									(shm_prod_publish_to,
- * 									shm_cons_next)
+ *									descriptor
+ *									(shm_prod_publish_to,
+ *									shm_cons_next)
  *	`head`, then over the records	records, then `head`		acquire / release on `head`
- * 									(shm_prod_look,
- * 									shm_cons_release)
+ *									(shm_prod_look,
+ *									shm_cons_release)
  *	descriptors, then `sleeping`	`sleeping`, then descriptors	store before load: a full
  * 									fence on both sides
  * 									(shm_wake.c)
@@ -70,12 +70,12 @@
 #define SHM_RING_MIN	 (64u << 10)
 #define SHM_RING_MAX	 (64u << 20)
 #define SHM_RING_DEFAULT (4u << 20)
-/* Bytes that are populated at the start, and bytes by which a ring extends. */
+/* Bytes that are populated at the start, and bytes by which a ring grows. */
 #define SHM_RING_FIRST (256u << 10)
 #define SHM_RING_STEP  (512u << 10)
 /*
- * This many unconsumed bytes at the end of the extent indicate a stream, for which the ring
- * extends.
+ * If this many unconsumed bytes lie before the end of the extent, the traffic is a stream, and the
+ * ring grows.
  */
 #define SHM_RING_LAG (16u << 10)
 
@@ -96,12 +96,13 @@
 #define SHM_WATCHED 128u
 
 /*
- * The control page. Words of different writers stand 128 bytes apart: prefetchers fetch lines in
- * pairs.
+ * The control page. Words of different writers are 128 bytes apart, because prefetchers fetch lines
+ * in pairs.
  */
 struct shm_ring_ctl {
-	uint64_t magic;			     /* for debuggers only */
-	_Alignas(128) _Atomic uint64_t head; /* the consumer has released packets before this one */
+	uint64_t magic; /* for debuggers only */
+	/* the consumer has released all packets before this index */
+	_Alignas(128) _Atomic uint64_t head;
 	/* set by a consumer that sleeps; the thread that clears it sends the wake-up */
 	_Alignas(128) _Atomic uint32_t sleeping;
 	/* the same for a producer that waits for space */
@@ -114,8 +115,8 @@ struct shm_prod {
 	_Atomic uint64_t *descs;
 	uint8_t *data;
 	/*
-	 * for each descriptor, the data position behind its record; a private copy, because the
-	 * peer may change the shared one
+	 * for each descriptor, the data position after its record. This copy is private, because
+	 * the peer may change the shared one
 	 */
 	uint32_t *ends;
 	uint64_t index; /* packets reserved so far */
@@ -133,7 +134,10 @@ struct shm_prod {
 	uint32_t skip; /* ... and the bytes skipped before it */
 	uint32_t size, extent, step;
 	bool broken; /* the consumer's index was invalid */
-	/* address of the burst's first packet, which is in `first`; NULL: it is not there */
+	/*
+	 * address of the first packet of the burst, which is built in `first`; NULL: no packet is
+	 * there
+	 */
 	uint8_t *first_at;
 	uint64_t pending[SHM_RING_PENDING];
 	uint8_t first[SHM_WATCHED] __attribute__((aligned(CACHE_LINE)));
@@ -147,10 +151,13 @@ struct shm_cons {
 	uint64_t released; /* packets released to the producer */
 	uint32_t size;
 	uint32_t populated; /* bytes of data in the page table of this process */
-	uint32_t next;	    /* offset behind the last record handed out */
+	uint32_t next;	    /* offset after the last record handed out */
 };
 
-/* A full fence. TSan of gcc does not support fences, so a read-modify-write replaces it. */
+/*
+ * A full fence. TSan of gcc does not support fences, so TSan builds use a read-modify-write
+ * instead.
+ */
 static inline void shm_fence(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -189,32 +196,37 @@ static inline uint64_t shm_desc(uint64_t index, uint32_t offset, uint32_t len, u
  * Control path.
  */
 int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd);
+/* Unmaps the ring, and frees the private memory of the producer. */
 void shm_prod_unmap(struct shm_prod *p);
 
 /*
- * Maps a ring of another process. Checks first that the memory can neither shrink nor fault and has
- * exactly this size. Returns 0, -EINVAL, -EPERM (not sealed), or another -errno. The descriptor
- * still belongs to the caller.
+ * Maps a ring of another process. It first checks that the memory cannot shrink, that its accesses
+ * cannot fault, and that it has exactly this size. Returns 0, -EINVAL, -EPERM (not sealed), or
+ * another -errno. The descriptor still belongs to the caller.
  */
 int shm_cons_map(int fd, uint32_t size, struct shm_cons *c);
+/* Unmaps the ring. */
 void shm_cons_unmap(struct shm_cons *c);
 
-/* Reads what the consumer has released. Sets p->broken if the value is invalid. */
+/* Reads how many packets the consumer has released. Sets p->broken if the value is invalid. */
 void shm_prod_look(struct shm_prod *p);
-/* The slow path of a reservation: looks, wraps, extends. Returns true if `need` bytes fit now. */
+/*
+ * The slow path of a reservation: reads the head, wraps, or extends the ring. Returns true if
+ * `need` bytes fit now.
+ */
 bool shm_prod_more(struct shm_prod *p, uint32_t need);
 /* Publishes the packets before `index`. */
 void shm_prod_publish_to(struct shm_prod *p, uint64_t index);
 
 /*
- * Populates memory behind the first part when the consumer first reaches it. Returns false if there
- * is none.
+ * Populates memory after the first part when the consumer first reaches it. Returns false if there
+ * is no memory.
  */
 bool shm_cons_populate(struct shm_cons *c, uint32_t upto);
 
 /*
- * Prefetches the lines of later small records: a store that waits for its line delays the loads of
- * the ICRC behind it. It prefetches only where the consumer has released. For large records the
+ * Prefetches the lines of later small records: a store that waits for its line delays the loads
+ * that compute the ICRC afterwards. Only released lines are prefetched. For large records the
  * prefetchers of the CPU suffice.
  */
 static inline void shm_prod_ahead(const struct shm_prod *p, uint32_t need)
@@ -227,7 +239,7 @@ static inline void shm_prod_ahead(const struct shm_prod *p, uint32_t need)
 		mem_prefetch_write(p->data + (line & (p->size - 1)));
 }
 
-/* The most bytes of the ring that a packet takes. */
+/* Returns the most bytes of the ring that a packet takes. */
 static inline uint32_t shm_most_size(uint32_t len)
 {
 	return SHM_WATCHED + shm_rec_size(len);
@@ -265,7 +277,7 @@ static inline uint8_t *shm_prod_reserve(struct shm_prod *p, uint32_t len, uint8_
 	return at + shm_rec_front(len);
 }
 
-/* Cancels the last reservation, once, if it was not published. */
+/* Cancels the last reservation. Has no effect if it was published or cancelled already. */
 static inline void shm_prod_cancel(struct shm_prod *p)
 {
 	if (p->index != p->last) {
@@ -301,7 +313,7 @@ static inline bool shm_prod_unread(const struct shm_prod *p)
 	return atomic_load_explicit(&p->ctl->head, memory_order_relaxed) != p->published;
 }
 
-/* Returns 1 if there is a packet, 0 if there is none, -1 if the ring is invalid. */
+/* Returns 1 if there is a packet, 0 if there is none, or -1 if the ring is invalid. */
 static inline int shm_cons_look(const struct shm_cons *c)
 {
 	uint64_t d =

@@ -9,9 +9,9 @@
  * the rate of small bursts, because it waits until the other core has given up every line of the
  * burst. The sender therefore reads the flag at once without a fence, which nearly always gives the
  * current value. It marks the ring as "unfenced" and reads the flag again in each rx_burst. It
- * removes the mark after a fence: at the first rx_burst that finds no work, or in its own arm(). A
- * processing unit is always polled again or armed after it has sent (src/drive), so the look after
- * the fence always comes.
+ * removes the mark after a fence: at the first rx_burst that finds no work, or in its own arm().
+ * After it has sent, a processing unit is always polled again or armed (src/drive), so the flag is
+ * always read after the fence.
  *
  * The other direction is a sender that waits for space. It sets a flag in arm(), which has a fence.
  * The receiver reads the flag in each rx_burst that visits the ring, and after the fence of its own
@@ -23,13 +23,14 @@
 
 #include "base/sys.h"
 
-#define TAKE_MOST 64 /* wake-ups read from a socket at a time; the rest keeps it readable */
+/* wake-ups read from a socket at a time; the remaining ones keep it readable */
+#define TAKE_MOST 64
 
 static void ring_bell(int fd)
 {
 	/*
-	 * A full socket wakes the peer as well as another byte does. A dead socket is noticed by
-	 * its hang-up.
+	 * If the socket is full, the bytes in it wake the peer. If it is dead, its hang-up is
+	 * noticed.
 	 */
 	if (fd >= 0)
 		sys_sendto(fd, "w", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
@@ -50,7 +51,9 @@ bool shm_take_wakeups(int fd)
 	return true;
 }
 
-/* The thread that clears the flag sends the wake-up: one byte for one sleep. */
+/*
+ * Sends a wake-up if the flag is set. The thread that clears the flag sends one byte for one sleep.
+ */
 static void wake_if(_Atomic uint32_t *flag, int fd)
 {
 	if (unlikely(atomic_load_explicit(flag, memory_order_relaxed)) &&
@@ -79,8 +82,8 @@ void shm_wake_sender(struct shm_rx *rx)
 }
 
 /*
- * Sets or clears the flags of all rings. Returns true if a peer cleared one first: it has sent a
- * wake-up or is about to.
+ * Sets or clears the flags of all rings. Returns true if a peer has cleared a flag: its wake-up has
+ * come or will come.
  */
 static bool set_flags(struct shm_port *s, uint32_t value)
 {
@@ -150,7 +153,7 @@ void shm_disarm(struct port *p, bool woken)
 	if (s->armed)
 		woken |= set_flags(s, 0);
 	s->armed = false;
-	/* A later wake-up is stale and wakes a thread in vain. */
+	/* A wake-up that comes after this is stale, and wakes a thread in vain. */
 	if (woken)
 		shm_drain(s);
 }

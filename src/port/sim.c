@@ -39,7 +39,7 @@ static void heap_push(struct sim *s, struct flight *f)
 		size_t cap = s->cap ? s->cap * 2 : 256;
 		struct flight **p = realloc(s->heap, cap * sizeof(*p));
 
-		if (!p) { /* no memory: a loss like another */
+		if (!p) { /* there is no memory; the packet counts as lost */
 			sim_flight_put(s, f);
 			return;
 		}
@@ -97,7 +97,7 @@ static bool chance(struct sim *s, double p)
 	return p > 0 && rng_double(&s->rng) < p;
 }
 
-/* The sender gets the hint at once; its exact time does not matter. */
+/* Gives the sender a hint at once, because its exact time does not matter. */
 static void hint(struct sim *s, const struct flight *f)
 {
 	struct port_hint h = {.dst = f->dst, .quotes = true};
@@ -123,7 +123,7 @@ static void arrive(struct sim *s, struct flight *f, uint64_t at)
 	heap_push(s, f);
 }
 
-/* Applies the random faults to the copy of one receiver. `at`: the time at which it left. */
+/* Applies the random faults to the copy for one receiver. `at` is the time at which it was sent. */
 static void travel(struct sim_port *p, struct flight *f, uint64_t at)
 {
 	struct sim *s = p->sim;
@@ -159,8 +159,8 @@ static void travel(struct sim_port *p, struct flight *f, uint64_t at)
 }
 
 /*
- * Sends a packet to its receivers; for a group, a copy to each member, including the sender. `from`
- * NULL: no random faults.
+ * Sends a packet to its receivers: for a group, a copy to each member, including the sender. If
+ * `from` is NULL, there are no random faults.
  */
 static void launch(struct sim *s, struct sim_port *from, struct flight *f, uint64_t at)
 {
@@ -275,7 +275,7 @@ void sim_advance(struct sim *s, uint64_t t)
 		struct flight *f = heap_pop(s);
 		unsigned i = f->port;
 
-		/* Gone, or its queue is full: lost. */
+		/* The packet is lost: its receiver is gone, or the queue is full. */
 		if (!s->ports[i] || s->tail[i] - s->head[i] == SIM_QUEUE) {
 			s->lost++;
 			sim_flight_put(s, f);

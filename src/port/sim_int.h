@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the simulated link (sim.c) and its ports (sim_port.c) share. */
+/* Shared by the simulated link (sim.c) and its ports (sim_port.c). */
 #ifndef ROOST_PORT_SIM_INT_H
 #define ROOST_PORT_SIM_INT_H
 
@@ -10,12 +10,14 @@
 #include "port/sim.h"
 
 #define SIM_MAX_PORTS 128
-#define SIM_NOBODY    SIM_MAX_PORTS /* as receiver */
-#define SIM_START     1000000	    /* start of virtual time: in some fields 0 means "never" */
-#define SIM_QUEUE     512	    /* packets a port holds before it drops, as a socket would */
+#define SIM_NOBODY    SIM_MAX_PORTS /* a receiver that does not exist */
+/* start of virtual time; not 0, which means "never" in some fields */
+#define SIM_START 1000000
+/* packets that a port holds before it drops packets, like a socket */
+#define SIM_QUEUE 512
 
 struct flight {
-	uint64_t at, order; /* delivery; ties in the order of sending */
+	uint64_t at, order; /* time of delivery; the order of sending decides ties */
 	struct pkt_addr src, dst;
 	unsigned port; /* receiver, or SIM_NOBODY */
 	uint32_t len;
@@ -33,11 +35,11 @@ struct sim_port {
 	struct list_head paths, groups;
 	/* the last reservation; it may lack its ICRC until the flush (port.h, `lag`) */
 	struct flight *staged;
-	/* the reservation before it, complete when the next is made */
+	/* the reservation before it; it is complete when the next one is made */
 	struct flight *before;
 	uint64_t busy_until;
 	uint64_t last_at; /* arrival time of its latest packet that was not reordered */
-	/* the packets of the last burst, freed at the next */
+	/* the packets of the last burst, freed at the next burst */
 	struct flight *taken[PORT_BURST];
 	int num_taken;
 };
@@ -51,7 +53,7 @@ struct sim {
 	/* binary heap by (at, order) */
 	struct flight **heap;
 	size_t count, cap;
-	/* arrived, in order, per port */
+	/* arrived packets of each port, in order */
 	struct flight *queue[SIM_MAX_PORTS][SIM_QUEUE];
 	unsigned head[SIM_MAX_PORTS], tail[SIM_MAX_PORTS];
 	struct flight **spare;
@@ -65,10 +67,11 @@ struct sim {
 
 /* ---- sim.c ---- */
 
-/* Returns a spare packet or a new one; NULL: no memory. */
+/* Returns a spare packet or a new one, or NULL if there is no memory. */
 struct flight *sim_flight_get(struct sim *s);
+/* Returns a packet to the spare packets. */
 void sim_flight_put(struct sim *s, struct flight *f);
-/* Sends a packet from a port. The link frees it. */
+/* Sends a packet from a port. The link owns it from then on. */
 void sim_transmit(struct sim_port *p, struct flight *f);
 
 /* ---- sim_port.c ---- */

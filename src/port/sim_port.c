@@ -260,7 +260,7 @@ struct port *sim_port(struct sim *s, const struct pkt_addr *addr, unsigned lane,
 	p->base.read_window = s->params.read_window;
 	p->base.batch = s->params.batch;
 	p->base.lag = 1;
-	p->base.medium = 1; /* one link for all */
+	p->base.medium = 1; /* all ports are on one link */
 	p->base.fd = p->base.ctl_fd = -1;
 	p->base.lane = (uint8_t)lane;
 	p->base.lanes = (uint8_t)lanes;

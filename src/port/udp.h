@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Internals of the udp port. Each lane has two unconnected sockets: it receives on the socket of
- * its slot, which the pool binds to the address and port 4791 (pool/pool.h), and sends from a socket
- * with a source port of its own. ICMP errors about its packets therefore come to no other lane and
- * no other program, and network devices merge only packets of one lane.
+ * its slot, which the pool binds to the address and port 4791 (pool/pool.h), and sends from a
+ * socket with a source port of its own. Therefore no other lane or program gets ICMP errors about
+ * its packets, and network devices merge only packets of one lane.
  *
  *   udp_claim.c	  the choice of the address, and the two sockets
  *   udp_open.c	  opens and closes the port: MTU, windows, the descriptor to sleep on
@@ -16,7 +16,7 @@
  *   udp_mail.c	  packets that came to the socket of another slot
  *   udp_probe.c	  abilities of the running kernel, probed once
  *
- * All functions: [owner], the thread that owns the processing unit, unless they say otherwise.
+ * Only the thread that owns the processing unit calls these functions, unless they say otherwise.
  */
 #ifndef ROOST_PORT_UDP_H
 #define ROOST_PORT_UDP_H
@@ -31,7 +31,7 @@
 #include "pool/pool.h"
 #include "port/port_impl.h"
 
-/* Not in the headers of every libc. Values: include/uapi/linux/udp.h. */
+/* Some C libraries do not define these. Values: include/uapi/linux/udp.h. */
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
 #endif
@@ -42,46 +42,49 @@
 #define UDP_NO_CHECK6_RX 102
 #endif
 
-/* The kernel's UDP_MAX_SEGMENTS: 64, and 128 since Linux 6.9. */
+/* UDP_MAX_SEGMENTS of the Linux kernel: 64, and 128 since Linux 6.9. */
 #define UDP_SEGS_OLD 64
 #define UDP_SEGS_NEW 128
 /* The longest UDP payload that fits the 16-bit length of IPv4. IPv6 would take 20 bytes more. */
 #define UDP_MAX_DATAGRAM (65535 - 20 - 8)
 
 /*
- * The header of a datagram with packets of different lengths (udp_join.c). Its first byte is where
- * a packet has its op-code: 0xff is one of the op-codes that InfiniBand leaves to manufacturers,
- * and no packet of this NIC has it. Zeros fill the last 16 bytes.
+ * The header of a datagram with packets of different lengths (udp_join.c). Its first byte is at the
+ * place of an op-code: 0xff is one of the op-codes that InfiniBand leaves to manufacturers, and
+ * this NIC sends no packet with it. The last 16 bytes are zeros.
  */
 #define UDP_JOIN_MAX   123 /* packets a datagram */
 #define UDP_JOIN_ALIGN 16
 struct udp_join_head {
 	uint8_t mark[4];
-	/* dqpn: of the first packet, at its usual place; the kernel steers a datagram by it */
+	/*
+	 * destination QP of the first packet, at its usual place, by which the kernel steers the
+	 * datagram
+	 */
 	uint8_t zero, dqpn[3];
 	uint16_t count; /* network byte order, as for the lengths */
 	uint16_t len[UDP_JOIN_MAX];
 };
-/* The bytes of packets that fit behind the header. */
+/* The bytes of packets that fit after the header. */
 #define UDP_JOIN_BYTES (UDP_MAX_DATAGRAM - sizeof(struct udp_join_head))
 
 #define UDP_MAX_GROUPS	64
 #define UDP_STAGE_ALIGN 64
 /*
- * Before a new group, this many staged bytes are sent, so that the receiver works while the rest is
- * built.
+ * A flush precedes a new group if this many bytes are staged, so that the receiver works while the
+ * rest is built.
  */
 #define UDP_BATCH_BYTES (56u << 10)
 /*
- * Requests of 64 bytes by lists of 32: 1.4 million/s without, 2.3 with 64, 2.7 with 128, no more
- * with 256.
+ * Value of port.batch. Requests of 64 bytes by lists of 32: 1.4 million/s without a batch, 2.3 with
+ * 64, 2.7 with 128, no more with 256.
  */
 #define UDP_BATCH	128
 #define UDP_STAGE_BYTES (UDP_BATCH_BYTES + (64u << 10))
 
 /*
- * A receive buffer holds the longest datagram. The skew prevents that buffers share a few cache
- * sets.
+ * Each receive buffer holds the longest datagram. The skew prevents the buffers from sharing a few
+ * cache sets.
  */
 #define UDP_RX_BUFS   64
 #define UDP_RX_STRIDE (65536 + 5 * 64)
@@ -98,39 +101,42 @@ struct udp_path {
 	uint32_t refs;
 	uint32_t mtu; /* MTU of the path as the kernel reports it, IP header included; 0: unknown */
 	uint8_t slot; /* of the peer */
-	bool gsi;     /* for QP 1 only: each datagram may be for another slot, so each goes alone */
-	int sock;     /* to send from */
-	/* UDP_SEGMENT was refused on the way there: one packet a datagram, identification 0 */
+	/* the path is only for QP 1. Each datagram may be for another slot, so each leaves alone */
+	bool gsi;
+	int sock; /* the socket that sends */
+	/*
+	 * UDP_SEGMENT was refused on this path: each datagram has one packet, with identification 0
+	 */
 	bool single;
 	bool probed; /* a route exists, and `mtu` comes from the kernel */
 	bool warned; /* its error was logged */
-	bool told;   /* a report of its MTU was logged */
+	bool told;   /* a report of a smaller MTU was logged */
 	/*
-	 * a packet is sent without the smaller one behind it, because others of the smaller size
-	 * follow
+	 * a longer packet is sent without the smaller one after it, because more packets of the
+	 * smaller size follow
 	 */
 	bool apart;
 	bool joins; /* the port of the peer accepts packets of different lengths in one datagram */
-	struct icrc_flow flow; /* to compute ICRCs again */
+	struct icrc_flow flow; /* for computing ICRCs again */
 	union udp_name name;
 };
 
 /*
  * Contiguous packets of one destination and type of service: one datagram, or one call with
- * UDP_SEGMENT. All have one size and the last may be smaller, or the path accepts packets of
- * different lengths.
+ * UDP_SEGMENT. Either all packets have one size and the last may be smaller, or the path accepts
+ * packets of different lengths.
  */
 struct udp_group {
 	struct udp_path *path; /* NULL: the path is gone, and its packets are dropped */
 	uint8_t *data;
 	uint32_t bytes;
-	uint16_t size; /* of every packet but the last, which may be smaller */
+	uint16_t size; /* bytes of every packet but the last, which may be smaller */
 	uint16_t count;
-	uint16_t sent; /* packets of it that were sent singly already */
+	uint16_t sent; /* packets of the group that were already sent singly */
 	uint8_t tos;
-	bool closed; /* no packet may follow a smaller last one */
+	bool closed; /* no packet may follow, because the last one is smaller */
 	bool mixed;
-	/* for a path that joins: the lengths, filled in as packets come */
+	/* for a path that joins packets: their lengths, filled in as packets are added */
 	struct udp_join_head head;
 };
 
@@ -154,11 +160,11 @@ struct udp_rx_buf {
 	uint8_t *data;
 	uint32_t len, off, seg;
 	/*
-	 * the lengths of mixed packets; NULL: all have seg bytes, except that the last may be
-	 * shorter
+	 * the lengths of mixed packets; NULL: all packets have `seg` bytes, except that the last
+	 * may be shorter
 	 */
 	const struct udp_join_head *head;
-	uint16_t sport, index; /* index: of the next packet in its datagram */
+	uint16_t sport, index; /* index: place of the next packet in its datagram */
 	uint8_t tos, flags;
 };
 
@@ -167,8 +173,8 @@ struct udp_rx {
 	struct mmsghdr *msgs;
 	unsigned next, count; /* buffers [next, count) hold packets to hand out */
 	unsigned want;	      /* datagrams to request in one call */
-	bool group;	      /* they are from the socket of a multicast group */
-	bool adopted;	      /* they were for a program that has ended */
+	bool group;	      /* the datagrams are from the socket of a multicast group */
+	bool adopted;	      /* the datagrams were for a program that has ended */
 	struct udp_rx_buf buf[UDP_RX_BUFS];
 };
 
@@ -177,7 +183,7 @@ struct udp_mail;
 /* A member of the pool that sends over loopback. */
 struct udp_known {
 	struct pkt_addr src;
-	uint64_t version; /* pool_version(), when it was looked up; 0: never */
+	uint64_t version; /* pool_version() at the look-up; 0: never looked up */
 	uint16_t sport;
 };
 #define UDP_KNOWN 64
@@ -191,42 +197,45 @@ struct udp_mcast {
 
 struct udp_port {
 	struct port port; /* first */
-	int sock;	  /* receives; it belongs to the pool */
-	int out;	  /* sends */
-	uint16_t sport;	  /* the port of `out` */
+	int sock;	  /* receives packets; it belongs to the pool */
+	int out;	  /* sends packets */
+	uint16_t sport;	  /* UDP source port of `out` */
 	int epoll;
 	struct pool *pool;
 	struct pool_addr *pool_addr;
 	const _Atomic uint64_t *leftovers; /* pool_addr_leftovers() */
-	int leftover;			   /* the socket of one that is being emptied; -1: none */
+	/* the socket of an ended program that is being emptied; -1: none */
+	int leftover;
 	unsigned leftover_slot;
-	bool leftovers_turn; /* it is looked at first next time */
+	bool leftovers_turn; /* leftovers are read first next time */
 	bool slot_used;	     /* the socket of the slot is in use */
 	bool v6;
-	/* events that the epoll set watches on the sockets; 0: they are not in the set */
+	/* events of the two sockets that the epoll set watches; 0: the socket is not in the set */
 	uint32_t watched, watched_out;
 	/* the interface of the address, for link-local addresses and groups; 0: unknown */
 	uint32_t scope;
 	uint32_t buffer; /* bytes to request for the buffers of a socket */
-	bool joins;	 /* may send mixed packets to ports that accept them */
-	/* datagrams that the kernel merged, or did not segment, are received whole */
+	bool joins;	 /* this port may send mixed packets to ports that accept them */
+	/*
+	 * the kernel delivers merged datagrams, and groups that it did not segment, as one datagram
+	 */
 	bool merge;
 	struct list_head groups; /* struct udp_mcast */
-	int groups_epoll;	 /* epoll set of their sockets; -1: no group yet */
-	bool groups_turn;	 /* the groups are looked at first next time */
+	int groups_epoll;	 /* epoll set of the groups' sockets; -1: no group yet */
+	bool groups_turn;	 /* the groups are read first next time */
 	struct list_head paths;
 	struct udp_mail *mail;
 	struct udp_known known[UDP_KNOWN];
 	uint32_t rcvbuf;
-	bool unsure;   /* an error may wait on the sending socket that no call reports */
-	bool woken;    /* the descriptor was readable; nothing has come since */
-	uint32_t idle; /* looks for datagrams that found none since the last look for errors */
+	bool unsure;   /* an error that no call reports may wait on the sending socket */
+	bool woken;    /* the descriptor was readable, and nothing has come since */
+	uint32_t idle; /* looks without a datagram since the last look for errors */
 	/*
 	 * errors of the network were read since the last successful send, so the next failure may
-	 * be one of them
+	 * be caused by one of them
 	 */
 	bool doubt;
-	/* the kernel keeps no errors, because there were too many since errors_since */
+	/* the kernel keeps no errors until later, because too many came since errors_since */
 	bool errors_off;
 	uint32_t errors;
 	uint64_t errors_since; /* ns of port_clock() */
@@ -239,10 +248,11 @@ static inline struct udp_port *udp_port(struct port *p)
 	return (struct udp_port *)p;
 }
 
-/* Makes the socket address of addr:port. Returns its length. */
+/* Makes the socket address of addr:port. Returns the length of the socket address. */
 socklen_t udp_name(union udp_name *n, const struct pkt_addr *addr, uint16_t port, uint32_t scope);
+/* Gets the address and port of a socket address. */
 void udp_addr(const union udp_name *n, struct pkt_addr *addr, uint16_t *port);
-/* True for an address that one endpoint may have: not unspecified, no group, no broadcast. */
+/* True for an address that one endpoint may have: it is specified, no group and no broadcast. */
 bool udp_is_unicast(const struct pkt_addr *a);
 static inline socklen_t udp_name_len(const struct udp_port *u)
 {
@@ -250,7 +260,7 @@ static inline socklen_t udp_name_len(const struct udp_port *u)
 }
 
 /* udp_open.c */
-/* Configures a socket as all sockets of the port need it. Returns 0 or -errno. */
+/* Sets the options that all sockets of the port need. Returns 0 or -errno. */
 int udp_configure(const struct udp_port *u, int fd);
 
 /* udp_mcast.c */
@@ -261,8 +271,9 @@ void udp_leave(struct port *p, const struct pkt_addr *group);
  * or -errno.
  */
 int udp_mcast_out(const struct udp_port *u, int fd);
-/* Returns a group whose socket has packets; NULL: none. */
+/* Returns a group whose socket has packets, or NULL if there is none. */
 struct udp_mcast *udp_mcast_ready(struct udp_port *u);
+/* Closes the sockets of all groups and their epoll set. */
 void udp_mcast_close(struct udp_port *u);
 
 /* udp_path.c */
@@ -279,21 +290,28 @@ void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t 
 
 /* udp_reader.c */
 enum port_reader udp_reader(struct port *p, const struct port_path *path);
-/* True if a socket of this network namespace has the address and port 4791. Reads a whole file. */
+/*
+ * True if a socket of this network namespace has the address and port 4791. Reads a whole file of
+ * /proc.
+ */
 bool udp_reader_is_there(const struct udp_port *u, const struct pkt_addr *addr);
 
 /* udp_tx.c */
 int udp_tx_init(struct udp_port *u);
+/* Frees the memory of the sending side. Waiting packets are lost. */
 void udp_tx_fini(struct udp_port *u);
 int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
 		struct port_buf *buf);
 void udp_cancel(struct port *p);
 bool udp_flush(struct port *p);
-/* Removes a path: its waiting packets are sent first, or lost. */
+/* Removes a path. Its waiting packets are sent first; they are lost if this fails. */
 void udp_tx_forget(struct udp_port *u, const struct udp_path *path);
 
 /* udp_join.c */
-/* True if the port at the end of the path accepts them. Checks each time. [control] */
+/*
+ * True if the port at the end of the path accepts joined packets. Looks it up at each call. Control
+ * path.
+ */
 bool udp_join_path(const struct udp_port *u, const struct udp_path *path);
 /*
  * Completes the header of a group of mixed packets; `bth` is its first packet. Returns the length
@@ -301,8 +319,8 @@ bool udp_join_path(const struct udp_port *u, const struct udp_path *path);
  */
 uint32_t udp_join_close(struct udp_join_head *h, uint16_t count, const uint8_t *bth);
 /*
- * Returns the header of a datagram, and its length in *skip. NULL: there is none, or its lengths do
- * not add up to len.
+ * Returns the header of a datagram with mixed packets, and sets *skip to the length of the header.
+ * Returns NULL if there is no header, or if its lengths do not add up to `len`.
  */
 const struct udp_join_head *udp_join_open(const uint8_t *data, uint32_t len, uint32_t *skip);
 
@@ -321,8 +339,10 @@ static inline bool udp_leftovers_wait(const struct udp_port *u)
 }
 
 /*
- * udp_err.c. Reads the errors that wait on the socket and leaves hints of them. Returns true if any
- * came from the network. To be called after a failed call on the socket: any call reports errors of
+ * udp_err.c
+ *
+ * Reads the errors that wait on the socket and leaves hints of them. Returns true if any error came
+ * from the network. To be called after a failed call on the socket: any call reports errors of
  * earlier packets, and unread errors keep waking a sleeper.
  */
 bool udp_take_errors(struct udp_port *u);
@@ -333,31 +353,32 @@ void udp_hear_errors(struct udp_port *u);
 
 /* udp_mail.c */
 #define UDP_MAIL_BYTES 65000
-#define UDP_MAIL_OUT   PORT_MAX_LANES /* slots that mail is collected for at a time */
+#define UDP_MAIL_OUT   PORT_MAX_LANES /* number of slots for which mail is collected at a time */
 int udp_mail_open(struct udp_port *u);
 void udp_mail_close(struct udp_port *u);
 /*
- * Copies a packet of another slot, to be sent by udp_mail_flush(). Returns false if no program has
- * the slot.
+ * Copies a packet of another slot; udp_mail_flush() sends it. Returns false if no program has the
+ * slot.
  */
 bool udp_mail_pass(struct udp_port *u, unsigned slot, const struct port_pkt *pkt);
+/* Sends the collected mail. Mail that does not fit into the buffer of the receiver is lost. */
 void udp_mail_flush(struct udp_port *u);
 /* True if mail waits. Makes no system call. */
 bool udp_mail_waits(const struct udp_port *u);
-/* Makes the next burst look for mail that was not counted. */
+/* Makes the next burst look for mail that was not counted yet. */
 void udp_mail_look(struct udp_port *u);
 /* Hands out packets of mail. They stay valid until the next call. */
 int udp_mail_take(struct udp_port *u, struct port_pkt *pkts, int max);
 
-/* Abilities of the kernel, and the cost of a packet in a receive buffer. */
+/* The abilities of the kernel, and the cost of a packet in a receive buffer. */
 struct udp_abilities {
 	uint16_t max_segs; /* 1: no UDP_SEGMENT */
-	/* bytes of receive buffer that a single packet of full size takes */
+	/* bytes of receive buffer that a single packet of the largest size takes */
 	uint32_t cost;
 };
 /*
- * Probes the kernel: sends from `addr` to `addr` on sockets of its own. len: bytes of a packet of
- * full size.
+ * Probes the kernel: sends from `addr` to `addr` on sockets of its own. `len` is the length of the
+ * largest packet in bytes.
  */
 void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t len,
 	       struct udp_abilities *out);
@@ -365,10 +386,14 @@ void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t len,
 /* ---- udp_owner.c ---- */
 
 struct udp_holder {
-	unsigned uid;	     /* as this process sees it; 0 also for a socket of the kernel's */
-	unsigned long inode; /* of the socket */
+	/* as this process sees it; 0 is also the value for a socket of the kernel */
+	unsigned uid;
+	unsigned long inode; /* inode number of the socket */
 };
-/* Finds the socket that has port 4791 of an address, or of all. False: none is visible. */
+/*
+ * Finds the socket that has port 4791 of an address, or of all addresses. Returns false if no such
+ * socket is visible.
+ */
 bool udp_owner(const struct pkt_addr *addr, struct udp_holder *h);
 
 #endif

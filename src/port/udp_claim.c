@@ -17,8 +17,8 @@
 #define LAST_FREE_LOOPBACK  254
 
 /*
- * TEST-NET-1 (RFC 5737): an address outside of this machine. It is used for routing only; no packet
- * is sent to it.
+ * TEST-NET-1 (RFC 5737): an address outside of this machine, used only for a routing look-up. No
+ * packet is sent to it.
  */
 static const struct pkt_addr somewhere = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1}};
 
@@ -58,7 +58,7 @@ void udp_find_interface(const struct pkt_addr *addr, int sock, uint32_t *index, 
 		    (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
 			continue;
 		udp_addr((const union udp_name *)i->ifa_addr, &a, &port);
-		/* All of 127/8 is local, although only 127.0.0.1 is listed. */
+		/* All of 127/8 is local, although the interface lists only 127.0.0.1. */
 		if (pkt_addr_eq(&a, addr) || (is_loopback4(addr) && is_loopback4(&a))) {
 			*index = if_nametoindex(i->ifa_name);
 			snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", i->ifa_name);
@@ -70,7 +70,7 @@ void udp_find_interface(const struct pkt_addr *addr, int sock, uint32_t *index, 
 	freeifaddrs(all);
 }
 
-/* Opens the socket that sends, with a port of the kernel's choice. Returns 0 or -errno. */
+/* Opens the sending socket, with a port that the kernel chooses. Returns 0 or -errno. */
 static int open_out(struct udp_port *u, const struct pkt_addr *addr)
 {
 	union udp_name name;
@@ -82,7 +82,7 @@ static int open_out(struct udp_port *u, const struct pkt_addr *addr)
 		return fd;
 	u->out = fd;
 	rc = udp_configure(u, fd);
-	udp_set_heard(u, fd, true); /* else no hints */
+	udp_set_heard(u, fd, true); /* without this there are no hints */
 	rc = rc ? rc : sys_bind(fd, &name.sa, len);
 	rc = rc ? rc : sys_getsockname(fd, &name.sa, &len);
 	if (rc == 0)
@@ -103,7 +103,7 @@ void udp_unclaim(struct udp_port *u)
 	u->pool_addr = NULL;
 }
 
-/* Takes the socket of our slot at addr:4791, in u->sock. Returns 0 or -errno. */
+/* Takes the socket of this lane's slot at addr:4791, in u->sock. Returns 0 or -errno. */
 static int claim(struct udp_opening *o, const struct pkt_addr *addr)
 {
 	struct udp_port *u = o->u;
@@ -141,7 +141,7 @@ static int claim(struct udp_opening *o, const struct pkt_addr *addr)
 	return 0;
 }
 
-/* Joins the programs of this user. Returns 0 or -errno, said. */
+/* Joins the pool of this user's programs. Returns 0, or -errno after it has written the message. */
 static int enter_pool(struct udp_opening *o)
 {
 	struct udp_port *u = o->u;
@@ -206,7 +206,7 @@ void udp_warn_alone(struct udp_opening *o)
 			text, strerror(-why));
 }
 
-/* Takes the address of the specification. Returns 0 or -errno, said. */
+/* Takes the address of the specification. Returns 0, or -errno after it has written the message. */
 static int claim_given(struct udp_opening *o)
 {
 	struct udp_holder holder;
@@ -288,8 +288,8 @@ static int claim_given(struct udp_opening *o)
 }
 
 /*
- * Gets the address of the first interface with one: a container may have a network without a route
- * to the outside.
+ * Gets the address of the first interface that has one: a container may have a network without a
+ * route to the outside.
  */
 static bool first_address(struct pkt_addr *out)
 {
@@ -333,7 +333,7 @@ void udp_first_address(struct pkt_addr *out)
 		*out = loopback(1);
 }
 
-/* Says why the primary address of the machine can't be used. */
+/* Logs the reason why the primary address of the machine cannot be used. */
 static void warn_second(struct udp_opening *o, const struct pkt_addr *addr, int rc)
 {
 	struct udp_holder h;
@@ -362,7 +362,10 @@ static void warn_second(struct udp_opening *o, const struct pkt_addr *addr, int 
 		pkt_addr_print(addr, text, sizeof(text)), why);
 }
 
-/* The primary address of the machine, or else a free loopback address. Returns the same. */
+/*
+ * Takes the primary address of the machine, or else a free loopback address. Returns 0, or -errno
+ * after it has written the message.
+ */
 static int claim_any(struct udp_opening *o)
 {
 	struct pkt_addr addr;
@@ -389,7 +392,7 @@ static int claim_any(struct udp_opening *o)
 	if (rc == -EADDRINUSE)
 		udp_say(o,
 			"udp: port %d is in use on every address tried: unload the rdma_rxe module (modprobe -r rdma_rxe) if "
-			"it is there, or choose an address, as in udp:127.0.1.1",
+			"it is loaded, or choose an address, as in udp:127.0.1.1",
 			PKT_UDP_PORT);
 	else
 		udp_say(o, "udp: can't bind port %d of a loopback address: %s", PKT_UDP_PORT,

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Errors that the network reports for sent packets: ICMP errors, which the kernel keeps with a
- * quotation of the packet (ip(7), IP_RECVERR). Any host may have forged them, in any number. Two
- * have a meaning here. "No socket has port 4791" becomes a hint; its reader decides by the
- * quotation whether it is about a sent packet. "The packet is too long for the path" is logged once
- * and has no other effect.
+ * quotation of the packet (ip(7), IP_RECVERR). Any host may have forged them, in any number. The
+ * port uses two kinds. "No socket has port 4791" becomes a hint; the reader of the hint decides by
+ * the quotation whether this NIC sent the packet. "The packet is too long for the path" is logged
+ * once and has no other effect.
  */
 #include <errno.h>
 #include <time.h>
 
-/* after <time.h>, which it relies on */
+/* after <time.h>, which it needs */
 #include <linux/errqueue.h>
 
 #include "base/sys.h"
 #include "port/udp.h"
 
-#define ERRORS_MOST 64 /* errors read at a time; the rest fails the next call and is read then */
+#define ERRORS_MOST 64 /* errors read at a time; the next failing call reads more */
 
 /*
- * Each error fails a call on the socket, ends a batch of a send, and must be read by a call of its
- * own. Answers to forged addresses of this machine cost three times as much with errors as without.
- * After this many errors in this time the kernel therefore keeps none for the rest of the time
- * (ip(7): errors of an unconnected socket are then not reported). Meanwhile there are no hints of
- * closed ports: peers that are gone are found by their silence.
+ * Each error makes a call on the socket fail, ends a batch of a send, and needs a call of its own
+ * to be read. Answers to forged addresses of this machine cost three times as much with errors as
+ * without. If this many errors come in this time, the kernel keeps none for the rest of the time
+ * (ip(7): it then reports no errors of an unconnected socket). Meanwhile there are no hints of
+ * closed ports, and peers that are gone are detected by their silence.
  */
 #define ERRORS_HEARD 256
 #define SLICE_NS     100000000u
@@ -53,7 +53,7 @@ void udp_hear_errors(struct udp_port *u)
 		u->errors_off = udp_set_heard(u, u->out, true) != 0;
 }
 
-/* Returns the error in the control data; NULL: none came from the network. */
+/* Returns the error in the control data, or NULL if none came from the network. */
 static const struct sock_extended_err *find_error(struct msghdr *h)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {

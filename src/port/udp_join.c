@@ -2,15 +2,15 @@
 /*
  * Packets of different lengths in one datagram. On one machine a datagram costs the kernel more
  * than the 4 KiB of a packet in it. UDP_SEGMENT accepts packets of one length only, so WRITEs of 8
- * KiB (4,128 and 4,112 bytes) needed a datagram for every two packets. Loopback does not segment a
- * datagram of 64 KiB. Between two ports of Roost in one network namespace such a datagram may
- * contain any packets to the same destination:
+ * KiB (packets of 4,128 and 4,112 bytes) would need a datagram for every two packets. Loopback does
+ * not segment a datagram of 64 KiB. Between two ports of Roost in one network namespace such a
+ * datagram may contain any packets to the same destination:
  *
  *	| head: mark, QP, count, lengths | packet 0 | packet 1 | ...
  *
- * No other receiver gets such a datagram. A port that accepts them says so in the pool, and a port
- * that makes a path looks there. The identification for the ICRC of a packet is its place in the
- * datagram, as in a group.
+ * No other receiver gets such a datagram: a port announces in the pool that it accepts them, and a
+ * port that makes a path looks there. The identification for the ICRC of a packet is its place in
+ * the datagram, as in a group.
  */
 #include "port/udp.h"
 
@@ -18,7 +18,7 @@
 
 #include "base/mem.h"
 
-/* 65,536 for loopback; a smaller MTU would fragment the datagram */
+/* the MTU of loopback is 65,536; a smaller MTU would fragment the datagram */
 #define MIN_DEVICE_MTU 65535u
 
 static const uint8_t mark[4] = {0xff, 'R', 'o', 1};

@@ -10,12 +10,12 @@
  *
  * The kernel holds the mail, so neither end waits for the other, and either may be killed at any
  * instant. If the buffer is full, the packets are lost, as in any socket. Packets may overtake each
- * other this way. Mail is from the own address and from the source port of a member of the pool,
- * which no other user and no other machine can send from.
+ * other this way. A port accepts mail only from its own address and from the source port of a
+ * member of the pool; no other user and no other machine can send from there.
  *
- * A count in the memory of the pool says that there is mail, so a poll costs one load. A sleeper
- * watches the socket too. The sender counts after it has sent. If it is killed in between, the mail
- * waits until the next mail or the next sleep.
+ * A count in the memory of the pool shows that there is mail, so a poll costs one load. A sleeper
+ * also watches the socket. The sender increments the count after it has sent. If it is killed in
+ * between, the mail waits until the next mail or the next sleep.
  */
 #include "port/udp.h"
 
@@ -26,7 +26,7 @@
 #include "base/mem.h"
 #include "base/sys.h"
 
-/* One packet in a mail. The packet follows, then padding. */
+/* The header of a packet in a mail. The packet follows, then padding. */
 struct mail_head {
 	struct pkt_addr src;
 	uint32_t len;
@@ -46,7 +46,7 @@ struct udp_mail {
 	atomic_uint *count; /* in the memory of the pool; counts mails for this port */
 	unsigned seen;
 	bool look; /* there may be mail that was not counted */
-	/* the mail whose packets are handed out */
+	/* the mail whose packets are being handed out */
 	uint32_t len, off;
 	unsigned num_out;
 	struct mail_out out[UDP_MAIL_OUT];
@@ -152,14 +152,14 @@ static bool receive(struct udp_port *u)
 	uint16_t sport;
 	ssize_t n = sys_recvfrom(u->out, m->in, sizeof(m->in), MSG_DONTWAIT, &name.sa, &len);
 
-	if (n < 0 && n != -EAGAIN) { /* an error of an earlier send */
+	if (n < 0 && n != -EAGAIN) { /* the error of an earlier send */
 		udp_take_errors(u);
 		return n != -EINTR;
 	}
 	if (n < 0)
 		return false;
 	udp_addr(&name, &src, &sport);
-	/* An empty one only wakes this port: see pool_addr_leftovers(). */
+	/* An empty mail only wakes this port: see pool_addr_leftovers(). */
 	if (n && (!pkt_addr_eq(&src, &u->port.addr) || !pool_sends(u->pool, &src, sport))) {
 		u->port.stats.rx_bad++;
 		n = 0;
@@ -187,7 +187,7 @@ int udp_mail_take(struct udp_port *u, struct port_pkt *pkts, int max)
 	struct udp_mail *m = u->mail;
 	int n = 0;
 
-	/* The packets of one mail are handed out before the next one overwrites them. */
+	/* All packets of a mail are handed out before the next mail overwrites them. */
 	if (m->off >= m->len) {
 		unsigned count = atomic_load_explicit(m->count, memory_order_acquire);
 
@@ -196,7 +196,7 @@ int udp_mail_take(struct udp_port *u, struct port_pkt *pkts, int max)
 			m->seen = count;
 			return 0;
 		}
-		m->look = true; /* until the queue is seen to be empty */
+		m->look = true; /* further looks are needed until the socket is found empty */
 	}
 	while (n < max && m->off < m->len && m->len - m->off >= sizeof(struct mail_head)) {
 		struct mail_head *h = (struct mail_head *)(m->in + m->off);

@@ -4,14 +4,14 @@
  * to a group, because the destination must match. A socket bound to the wildcard would receive
  * packets to other NICs of this machine. Each group therefore has a socket of its own, bound to the
  * address of the group. The kernel then filters by destination, and the destination of each packet
- * is known. The kernel requires SO_REUSEADDR of all sockets that share an address; here it shares
- * only the group, and the addresses of NICs stay exclusive. Every socket gets a copy: those of
- * several NICs on one machine, and of several lanes of a NIC.
+ * is known. Sockets can share an address only if all of them have SO_REUSEADDR; here they share
+ * only the group, and the addresses of NICs stay exclusive. Every socket of the group gets a copy,
+ * so all NICs of a machine and all lanes of a NIC get one.
  *
  * The socket joins on the interface of the port's address, and receives packets of that membership
- * only (IP_MULTICAST_ALL off). The kernel does IGMP and MLD. Packets to a group leave by the same
- * interface and come back to members on this machine; over loopback the device itself returns them.
- * Their time to live is 64, as in RoCE of the Linux kernel.
+ * only (IP_MULTICAST_ALL off). The kernel handles IGMP and MLD. Packets to a group leave by the
+ * same interface and come back to members on this machine; over loopback the device itself returns
+ * them. Their time to live is 64, as in RoCE of the Linux kernel.
  *
  * A poll looks at all groups with one epoll_wait(). A port without groups makes no such call.
  */
@@ -69,7 +69,8 @@ static int become_member(const struct udp_port *u, int fd, const struct pkt_addr
 
 	if (u->v6) {
 		/*
-		 * Kernels before 4.20 do not support it; the socket is bound to the group even so.
+		 * Kernels before 4.20 do not support this option. The socket still gets only
+		 * packets to the group to which it is bound.
 		 */
 		set_int(fd, SOL_IPV6, IPV6_MULTICAST_ALL, 0);
 		memcpy(&m6.ipv6mr_multiaddr, group->b, 16);
@@ -89,7 +90,10 @@ static int open_socket(const struct udp_port *u, const struct pkt_addr *group, i
 		return fd;
 	rc = udp_configure(u, fd);
 	rc = rc ? rc : set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-	/* Before the bind: packets of other interfaces' members must not come in meanwhile. */
+	/*
+	 * The membership precedes the bind: otherwise packets for members on other interfaces could
+	 * come in between.
+	 */
 	rc = rc ? rc : become_member(u, fd, group);
 	rc = rc ? rc : sys_bind(fd, &name.sa, len);
 	if (rc) {
@@ -101,8 +105,8 @@ static int open_socket(const struct udp_port *u, const struct pkt_addr *group, i
 }
 
 /*
- * Opens the epoll set of all groups, which is itself in the set of a sleeper. It is level triggered
- * and costs nothing while no packets come.
+ * Opens the epoll set of all groups, and adds it to the set of a sleeper. It is level triggered and
+ * costs nothing while no packets come.
  */
 static int open_epoll(struct udp_port *u)
 {
@@ -123,7 +127,7 @@ static int open_epoll(struct udp_port *u)
 	return 0;
 }
 
-/* Who is in no group any more pays nothing again. */
+/* Closes the epoll set when the last group is left, so that polls cost nothing again. */
 static void close_epoll(struct udp_port *u)
 {
 	if (u->groups_epoll < 0 || !list_empty(&u->groups))
@@ -179,7 +183,8 @@ void udp_leave(struct port *p, const struct pkt_addr *group)
 			continue;
 		list_del(&g->link);
 		/*
-		 * A forked child may have a copy of the descriptor, which would still be reported.
+		 * A forked child may have a copy of the descriptor; without the removal, epoll
+		 * would still report it.
 		 */
 		sys_epoll_ctl(u->groups_epoll, EPOLL_CTL_DEL, g->sock, NULL);
 		sys_close(g->sock);
@@ -196,7 +201,7 @@ struct udp_mcast *udp_mcast_ready(struct udp_port *u)
 	return sys_epoll_wait(u->groups_epoll, &ev, 1, 0) == 1 ? ev.data.ptr : NULL;
 }
 
-/* Also called in a forked child: entries of the epoll sets belong to the parent and stay. */
+/* Also called in a forked child: entries of the epoll sets belong to the parent and must stay. */
 void udp_mcast_close(struct udp_port *u)
 {
 	struct udp_mcast *g, *next;

@@ -2,17 +2,18 @@
 /*
  * Opens the udp port: its memory, and the values that follow from its address (udp_claim.c).
  *
- * Windows. The kernel charges the receive buffer of a socket with the memory of a packet, not with
+ * Windows. The kernel charges the receive buffer of a socket for the memory of a packet, not for
  * its length: 8,448 bytes for a single packet of 4,148, and 63,052 for fifteen that came as one
  * group (Linux 6.18, x86). It releases memory in portions of a quarter of the buffer
- * (net/ipv4/udp.c, udp_rmem_release), so a quarter may be charged without a packet. Hence:
+ * (net/ipv4/udp.c, udp_rmem_release), so a quarter of the buffer may be charged without a packet in
+ * it. Hence:
  *
  *	window = (3/4 buffer / memory of a single packet) packets, at most UDP_WINDOW_MAX
  *
- * This many bytes of WRITEs and SENDs fit for certain if every packet comes alone. Packets that
- * come in groups need half of that, and leave the other half to the READ responses that the
- * receiver requested. The READ window is the same for the own buffer. A sender does not know the
- * buffer of the receiver, and assumes the one that an ordinary process gets on this machine.
+ * This many bytes of WRITEs and SENDs always fit if every packet comes alone. Packets that come in
+ * groups need half of that, and leave the other half to the READ responses that the receiver
+ * requested. The READ window is the same for the buffer of this port. A sender does not know the
+ * buffer of the receiver, and assumes the buffer that an ordinary process gets on this machine.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,14 +26,14 @@
 #include "base/sys.h"
 #include "port/udp_claim.h"
 
-/* bytes to request; the kernel doubles them, and stops at rmem_max */
+/* bytes to request; the kernel doubles them, and limits them to rmem_max */
 #define BUFFER_BYTES (4 << 20)
 /*
  * A larger window does not help over loopback, because the packets leave the caches while they
  * wait. WRITEs of 64 KiB between two cores with 2 MiB of L2 each: 28 Gbit/s with windows from 128
  * to 256 KiB, 19 with 384 KiB to 1 MiB. Networks with long delays need more: window=. The number of
- * full packets is a power of two, as in messages: a packet that just does not fit is sent alone
- * later, and needs another call or group.
+ * full packets is a power of two, as in messages: otherwise the last packet of a message does not
+ * fit, is sent alone later, and needs another call or group.
  */
 #define UDP_WINDOW_MAX (64u * (4096 + PKT_MAX_HEADERS))
 
@@ -50,10 +51,10 @@ static uint32_t get_u32(int fd, int level, int name)
 }
 
 /*
- * IP_PMTUDISC_PROBE: DF is set, and the MTU of the device limits the packets. ICMP errors about the
- * MTU of the path have no effect, unlike with IP_PMTUDISC_DO. The kernel believes any error that
- * names the addresses and ports, so a forged one could block packets for ten minutes
- * (net.ipv4.route.mtu_expires).
+ * Sets the options of a socket. With IP_PMTUDISC_PROBE, DF is set, and the MTU of the device limits
+ * the packets. ICMP errors about the MTU of the path have no effect, unlike with IP_PMTUDISC_DO.
+ * The kernel believes any error that names the addresses and ports, so a forged one could block
+ * packets for ten minutes (net.ipv4.route.mtu_expires).
  */
 int udp_configure(const struct udp_port *u, int fd)
 {
@@ -72,7 +73,7 @@ int udp_configure(const struct udp_port *u, int fd)
 		rc = set_int(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
 		rc = rc ? rc : set_int(fd, SOL_IP, IP_RECVTOS, 1);
 	}
-	set_int(fd, SOL_UDP, UDP_GRO, u->merge); /* without it packets come one by one */
+	set_int(fd, SOL_UDP, UDP_GRO, u->merge); /* without UDP_GRO packets come one by one */
 	set_int(fd, SOL_SOCKET, SO_SNDBUF, (int)u->buffer);
 	set_int(fd, SOL_SOCKET, SO_RCVBUF, (int)u->buffer);
 	return rc;
@@ -81,9 +82,9 @@ int udp_configure(const struct udp_port *u, int fd)
 /*
  * Ports that choose their own address have one MTU, with the primary address or a loopback address.
  * rxe does the same: one device serves the addresses of the interface and other addresses of the
- * machine, with one active_mtu that follows from the interface (rxe.c, rxe_set_mtu). Programs
- * choose the size of datagrams by their own port, and the peer chooses its receives by its port. If
- * the two differ, datagrams are lost.
+ * machine, with one active_mtu that follows from the interface (rxe.c, rxe_set_mtu). A program
+ * chooses the size of its datagrams by the MTU of its own port, and the peer the size of its
+ * receives by the MTU of its port. If the two differ, datagrams are lost.
  */
 static uint32_t same_as_primary(const struct udp_opening *o, uint32_t mtu)
 {
@@ -105,11 +106,14 @@ static int set_mtu(struct udp_opening *o)
 	udp_find_interface(&u->port.addr, u->sock, &index, &mtu);
 	u->scope = u->port.medium = index;
 	if (!mtu)
-		/* an address of a tunnel, or bound with ip_nonlocal_bind: the usual MTU */
+		/*
+		 * the address is of a tunnel, or was bound with ip_nonlocal_bind: take the usual
+		 * MTU
+		 */
 		mtu = 1500;
 	mtu = same_as_primary(o, mtu);
 	u->port.mtu = mtu > overhead ? port_mtu_fit(mtu - overhead, o->spec->mtu) : 0;
-	/* All lanes have one MTU: the first may have had reasons of its own. */
+	/* All lanes have the MTU of the first lane, which may have another reason to limit it. */
 	if (o->lane > 0 &&
 	    pool_find(u->pool, &u->port.addr, (unsigned)pool_slot(u->pool, 0), &first))
 		u->port.mtu = first.mtu;
@@ -137,7 +141,7 @@ static void set_windows(struct udp_opening *o)
 	struct udp_abilities can;
 	char text[64];
 
-	/* Privileged processes may go beyond rmem_max. */
+	/* A privileged process may exceed rmem_max. */
 	set_int(u->sock, SOL_SOCKET, SO_RCVBUFFORCE, (int)u->buffer);
 	u->rcvbuf = get_u32(u->sock, SOL_SOCKET, SO_RCVBUF);
 	udp_probe(&u->port.addr, u->scope, bytes, &can);
@@ -176,7 +180,7 @@ static int watch_one(struct udp_port *u, int sock, uint32_t *watched, uint32_t e
 	return rc;
 }
 
-/* The socket that sends is watched for errors and mail, too. */
+/* Watches the sockets, or ends this. The sending socket is watched for errors and mail. */
 static int watch(struct udp_port *u, bool on)
 {
 	uint32_t out = !on ? 0 : EPOLLIN | (u->tx.blocked ? EPOLLOUT : 0);
@@ -191,7 +195,7 @@ static bool udp_arm(struct port *p)
 
 	if (udp_rx_waiting(u) || udp_mail_waits(u) || udp_leftovers_wait(u))
 		return false;
-	/* If this fails (no memory), the thread does not sleep and looks again. */
+	/* If this fails for lack of memory, the thread does not sleep but looks again. */
 	return !watch(u, true);
 }
 
@@ -219,8 +223,9 @@ static void close_descriptors(struct udp_port *u)
 static void udp_after_fork(struct port *p)
 {
 	/*
-	 * The epoll set is shared with the parent and must not be changed. Closing the descriptors
-	 * of this process does not affect it. Nor does the child leave the pool for its parent.
+	 * The epoll set is shared with the parent and must not be changed; closing the child's
+	 * descriptors does not affect it. The child does not leave the pool either, because the
+	 * membership is the parent's.
 	 */
 	udp_port(p)->watched = udp_port(p)->watched_out = 0;
 	close_descriptors(udp_port(p));

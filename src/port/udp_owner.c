@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Finds the user whose socket has an address, for a message. */
+/* Finds the user who has a socket with an address, for a message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ bool udp_owner(const struct pkt_addr *addr, struct udp_holder *h)
 
 	proc_address(addr, address, sizeof(address));
 	while (f && !found && fgets(line, sizeof(line), f)) {
-		/* the socket of all addresses has zeros */
+		/* a socket of all addresses has zeros here */
 		found = sscanf(line, " %*[^:]: %39[0-9A-F]:%x %*s %*s %*s %*s %*s %u %*s %lu",
 			       local, &port, &h->uid, &h->inode) == 4 &&
 			port == PKT_UDP_PORT &&

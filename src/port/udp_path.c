@@ -51,8 +51,8 @@ bool udp_is_unicast(const struct pkt_addr *a)
 }
 
 /*
- * Checks whether there is a route to an address. Connects a socket, which sends nothing. Returns 0
- * and the MTU of the path, or -errno.
+ * Checks whether there is a route to an address. It connects a socket, which sends nothing. Returns
+ * 0 and the MTU of the path, or -errno.
  */
 static int probe_path(const struct udp_port *u, const struct pkt_addr *dst, uint32_t *mtu)
 {
@@ -74,11 +74,11 @@ static int probe_path(const struct udp_port *u, const struct pkt_addr *dst, uint
 	    value > 0)
 		*mtu = (uint32_t)value;
 	sys_close(fd);
-	/* The error of Linux for a route from a loopback address to another machine. */
+	/* Linux returns EINVAL for a route from a loopback address to another machine. */
 	return rc == -EINVAL ? -ENETUNREACH : rc;
 }
 
-/* Prepares a path for more than datagrams of QP 1. Returns 0 or -errno. */
+/* Prepares a path that also carries packets to other QPs than QP 1. Returns 0 or -errno. */
 static int probe(struct udp_port *u, struct udp_path *path)
 {
 	int rc = path->probed ? 0 : probe_path(u, &path->path.dst, &path->mtu);
@@ -91,9 +91,9 @@ static int probe(struct udp_port *u, struct udp_path *path)
 }
 
 /*
- * Packets leave from the source port of this lane. Over loopback, however, a port accepts only
- * packets of its own pool and packets from port 4791 (udp_rx.c). A port of another user there gets
- * the latter.
+ * Chooses the socket that sends. Packets leave from the source port of this lane. Over loopback,
+ * however, a port accepts only packets of its own pool and packets from port 4791 (udp_rx.c), so
+ * packets to a port of another user leave from port 4791.
  */
 static void choose_source(struct udp_port *u, struct udp_path *path)
 {
@@ -114,8 +114,8 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 	 */
 	unsigned slot = PORT_SLOT_OF_QPN(dqpn);
 	/*
-	 * QP 1 answers any sender, also from addresses that no host has. For other addresses than
-	 * those of loopback, no system call is made before the send itself.
+	 * Anybody may send to QP 1, from addresses that no host has, and QP 1 answers. So for
+	 * addresses other than loopback, no system call is made before the send itself.
 	 */
 	bool gsi = dqpn == PKT_GSI_QPN;
 	struct udp_path *path;
@@ -179,7 +179,7 @@ void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t l
 	path->warned = true;
 	pkt_addr_print(&u->port.addr, us, sizeof(us));
 	pkt_addr_print(&path->path.dst, them, sizeof(them));
-	/* What the kernel has learned about the path since. */
+	/* The kernel may have learned a new MTU of the path. */
 	if (rc == -EMSGSIZE && !probe_path(u, &path->path.dst, &path->mtu) && path->mtu > overhead)
 		fit = port_mtu_fit(path->mtu - overhead, 0);
 	if (fit)
@@ -207,7 +207,7 @@ void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t 
 		if (fit)
 			log_warn(
 				"udp: an ICMP error says that packets from %s to %s get lost if they are longer than "
-				"%u bytes. If it is true, connections fail: choose a smaller MTU, as in --port "
+				"%u bytes. If this is true, connections fail: choose a smaller MTU, as in --port "
 				"udp:%s,mtu=%u",
 				us, them, mtu, us, fit);
 		return;

@@ -14,10 +14,10 @@
 #define SO_MEMINFO 55
 #endif
 
-/* wait for a looped datagram, which is usually delivered before the call returns */
+/* how long to wait for the datagram, which usually arrives before the call returns */
 #define PROBE_WAIT_NS 20000000
 
-/* Returns the used bytes of the receive buffer; 0: unknown. */
+/* Returns the used bytes of the receive buffer, or 0 if they are unknown. */
 static uint32_t receive_memory(int fd)
 {
 	uint32_t info[SK_MEMINFO_VARS] = {0};
@@ -40,8 +40,8 @@ static uint16_t probe_segments(int fd, const union udp_name *self, socklen_t len
 	int size = 1;
 
 	/*
-	 * Kernels without it would ignore the control message and send one long datagram; this call
-	 * detects them.
+	 * Kernels without UDP_SEGMENT would ignore the control message and send one long datagram.
+	 * They fail this call.
 	 */
 	if (sys_setsockopt(fd, SOL_UDP, UDP_SEGMENT, &size, sizeof(size)))
 		return 1;
@@ -71,8 +71,8 @@ void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t bytes,
 	int fd = sys_socket(self.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	/*
-	 * Values without an answer: no segmentation, and memory in powers of two with separate
-	 * headers, as the allocator of the kernel has it.
+	 * Values if nothing can be probed: no segmentation, and memory in powers of two with
+	 * separate headers, as the allocator of the kernel provides it.
 	 */
 	out->max_segs = 1;
 	out->cost = 2 * bytes + 512;

@@ -31,12 +31,12 @@ static void print_words(char out[ADDR_DIGITS + 1], const struct pkt_addr *a)
 	}
 }
 
-/* What the file says of an address. */
+/* The result of a search in the file. */
 struct found {
 	const struct pkt_addr *addr;
-	uint64_t inode; /* of the wanted socket; 0: unknown */
+	uint64_t inode; /* inode number of the wanted socket; 0: unknown */
 	char text[ADDR_DIGITS + 1];
-	unsigned sockets; /* that match */
+	unsigned sockets; /* number of sockets that match */
 	bool waits;	  /* bytes wait in one of them */
 };
 
@@ -88,8 +88,9 @@ bool udp_reader_is_there(const struct udp_port *u, const struct pkt_addr *addr)
 }
 
 /*
- * The socket of a slot outlives its program, so the program must live. Sockets of other users are
- * not known by slot: their reader is known only if there is just one socket.
+ * Finds the state of the reader. The socket of a slot outlives its program, so the pool must
+ * confirm that the program lives. Sockets of other users have no known slot, so their reader is
+ * known only if there is exactly one socket.
  */
 enum port_reader udp_reader(struct port *p, const struct port_path *path)
 {

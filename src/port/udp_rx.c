@@ -4,8 +4,8 @@
  * datagrams, or groups that it did not segment (over loopback a group arrives as it was sent), and
  * the length of the pieces. The pieces are handed out as packets without a copy.
  *
- * Buffers are filled again only when all their packets were handed out and the burst after that was
- * requested, so descriptors stay valid as port.h promises.
+ * Buffers are filled again only when all their packets were handed out and the caller has requested
+ * the next burst, so descriptors stay valid as port.h promises.
  *
  * A socket does not show identifications. The prediction is the place of the packet in its
  * datagram. This is right for every group that arrives as it was sent, and for every packet that a
@@ -24,12 +24,15 @@
 #define ECN_CE	 3
 
 /*
- * Errors of sent packets wait on another socket than packets. A look for them is a system call,
- * made after this many looks for packets that found none.
+ * Errors of sent packets wait on another socket than received packets. A look for errors costs a
+ * system call, and is made after this many looks for packets that found none.
  */
 #define IDLE_LOOKS 64
 
-/* Piece length of UDP_GRO, type of service (IPv4 in one byte, IPv6 in an int). */
+/*
+ * The control data: piece length of UDP_GRO, and type of service (one byte in IPv4, an int in
+ * IPv6).
+ */
 #define CONTROL_BYTES (CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(int)))
 
 struct rx_msg {
@@ -66,7 +69,7 @@ int udp_rx_init(struct udp_port *u)
 	r->mem = mem_alloc_pages((size_t)UDP_RX_BUFS * UDP_RX_STRIDE);
 	r->msgs = (struct mmsghdr *)m;
 	if (!r->mem || !m)
-		return -ENOMEM; /* udp_rx_fini() frees the other */
+		return -ENOMEM; /* udp_rx_fini() frees the other allocation */
 	r->want = 1;
 	for (unsigned i = 0; i < UDP_RX_BUFS; i++) {
 		struct msghdr *h = &m->msg[i].msg_hdr;
@@ -109,8 +112,8 @@ static void read_control(struct msghdr *h, struct udp_rx_buf *b)
 }
 
 /*
- * True if a member of the pool sends, or has sent, from there. The answers are kept until the pool
- * changes.
+ * True if the source of a datagram belongs to a member of the pool, or to one that has ended. The
+ * answers are kept until the pool changes.
  */
 static bool is_member(struct udp_port *u, const struct udp_rx_buf *b)
 {
@@ -126,10 +129,10 @@ static bool is_member(struct udp_port *u, const struct udp_rx_buf *b)
 }
 
 /*
- * Any user of this machine can send from loopback addresses, but only the NIC that holds port 4791
- * of an address sends from that port, and the pool knows the source ports of its members. NICs on
- * other machines choose their source ports (IBA A17.9.3), so that connections take several paths;
- * see rx.c for these.
+ * False if the datagram cannot come from a NIC. Any user of this machine can send from loopback
+ * addresses, but only the NIC that holds port 4791 of an address sends from that port, and the pool
+ * knows the source ports of its members. NICs on other machines choose their source ports (IBA
+ * A17.9.3), so that connections take several paths; see rx.c for these.
  */
 static bool is_from_nic(struct udp_port *u, const struct udp_rx_buf *b)
 {
@@ -162,17 +165,17 @@ static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i,
 			b->head = udp_join_open(b->data, b->len, &b->off);
 		}
 	}
-	/* IPv6 has no identification, so it is known. */
+	/* IPv6 has no identification, so none is missing. */
 	b->flags = (uint8_t)((u->v6 ? PORT_ID_KNOWN : 0) |
 			     ((b->tos & ECN_MASK) == ECN_CE ? PORT_CE : 0));
 	reset_msg(u, m, i);
 }
 
 /*
- * Returns the number of datagrams to request. It is one after a call that found none: a look for a
- * second datagram that is not there costs a tenth of a round trip. It grows while all requested
- * datagrams come, up to UDP_RX_BUFS packets like the last ones: the copied data are then still in
- * the cache when they are read.
+ * Returns the number of datagrams to request. After a call that found none it is one, because a
+ * look for an absent second datagram costs a tenth of a round trip. It grows while all requested
+ * datagrams come, up to a total of UDP_RX_BUFS packets, so that the copied data are still in the
+ * cache when they are read.
  */
 static unsigned next_want(const struct udp_rx *r, int got)
 {
@@ -214,8 +217,8 @@ static void receive_group(struct udp_port *u)
 }
 
 /*
- * Takes what came for a program that has ended. If another one has the slot now, the rest is its
- * own; what was taken reaches it by mail.
+ * Receives datagrams that came for an ended program. If another program has the slot now, this port
+ * leaves the rest to it, and passes on the received ones by mail.
  */
 static void receive_leftovers(struct udp_port *u)
 {
@@ -231,7 +234,10 @@ static void receive_leftovers(struct udp_port *u)
 		u->leftover = -1;
 }
 
-/* The groups and the own address are looked at first in turn, so that neither delays the other. */
+/*
+ * Receives datagrams. Groups and the port's own address take turns in being read first, so that
+ * neither delays the other.
+ */
 static void receive(struct udp_port *u)
 {
 	struct udp_rx *r = &u->rx;
@@ -268,7 +274,7 @@ static void receive(struct udp_port *u)
 	u->woken = false;
 }
 
-/* The next packet of a datagram that has one left. */
+/* Hands out the next packet of a datagram; at least one is left. */
 static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
 {
 	uint32_t len = b->len - b->off < b->seg ? b->len - b->off : b->seg;
@@ -297,10 +303,10 @@ static bool pass_request(struct udp_port *u, const struct port_pkt *pkt)
 }
 
 /*
- * A datagram may contain packets for QPs of another slot. Returns true if the packet was passed on.
- * If no program has that slot, the packet is for the core, which refuses it; or it was for a queue
- * pair of a program that has ended, and is dropped. Every lane has its own copy of packets to a
- * group.
+ * Passes on a packet for a QP of another slot. Returns true if the core must not see the packet: it
+ * was passed on, or it was for a queue pair of a program that has ended and is dropped. If no
+ * program has that slot, the core gets the packet and refuses it. Packets to a group are not passed
+ * on, because every lane gets its own copy.
  */
 static bool pass_on(struct udp_port *u, const struct port_pkt *pkt)
 {

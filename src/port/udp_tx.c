@@ -21,15 +21,12 @@
 #include "base/mem.h"
 #include "base/sys.h"
 
-/* failures by foreign errors that a flush tolerates; the next flush continues */
+/* failures by errors of other packets that a flush tolerates; the next flush continues */
 #define FOREIGN_MOST 16
 
 #define CONTROL_BYTES (CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(int)))
 
-/*
- * The arguments of sendmmsg(). They are on the stack, and only as much is touched as there are
- * messages.
- */
+/* The arguments of sendmmsg(). They are on the stack, and only the used messages are written. */
 struct out_msgs {
 	struct mmsghdr msg[UDP_MAX_GROUPS];
 	struct iovec iov[UDP_MAX_GROUPS][2];
@@ -64,11 +61,13 @@ static bool joins_behind(const struct udp_group *g, const struct udp_path *path,
 }
 
 /*
- * The first packet of a long message is longer than the others by its extended header, so no packet
- * fits after the second one in its group. The message has as many groups if the first packet is
- * sent alone, but a single packet costs the kernel much less than a group of two (no segmentation,
- * no pages). A message of two packets then needs one more group. The last packets show which kind
- * is sent: `len`, 0: a flush. A path that joins packets does not need this.
+ * Learns whether the longer first packet of a message should be sent alone. The first packet of a
+ * long message is longer than the others by its extended header, so no packet fits after the second
+ * one in its group. The message has as many groups if the first packet is sent alone, but a single
+ * packet costs the kernel much less than a group of two (no segmentation, no pages). A message of
+ * two packets then needs one more group. The lengths of the last packets show which kind of message
+ * is sent. `len` is the length of the next packet; 0: a flush. A path that joins packets does not
+ * need this.
  */
 static void learn(const struct udp_tx *t, uint32_t len)
 {
@@ -127,7 +126,7 @@ int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t to
 	g = t->count ? &t->group[t->count - 1] : NULL;
 	t->was_closed = t->was_mixed = false;
 	if (g && fits_behind(t, g, (struct udp_path *)path, len, tos)) {
-		/* goes with those before it as it is */
+		/* the packet joins the earlier ones unchanged */
 	} else if (g && joins_behind(g, (struct udp_path *)path, len, tos)) {
 		t->was_closed = g->closed;
 		t->was_mixed = g->mixed;
@@ -178,8 +177,8 @@ static void add_control(struct msghdr *m, int level, int type, const void *value
 }
 
 /*
- * Fills message i: `bytes` at data to the path of the group, segmented into packets of `segment`
- * bytes unless it is 0.
+ * Fills in message i: `bytes` at `data` to the path of the group. The kernel segments them into
+ * packets of `segment` bytes, unless that is 0.
  */
 static void fill_msg(const struct udp_port *u, struct out_msgs *o, unsigned i, struct udp_group *g,
 		     uint8_t *data, uint32_t bytes, uint16_t segment)
@@ -227,7 +226,7 @@ static bool no_space_now(int rc)
 	return rc == -EAGAIN || rc == -EINTR;
 }
 
-/* Number sent, or the error of the first. */
+/* Sends n messages. Returns the number sent, or the error of the first message. */
 static int send_msgs(struct udp_port *u, int sock, struct out_msgs *o, unsigned n)
 {
 	struct msghdr *m = &o->msg[0].msg_hdr;
@@ -237,15 +236,14 @@ static int send_msgs(struct udp_port *u, int sock, struct out_msgs *o, unsigned 
 		int sent = sys_sendmmsg(sock, o->msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 		/*
-		 * An error after the first message is not reported, and was removed from the
-		 * socket.
+		 * The kernel does not report an error after the first message, but has removed it
+		 * from the socket.
 		 */
 		u->unsure |= sent > 0 && (unsigned)sent < n;
 		return sent;
 	}
 	/*
-	 * The kernel reads less if there are fewer fields, which shows in the round trip of a small
-	 * packet.
+	 * With fewer fields the kernel reads less, which shortens the round trip of a small packet.
 	 */
 	if (m->msg_control || m->msg_iovlen > 1)
 		rc = sys_sendmsg(sock, m, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -261,8 +259,8 @@ static bool goes_singly(const struct udp_group *g)
 }
 
 /*
- * Sends waiting groups up to the first one that must be sent singly, or from another socket.
- * Returns the number sent, or the error of the first.
+ * Sends waiting groups up to the first group that must be sent singly, or from another socket.
+ * Returns the number sent, or the error of the first group.
  */
 static int send_groups(struct udp_port *u)
 {
@@ -286,7 +284,7 @@ static int send_groups(struct udp_port *u)
 
 /*
  * Sends the remaining packets of the first waiting group, one per datagram. Returns the number
- * sent, or the error of the first.
+ * sent, or the error of the first packet.
  */
 static int send_singly(struct udp_port *u)
 {
@@ -311,8 +309,8 @@ static int send_singly(struct udp_port *u)
 }
 
 /*
- * Computes the ICRCs of a group again: its packets were built with identifications 0, 1, 2 ... and
- * leave with 0.
+ * Computes the ICRCs of a group again. Its packets were built with identifications 0, 1, 2 ... and
+ * leave with identification 0.
  */
 static void rebuild(const struct udp_group *g)
 {
@@ -332,7 +330,7 @@ static void go_single(struct udp_port *u, struct udp_path *path, int rc)
 {
 	char text[64];
 
-	log_info("udp: the kernel does not cut packets for %s (%s): sending them one by one",
+	log_info("udp: the kernel does not segment packets to %s (%s): they are sent one by one",
 		 pkt_addr_print(&path->path.dst, text, sizeof(text)), strerror(-rc));
 	path->single = true;
 	for (unsigned i = u->tx.first; i < u->tx.count; i++) {
@@ -342,8 +340,8 @@ static void go_single(struct udp_port *u, struct udp_path *path, int rc)
 }
 
 /*
- * Drops the first waiting group (or the next packet of a group that is sent singly), which cannot
- * be sent.
+ * Drops packets that cannot be sent: the first waiting group, or only its next packet if it is sent
+ * singly.
  */
 static void drop(struct udp_port *u, int rc)
 {
@@ -362,10 +360,10 @@ static void drop(struct udp_port *u, int rc)
 }
 
 /*
- * True if the error is not about the current send. ICMP errors come at any time, from any host, in
- * any number, and each fails a call; none may cost a packet. The kernel queues an error first and
- * then fails a call for it. After an error was read, the next failure without another one in the
- * queue is therefore doubtful, once. Only ECONNREFUSED is never about the packet of the call.
+ * True if another packet may have caused the error. ICMP errors come at any time, from any host, in
+ * any number, and each makes a call fail; none may cost a packet. The kernel queues an error first
+ * and then makes a call fail for it. So once after errors were read, a failure may belong to one of
+ * them although the queue is empty. Only ECONNREFUSED is never an error of the packet of the call.
  */
 static bool is_foreign(struct udp_port *u, int rc)
 {
@@ -409,7 +407,7 @@ static bool push(struct udp_port *u, unsigned *foreign)
 	if (refused_to_cut(rc) && !singly && g->count > 1 && !g->mixed) {
 		go_single(u, g->path, rc);
 	} else {
-		/* Dropped packets are sent again, in datagrams of the ordinary kind. */
+		/* Retransmitted packets will leave in datagrams of the ordinary kind. */
 		if (g->mixed && (rc == -EMSGSIZE || refused_to_cut(rc)))
 			g->path->joins = false;
 		drop(u, rc);
@@ -444,7 +442,7 @@ void udp_tx_forget(struct udp_port *u, const struct udp_path *path)
 	struct udp_tx *t = &u->tx;
 	bool waits = false;
 
-	/* Answers to many addresses leave together, while earlier paths are released. */
+	/* Without a waiting packet there is no flush, so that answers to many addresses share one. */
 	for (unsigned i = t->first; i < t->count; i++)
 		waits |= t->group[i].path == path;
 	if (!waits || udp_flush(&u->port))

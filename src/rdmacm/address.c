@@ -8,7 +8,7 @@
 #include "base/sys.h"
 #include "rdmacm/rdmacm.h"
 
-/* Linux' default range (net.ipv4.ip_local_port_range). */
+/* The default range of Linux (net.ipv4.ip_local_port_range). */
 #define EPHEMERAL_FIRST 32768u
 #define EPHEMERAL_COUNT 28232u
 
@@ -132,8 +132,8 @@ static bool is_ours(const struct pkt_addr *addr)
 
 /*
  * The loopback interface has no NIC, and the Linux kernel binds its addresses like a wildcard
- * (drivers/infiniband/core/cma.c, cma_any_addr): libfabric binds localhost to find out which NIC
- * there is. We do the same if other hosts reach the NIC, unless the NIC has the address. Lock held.
+ * (drivers/infiniband/core/cma.c, cma_any_addr): libfabric binds localhost to find a NIC. This
+ * library does the same if other hosts reach the NIC, unless the NIC has the address. Lock held.
  */
 static bool has_no_device(const struct sockaddr *sa)
 {
@@ -172,8 +172,8 @@ static bool is_nearest(const struct pkt_addr *have, void *arg)
 }
 
 /*
- * The NIC has few addresses and no routes. So this takes the address with the longest common
- * prefix.
+ * Chooses the address with the longest common prefix, because the NIC has few addresses and no
+ * routes.
  */
 int rdmacm_source_for(const struct pkt_addr *like, struct pkt_addr *src)
 {
@@ -216,7 +216,7 @@ struct list_head *rdmacm_port_bucket(uint16_t port)
 	return &agent.ports[port % RDMACM_PORT_BUCKETS];
 }
 
-/* Returns whether there is an address on which both would listen. */
+/* Returns whether there is an address on which both ids would listen. */
 static bool overlap(const struct rdmacm_id *a, const struct rdmacm_id *b)
 {
 	const struct sockaddr *sa = &a->id.route.addr.src_addr, *sb = &b->id.route.addr.src_addr;

@@ -44,7 +44,9 @@ static int copy_name(char **to, const char *from)
 	return from && !*to ? -ENOMEM : 0;
 }
 
-/* libc's answer is the address to listen on, or the address to connect to. */
+/*
+ * Fills in a result. The answer of libc is the address to listen on, or the address to connect to.
+ */
 static int fill(struct rdma_addrinfo *rai, const struct rdma_addrinfo *hints,
 		const struct addrinfo *ai)
 {
@@ -82,7 +84,9 @@ static int copy_hint(struct sockaddr **to, socklen_t *to_len, const struct socka
 	return len <= sizeof(struct sockaddr_storage) ? copy_addr(to, to_len, from, len) : -EINVAL;
 }
 
-/* Without a node and a service, the answer has the addresses of the hints: both, one or none. */
+/*
+ * Fills in a result without a node and a service: the addresses of the hints (both, one or none).
+ */
 static int fill_from_hints(struct rdma_addrinfo *rai, const struct rdma_addrinfo *hints)
 {
 	int ret;

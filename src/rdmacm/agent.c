@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The agent connects the state machine of src/cm with QP 1 of the process's engine. The service
- * thread delivers datagrams and time, the program's threads make calls. The lock serialises them.
- * The device is opened when an id first needs it, and stays open.
+ * thread delivers datagrams and time; the program's threads make calls. The agent's lock serializes
+ * them. The device is opened when an id first needs it, and stays open.
  */
 #include <endian.h>
 #include <stdlib.h>
@@ -22,8 +22,8 @@ struct rdmacm_agent agent = {
 };
 
 /*
- * One thread opens the device, the others wait. It does not hold the agent's lock meanwhile,
- * because the service thread may need it.
+ * One thread opens the device while others wait. It does not hold the agent's lock meanwhile,
+ * because the service thread may need that lock.
  */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -40,8 +40,8 @@ uint64_t rdmacm_draw(uint64_t n)
 }
 
 /*
- * In a child: channels may exist without a device, and share their descriptors with the parent's
- * channels. The child seeds its own random numbers.
+ * Prepares the agent in a forked child. Channels may exist without a device, and share their
+ * descriptors with the parent's channels. The child seeds its own random numbers.
  */
 static void renew_process(void)
 {
@@ -120,7 +120,10 @@ static void on_gone(void *ctx, uint32_t qpn)
 static const struct drive_gsi_ops gsi_ops = {
 	.input = on_input, .expire = on_expire, .lost = on_lost, .gone = on_gone};
 
-/* A datagram that cannot be sent counts as lost: the state machine sends it again. */
+/*
+ * Sends a datagram. A datagram that cannot be sent counts as lost, and the state machine sends it
+ * again.
+ */
 static void on_send(void *ctx, const struct cm_datagram *d)
 {
 	struct drive_addr where;
@@ -129,7 +132,10 @@ static void on_send(void *ctx, const struct cm_datagram *d)
 		drive_gsi_send(agent.drive, where.port, &d->dst, d->tclass, d->mad);
 }
 
-/* Other programs of our address disconnect our connections if this process is killed. */
+/*
+ * Leaves datagrams that another program of the address sends if this process is killed. They
+ * disconnect the connections.
+ */
 static void on_will(void *ctx, uint32_t index, const struct cm_datagram *d)
 {
 	drive_gsi_will(agent.drive, index, d ? &d->src : NULL, d ? &d->dst : NULL,
@@ -168,12 +174,15 @@ static void in_parent(void)
 }
 
 /*
- * Objects that the child inherited point to it, so it is not freed. It is volatile so that leak
- * checkers find the pointer.
+ * Objects that the child inherited point to the parent's context, so it is not freed. The pointer
+ * is volatile so that leak checkers find it.
  */
 static struct ibv_context *volatile verbs_of_parent;
 
-/* Connections and listeners stay with the parent's NIC. The child opens its own NIC. */
+/*
+ * Gives up the NIC of the parent, which keeps its connections and listeners. The child opens its
+ * own NIC.
+ */
 static void in_child(void)
 {
 	struct rdmacm_id *id;
@@ -201,9 +210,9 @@ static void in_child(void)
 }
 
 /*
- * Tells peers that the connections end, so that they need not find out by time-outs. If the lock is
- * taken, another thread is inside a call, or this thread is, below a signal handler: nothing is
- * sent then.
+ * Tells peers that the connections end, so that they need not detect it by time-outs. If the lock
+ * is taken, another thread is inside a call, or this thread is inside a call and runs a signal
+ * handler. Nothing is sent then.
  */
 static void at_exit(void)
 {
@@ -296,7 +305,8 @@ close:
 }
 
 /*
- * The NIC starts with this address. Otherwise it would first take another one, which nothing needs.
+ * Starts the NIC with this address. Otherwise the NIC would first take another address, which
+ * nothing needs.
  */
 static int agent_start_at(const struct pkt_addr *addr)
 {

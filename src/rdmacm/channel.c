@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Event channels and their events. An event belongs to an id from the time it is raised until it is
- * acknowledged. When the id ends, events that were not taken are dropped, and the id waits for the
- * others. A connection request belongs to its listener.
+ * acknowledged. When the id ends, events that were not taken are dropped, and the id waits until
+ * the others are acknowledged. A connection request belongs to its listener.
  *
  * raised: on the owner's list, in the channel's queue -> taken: on the list -> acknowledged: freed
  */
@@ -38,8 +38,8 @@ ROOST_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
 
 /*
  * Programs destroy a channel while one of their threads waits on it, or is about to (rping at its
- * end). With the Linux kernel's descriptor such a thread sleeps on. So it does here: the memory of
- * the last channels is kept, so that the thread can see that its channel is closed.
+ * end). With the Linux kernel's descriptor such a thread continues to sleep. The same happens here:
+ * the memory of the last channels is kept, so that the thread can see that its channel is closed.
  */
 static struct rdmacm_channel *closed_channels[16];
 
@@ -122,7 +122,10 @@ int rdmacm_event_simple(struct rdmacm_id *id, enum rdma_cm_event_type type, int 
 
 /* ---- ending events ---- */
 
-/* Returns true if the event was not taken yet; it will not be taken any more. */
+/*
+ * Takes an event out of the queue of its channel. Returns true if the program has not taken the
+ * event; it will not get it any more.
+ */
 static bool withdraw(struct rdmacm_event *e)
 {
 	return evq_forget(queue_of(e->owner->id.channel), &e->queued) == 0;
@@ -132,7 +135,8 @@ static void discard(struct rdmacm_event *e)
 {
 	list_del(&e->link);
 	if (e->event.event == RDMA_CM_EVENT_CONNECT_REQUEST && !e->taken)
-		rdmacm_id_end(rdmacm_id(e->event.id)); /* not seen by the program: rejected */
+		/* the program has not seen the id, so its request is rejected */
+		rdmacm_id_end(rdmacm_id(e->event.id));
 	free(e);
 }
 
@@ -191,7 +195,7 @@ static bool take(struct rdmacm_event *e)
 }
 
 /*
- * Sleeps without driving the NIC. Most programs call it in a thread of its own, and the service
+ * Sleeps without driving the NIC. Most programs call this in a thread of its own, and the service
  * thread brings the events anyway.
  */
 ROOST_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The active side of a connection, its end, and calls of both sides. Listeners are in listen.c. */
+/*
+ * The active side of a connection, the end of a connection, and the calls of both sides. Listeners
+ * are in listen.c.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,8 +30,8 @@ static uint8_t choose(const uint8_t *asked, uint8_t any, uint8_t otherwise)
 }
 
 /*
- * Sets the number of READs and atomics in flight in each direction. If the program gives no value,
- * it is the device's maximum; on the passive side, at most what the peer asked for.
+ * Sets the number of READs and atomics in flight in each direction. The default is the device's
+ * maximum; on the passive side the peer's request is an upper limit.
  */
 int rdmacm_settle_depths(struct rdmacm_id *id, const struct rdma_conn_param *p)
 {
@@ -79,7 +82,10 @@ struct asking {
 	size_t len;
 };
 
-/* The program's private data follow those of rdma_getaddrinfo(). */
+/*
+ * Collects the private data of a request: those of rdma_getaddrinfo(), followed by those of the
+ * program.
+ */
 static int gather(const struct rdmacm_id *id, const struct rdma_conn_param *p, struct asking *a)
 {
 	size_t n = p && p->private_data ? p->private_data_len : 0;
@@ -97,8 +103,8 @@ static int gather(const struct rdmacm_id *id, const struct rdma_conn_param *p, s
 }
 
 /*
- * Gets the QP's offer. If the QP is the program's own, the program sets the offer with
- * rdma_set_local_ece(3).
+ * Gets the options that the QP offers to the peer. If the QP belongs to the program, the program
+ * sets the offer with rdma_set_local_ece(3).
  */
 static void offer_ece(struct rdmacm_id *id)
 {
@@ -192,7 +198,7 @@ ROOST_EXPORT int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *co
 
 /* ---- replies ---- */
 
-/* The caller stores the error code in the event's status. */
+/* Brings the QP up. On a failure the caller stores the error code in the event's status. */
 static int bring_up(struct rdmacm_id *id)
 {
 	int ret;
@@ -228,7 +234,7 @@ ROOST_EXPORT int rdma_establish(struct rdma_cm_id *pub)
 	struct rdmacm_id *id = rdmacm_id(pub);
 	int ret = -EINVAL;
 
-	if (pub->qp) /* the library does it for a QP that it made */
+	if (pub->qp) /* the library answers for a QP that it created */
 		return rdmacm_ret(ret);
 	rdmacm_lock();
 	if (id->conn)
@@ -296,8 +302,8 @@ ROOST_EXPORT int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)
 }
 
 /*
- * It is no error if the connection has ended already: the peer was faster (as in the Linux kernel's
- * rdma_disconnect()).
+ * Disconnects. If the connection has ended already, this is no error, because the peer was faster
+ * (as in the Linux kernel's rdma_disconnect()).
  */
 static int disconnect(struct rdmacm_id *id)
 {
@@ -368,11 +374,11 @@ static int status_of(const struct cm_event *e)
 
 /*
  * A server that serves one client after the other destroys its listener and creates the next one
- * (perftest with -R does this twice for a test). Its client asks in between, and the Linux kernel
- * refuses such a request. A client that needs no system call for a request is fast enough to send
- * it before the next listener exists. So an id that is refused because the service does not exist
- * asks again, for about a second, if another id of this process is connected to the service. A
- * Roost server holds early requests meanwhile: early.c.
+ * (perftest with -R does this twice for a test). A client that connects in between is refused by
+ * the Linux kernel. Clients of Roost often do, because they need no system call for a request. So
+ * an id that is refused because the service does not exist repeats its request, for about a second,
+ * if another id of this process is connected to the service. A Roost server keeps early requests:
+ * early.c.
  */
 #define AGAIN_FIRST_NS 2000000u
 #define AGAIN_TIMES    9 /* the delay doubles each time: a second in total */
@@ -418,7 +424,7 @@ void rdmacm_on_cm_event(void *ctx, const struct cm_event *e)
 	rdmacm_await_no_rtu(id);
 	out = rdmacm_event_new(id, id, t->type);
 	if (!out)
-		return; /* the program gets no event, as if the datagram was lost */
+		return; /* the program gets no event, as if the datagram had been lost */
 	out->event.status = status_of(e);
 	if (t->conn) {
 		rdmacm_fill_conn(&out->event.param.conn, e);

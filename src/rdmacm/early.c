@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests that come before their listener. There are two cases. A server that serves one client
- * after the other destroys its listener and creates the next one (perftest with -R does this twice
- * for a test), and a client on a fast NIC connects in between. Or a server sends its client the
- * port that it has bound, and listens only then (qperf). The client would be refused, and most
- * clients then give up.
+ * Keeps requests that come before their listener. There are two cases. A server that serves one
+ * client after the other destroys its listener and creates the next one (perftest with -R does this
+ * twice for a test), and a client on a fast NIC connects in between. Or a server sends its client
+ * the port that it has bound, and listens only afterwards (qperf). Without this code the client
+ * would be refused, and most clients then give up.
  *
- * So a request is kept for WAIT_NS if its service had a listener within MEMORY_NS, or if its port
- * is bound. Requests to other services are refused at once, and so are requests without a free
+ * A request is kept for WAIT_NS if its service had a listener within the last MEMORY_NS, or if its
+ * port is bound. Requests to other services are refused at once, and so are requests without a free
  * slot. One source may have at most three times as many slots as are free, as at a listener
  * (cm/stranger.c).
  */

@@ -16,7 +16,10 @@ static int keep(void **to, const void *from, size_t len)
 	return 0;
 }
 
-/* A listener has no QP. Its connections get QPs with these attributes. */
+/*
+ * Stores the QP attributes of a listener. The listener has no QP, but its connections get QPs with
+ * these attributes.
+ */
 static int prepare_listener(struct rdma_cm_id *pub, const struct rdma_addrinfo *res,
 			    struct ibv_pd *pd, const struct ibv_qp_init_attr *qp_init)
 {
@@ -119,8 +122,8 @@ ROOST_EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id *
 		return rdmacm_ret(ret);
 	}
 	/*
-	 * Acknowledged with the connection's next event or at its end: the program may use the
-	 * private data until then.
+	 * The library acknowledges the event with the connection's next event or at its end,
+	 * because the program may use the private data until then.
 	 */
 	event->id->event = event;
 	*id = event->id;

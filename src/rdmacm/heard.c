@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The first packet of a connection replaces an RTU that is late or lost (IBA 12.9.7.3, the
- * communication established event). It is noted inside of a turn, which must not block, and the
+ * communication established event). The packet is noted inside of a turn, which must not block. The
  * service thread reports it to the state machine.
  */
 #include "base/spin.h"
 #include "rdmacm/rdmacm.h"
 
-#define NOTED 64 /* further packets are not noted: their RTUs have to come */
+#define NOTED 64 /* further packets are not noted: their connections wait for the RTU */
 
 static struct spin lock;
 static uint32_t noted[NOTED];

@@ -7,7 +7,10 @@
 
 /* ---- listening ---- */
 
-/* Converts the id's address to CM_LISTEN_* flags. `all`: a wildcard, of its family or of both. */
+/*
+ * Converts the id's address to CM_LISTEN_* flags. `all`: the address is a wildcard, of its family
+ * or of both families.
+ */
 static unsigned kinds_of(const struct rdmacm_id *id, bool all)
 {
 	unsigned kinds = rdmacm_is_ud(id) ? CM_LISTEN_UD : CM_LISTEN_CONN;
@@ -19,7 +22,7 @@ static unsigned kinds_of(const struct rdmacm_id *id, bool all)
 	return kinds;
 }
 
-/* The families of the addresses that an id listens on, for drive_gsi_listen(). */
+/* Returns the families of the addresses that an id listens on, for drive_gsi_listen(). */
 static unsigned families_of(const struct rdmacm_id *id)
 {
 	unsigned kinds = kinds_of(id, id->any);
@@ -29,10 +32,7 @@ static unsigned families_of(const struct rdmacm_id *id)
 					: POOL_IPV4 | POOL_IPV6;
 }
 
-/*
- * Makes a listener, for requests that come to this process, and makes them come to this process and
- * no other.
- */
+/* Makes a listener, and directs the requests for its service to this process and no other. */
 static int open_listener(struct rdmacm_id *id, uint32_t backlog)
 {
 	const struct pkt_addr *addr = id->any ? NULL : &id->src;
@@ -116,8 +116,9 @@ ROOST_EXPORT int rdma_listen(struct rdma_cm_id *pub, int backlog)
 /* ---- requests ---- */
 
 /*
- * The peer's address is the source of the datagram, not the address in its private data: RoCE v2's
- * GIDs are IP addresses. Only the port comes from the private data.
+ * Fills in the addresses of a request. The peer's address is the source of the datagram, not the
+ * address in the private data, because RoCE v2's GIDs are IP addresses. Only the port comes from
+ * the private data.
  */
 static int describe(struct rdmacm_id *id, const struct cm_event *e)
 {
@@ -159,7 +160,7 @@ static struct rdmacm_id *child_of(const struct rdmacm_id *listener, const struct
 	return id;
 }
 
-/* If the program cannot be told, the request is refused, since no reply would come. */
+/* Refuses a request if the program cannot be told about it, because no reply would come. */
 void rdmacm_on_request(const struct cm_event *e)
 {
 	struct rdmacm_id *listener = e->user, *id = child_of(listener, e);
@@ -194,7 +195,9 @@ static int accept_datagrams(struct rdmacm_id *id, const struct rdma_conn_param *
 			     p && p->private_data ? p->private_data_len : 0);
 }
 
-/* The QP is ready before the REP is sent: the peer's first packet may come before its RTU. */
+/*
+ * Brings the QP up. This precedes the REP, because the peer's first packet may come before its RTU.
+ */
 static int bring_up(struct rdmacm_id *id)
 {
 	int ret = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast groups by IP address. RoCE has no subnet manager to ask. A group is its address, and
- * joining attaches the QP. The result comes as an event, as programs expect.
+ * Multicast groups by IP address. RoCE has no subnet manager to ask. A group is its IP address, and
+ * a join attaches the QP. The result comes as an event, as programs expect.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +94,7 @@ static int join(struct rdmacm_id *id, const struct sockaddr *sa, uint32_t flags,
 		return -ENOMEM;
 	g->addr = addr;
 	g->context = context;
-	/* A member that only sends attaches nothing, nor does an id without a QP. */
+	/* A member that only sends attaches no QP, and an id without a QP has none to attach. */
 	if (id->id.qp && flags == RDMA_MC_JOIN_FLAG_FULLMEMBER)
 		ret = attach(id, g);
 	list_add_tail(&g->link, &id->groups);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* roost/node.h: connecting to a node by the calls of rdma_cm, as any program would. */
+/* roost/node.h: connects to a node by the calls of rdma_cm that any program may use. */
 #include <endian.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -98,7 +98,10 @@ static int make_qp(struct rdma_cm_id *id, unsigned sends)
 	return roost_qp_offer_rpc(id->qp);
 }
 
-/* The length of private data is that of the message's field. It does not say how much was sent. */
+/*
+ * Reads the hello from the private data. The length of private data is that of the field in the
+ * message, and does not show how much was sent.
+ */
 static int take_hello(const struct rdma_conn_param *p, struct roost_node_hello *h)
 {
 	if (!p->private_data || p->private_data_len < sizeof(*h))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Options of an id, and the ECE of a QP that the program has created by itself. */
+/* Options of an id, and the ECE of a QP that the program has created itself. */
 #include "rdmacm/rdmacm.h"
 
 #define ACK_TIMEOUT_MAX 31
@@ -39,8 +39,8 @@ static int set_id_option(struct rdmacm_id *id, int name, const void *value, size
 }
 
 /*
- * Takes a path that the program has found. The route is resolved then. Only the MTU and the traffic
- * class are used: RoCE has no other attributes of a path.
+ * Takes a path that the program has found; the route is then resolved. Only the MTU and the traffic
+ * class are used, because RoCE has no other attributes of a path.
  */
 static int set_path(struct rdmacm_id *id, const struct ibv_path_data *path, size_t len)
 {
@@ -78,7 +78,10 @@ ROOST_EXPORT int rdma_set_option(struct rdma_cm_id *pub, int level, int optname,
 	return rdmacm_ret(ret);
 }
 
-/* Only for a QP that the program has created by itself. Other QPs are queried. */
+/*
+ * Sets the ECE of a QP that the program has created itself. The library queries the QPs that it has
+ * created.
+ */
 ROOST_EXPORT int rdma_set_local_ece(struct rdma_cm_id *pub, struct ibv_ece *ece)
 {
 	struct rdmacm_id *id = rdmacm_id(pub);

@@ -20,7 +20,7 @@ void rdmacm_fill_ah(const struct rdmacm_id *id, struct ibv_ah_attr *ah)
 	ah->port_num = id->id.port_num;
 }
 
-/* UC has no READs and no retries. */
+/* True if the id has RC; UC has no READs and no retries. */
 static bool is_rc(const struct rdmacm_id *id)
 {
 	return (id->id.qp ? id->id.qp->qp_type : id->id.qp_type) != IBV_QPT_UC;
@@ -39,8 +39,8 @@ static int init_attr(const struct rdmacm_id *id, struct ibv_qp_attr *a, int *mas
 	}
 	*mask |= IBV_QP_ACCESS_FLAGS;
 	/*
-	 * No rights before there is a peer. Then WRITEs, and READs and atomics if any were agreed
-	 * (cm_init_qp_init_attr in the Linux kernel).
+	 * Before there is a peer, it has no rights. Then it may WRITE, and READ and use atomics if
+	 * any were agreed (cm_init_qp_init_attr in the Linux kernel).
 	 */
 	if (id->conn) {
 		struct cm_qp_attr q;
@@ -71,7 +71,8 @@ static int rtr_attr(const struct rdmacm_id *id, struct ibv_qp_attr *a, int *mask
 	a->ah_attr.port_num = id->id.port_num;
 	a->path_mtu = (enum ibv_mtu)q.path_mtu;
 	a->dest_qp_num = q.dest_qpn;
-	a->rq_psn = id->psn; /* set before the REP is sent, since the REP tells it to the peer */
+	/* set before the REP is sent, because the REP tells the PSN to the peer */
+	a->rq_psn = id->psn;
 	if (is_rc(id)) {
 		*mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 		a->max_dest_rd_atomic = q.max_dest_rd_atomic;
@@ -155,8 +156,8 @@ static int take_ece(struct rdmacm_id *id)
 	int ret;
 
 	/*
-	 * If the peer offered nothing that we know, it gets no answer: other libraries fail on an
-	 * answer that they did not ask for.
+	 * If the peer offered no option that Roost knows, it gets no answer, because other
+	 * libraries fail on an answer that they did not ask for.
 	 */
 	if (id->passive)
 		id->local_ece = (struct ibv_ece){0};
@@ -343,7 +344,7 @@ ROOST_EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 	return rdmacm_ret(ret);
 }
 
-/* qperf's server calls it for its listener, which has no QP. */
+/* The id may have no QP: qperf's server calls this for its listener. */
 ROOST_EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
 {
 	struct ibv_qp *qp;

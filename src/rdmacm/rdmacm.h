@@ -33,8 +33,8 @@ struct rdmacm_channel {
 	struct rdma_event_channel channel;
 	struct evq queue;
 	/*
-	 * In the list of all channels: a forked child replaces the descriptors shared with its
-	 * parent.
+	 * link in the list of all channels: a forked child replaces the descriptors shared with its
+	 * parent
 	 */
 	struct list_head link;
 	bool closed;
@@ -57,13 +57,13 @@ struct rdmacm_id {
 	struct list_head port_link; /* in the list of ids that hold a port */
 	struct list_head events;    /* events raised or taken, and not yet acknowledged */
 	struct list_head rtu_link;  /* in the list of ids that accepted and wait for the RTU */
-	struct list_head groups;    /* multicast */
+	struct list_head groups;    /* list of multicast groups */
 	enum rdmacm_state state;
 	uint16_t port; /* host order */
 	bool sync;     /* has a channel of its own: calls wait for their event */
 	bool reuse_addr;
 	bool af_only;	    /* a wildcard of IPv6 does not listen on IPv4 */
-	bool af_only_said;  /* af_only was set by the program, not by the system */
+	bool af_only_said;  /* the program set af_only; otherwise it is the system's default */
 	bool any;	    /* bound to a wildcard address */
 	bool passive;	    /* created by a listener's request */
 	bool connect_error; /* the QP failed to come up: later events are not reported */
@@ -71,24 +71,26 @@ struct rdmacm_id {
 	uint8_t ack_timeout; /* 0: RDMACM_ACK_TIMEOUT */
 	uint8_t responder_resources, initiator_depth;
 	uint8_t gid_index;
-	uint8_t mtu;		  /* of the path: enum ibv_mtu */
-	uint8_t refused;	  /* times it asked again after "no such service" */
-	uint32_t qpn;		  /* of the QP that it accepted with */
-	uint32_t psn;		  /* first PSN of the peer, sent in the REQ or REP */
-	struct pkt_addr src, dst; /* valid once bound to the device; once resolved */
+	uint8_t mtu;	 /* enum ibv_mtu of the path */
+	uint8_t refused; /* number of repeated requests after "no such service" */
+	uint32_t qpn;	 /* number of the QP with which it accepted */
+	uint32_t psn;	 /* first PSN of the peer, sent in the REQ or REP */
+	/* src is valid once the id is bound to the device, dst once it is resolved */
+	struct pkt_addr src, dst;
 	struct cm_conn *conn;
 	struct cm_listener *listener;
 	struct ibv_ece local_ece, remote_ece;
 	struct ibv_sa_path_rec path; /* id.route.path_rec points here */
-	/* rdma_create_ep() of a listener: attributes for the QPs of its connections. */
+	/* for a listener of rdma_create_ep(): attributes of the QPs of its connections */
 	struct ibv_qp_init_attr *qp_init;
-	struct rdma_addrinfo *resolved; /* of rdma_resolve_addrinfo(), until it is queried */
-	/* rdma_create_ep(): private data sent before the program's. */
+	/* result of rdma_resolve_addrinfo(), until the program queries it */
+	struct rdma_addrinfo *resolved;
+	/* for rdma_create_ep(): private data that are sent before those of the program */
 	void *connect;
 	size_t connect_len;
 };
 
-/* Events and flags newer than rdma-core 44, whose headers we build with. */
+/* Events and flags newer than rdma-core 44, with whose headers Roost is built. */
 enum {
 	RDMACM_EVENT_ADDRINFO_RESOLVED = RDMA_CM_EVENT_TIMEWAIT_EXIT + 1,
 	RDMACM_EVENT_ADDRINFO_ERROR,
@@ -100,9 +102,7 @@ enum {
 
 struct rdmacm_event {
 	struct rdma_cm_event event;
-	/*
-	 * The id that the event belongs to until it is acknowledged; for a request, the listener.
-	 */
+	/* the id that the event belongs to until it is acknowledged; for a request, the listener */
 	struct rdmacm_id *owner;
 	struct list_head link; /* in owner->events */
 	struct evq_event queued;
@@ -110,7 +110,7 @@ struct rdmacm_event {
 	uint8_t data[CM_DATA_MAX];
 };
 
-/* The process's only user of QP 1. */
+/* The state of librdmacm in this process, the only user of QP 1. */
 struct rdmacm_agent {
 	pthread_mutex_t lock;
 	pthread_cond_t acked; /* an event was acknowledged */
@@ -128,7 +128,10 @@ struct rdmacm_agent {
 
 extern struct rdmacm_agent agent;
 
-/* Values of the Linux kernel's rdma_cm (drivers/infiniband/core/cma.c). Times: 4.096 us << n. */
+/*
+ * Values of the Linux kernel's rdma_cm (drivers/infiniband/core/cma.c). The unit of times is 4.096
+ * us << n.
+ */
 #define RDMACM_RESPONSE_TIMEOUT 20
 #define RDMACM_ACK_TIMEOUT	19 /* packet life time 18, plus one for the way back */
 #define RDMACM_MAX_RETRIES	15
@@ -140,7 +143,10 @@ static inline struct rdmacm_id *rdmacm_id(struct rdma_cm_id *id)
 	return (struct rdmacm_id *)id;
 }
 
-/* Converts an internal return value: 0 stays 0, -errno becomes -1 and errno. */
+/*
+ * Converts an internal return value for the program: 0 stays 0, and -errno becomes -1 with errno
+ * set.
+ */
 static inline int rdmacm_ret(int ret)
 {
 	if (ret >= 0)
@@ -172,45 +178,46 @@ void rdmacm_unlock(void);
 int rdmacm_agent_open(const struct pkt_addr *addr);
 /*
  * Calls rdmacm_agent_open() for an id with an address from the program. NULL, AF_UNSPEC and
- * wildcards mean any address. -EINVAL: the id was inherited from a parent process.
+ * wildcards mean any address. Returns the same, or -EINVAL if the id was inherited from a parent
+ * process.
  */
 int rdmacm_agent_open_for(struct rdmacm_id *id, const struct sockaddr *sa);
-/* Returns the time of the engine's clock, in ns. Agent open. */
+/* Returns the time of the engine's clock, in ns. The agent must be open. */
 uint64_t rdmacm_now(void);
-/* Call it after an operation with a time-out was started. Lock held. */
+/* Makes the service thread look at the new time-out of an operation that was started. Lock held. */
 void rdmacm_started(void);
 
 /* ---- channel.c ---- */
 
 /*
- * Allocates an event of type `type` about the id `about`. NULL: out of memory. The event belongs to
- * `owner`; it is not yet on a list.
+ * Allocates an event of type `type` about the id `about`, which belongs to `owner` and is not on a
+ * list yet. Returns NULL if there is no memory. Lock held.
  */
 struct rdmacm_event *rdmacm_event_new(struct rdmacm_id *owner, struct rdmacm_id *about,
 				      enum rdma_cm_event_type type);
-/* Copies private data into the event. `data` may be NULL. */
+/* Copies private data into the event. `data` may be NULL. Lock held. */
 void rdmacm_event_data(struct rdmacm_event *e, const void *data, size_t len);
-/* Puts the event on its owner's channel. Lock held, also for the two functions above. */
+/* Puts the event on its owner's channel. Lock held. */
 void rdmacm_event_raise(struct rdmacm_event *e);
-/* Raises an event that has only a type and a status. 0 or -ENOMEM. */
+/* Raises an event that has only a type and a status. Returns 0 or -ENOMEM. Lock held. */
 int rdmacm_event_simple(struct rdmacm_id *id, enum rdma_cm_event_type type, int status);
 /* Drops the id's events that were not taken, and waits until the others are acknowledged. */
 void rdmacm_events_end(struct rdmacm_id *id);
 /*
- * Waits for the event of the operation that a synchronous id has started. Returns 0 at once for
- * other ids. 0, or the event's status as -errno. Lock not held.
+ * Waits for the event of the operation that a synchronous id has started. For other ids it returns
+ * 0 at once. Returns 0, or the event's status as -errno. Lock not held.
  */
 int rdmacm_complete(struct rdmacm_id *id);
 
 /* ---- id.c ---- */
 
 /*
- * Creates an id. Without a channel the id gets one of its own, and is synchronous. 0, -EINVAL for
- * an unknown port space, or the -errno of the channel or the memory. Lock not held.
+ * Creates an id. Without a channel the id gets a channel of its own, and is synchronous. Returns 0,
+ * -EINVAL for an unknown port space, or the -errno of the channel or the memory. Lock not held.
  */
 int rdmacm_create_id(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps,
 		     enum ibv_qp_type qp_type, struct rdma_cm_id **out);
-/* Creates an id. NULL: out of memory. Lock held. */
+/* Creates an id. Returns NULL if there is no memory. Lock held. */
 struct rdmacm_id *rdmacm_id_new(struct rdma_event_channel *channel, void *context,
 				enum rdma_port_space ps, enum ibv_qp_type qp_type);
 /*
@@ -221,25 +228,26 @@ void rdmacm_id_end(struct rdmacm_id *id);
 
 /* ---- address.c ---- */
 
-/* Converts a socket address; *port is in host order. 0 or -EAFNOSUPPORT. */
+/* Converts a socket address; *port is in host order. Returns 0 or -EAFNOSUPPORT. */
 int rdmacm_addr_from(const struct sockaddr *sa, struct pkt_addr *addr, uint16_t *port);
 /* Converts an address and a port in host order to a socket address of the address's family. */
 void rdmacm_addr_to(const struct pkt_addr *addr, uint16_t port, struct sockaddr_storage *sa);
+/* True if the address is a wildcard. */
 bool rdmacm_addr_is_any(const struct sockaddr *sa);
 socklen_t rdmacm_addr_len(const struct sockaddr *sa);
 /*
- * Ties the id to the device's port that has its source address `src`. 0 or -EADDRNOTAVAIL. Lock
- * held, agent open.
+ * Binds the id to the device's port that has its source address `src`. Returns 0 or -EADDRNOTAVAIL.
+ * Lock held, agent open.
  */
 int rdmacm_attach(struct rdmacm_id *id);
 /*
- * Stores an address of the device in *src: `like` if the device has it, otherwise one of the same
- * family. 0 or -ENETUNREACH.
+ * Stores an address of the device in *src: `like` if the device has it, otherwise an address of the
+ * same family. Returns 0 or -ENETUNREACH.
  */
 int rdmacm_source_for(const struct pkt_addr *like, struct pkt_addr *src);
 /*
- * Takes a port for the id and its source address; 0 chooses a free one. 0, -EADDRINUSE, or
- * -EADDRNOTAVAIL if no port is free. Lock held.
+ * Takes a port for the id and its source address; `port` 0 takes a free one. Returns 0,
+ * -EADDRINUSE, or -EADDRNOTAVAIL if no port is free. Lock held.
  */
 int rdmacm_port_take(struct rdmacm_id *id, uint16_t port);
 /*
@@ -247,23 +255,30 @@ int rdmacm_port_take(struct rdmacm_id *id, uint16_t port);
  * share their port do not count.
  */
 bool rdmacm_port_conflicts(const struct rdmacm_id *id, uint16_t port, bool reuse);
+/* Gives up the id's port, if it has one. Lock held. */
 void rdmacm_port_release(struct rdmacm_id *id);
-/* Returns the list of ids that hold this port. It has ids with other ports too. */
+/*
+ * Returns the list in which the ids that hold this port are. The list may have ids with other
+ * ports, too.
+ */
 struct list_head *rdmacm_port_bucket(uint16_t port);
-/* Binds the id to a source address, which may be a wildcard. Lock held, agent open. */
+/*
+ * Binds the id to a source address, which may be a wildcard. Returns 0 or -errno. Lock held, agent
+ * open.
+ */
 int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa);
 
 /* ---- resolve.c ---- */
 
 /*
- * If the NIC has no IPv6 address, opens one of the machine's for a listener on all of them: the
- * source address of the default route, else the first address of an interface, else ::1. It is no
- * error if there is none. Agent open, lock not held.
+ * Opens an IPv6 address for a listener on all addresses, if the NIC has none: the source address of
+ * the default route, else the first address of an interface, else ::1. It is no error if the
+ * machine has no IPv6 address. Agent open, lock not held.
  */
 void rdmacm_open_ipv6(struct rdmacm_id *id);
-/* Fills in the path record, and sets id.route.path_rec and num_paths. */
+/* Fills in the path record of the id, and sets id.route.path_rec and num_paths. */
 void rdmacm_set_path(struct rdmacm_id *id);
-/* Returns the service id of the id's port space and a port in host order. */
+/* Returns the service id for the id's port space and a port in host order. */
 uint64_t rdmacm_service_id(const struct rdmacm_id *id, uint16_t port);
 
 /* ---- connect.c ---- */
@@ -277,14 +292,16 @@ void rdmacm_on_cm_event(void *ctx, const struct cm_event *e);
 void rdmacm_take_reply(struct rdmacm_event *e);
 
 /*
- * Sets responder resources and initiator depth. -EINVAL: more than the device has, or neither a QP
- * nor parameters were given.
+ * Sets responder resources and initiator depth. Returns 0, or -EINVAL if they exceed the device's,
+ * or if neither a QP nor parameters were given.
  */
 int rdmacm_settle_depths(struct rdmacm_id *id, const struct rdma_conn_param *p);
-/* Returns the number of the id's QP, or the one that the program names in `p`. */
+/* Returns the number of the id's QP, or of the QP that the program names in `p`. */
 uint32_t rdmacm_qp_number(const struct rdmacm_id *id, const struct rdma_conn_param *p);
+/* True if the id's QP has a shared receive queue, or, without a QP, if `p` says so. */
 bool rdmacm_has_srq(const struct rdmacm_id *id, const struct rdma_conn_param *p);
 struct cm_ece rdmacm_cm_ece(const struct ibv_ece *e);
+/* Copies the connection parameters of the peer from an event. */
 void rdmacm_fill_conn(struct rdma_conn_param *to, const struct cm_event *e);
 
 /* ---- listen.c ---- */
@@ -293,7 +310,7 @@ void rdmacm_fill_conn(struct rdma_conn_param *to, const struct cm_event *e);
 void rdmacm_on_request(const struct cm_event *e);
 
 /*
- * Returns whether an id of this service is in this state (RDMACM_LISTEN or RDMACM_BOUND). Lock
+ * Returns whether an id with this service is in this state (RDMACM_LISTEN or RDMACM_BOUND). Lock
  * held.
  */
 bool rdmacm_any_in(enum rdmacm_state state, uint64_t service_id);
@@ -303,8 +320,8 @@ void rdmacm_close_listener(struct rdmacm_id *id);
 /* ---- early.c; lock held ---- */
 
 /*
- * Call the first function when a listener of the service has ended, the second when one has
- * started: it gets the requests that were kept for the service.
+ * Note that a listener of the service has ended, and that one has started. The second function
+ * passes the requests that were kept for the service to the new listener.
  */
 void rdmacm_early_unlisten(uint64_t service_id);
 void rdmacm_early_listen(uint64_t service_id);
@@ -318,22 +335,19 @@ bool rdmacm_early_keep(const struct pkt_addr *src, const struct pkt_addr *dst, c
  * the next call, or UINT64_MAX if no request is kept.
  */
 uint64_t rdmacm_early_expire(uint64_t now);
-/* Drops everything. Call it in a forked child. */
+/* Drops all kept requests and remembered services. For a forked child. */
 void rdmacm_early_forget(void);
 
 /* ---- heard.c; lock held, except for rdmacm_heard() ---- */
 
-/* The first packet arrived at a QP. Called inside of a turn. */
+/* Notes that the first packet arrived at a QP. Called inside of a turn, without the lock. */
 void rdmacm_heard(uint32_t qpn);
-/*
- * The first function adds the id, which has accepted with the QP, to the ids that wait for an RTU.
- * The second removes it.
- */
+/* Add and remove an id that has accepted with the QP and waits for the RTU. */
 void rdmacm_await_rtu(struct rdmacm_id *id, uint32_t qpn);
 void rdmacm_await_no_rtu(struct rdmacm_id *id);
 /* Reports the noted first packets to the state machine. Called by the service thread. */
 void rdmacm_tell_heard(void);
-/* Drops everything. Call it in a forked child. */
+/* Drops all ids and noted packets. For a forked child. */
 void rdmacm_heard_forget(void);
 
 /* ---- mcast.c ---- */
@@ -344,11 +358,13 @@ void rdmacm_leave_all(struct rdmacm_id *id);
 /* ---- qp.c ---- */
 
 /*
- * Change the QP's state, with the attributes of the id and its connection. 0 or -errno. Lock held.
+ * Change the QP's state, with the attributes of the id and its connection. They return 0 or -errno.
+ * Lock held.
  */
 int rdmacm_qp_to_init(struct rdmacm_id *id, struct ibv_qp *qp);
 int rdmacm_qp_to_rtr(struct rdmacm_id *id);
 int rdmacm_qp_to_rts(struct rdmacm_id *id);
+/* Moves the id's QP to the error state. Returns 0 or -errno; 0 if the id has no QP. */
 int rdmacm_qp_to_error(struct rdmacm_id *id);
 /* Destroys the CQs that the library has created for the id. */
 void rdmacm_destroy_cqs(struct rdma_cm_id *id);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Resolving the address and route of a connection. The NIC needs neither ARP nor a subnet manager,
- * so the results are known at once. They are reported as events nevertheless.
+ * Resolves the address and route of a connection. The NIC needs neither ARP nor a subnet manager,
+ * so the results are known at once. The program gets them as events nevertheless.
  */
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -40,15 +40,18 @@ void rdmacm_set_path(struct rdmacm_id *id)
 }
 
 /*
- * The port space is in the upper bits, as in annex A11 and in the Linux kernel
- * (rdma_get_service_id).
+ * Returns the service id. The port space is in the upper bits, as in annex A11 and in the Linux
+ * kernel (rdma_get_service_id).
  */
 uint64_t rdmacm_service_id(const struct rdmacm_id *id, uint16_t port)
 {
 	return (uint64_t)id->id.ps << 16 | port;
 }
 
-/* Gets the source address of the machine's route to dst. Connects a socket, which sends nothing. */
+/*
+ * Gets the source address of the machine's route to dst, by connecting a socket, which sends
+ * nothing.
+ */
 static bool routed_source(const struct sockaddr *dst, struct sockaddr_storage *src)
 {
 	socklen_t len = sizeof(*src);
@@ -63,7 +66,7 @@ static bool routed_source(const struct sockaddr *dst, struct sockaddr_storage *s
 	return ok;
 }
 
-/* Opens the source address of the machine's route to dst. 0 or -errno. */
+/* Opens the source address of the machine's route to dst. Returns 0 or -errno. */
 static int open_routed(struct rdmacm_id *id, const struct sockaddr *dst)
 {
 	struct sockaddr_storage routed;
@@ -97,7 +100,9 @@ static int open_first_ipv6(struct rdmacm_id *id)
 
 void rdmacm_open_ipv6(struct rdmacm_id *id)
 {
-	/* 2001:db8::/32 is not assigned (RFC 3849), so the default route leads there. */
+	/*
+	 * An address that only the default route reaches: 2001:db8::/32 is not assigned (RFC 3849).
+	 */
 	static const struct sockaddr_in6 outside = {.sin6_family = AF_INET6,
 						    .sin6_addr.s6_addr = {0x20, 0x01, 0x0d,
 									  0xb8, [15] = 1}},
@@ -113,9 +118,9 @@ void rdmacm_open_ipv6(struct rdmacm_id *id)
 }
 
 /*
- * Opens the source address. It is the address that the program names. If there is none, and the NIC
- * has no address of the destination's family (it starts with one of IPv4), it is the source address
- * of the machine's route. If this address cannot be opened, settle_source() reports the error.
+ * Opens the source address that the program names. If it names none, and the NIC has no address of
+ * the destination's family (it starts with an IPv4 address), opens the source address of the
+ * machine's route. If this fails, settle_source() reports the error.
  */
 static int open_source(struct rdmacm_id *id, const struct sockaddr *src, const struct sockaddr *dst)
 {
@@ -123,7 +128,7 @@ static int open_source(struct rdmacm_id *id, const struct sockaddr *src, const s
 	uint16_t port;
 	int ret;
 
-	if (src && src->sa_family != dst->sa_family) /* before an address is opened in vain */
+	if (src && src->sa_family != dst->sa_family) /* checked before an address is opened */
 		return -EINVAL;
 	ret = rdmacm_agent_open_for(id, src);
 	if (ret || (src && !rdmacm_addr_is_any(src)) || rdmacm_addr_from(dst, &addr, &port))
@@ -134,7 +139,8 @@ static int open_source(struct rdmacm_id *id, const struct sockaddr *src, const s
 }
 
 /*
- * Sets the source: the program's address, the address that the id is bound to, or the best for dst.
+ * Sets the source of the id: the program's address, the address that the id is bound to, or the
+ * best address for dst.
  */
 static int settle_source(struct rdmacm_id *id, const struct sockaddr *src,
 			 const struct pkt_addr *dst)

@@ -3,8 +3,8 @@
  * The calls of <rdma/rsocket.h> on descriptors that are not sockets over RDMA. All descriptors are
  * of this kind here, since rsocket() is a stub. librspreload.so makes these calls for ordinary TCP
  * too: its select() calls rpoll() for any descriptors (librdmacm/preload.c of rdma-core). So each
- * function does what the call without the r does. It makes the system call itself, because
- * librspreload replaces the functions of libc, and its functions call these here.
+ * function does the same as the call without the r. It makes the system call itself: librspreload
+ * replaces the functions of libc by functions that call these here.
  */
 #include <errno.h>
 #include <poll.h>
@@ -20,7 +20,7 @@
 
 #include "rdmacm/rdmacm.h"
 
-/* Since rdma-core 65. */
+/* New in rdma-core 65. */
 int repoll_create(int flags);
 int repoll_ctl(int epfd, int op, int fd, struct epoll_event *event);
 int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Functions of rdma-core 60: resolving names with an event, and events that the program raises. */
+/* Functions of rdma-core 60: they resolve names with an event, and raise events of the program. */
 #include <netdb.h>
 #include <string.h>
 
@@ -23,9 +23,9 @@ static int ask(const char *node, const char *service, const struct rdma_addrinfo
 }
 
 /*
- * rdma_resolve_addrinfo(3). The call waits for the name server and has the answer when it returns.
- * The answer is reported as an event nevertheless. RAI_SA asks a subnet manager for services, which
- * RoCE does not have.
+ * Resolves a name (rdma_resolve_addrinfo(3)). The call waits for the name server and has the answer
+ * when it returns. The answer is reported as an event nevertheless. RAI_SA asks a subnet manager
+ * for services, which RoCE does not have.
  */
 ROOST_EXPORT int rdma_resolve_addrinfo(struct rdma_cm_id *pub, const char *node,
 				       const char *service, const struct rdma_addrinfo *hints)
@@ -59,8 +59,8 @@ ROOST_EXPORT int rdma_resolve_addrinfo(struct rdma_cm_id *pub, const char *node,
 }
 
 /*
- * The caller frees the result with rdma_freeaddrinfo(). -1 with ENODATA: nothing was resolved, or
- * the result was taken already.
+ * Returns the result of rdma_resolve_addrinfo(). The caller frees it with rdma_freeaddrinfo().
+ * Returns -1 with ENODATA if nothing was resolved, or if the result was taken already.
  */
 ROOST_EXPORT int rdma_query_addrinfo(struct rdma_cm_id *pub, struct rdma_addrinfo **info)
 {
@@ -74,8 +74,8 @@ ROOST_EXPORT int rdma_query_addrinfo(struct rdma_cm_id *pub, struct rdma_addrinf
 }
 
 /*
- * Raises RDMA_CM_EVENT_USER only, as rdma_write_cm_event(3) says. The argument takes the place of
- * other events' parameters.
+ * Raises an event of the program. The type may only be RDMA_CM_EVENT_USER, as
+ * rdma_write_cm_event(3) says. The argument takes the place of the parameters of other events.
  */
 ROOST_EXPORT int rdma_write_cm_event(struct rdma_cm_id *pub, enum rdma_cm_event_type event,
 				     int status, uint64_t arg)

@@ -91,9 +91,9 @@ SAME(NIC_QPA_DEST_QPN, IBV_QP_DEST_QPN);
 SAME(NIC_QPA_RATE_LIMIT, IBV_QP_RATE_LIMIT);
 
 /*
- * Struct layouts that programs were compiled with. A program's headers may be older or newer than
- * those we build with: struct verbs_context has grown at its front, the other structs at their
- * ends. The C library's mutex has 40 bytes on x86-64, 48 on arm64.
+ * The layouts of structs with which programs were compiled. A program's headers may be older or
+ * newer than those of this build: struct verbs_context has grown at its front, the other structs at
+ * their ends. The C library's mutex has 40 bytes on x86-64 and 48 on arm64.
  */
 _Static_assert(sizeof(struct ibv_device) == 664, "struct ibv_device");
 _Static_assert(sizeof(struct ibv_context) == 288 + sizeof(pthread_mutex_t), "struct ibv_context");

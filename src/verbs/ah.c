@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Address handles: destinations of UD queue pairs. The handle is the NIC's number. ibv_create_ah()
- * may be called wherever control calls may. It waits until the PUs' turns have ended, since it
- * takes paths of their ports.
+ * may be called like any control call. It waits until the PUs' turns have ended, because it takes
+ * paths of their ports.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -77,7 +77,10 @@ VERBS_EXPORT int ibv_destroy_ah(struct ibv_ah *ibah)
 	return 0;
 }
 
-/* The memory stays: the program still holds the object (as in cq.c). */
+/*
+ * Ends the address handles. Their memory stays, because the program still has the objects (as in
+ * cq.c).
+ */
 void verbs_ah_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_ah *ah;
@@ -119,7 +122,10 @@ static void map_v4(struct pkt_addr *to, const uint8_t *ip)
 	memcpy(to->b + 12, ip, 4);
 }
 
-/* Fills in the address of a received datagram's sender, for a reply. 0, or -1 with errno. */
+/*
+ * Fills in the address of a received datagram's sender, for a reply. Returns 0, or -1 with errno
+ * set.
+ */
 VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
 				     struct ibv_wc *wc, struct ibv_grh *grh,
 				     struct ibv_ah_attr *attr)
@@ -155,7 +161,7 @@ VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_n
 		return -1;
 	}
 	memcpy(attr->grh.dgid.raw, them.b, sizeof(attr->grh.dgid.raw));
-	/* not found for datagrams sent to a group's address */
+	/* a datagram to the address of a group has no such GID */
 	index = find_gid_index(context, port_num, &us);
 	if (index < 0) {
 		errno = EINVAL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * roost/verbs.h: calls with memory of their own. One region has a reply buffer and the parameters
- * of each call. The last 8 bytes of a reply buffer are polled:
+ * of each call. The last 8 bytes of each reply buffer are polled:
  *
  *	| reply 0 .. tail | reply 1 .. tail | ... | params 0 | params 1 | ...
  */
@@ -14,7 +14,7 @@
 #include "verbs/objects.h"
 
 #define MAX_CALLS  256
-#define SPIN_NS	   200000u /* a wait polls for so long, then sleeps between polls */
+#define SPIN_NS	   200000u /* a wait polls for this long, and then sleeps between polls */
 #define NAP_NS	   50000u
 #define PARAMS_MAX (sizeof(struct roost_rpc_head) + ROOST_RPC_MAX_PARAMS)
 
@@ -27,7 +27,7 @@ struct roost_caller {
 	size_t mem_size, stride; /* of a reply with its tail */
 	uint32_t space;
 	unsigned calls, next;
-	uint16_t mark; /* of the last call */
+	uint16_t mark; /* mark of the last call */
 	struct {
 		uint8_t state; /* enum slot_state */
 		uint16_t mark;
@@ -45,8 +45,8 @@ static uint64_t *tail_of(const struct roost_caller *c, unsigned id)
 }
 
 /*
- * The tail is written last, and in one piece (roost/rpc.h). If it has the call's mark, the reply is
- * complete.
+ * Returns whether the reply of a call is complete: its tail, which is written last and in one piece
+ * (roost/rpc.h), then has the call's mark.
  */
 static bool look(const struct roost_caller *c, unsigned id, struct roost_rpc_tail *tail)
 {

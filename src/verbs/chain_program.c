@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * roost/chain_verbs.h: what the owner of a program may do to it while it runs: change its limits,
- * stop it, remove it.
+ * roost/chain_verbs.h: the calls by which the owner of a running program changes its limits, stops
+ * it, or removes it.
  */
 #include "nic/nic_chain.h"
 #include "roost/chain_verbs.h"
@@ -33,7 +33,10 @@ VERBS_EXPORT int roost_pd_stop_chains(struct ibv_pd *pd)
 	return 0;
 }
 
-/* A queue pair of the program, or NULL; with it a region of its rings, or NULL. */
+/*
+ * Returns a queue pair of the program, or NULL. Sets *ring to a region of the queue pair's rings,
+ * or NULL.
+ */
 static struct ibv_qp *next_of(struct verbs_ctx *ctx, const struct ibv_pd *pd, struct ibv_mr **ring)
 {
 	struct verbs_qp *found = NULL;

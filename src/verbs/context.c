@@ -47,9 +47,8 @@ void *verbs_each_context(void *(*fn)(struct verbs_ctx *ctx, void *arg), void *ar
 }
 
 /*
- * A forked child does not have the parent's engine: it inherits the memory, not the NIC. It opens
- * its own. The parent's contexts are removed from the list, so that closing one only frees its
- * memory.
+ * Removes the parent's contexts from the list, so that closing one only frees its memory. The child
+ * inherits the memory of the parent's engine, but not its NIC; it opens its own engine.
  */
 static void after_fork_in_child(void)
 {
@@ -88,7 +87,10 @@ static void set_ops(struct verbs_ctx *ctx)
 	v->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 }
 
-/* cmd_fd is an empty file. Programs dup() it and pass it to ibv_import_device(). */
+/*
+ * Opens the descriptors of a context. cmd_fd is an empty file; programs dup() it and pass it to
+ * ibv_import_device().
+ */
 static int open_fds(struct verbs_ctx *ctx)
 {
 	struct ibv_context *c = &ctx->vctx.context;
@@ -197,8 +199,8 @@ VERBS_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 }
 
 /*
- * Frees what the program has left on this context, as the Linux kernel does when the last
- * descriptor is closed.
+ * Frees the objects that the program has left on this context, as the Linux kernel does when the
+ * last descriptor is closed.
  */
 VERBS_EXPORT int ibv_close_device(struct ibv_context *context)
 {
@@ -229,7 +231,7 @@ VERBS_EXPORT int ibv_close_device(struct ibv_context *context)
 	return 0;
 }
 
-/* fork() breaks DMA into pinned pages. There is no such DMA here. */
+/* Has nothing to do: fork() breaks DMA into pinned pages, and this device has no such DMA. */
 VERBS_EXPORT int ibv_fork_init(void)
 {
 	return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion queues: control. poll.c and cq_ex.c take the completions out. */
+/* Control of completion queues. poll.c and cq_ex.c take the completions out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,7 +198,9 @@ VERBS_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
 	return 0;
 }
 
-/* The NIC stops using the CQs. The memory stays: the program still holds the objects. */
+/*
+ * Makes the NIC stop using the CQs. Their memory stays, because the program still has the objects.
+ */
 void verbs_cq_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_cq *cq;
@@ -254,7 +256,7 @@ void verbs_cq_clean(struct verbs_cq *cq, uint32_t qpn)
 	spin_unlock(&cq->lock);
 }
 
-/* PU owned, CQ locked. */
+/* Moves the waiting completions to a new ring. PU owned, CQ locked. */
 static int cq_move_to(struct verbs_cq *cq, struct roost_cqe *ring, uint32_t depth)
 {
 	uint32_t n = cq->cons, i;
@@ -263,8 +265,8 @@ static int cq_move_to(struct verbs_cq *cq, struct roost_cqe *ring, uint32_t dept
 		if (n - cq->cons >= depth)
 			return -EINVAL; /* the new ring is too small for the waiting completions */
 	/*
-	 * Zero is a valid sequence number once the count has wrapped. So each slot gets a number
-	 * that is not yet its own.
+	 * Zero is a valid sequence number once the count has wrapped, so each slot gets a number
+	 * that is not valid for it yet.
 	 */
 	for (i = 0; i < depth; i++)
 		atomic_store_explicit(&ring[(cq->cons + i) & (depth - 1)].seq, cq->cons + i,
@@ -323,7 +325,9 @@ static bool cq_waits(const struct verbs_cq *cq, bool solicited_only)
 
 	if ((int32_t)(newest - cons) <= 0)
 		return false;
-	/* If counts have wrapped since the last event, it announced none of these completions. */
+	/*
+	 * If the counts have wrapped since the last event, it announced none of these completions.
+	 */
 	return announced - cons > cq->mask + 1 || (int32_t)(newest - announced) > 0;
 }
 
@@ -337,9 +341,9 @@ int verbs_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	    atomic_load_explicit(&cq->index->arm, memory_order_relaxed) == ROOST_CQ_ARM_NEXT)
 		arm = ROOST_CQ_ARM_NEXT;
 	/*
-	 * The NIC stores a completion, then reads `arm` by a read-modify-write. This is a
-	 * read-modify-write too. In either order, the NIC sees that the CQ is armed, or we see the
-	 * completion.
+	 * The NIC stores a completion, and then reads `arm` by a read-modify-write. This is a
+	 * read-modify-write too. In either order, either the NIC sees that the CQ is armed, or this
+	 * thread sees the completion.
 	 */
 	before = atomic_exchange_explicit(&cq->index->arm, arm, memory_order_acq_rel);
 	if (ibcq->channel)

@@ -112,7 +112,7 @@ static uint8_t read_sl(struct ibv_cq_ex *ex)
 	return cq_of(ex)->cur->sl;
 }
 
-/* This link has no local identifiers, path bits, VLANs and flow tags. */
+/* RoCE has no local identifiers and path bits, and this device no VLANs and flow tags. */
 static uint32_t read_zero32(struct ibv_cq_ex *ex)
 {
 	return 0;

@@ -16,9 +16,9 @@
 
 /*
  * Programs ask the provider libraries of a distribution (libmlx5, libefa) whether a device is
- * theirs. Those compare the 8 bytes after struct ibv_device with the address of one of their
- * tables. So `ops` is a pointer of our own. `reserved` follows, since the struct that they expect
- * is larger.
+ * theirs. These libraries compare the 8 bytes after struct ibv_device with the address of one of
+ * their tables, so `ops` is a pointer of this library. `reserved` follows, because the struct that
+ * they expect is larger.
  */
 struct verbs_dev {
 	struct ibv_device dev;
@@ -71,7 +71,9 @@ VERBS_EXPORT int ibv_get_device_index(struct ibv_device *device)
 	return -1; /* the Linux kernel does not know this device */
 }
 
-/* An EUI-64 with the local administration bit, "Ros", and the address folded to four bytes. */
+/*
+ * Returns an EUI-64 with the local administration bit, "Ros", and the address folded to four bytes.
+ */
 static uint64_t guid_of(const struct pkt_addr *addr)
 {
 	uint8_t g[8] = {0x02, 0x52, 0x6f, 0x73};
@@ -99,9 +101,9 @@ void verbs_first_address(struct pkt_addr *addr)
 }
 
 /*
- * The GUID of the node. Programs get different addresses if one address is taken. They must show
- * the same GUID nevertheless, as programs on one HCA do. A program that only lists devices must
- * show the GUID that a program with an open device shows.
+ * Returns the GUID of the node, in network byte order. All programs of a machine show the same
+ * GUID, as programs on one HCA do, although they get different addresses if one address is taken. A
+ * program that only lists devices shows the same GUID as a program with an open device.
  */
 uint64_t verbs_device_guid(void)
 {

@@ -5,7 +5,7 @@
  *
  *	active: query -> offer --REQ--> passive: set, query -> answer --REP--> active: set
  *
- * The answer is computed from the offer. If its device does not know a vendor, rdma-core's
+ * The answer is computed from the offer. For a vendor that its device does not know, rdma-core's
  * librdmacm answers with that vendor's id and arbitrary options. Such an answer must not be
  * mistaken for consent.
  */
@@ -17,8 +17,8 @@
 #include "verbs/objects.h"
 
 #define ECE_KEEPALIVE (1u << 0)
-#define ECE_RPC	      (1u << 1) /* op-codes of calls; only if the program offers them */
-#define ECE_CALC      (1u << 2) /* the op-code of calculations, likewise */
+#define ECE_RPC	      (1u << 1) /* the op-codes of calls; only if the program offers them */
+#define ECE_CALC      (1u << 2) /* the op-code of calculations; only if the program offers it */
 #define ECE_FEATURES  0xffu
 #define ECE_ANSWER    (1u << 15)
 #define ECE_NUMBER(o) ((o) >> 16)
@@ -37,7 +37,7 @@ static uint32_t answer_to(uint32_t offer, uint32_t features)
 	return number << 16 | ECE_ANSWER | features;
 }
 
-/* Creates the offer once for each connection. It is never 0. */
+/* Returns the offer, which is created once for each connection. It is never 0. */
 static uint32_t offer_of(struct verbs_qp *qp)
 {
 	if (!qp->ece && known(qp))
@@ -81,7 +81,8 @@ static int set_options(struct verbs_qp *qp, uint32_t options)
 		if (offer & ECE_ANSWER || !offer || options != answer_to(offer, features))
 			return -EOPNOTSUPP;
 	} else if (!features || options == offer) {
-		return -EOPNOTSUPP; /* no option that we know, or our own offer */
+		/* it has no option that Roost knows, or is this end's own offer */
+		return -EOPNOTSUPP;
 	} else {
 		options = answer_to(options, features);
 	}
@@ -91,7 +92,7 @@ static int set_options(struct verbs_qp *qp, uint32_t options)
 	return ret;
 }
 
-/* Returns this end's offer; after ibv_set_ece(), the agreed options. */
+/* Returns this end's offer, or the agreed options after ibv_set_ece(). */
 VERBS_EXPORT int ibv_query_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 {
 	uint32_t options = offer_of(verbs_qp(ibqp));
@@ -116,8 +117,8 @@ VERBS_EXPORT int ibv_set_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 }
 
 /*
- * If the offer exists already, one bit is added to it. An end that has received the offer without
- * the bit has not connected yet.
+ * Offers a feature. If the offer exists already, one bit is added to it: an end that has received
+ * the offer without the bit has not connected yet.
  */
 static int offer(struct verbs_qp *qp, bool *offers, uint32_t feature)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Completion channels and asynchronous events: how the NIC reports events, and how programs take
- * and acknowledge them.
+ * Completion channels and asynchronous events: the NIC reports events, and programs take and
+ * acknowledge them.
  */
 #include <stdatomic.h>
 #include <stdlib.h>

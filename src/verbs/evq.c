@@ -32,7 +32,8 @@ void evq_renew(struct evq *q)
 {
 	int fd = sys_eventfd(0, EFD_CLOEXEC);
 
-	pthread_mutex_init(&q->lock, NULL); /* a thread that the child does not have may hold it */
+	/* a thread that does not exist in the child may have held it */
+	pthread_mutex_init(&q->lock, NULL);
 	while (!list_empty(&q->events)) {
 		struct evq_event *ev = list_first_entry(&q->events, struct evq_event, link);
 
@@ -60,7 +61,10 @@ void evq_raise(struct evq *q, struct evq_event *ev)
 	pthread_mutex_unlock(&q->lock);
 }
 
-/* The counter is above zero here. So the read resets it and does not block. */
+/*
+ * Resets the descriptor if the queue is empty. The counter is above zero here, so the read resets
+ * it and does not block.
+ */
 static void evq_drain_if_empty(struct evq *q)
 {
 	uint64_t count;
@@ -92,9 +96,10 @@ static bool evq_try_take(struct evq *q, int *type, void **object)
 }
 
 /*
- * The waits are polls, which SA_RESTART does not restart. The Linux kernel's read() of an event is
- * restarted after handlers with SA_RESTART. We do not know which signal interrupted the wait. So
- * the wait ends if the program has any handler without SA_RESTART.
+ * Returns whether a signal ends a wait. The Linux kernel's read() of an event is restarted after
+ * handlers with SA_RESTART, but the waits here are polls, which are not. The signal that
+ * interrupted the wait is unknown, so the wait ends if the program has any handler without
+ * SA_RESTART.
  */
 static bool evq_interrupts(void)
 {
@@ -121,8 +126,8 @@ static int evq_wait(struct evq *q, struct drive *drive)
 		ret = drive_wait_fd(drive, q->fd, UINT64_MAX);
 	} else {
 		/*
-		 * A cancellation point, as drive_wait_fd() is: programs cancel threads that are
-		 * blocked for events.
+		 * The wait is a cancellation point, as drive_wait_fd() is: programs cancel threads
+		 * that wait for events.
 		 */
 		pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
 		ret = sys_ppoll(&pfd, 1, NULL, NULL);

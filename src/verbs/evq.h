@@ -6,9 +6,9 @@
  * it, add it to an epoll set (level or edge triggered), and set O_NONBLOCK on it. Only evq.c reads
  * and writes it.
  *
- * The events are links inside the objects that raise them. So raising an event allocates nothing
- * and never blocks for long. An object that is destroyed takes its unread events with it, as in the
- * Linux kernel.
+ * The events are links inside the objects that raise them. Raising an event therefore allocates
+ * nothing and never blocks for long. An object that is destroyed takes its unread events with it,
+ * as in the Linux kernel.
  */
 #ifndef ROOST_VERBS_EVQ_H
 #define ROOST_VERBS_EVQ_H
@@ -35,7 +35,7 @@ struct evq {
 
 #define EVQ_OUTSIDE 8
 
-/* Member of the object that raises the event. All zeros: no event is pending. */
+/* A member of the object that raises the event. If all bytes are 0, no event is pending. */
 struct evq_event {
 	struct list_head link;
 	uint32_t pending; /* number of events raised and not yet read */
@@ -45,12 +45,13 @@ struct evq_event {
 	void *object;
 };
 
-/* 0 or -errno. */
+/* Initializes the queue and opens its descriptor. Returns 0 or -errno. */
 ROOST_EXPORT int evq_init(struct evq *q);
+/* Closes the descriptor and frees the queue's resources. No thread may use the queue. */
 ROOST_EXPORT void evq_destroy(struct evq *q);
 /*
- * Call it in a forked child. Drops the events that the parent's objects raised, and replaces the
- * descriptor shared with the parent by a new one of the same number.
+ * Drops the events that the parent's objects raised, and replaces the descriptor shared with the
+ * parent by a new one of the same number. For a forked child.
  */
 ROOST_EXPORT void evq_renew(struct evq *q);
 

@@ -10,8 +10,8 @@ struct roost_hook {
 	struct verbs_ctx *ctx;
 	unsigned pu;
 	/*
-	 * Other PUs run the kernel too: the hook is on a region, or the queue pairs bound to the
-	 * kernel belong to another PU than the hook's queue pair.
+	 * other PUs run the kernel too: the hook is on a region, or a queue pair bound to the
+	 * kernel belongs to another PU than the hook's queue pair
 	 */
 	bool many;
 	void *reply;
@@ -71,7 +71,7 @@ static void disown(const struct roost_hook *p)
 		drive_disown(p->ctx->drive, p->pu);
 }
 
-/* Control lock held, the hook's PUs owned. */
+/* Begins a hook. Control lock held, the hook's PUs owned. */
 static int begin(struct roost_hook *p, struct kernel_runtime *rt,
 		 const struct roost_invocation_attr *attr, bool out)
 {

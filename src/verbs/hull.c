@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * roost_hull(): a parent that owns the NIC, and starts the program that works on its memory again
- * and again. The memory is a memfd that both map shared, so nothing is copied at a fork, and what a
- * dead child wrote is what peers read.
+ * roost_hull(): a parent owns the NIC, and restarts the program that works on its memory whenever
+ * the program ends. The memory is a memfd that both map shared, so a fork copies nothing, and peers
+ * read the bytes that a dead child wrote.
  *
  *	hull: NIC, queue pairs, registrations ---- memfd ---- child (fork, or fork and exec)
  *	         '---------------- channel: SOCK_SEQPACKET ----------'
@@ -28,13 +28,13 @@
 #define SHORT_LIFE_MS 1000
 #define PAUSE_MIN_MS  10
 #define PAUSE_MAX_MS  1000
-#define NO_PROGRAM    127 /* exit status, as a shell's */
+#define NO_PROGRAM    127 /* exit status, as of a shell */
 
 extern char **environ;
 
 struct child {
 	pid_t pid;
-	int channel; /* our end */
+	int channel; /* the hull's end of the channel */
 	uint64_t started;
 };
 
@@ -88,9 +88,9 @@ ROOST_EXPORT void roost_hull_destroy(struct roost_hull *h)
 }
 
 /*
- * An address for `len` bytes, half-way between the heap and the stack. A program that is executed
- * has its own random mappings, all of them near these two; a memory among the hull's mappings would
- * be at an address that the program has used already, now and then.
+ * Returns an address for `len` bytes, half-way between the heap and the stack. An executed program
+ * has random mappings of its own, all of them near these two. A memory among the hull's mappings
+ * would sometimes get an address that the program already uses.
  */
 static void *away_from_mappings(const struct roost_hull *h, size_t len)
 {
@@ -110,7 +110,7 @@ static void *make_memory(struct roost_hull *h, const char *name, size_t len)
 	m->fd = memfd_create(name, MFD_CLOEXEC);
 	if (m->fd < 0)
 		return NULL;
-	/* The kernel takes another address where this one is none or taken. */
+	/* If there is no such address, or it is taken, the kernel chooses another one. */
 	m->addr = ftruncate(m->fd, (off_t)len) ? MAP_FAILED
 					       : mmap(away_from_mappings(h, len), len,
 						      PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
@@ -153,7 +153,7 @@ ROOST_EXPORT void *roost_hull_memory(struct roost_hull *h, const char *name, siz
 
 /* ---- starting a child ---- */
 
-/* ROOST_HULL=..., for a child whose end of the channel is fd. */
+/* Writes the variable ROOST_HULL=... for a child whose end of the channel is fd. */
 static void describe(const struct roost_hull *h, int fd, char *out, size_t size)
 {
 	int n = snprintf(out, size, HULL_ENV "=%x;", (unsigned)fd);
@@ -167,7 +167,10 @@ static void describe(const struct roost_hull *h, int fd, char *out, size_t size)
 	}
 }
 
-/* The environment with that variable in it, to be freed; NULL: no memory. */
+/*
+ * Returns the environment with this variable added, or NULL if there is no memory. The caller frees
+ * it.
+ */
 static char **environment(char *hull)
 {
 	size_t n = 0, k = 0;
@@ -185,11 +188,11 @@ static char **environment(char *hull)
 	return env;
 }
 
-/* Does not return. */
+/* Runs the program in the forked child. Does not return. */
 static void be_child(struct roost_hull *h, const struct roost_hull_program *p, pid_t parent, int fd,
 		     char **env)
 {
-	/* Of the thread that forked, which waits in roost_hull(): a child does not outlive it. */
+	/* A child does not outlive the thread that forked it, which waits in roost_hull(). */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(NO_PROGRAM);
@@ -241,9 +244,9 @@ static int start(struct roost_hull *h, const struct roost_hull_program *p, struc
 	return rc;
 }
 
-/* ---- while it runs ---- */
+/* ---- while a child runs ---- */
 
-/* False: the channel is at its end. */
+/* Answers a request of the child. Returns false at the end of the channel. */
 static bool serve(struct roost_hull *h, const struct roost_hull_program *p, int fd)
 {
 	struct hull_answer *answer = (struct hull_answer *)h->reply;
@@ -260,7 +263,7 @@ static bool serve(struct roost_hull *h, const struct roost_hull_program *p, int 
 		answer->result = -EMSGSIZE;
 	if (answer->result > 0)
 		len = (size_t)answer->result;
-	/* A child that does not read its replies is not waited for. */
+	/* The hull does not wait for a child that does not read its replies. */
 	n = sys_sendto(fd, answer, sizeof(*answer) + len, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0);
 	return n >= 0 || n == -EAGAIN;
 }
@@ -274,9 +277,9 @@ static void end(struct child *c, int *status)
 }
 
 /*
- * Waits for the child's end, and answers it. Its death closes the channel, unless children of its
- * own hold it; so its state is looked at each 10 ms beside. True: it was stopped by
- * roost_hull_stop().
+ * Answers the child until it ends. Its death closes the channel, unless its own children hold the
+ * channel, so the hull also checks its state every 10 ms. Returns true if roost_hull_stop() ended
+ * it.
  */
 static bool watch(struct roost_hull *h, const struct roost_hull_program *p, struct child *c,
 		  int *status)
@@ -313,7 +316,7 @@ static bool goes_on(const struct roost_hull_program *p, int status)
 	return !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* True: stopped meanwhile. */
+/* Waits. Returns true if roost_hull_stop() was called meanwhile. */
 static bool pause_for(struct roost_hull *h, unsigned ms)
 {
 	struct pollfd fd = {.fd = h->stop[0], .events = POLLIN};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A hull as its child sees it: memory found again, and the channel to the hull. */
+/* The child's part of a hull: it finds the memory again, and uses the channel to the hull. */
 #include "verbs/hull_int.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ struct hull_memory *hull_find(struct roost_hull *h, const char *name)
 	return NULL;
 }
 
-/* A hexadecimal number that `end` follows; moves on behind it. */
+/* Parses a hexadecimal number that `end` follows, and moves *at behind `end`. */
 static bool take_number(const char **at, char end, uint64_t *out)
 {
 	char *behind;
@@ -67,7 +67,10 @@ static bool take_memory(const char **at, struct hull_memory *m)
 	return true;
 }
 
-/* 0 or -errno. A descriptor that is shorter than it says would end in SIGBUS. */
+/*
+ * Maps a memory. Returns 0 or -errno. The length of the descriptor is checked, because access
+ * beyond its end would raise SIGBUS.
+ */
 static int map(const struct hull_memory *m)
 {
 	struct stat st;
@@ -79,7 +82,7 @@ static int map(const struct hull_memory *m)
 		  0);
 	if (at == MAP_FAILED)
 		return -errno;
-	if (at != m->addr) { /* a kernel before 4.17 takes the address for a wish */
+	if (at != m->addr) { /* kernels before 4.17 treat the address as a hint */
 		munmap(at, m->len);
 		return -EEXIST;
 	}
@@ -103,7 +106,8 @@ static int join(struct roost_hull *h, const char *env)
 		if (rc)
 			return rc;
 		h->num++;
-		sys_fcntl(m->fd, F_SETFD, FD_CLOEXEC); /* not for children of the child */
+		/* the child's own children do not inherit it */
+		sys_fcntl(m->fd, F_SETFD, FD_CLOEXEC);
 	}
 	sys_fcntl(h->channel, F_SETFD, FD_CLOEXEC);
 	return 0;
@@ -152,7 +156,7 @@ ROOST_EXPORT long roost_hull_ask(struct roost_hull *h, const void *request, size
 	struct hull_answer answer;
 	ssize_t n;
 
-	if (!len) /* it would look like the end of the channel */
+	if (!len) /* an empty message looks like the end of the channel */
 		return -EINVAL;
 	if (len > ROOST_HULL_MESSAGE_MAX)
 		return -EMSGSIZE;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * roost/verbs.h: loading and removing kernels of this process's NIC, grants and bound queue pairs.
- * The PUs go on while files are read and while start() and stop() of kernels run. They are
- * owned only while tables change.
+ * The PUs continue while files are read and while start() and stop() of kernels run. They are owned
+ * only while tables change.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,7 +30,9 @@ static const struct drive_stat_group stat_group = {.name = "kernels",
 						   .label = stat_label,
 						   .read_pu = stat_read};
 
-/* Kernels are served even if the watching thread cannot be created. */
+/*
+ * Starts the thread that watches kernels. If it cannot be created, kernels are served without it.
+ */
 static void watch(struct verbs_ctx *ctx, struct kernel_runtime *rt)
 {
 	struct guard *guards[NIC_MAX_PUS];
@@ -42,7 +44,7 @@ static void watch(struct verbs_ctx *ctx, struct kernel_runtime *rt)
 	ret = drive_watch(ctx->drive, guards, n);
 	if (ret)
 		log_warn(
-			"no thread to watch kernels (%s): one that does not return will stop the NIC",
+			"can't start the thread that watches kernels (%s): a kernel that does not return stops the NIC",
 			strerror(-ret));
 }
 
@@ -158,7 +160,7 @@ static void say_why(char *why, size_t len, const char *path, const struct roost_
 	switch (ret) {
 	case -EINVAL:
 		say(why, len,
-		    "%s: its descriptor makes no sense: see struct roost_kernel in roost/kernel.h",
+		    "%s: its descriptor is invalid: see struct roost_kernel in roost/kernel.h",
 		    path);
 		break;
 	case -EEXIST:

@@ -24,10 +24,7 @@ static int call(struct ibv_qp *ibqp, const union ibv_gid *gid,
 	return ret;
 }
 
-/*
- * Attaching twice has the effect of attaching once, as in the Linux kernel
- * (ib_uverbs_attach_mcast()).
- */
+/* A second attach has no effect, as in the Linux kernel (ib_uverbs_attach_mcast()). */
 VERBS_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	return verbs_ret(call(qp, gid, nic_qp_attach));

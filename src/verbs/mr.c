@@ -11,7 +11,7 @@
 #define MR_BASIC_ACCESS                                                                            \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
 	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)
-/* Huge pages need no support from us. Optional flags may be ignored. */
+/* Flags without effect: optional flags may be ignored, and huge pages need nothing here. */
 #define MR_IGNORED_ACCESS (IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE)
 
 static int mr_check_access(unsigned int access)
@@ -204,7 +204,7 @@ static void *mr_find(struct verbs_ctx *ctx, void *arg)
 	return hit;
 }
 
-/* The imported region has no address: the importer gets only keys (ibv_import_mr(3)). */
+/* Imports a region. It has no address: the importer gets only keys (ibv_import_mr(3)). */
 VERBS_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
 	struct mr_search s = {.handle = mr_handle, .pd = pd->handle};
@@ -227,8 +227,8 @@ VERBS_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 }
 
 /*
- * The program may free the memory next. So the key must end, even if hooks are still attached to
- * the region.
+ * Removes the key even if hooks are still attached to the region, because the program may free the
+ * memory next.
  */
 static void mr_key_end(struct verbs_ctx *ctx, uint32_t key)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory windows: alloc, dealloc. Work requests bind them (post.c, qp_ex.c). The NIC checks the
- * rules.
+ * Memory windows are allocated and deallocated here. Work requests bind them (post.c, qp_ex.c). The
+ * NIC checks the rules.
  */
 #include <stdlib.h>
 
@@ -34,7 +34,7 @@ struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	return &mw->mw;
 }
 
-/* When it returns, no access through the window is in flight. */
+/* Removes a window. When the function returns, no access through the window is in flight. */
 static int mw_end(struct verbs_ctx *ctx, struct verbs_mw *mw)
 {
 	int ret;
@@ -62,7 +62,7 @@ int verbs_dealloc_mw(struct ibv_mw *ibmw)
 	return 0;
 }
 
-/* The memory stays: the program still holds the object (as in cq.c). */
+/* Ends the windows. Their memory stays, because the program still has the objects (as in cq.c). */
 void verbs_mw_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_mw *mw;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Small verbs that are newer than rdma-core 44, whose headers we build with. Programs built
- * elsewhere call them. This file declares their types as newer headers do, but under other names,
- * since the machine's headers may have them too.
+ * Small verbs that are newer than rdma-core 44, with whose headers this library is built. Programs
+ * built elsewhere call them. This file declares their types as newer headers do, but under other
+ * names, because the headers of the machine may have them too.
  */
 #include "verbs/objects.h"
 
@@ -30,8 +30,8 @@ int verbs_query_port_speed(struct ibv_context *context, uint32_t port_num,
 			   uint64_t *port_speed) __asm__("ibv_query_port_speed");
 
 /*
- * Registers memory by address, optionally with an iova of the program's choice. EOPNOTSUPP: DMA-buf
- * (fd), DMA handle, or a buffer of the provider.
+ * Registers memory by address, optionally with an iova that the program chooses. Fails with
+ * EOPNOTSUPP for a DMA-buf (fd), a DMA handle, or a buffer of the provider.
  */
 VERBS_EXPORT struct ibv_mr *verbs_reg_mr_ex(struct ibv_pd *pd, struct verbs_mr_init_attr *attr)
 {

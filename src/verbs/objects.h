@@ -17,7 +17,7 @@
 #include <errno.h>
 #include <infiniband/verbs.h>
 
-/* The public header defines these as macros. Here are the functions. */
+/* The public header defines these as macros; here they are functions. */
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 #undef ibv_query_port
@@ -47,13 +47,14 @@ struct verbs_ctx {
 	struct list_head pds, ahs, mrs, mws, cqs, srqs, qps;
 	struct arena queues;
 	struct list_head link; /* in the list of all open contexts */
-	ino_t cmd_ino;	       /* of cmd_fd: ibv_import_device() recognises our descriptors by it */
+	/* inode of cmd_fd, by which ibv_import_device() recognizes a descriptor of this library */
+	ino_t cmd_ino;
 };
 
 struct verbs_pd {
 	struct ibv_pd pd;
 	struct list_head link;
-	bool imported; /* another object owns the PD */
+	bool imported; /* the PD belongs to another object */
 };
 
 struct verbs_mr {
@@ -62,7 +63,7 @@ struct verbs_mr {
 	uint64_t iova;
 	uint32_t access;
 	bool imported;
-	struct verbs_qp *ring_of; /* the region is a ring of this queue pair; else NULL */
+	struct verbs_qp *ring_of; /* the queue pair whose ring the region is; NULL: none */
 };
 
 struct verbs_mw {
@@ -88,14 +89,14 @@ struct verbs_cq {
 	struct drive *drive;
 	struct nic_cq *nic_cq;
 	unsigned pu;
-	bool single_threaded; /* promised by the program: no lock is taken */
+	bool single_threaded; /* the program promised to use one thread, so no lock is taken */
 	bool counting;	      /* the NIC writes no completions; the ring stays empty */
 
 	struct spin lock CACHE_ALIGNED;
 	uint32_t cons; /* number of CQEs taken */
 	uint32_t mask;
 	struct roost_cqe *ring;
-	struct roost_cqe *cur; /* between start_poll and end_poll */
+	struct roost_cqe *cur; /* the current completion between start_poll and end_poll */
 	struct roost_cq_index *index;
 
 	struct evq_event comp_event CACHE_ALIGNED;
@@ -161,7 +162,7 @@ struct verbs_qp {
 	unsigned pu;
 	/* ECE options offered or agreed (ece.c); 0: none yet. One thread connects a queue pair. */
 	uint32_t ece;
-	bool offers_rpc, offers_calc; /* cleared by a reset */
+	bool offers_rpc, offers_calc; /* the program enabled the feature; cleared by a reset */
 	bool sig_all;
 	bool has_ex; /* made with send_ops_flags: ibv_qp_to_qp_ex() succeeds */
 
@@ -201,8 +202,8 @@ static inline struct verbs_srq *verbs_srq(struct ibv_srq *srq)
 }
 
 /*
- * Converts an internal return value: 0 stays 0, -errno becomes errno. Sets errno too, as newer
- * verbs do.
+ * Converts an internal return value: 0 stays 0, and -errno becomes errno. It also sets errno, as
+ * newer verbs do.
  */
 static inline int verbs_ret(int ret)
 {
@@ -237,15 +238,15 @@ int verbs_query_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_
 int verbs_query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *values);
 
 /*
- * Returns the index of the interface that has the address, or 0 if none has it (shm). All addresses
- * of 127/8 belong to the loopback interface.
+ * Returns the index of the interface that has the address, or 0 if none has it (as on shm). All
+ * addresses of 127/8 belong to the loopback interface.
  */
 uint32_t verbs_interface_of(const struct pkt_addr *addr);
 
 /*
- * Call it after a verb named a GID index that does not exist. Once per process, it logs one line
- * that names the right index. Users of rxe and mlx5 type 1 or 3, the indices of their GIDs of RoCE
- * v2 and IPv4.
+ * Logs one line, once per process, after a program named a GID index that does not exist. The line
+ * names the right index. Users of rxe and mlx5 type 1 or 3, the indices of their GIDs of RoCE v2
+ * and IPv4.
  */
 void verbs_no_gid(struct ibv_context *ctx, uint32_t port_num, uint32_t index);
 
@@ -270,20 +271,27 @@ void *verbs_each_context(void *(*fn)(struct verbs_ctx *ctx, void *arg), void *ar
 /* queue.c */
 /* Returns the exponent n of a stride of 2^n bytes that has space for `bytes`. */
 uint32_t verbs_stride_shift(size_t bytes);
+/* Sets depth and stride of a receive queue for these maxima. */
 void verbs_recv_size(struct verbs_queue *rq, uint32_t max_wr, uint32_t max_sge);
 /*
- * Allocates one zeroed piece of memory for the rings, indices and wr_ids of n queues. Their sizes
- * are set. 0 or -ENOMEM.
+ * Allocates one zeroed piece of memory for the rings, indices and wr_ids of n queues, whose sizes
+ * are set. Returns 0 or -ENOMEM.
  */
 int verbs_queues_alloc(struct verbs_ctx *ctx, struct verbs_queue *const *queues, int n, void **mem,
 		       size_t *size);
 void verbs_queues_free(struct verbs_ctx *ctx, void *mem, size_t size);
+/* Describes the queue for the NIC. */
 struct nic_queue_attr verbs_queue_attr(const struct verbs_queue *q);
+/* Take and release the ownership of all processing units. */
 void verbs_own_all(struct drive *d);
 void verbs_disown_all(struct drive *d);
 
 /* cq.c */
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *attr);
+/*
+ * Creates a CQ. With `counting` the NIC writes no completions. Returns NULL with errno set on a
+ * failure.
+ */
 struct ibv_cq *verbs_create_any_cq(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *attr,
 				   bool counting);
 int verbs_req_notify_cq(struct ibv_cq *cq, int solicited_only);
@@ -291,7 +299,7 @@ static inline struct evq *verbs_evq(struct ibv_comp_channel *channel)
 {
 	return &container_of(channel, struct verbs_channel, channel)->events;
 }
-/* Raises the event of a CQ that was armed. Any thread, also the owner of a PU. */
+/* Raises the event of an armed CQ. Any thread, including the owner of a PU. */
 void verbs_cq_fired(struct verbs_cq *cq);
 /* Removes the completions of a destroyed or reset QP from the ring. PU owned. */
 void verbs_cq_clean(struct verbs_cq *cq, uint32_t qpn);
@@ -327,7 +335,7 @@ int verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_w
 int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 
 /* rpc.c */
-/* roost_qp_enable_rpc(); 0 or -errno. */
+/* Does the work of roost_qp_enable_rpc(). Returns 0 or -errno. */
 int verbs_enable_rpc(struct verbs_qp *qp);
 
 /* srq.c */

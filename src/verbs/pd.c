@@ -101,8 +101,8 @@ void verbs_pd_reap(struct verbs_ctx *ctx)
 		pd = list_first_entry(&ctx->pds, struct verbs_pd, link);
 		list_del(&pd->link);
 		/*
-		 * Busy if another context has imported the PD and uses it. It is freed with the NIC
-		 * then.
+		 * If another context has imported the PD and uses it, it stays, and is freed with
+		 * the NIC.
 		 */
 		if (!pd->imported)
 			pd_number_free(ctx, pd->pd.handle);

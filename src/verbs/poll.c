@@ -55,7 +55,10 @@ int verbs_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
 		return -EINVAL;
 	n = cq_take(cq, max, wc);
 	if (!n) {
-		/* Not under the lock, so that another thread that polls meanwhile does not wait. */
+		/*
+		 * This does not hold the lock, so that another thread that polls meanwhile does not
+		 * wait.
+		 */
 		drive_progress(cq->drive, cq->pu);
 		n = cq_take(cq, max, wc);
 	}

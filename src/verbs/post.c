@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ibv_post_send() and ibv_post_recv(): write a WQE into the ring for each work request. A list of
+ * ibv_post_send() and ibv_post_recv() write a WQE into the ring for each work request. A list of
  * work requests costs one store of the producer index and one doorbell.
  */
 #include "verbs/post.h"
 
-/* The ring's op-code for each op-code of the verbs, and the fields that it uses. */
+/* For each op-code of the verbs: the op-code of the ring, and the fields that it uses. */
 enum {
 	WR_RADDR = 1,
 	WR_IMM = 2,
@@ -40,7 +40,7 @@ static inline void put_sges(struct roost_sge *to, const struct ibv_sge *sges, ui
 		memcpy(to, sges, n * sizeof(*to));
 }
 
-/* Requests that move no data. */
+/* Writes the WQE of a request that moves no data. */
 static int put_local(struct roost_wqe *w, const struct ibv_send_wr *wr, uint8_t fields)
 {
 	if (wr->num_sge || wr->send_flags & IBV_SEND_INLINE)
@@ -52,11 +52,11 @@ static int put_local(struct roost_wqe *w, const struct ibv_send_wr *wr, uint8_t 
 		return 0;
 	}
 	if (wr->bind_mw.mw->type != IBV_MW_TYPE_2)
-		return EINVAL; /* type 1: ibv_bind_mw() */
+		return EINVAL; /* windows of type 1 are bound by ibv_bind_mw() */
 	return post_bind(w, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 }
 
-/* Returns 0 or a positive errno. */
+/* Writes WQE number n. Returns 0 or a positive errno. */
 static inline int put_send(struct verbs_queue *sq, uint32_t n, const struct ibv_send_wr *wr)
 {
 	struct roost_wqe *w = post_slot(sq, n);
@@ -188,11 +188,11 @@ static inline int put_recv(struct verbs_queue *rq, uint32_t n, const struct ibv_
 }
 
 /*
- * Receives need no doorbell, except in the error state, where they are flushed. The NIC stores the
- * state (qp_set_state() in src/nic/qp.c), then reads the producer index (req_idle()). This function
- * stores the producer index, then reads the state. All four accesses are sequentially consistent,
- * so at least one side sees the other's store. A weaker order would not keep a load behind a store
- * to another word.
+ * Publishes receives. Returns whether they need a doorbell: they do only in the error state, where
+ * they are flushed. The NIC stores the state (qp_set_state() in src/nic/qp.c), then reads the
+ * producer index (req_idle()). This function stores the producer index, then reads the state. All
+ * four accesses are sequentially consistent, so at least one side sees the other's store. A weaker
+ * order would not keep a load behind a store to another word.
  */
 static inline bool publish_recv(struct verbs_qp *qp, uint32_t head)
 {
@@ -245,7 +245,7 @@ int verbs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv
 	return ret;
 }
 
-/* Rings no doorbell: a QP that found the queue empty looks again when its peer retries. */
+/* Rings no doorbell, because a QP that found the queue empty looks again when its peer retries. */
 int verbs_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct verbs_queue *rq = &verbs_srq(ibsrq)->rq;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Writing work requests into a ring, for post.c and qp_ex.c. */
+/* Functions that write work requests into a ring, for post.c and qp_ex.c. */
 #ifndef ROOST_VERBS_POST_H
 #define ROOST_VERBS_POST_H
 
@@ -10,8 +10,8 @@
 #define VERBS_SEND_FLAGS (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE)
 
 /*
- * Converts enum ibv_send_flags to enum roost_wqe_flags. The bits are in the same order, except the
- * fence.
+ * Converts enum ibv_send_flags to enum roost_wqe_flags. The bits are in the same order, except for
+ * the fence.
  */
 static inline uint16_t post_flags(unsigned int f)
 {
@@ -41,15 +41,18 @@ static inline void *post_slot(const struct verbs_queue *q, uint32_t n)
 	return q->ring + ((size_t)(n & q->mask) << q->shift);
 }
 
-/* Work requests may be posted in these states. In ERR and SQE they are flushed (IBA 10.3.1). */
+/*
+ * Returns whether work requests may be posted in the present state. In ERR and SQE they are flushed
+ * (IBA 10.3.1).
+ */
 static inline bool post_send_allowed(const struct verbs_qp *qp)
 {
 	return qp->qp.state >= IBV_QPS_RTS && qp->qp.state <= IBV_QPS_ERR;
 }
 
 /*
- * Builds a WQE that binds a window. The NIC checks the rules of binding, except what the WQE has no
- * field for. Returns 0 or a positive errno.
+ * Builds a WQE that binds a window. The NIC checks the rules of binding; the function only checks
+ * those for which the WQE has no field. Returns 0 or a positive errno.
  */
 static inline int post_bind(struct roost_wqe *w, const struct ibv_mw *mw, uint32_t rkey,
 			    const struct ibv_mw_bind_info *info)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Functions that our other libraries need from libibverbs.so.1, where the process's one engine
- * lives. The functions that src/drive/drive.h and src/verbs/evq.h mark with ROOST_EXPORT belong to
- * them too. They have the version node ROOST_PRIVATE. The two libraries must come from the same
- * build.
+ * Functions of libibverbs.so.1 that the other libraries of Roost need. This library contains the
+ * only engine of the process. The functions that src/drive/drive.h and src/verbs/evq.h mark with
+ * ROOST_EXPORT belong to them too. They have the version node ROOST_PRIVATE. The two libraries must
+ * come from the same build.
  */
 #ifndef ROOST_VERBS_PRIVATE_H
 #define ROOST_VERBS_PRIVATE_H
@@ -14,17 +14,17 @@
 #include "drive/drive.h"
 
 /*
- * Returns the engine of one of our contexts. It is valid as long as the context is open. Any
+ * Returns the engine of a context of this library. It is valid as long as the context is open. Any
  * thread.
  */
 ROOST_EXPORT struct drive *verbs_drive(struct ibv_context *context);
 
 /*
- * Returns the GUID of this process's NIC, which other processes' NICs do not share, in network byte
- * order. Connection managers tell apart communication ids by it. Any thread.
+ * Returns the GUID of this process's NIC in network byte order. No NIC of another process has the
+ * same. Connection managers use it to distinguish communication ids. Any thread.
  */
 ROOST_EXPORT uint64_t verbs_nic_guid(struct ibv_context *context);
-/* Returns the slot of the processing unit that has QP 1. Communication ids begin with it. */
+/* Returns the slot of the processing unit that has QP 1, with which communication ids begin. */
 ROOST_EXPORT unsigned verbs_nic_slot(struct ibv_context *context);
 
 /*

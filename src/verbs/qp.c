@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs: create, destroy. qp_attr.c has states and attributes, post.c and qp_ex.c have
+ * Creates and destroys queue pairs. qp_attr.c has states and attributes, post.c and qp_ex.c have
  * posting.
  */
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "verbs/objects.h"
 
 /*
- * Operations of each QP type (IBA table 37), for ibv_create_qp_ex() and for posting. RC has all
- * operations.
+ * Returns the operations of a QP type (IBA table 37), for ibv_create_qp_ex() and for posting. RC
+ * has all operations.
  */
 static uint64_t send_ops_of(enum ibv_qp_type type)
 {
@@ -212,7 +212,10 @@ VERBS_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_
 	return qp;
 }
 
-/* A QP attached to a multicast group may not be destroyed, as in the Linux kernel (uverbs, rxe). */
+/*
+ * Returns whether a QP is attached to a multicast group. Such a QP may not be destroyed, as in the
+ * Linux kernel (uverbs, rxe).
+ */
 static bool qp_in_group(struct verbs_qp *qp)
 {
 	bool in;
@@ -270,7 +273,9 @@ VERBS_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 	return 0;
 }
 
-/* The memory stays: the program still holds the object (as in cq.c). */
+/*
+ * Ends the queue pairs. Their memory stays, because the program still has the objects (as in cq.c).
+ */
 void verbs_qp_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_qp *qp;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ibv_modify_qp() and ibv_query_qp(): convert attributes between the verbs and the NIC. The NIC
+ * ibv_modify_qp() and ibv_query_qp() convert attributes between the verbs and the NIC. The NIC
  * checks the rules.
  */
 #include <string.h>
@@ -61,7 +61,7 @@ static int attr_to_nic(const struct ibv_qp_attr *attr, int mask, struct nic_qp_a
 	return 0;
 }
 
-/* Takes the queue locks: posting reads the state under them. */
+/* Takes the queue locks, because posting reads the state under these locks. */
 static void qp_set_state(struct verbs_qp *qp, enum ibv_qp_state state)
 {
 	spin_lock(&qp->sq.lock);
@@ -72,7 +72,8 @@ static void qp_set_state(struct verbs_qp *qp, enum ibv_qp_state state)
 }
 
 /*
- * Drops what was posted before the reset, and the QP's completions that were not taken. PU owned.
+ * Drops the work requests that were posted before the reset, and the QP's completions that were not
+ * taken. PU owned.
  */
 static void qp_forget_posted(struct verbs_qp *qp)
 {
@@ -195,7 +196,10 @@ VERBS_EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int
 	return 0;
 }
 
-/* Bytes arrive in order within a message unless packets are lost. That is no guarantee, so 0. */
+/*
+ * Bytes arrive in order within a message unless packets are lost. This is no guarantee, so the
+ * result is 0.
+ */
 VERBS_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
 					    uint32_t flags)
 {

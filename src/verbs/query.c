@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Attributes of the device, its ports, its GID and P_Key tables. They list only features that are
- * built and tested.
+ * Attributes of the device and its ports, and its GID and P_Key tables. They list only features
+ * that are built and tested.
  */
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -64,9 +64,9 @@ static void fill_device(struct nic *nic, struct ibv_device_attr *a)
 	a->max_res_rd_atom = NIC_MAX_RD_ATOMIC * NIC_MAX_QPS;
 	a->max_qp_init_rd_atom = NIC_MAX_RD_ATOMIC;
 	/*
-	 * The CPU's own atomics, so GLOB would be true. rxe and mlx5 say HCA (rxe_param.h,
-	 * mlx5_ib_query_device()), and programs compare for equality: UCX's rc_verbs offers no
-	 * atomics otherwise (uct_ib_device_init()).
+	 * The atomics are those of the CPU, so GLOB would be true. rxe and mlx5 say HCA
+	 * (rxe_param.h, mlx5_ib_query_device()), and programs compare for equality: UCX's rc_verbs
+	 * offers no atomics otherwise (uct_ib_device_init()).
 	 */
 	a->atomic_cap = IBV_ATOMIC_HCA;
 	a->max_pkeys = 1;
@@ -92,7 +92,7 @@ int verbs_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device
 	ex.hca_core_clock = CLOCK_KHZ;
 	ex.device_cap_flags_ex = ex.orig_attr.device_cap_flags;
 	ex.phys_port_cnt_ex = ex.orig_attr.phys_port_cnt;
-	/* The struct of a newer caller may be longer, that of an older one shorter. */
+	/* A newer caller may have a longer struct, and an older one a shorter one. */
 	memset(attr, 0, attr_size);
 	memcpy(attr, &ex, attr_size < sizeof(ex) ? attr_size : sizeof(ex));
 	return 0;
@@ -314,7 +314,7 @@ VERBS_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
 VERBS_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
 				    unsigned int index, int *type);
 
-/* Private to rdma-core, but ibv_devinfo calls it. */
+/* This function is private to rdma-core, but ibv_devinfo calls it. */
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, int *type)
 {
 	if (!find_gid(context, port_num, index)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of send and receive queues, and owning several processing units at once: shared by qp.c,
- * srq.c and cq.c.
+ * Memory of send and receive queues, and ownership of several processing units at once. qp.c, srq.c
+ * and cq.c use it.
  */
 #include "verbs/objects.h"
 
@@ -25,8 +25,8 @@ void verbs_recv_size(struct verbs_queue *rq, uint32_t max_wr, uint32_t max_sge)
 }
 
 /*
- * Small queues come from an arena, so that those of many queue pairs lie close together. The NIC's
- * own memory of queue pairs is laid out the same way.
+ * Takes the memory of a small queue from an arena, so that the queues of many queue pairs lie close
+ * together. The NIC's own memory of queue pairs is laid out the same way.
  */
 static void *take_small(struct verbs_ctx *ctx, size_t size)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Static rates: conversion between the enum, the multiple of 2.5 Gbit/s, and Mbit/s. The values are
- * those of rdma-core 44, which has no multiple for the rates of FDR and EDR lanes.
+ * Static rates are converted between the enum, the multiple of 2.5 Gbit/s, and Mbit/s. The values
+ * are those of rdma-core 44, which has no multiple for the rates of FDR and EDR lanes.
  */
 #include "verbs/objects.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* roost/verbs.h: enabling the op-codes of calls on a queue pair, and posting calls. */
+/* roost/verbs.h: enables the op-codes of calls on a queue pair, and posts calls. */
 #include "roost/verbs.h"
 #include "verbs/kernel_runtime.h"
 #include "verbs/post.h"

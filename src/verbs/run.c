@@ -66,7 +66,7 @@ VERBS_EXPORT int roost_run_poll(struct roost_run *run, struct roost_result *resu
 	drive_progress(run->drive, run->pu);
 	if (take(run, result))
 		return 0;
-	/* In a forked child no engine runs the call. */
+	/* In a forked child there is no engine to run the call. */
 	return drive_dead(run->drive) ? ENOTCONN : EAGAIN;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Shared receive queues: control. Posting to them is post.c. */
+/* Control of shared receive queues. post.c posts to them. */
 #include <stdlib.h>
 
 #include "verbs/objects.h"
@@ -73,7 +73,7 @@ free_srq:
 	return verbs_null(-ret);
 }
 
-/* PU owned. The queue's lock makes posting wait. */
+/* Changes the size of a queue. PU owned. The queue's lock makes posting wait. */
 static int srq_resize(struct verbs_srq *srq, uint32_t max_wr)
 {
 	struct verbs_ctx *ctx = verbs_ctx(srq->srq.context);
@@ -213,7 +213,10 @@ VERBS_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
 	return 0;
 }
 
-/* The memory stays: the program still holds the object (as in cq.c). */
+/*
+ * Ends the shared receive queues. Their memory stays, because the program still has the objects (as
+ * in cq.c).
+ */
 void verbs_srq_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_srq *srq;

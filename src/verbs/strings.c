@@ -110,7 +110,7 @@ VERBS_EXPORT const char *ibv_node_type_str(enum ibv_node_type type)
 	return lookup(node_type, ARRAY_SIZE(node_type), (int)type);
 }
 
-/* Part of the private interface to providers, since rdma-core 50. */
+/* This is a part of the private interface to providers since rdma-core 50. */
 const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode);
 
 VERBS_EXPORT const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode)

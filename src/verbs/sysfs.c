@@ -54,7 +54,10 @@ static int guid_text(char *out, size_t n)
 	return ROOST_SYSFS_TEXT;
 }
 
-/* Entries beyond the table are zeros, like empty entries of the Linux kernel. */
+/*
+ * Writes an entry of the GID table. Entries beyond the table are zeros, like empty entries of the
+ * Linux kernel.
+ */
 static int gid_text(const struct gids *g, unsigned index, char *out, size_t n)
 {
 	static const struct pkt_addr none;
@@ -93,9 +96,9 @@ static int type_text(const struct gids *g, unsigned index, char *out, size_t n)
 }
 
 /*
- * device/net has one entry, named after the interface of GID 0. It is a folder in the private
- * folder, with a link to the Linux kernel's folder of that interface. It depends only on the
- * interface's name, so it can stay for the next program.
+ * Answers for device/net, which has one entry, named after the interface of GID 0. It is a folder
+ * in the private folder, with a link to the Linux kernel's folder of that interface. It depends
+ * only on the interface's name, so it can stay for the next program.
  */
 static int net_folder(const struct gids *g, const char *below, char *out, size_t n)
 {

@@ -17,10 +17,11 @@ enum roost_sysfs {
 };
 
 /*
- * Answers for the file at `path`, which is absolute. Fills out (n bytes) with a string. Returns
- * enum roost_sysfs, or -EINVAL where the Linux kernel's file fails with EINVAL: the type of a GID
- * that does not exist. Shows the NIC if this process has one open, otherwise what the first process
- * of the machine would get for ROOST_PORT. Any thread, except one that holds the list of contexts.
+ * Answers for the file at `path`, which is absolute, and writes a string of at most n bytes into
+ * out. Returns enum roost_sysfs, or -EINVAL where the Linux kernel's file fails with EINVAL: the
+ * type of a GID that does not exist. If this process has opened the NIC, the answer describes it;
+ * otherwise it describes the NIC that the first process of the machine would get for ROOST_PORT.
+ * Any thread, except one that holds the list of contexts.
  */
 ROOST_EXPORT int roost_sysfs(const char *path, char *out, size_t n);
 

@@ -70,7 +70,7 @@ VERBS_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
 }
 
-/* There is no Ethernet address to resolve: the layer below is the host's network stack. */
+/* Has nothing to resolve: the layer below is the host's network stack. */
 VERBS_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
 					     uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
 {

@@ -261,7 +261,7 @@ static void assert_file_refused(const char *path)
 	snprintf(options, sizeof(options), ",pcap=%s", path);
 	spec_of(spec, sizeof(spec), 207, options);
 	assert_null(port_open(spec, 0, 1, err, sizeof(err)));
-	if (!strstr(err, "no file of yours") || strchr(err, '\n'))
+	if (!strstr(err, "a file of another user") || strchr(err, '\n'))
 		fail_msg("%s: '%s'", path, err);
 }
 
