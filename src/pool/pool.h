@@ -121,6 +121,7 @@ int pool_addr_sender(const struct pool_addr *a, unsigned slot);
 struct pool_socket {
 	uint16_t sport; /* source port of its packets */
 	bool joins;	/* accepts joined packets (port/udp_join.c) */
+	bool host;	/* belongs to a host port, which takes rings if it can */
 	uint32_t mtu;	/* path MTU of its port */
 	/* what pool_find() adds: */
 	uint32_t ring;	/* pool_tell_ring(); 0: no shared memory */

@@ -91,6 +91,8 @@ struct port_stats {
 	uint64_t tx_blocked; /* reserve said -EAGAIN */
 	/* of the packets, those of the host port that took the way of shared memory */
 	uint64_t rx_shm_packets, tx_shm_packets;
+	/* paths of a host port to host ports of its pool that take udp, for want of a ring */
+	uint64_t tx_shm_fallbacks;
 };
 
 /* What a port knows of the process that reads its packets. */
