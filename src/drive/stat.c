@@ -72,6 +72,7 @@ static void add_stats(struct port_stats *sum, const struct port_stats *s)
 	sum->tx_blocked += s->tx_blocked;
 	sum->rx_shm_packets += s->rx_shm_packets;
 	sum->tx_shm_packets += s->tx_shm_packets;
+	sum->tx_shm_fallbacks += s->tx_shm_fallbacks;
 }
 
 struct counted {
@@ -154,6 +155,7 @@ static json_t *describe_port(const struct drive *d, unsigned k, const struct por
 	set(stats, "tx_blocked", sum->tx_blocked);
 	set(stats, "rx_shm_packets", sum->rx_shm_packets);
 	set(stats, "tx_shm_packets", sum->tx_shm_packets);
+	set(stats, "tx_shm_fallbacks", sum->tx_shm_fallbacks);
 
 	json_object_set_new(o, "kind", json_stringn(d->spec[k], strcspn(d->spec[k], ":,")));
 	json_object_set_new(o, "address",

@@ -448,6 +448,7 @@ void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket
 		state_store_addr(s->addr, &a->addr);
 		atomic_store_explicit(&s->sport, sock->sport, memory_order_relaxed);
 		atomic_store_explicit(&s->joins, sock->joins, memory_order_relaxed);
+		atomic_store_explicit(&s->host, sock->host, memory_order_relaxed);
 		atomic_store_explicit(&s->mtu, sock->mtu, memory_order_relaxed);
 		atomic_store_explicit(&s->ring, 0, memory_order_relaxed);
 		atomic_store_explicit(&s->inode, fstat(a->sock[slot], &st) ? 0 : st.st_ino,
@@ -495,6 +496,7 @@ bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot, struc
 		return false;
 	sock->sport = atomic_load_explicit(&s->sport, memory_order_relaxed);
 	sock->joins = atomic_load_explicit(&s->joins, memory_order_relaxed);
+	sock->host = atomic_load_explicit(&s->host, memory_order_relaxed);
 	sock->mtu = atomic_load_explicit(&s->mtu, memory_order_relaxed);
 	sock->ring = atomic_load_explicit(&s->ring, memory_order_acquire);
 	sock->owner = owner;

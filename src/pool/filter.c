@@ -127,14 +127,31 @@ static uint32_t word_at(const uint8_t *p)
 	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
+/* True if a datagram is a message of connection management. `len` has all that the rules look at. */
+static bool is_cm(const uint8_t *bth, uint32_t len, unsigned *attr)
+{
+	if (len < AT_SERVICE + 8 || (word_at(bth + AT_DQPN) & PKT_QPN_MASK) > PKT_GSI_QPN ||
+	    bth[AT_CLASS] != CLASS_CM)
+		return false;
+	*attr = (unsigned)(bth[AT_ATTR] << 8 | bth[AT_ATTR + 1]);
+	return true;
+}
+
 bool pool_filter_service(const uint8_t *bth, uint32_t len, uint64_t *service)
 {
 	unsigned attr;
 
-	if (len < AT_SERVICE + 8 || (word_at(bth + AT_DQPN) & PKT_QPN_MASK) > PKT_GSI_QPN ||
-	    bth[AT_CLASS] != CLASS_CM)
+	if (!is_cm(bth, len, &attr) || (attr != REQ && attr != SIDR_REQ))
 		return false;
-	attr = (unsigned)(bth[AT_ATTR] << 8 | bth[AT_ATTR + 1]);
 	*service = (uint64_t)word_at(bth + AT_SERVICE) << 32 | word_at(bth + AT_SERVICE + 4);
-	return attr == REQ || attr == SIDR_REQ;
+	return true;
+}
+
+int pool_filter_id_slot(const uint8_t *bth, uint32_t len)
+{
+	unsigned attr;
+
+	if (!is_cm(bth, len, &attr) || attr == REQ || attr == SIDR_REQ)
+		return -1;
+	return (int)(word_at(bth + (attr == SIDR_REP ? AT_LOCAL : AT_REMOTE)) >> SLOT_SHIFT_ID);
 }

@@ -39,5 +39,10 @@ unsigned pool_filter(const struct pool_table *t, struct sock_filter code[POOL_FI
  * id.
  */
 bool pool_filter_service(const uint8_t *bth, uint32_t len, uint64_t *service);
+/*
+ * Returns the slot to which the program steers another message of connection management, by the
+ * receiver's id in it; -1: the datagram is no such message.
+ */
+int pool_filter_id_slot(const uint8_t *bth, uint32_t len);
 
 #endif

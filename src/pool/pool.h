@@ -19,7 +19,7 @@
  *	ask.c	   requests to other members, and their answers
  *	state.c	   memory that all members map: what each member serves
  *	service.c  services: which slot listens for connection requests
- *	route.c	   requests for services that the BPF program has no space for
+ *	route.c	   management datagrams that the BPF program does not steer to their slots
  *	addr.c	   the sockets of an address
  *	leftover.c   datagrams for programs that have ended
  *	will.c	   datagrams that members leave for the others to send
@@ -125,6 +125,7 @@ int pool_addr_sender(const struct pool_addr *a, unsigned slot);
 struct pool_socket {
 	uint16_t sport; /* source port of its packets */
 	bool joins;	/* accepts joined packets (port/udp_join.c) */
+	bool host;	/* belongs to a host port, which takes rings if it can */
 	uint32_t mtu;	/* path MTU of its port */
 	/* what pool_find() adds: */
 	uint32_t ring;	/* pool_tell_ring(); 0: no shared memory */
@@ -309,12 +310,13 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		   unsigned families);
 /*
- * Returns the slot that listens on the service of a datagram to `addr`, if it is a connection
- * request; -1: it is none, or nobody listens. The kernel's filter of an address has a limited
- * number of services, and requests for others come to one slot, which passes them on. Makes no
- * system call.
+ * Returns the slot to which a management datagram to `addr` belongs: of a connection request, the
+ * slot that listens on the service; of other messages of connection management, the slot in the
+ * receiver's id, which may have no owner. -1: of other datagrams, or nobody listens. The kernel's
+ * filter of an address has a limited number of services, and gives a group of datagrams to the slot
+ * of the first one; the slot that gets a datagram of another passes it on. Makes no system call.
  */
-int pool_request_slot(struct pool *p, const struct pkt_addr *addr, const uint8_t *bth,
-		      uint32_t len);
+int pool_management_slot(struct pool *p, const struct pkt_addr *addr, const uint8_t *bth,
+			 uint32_t len);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests that the program of an address does not steer: it holds a limited number of services,
- * and fewer where net.core.optmem_max is small. They come to the slot of the others, which looks
- * here and passes them on (port/udp_rx.c).
+ * Management datagrams that came to another slot than theirs. The port that gets them looks here and
+ * passes them on (port/udp_rx.c). The program of an address holds a limited number of services, and
+ * fewer where net.core.optmem_max is small; requests for others come to one slot. And the kernel
+ * steers a group of datagrams by the first one.
  */
 #include "pool/core.h"
 
@@ -27,13 +28,14 @@ static bool listens(struct slot_record *record, uint64_t service, const struct p
 	return false;
 }
 
-int pool_request_slot(struct pool *p, const struct pkt_addr *addr, const uint8_t *bth, uint32_t len)
+int pool_management_slot(struct pool *p, const struct pkt_addr *addr, const uint8_t *bth,
+			 uint32_t len)
 {
 	unsigned family = pkt_addr_is_v4(addr) ? POOL_IPV4 : POOL_IPV6;
 	uint64_t service;
 
 	if (!pool_filter_service(bth, len, &service))
-		return -1;
+		return pool_filter_id_slot(bth, len);
 	/* Listeners on the exact address take precedence, as in the program. */
 	for (unsigned pass = 0; pass < 2; pass++) {
 		for (unsigned i = 0; i < POOL_SLOTS; i++) {

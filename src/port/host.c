@@ -42,6 +42,7 @@ struct host_port {
 	uint32_t hot, cold; /* looks until the udp port is cold, or is looked at */
 	bool unsent;	    /* packets wait in the udp port */
 	bool armed;	    /* the udp port is armed */
+	uint64_t fallbacks; /* port_stats.tx_shm_fallbacks */
 };
 
 static struct host_port *host_port(const struct port *p)
@@ -57,13 +58,23 @@ static void set_hot(struct host_port *h)
 
 /* ---- paths ---- */
 
+/* True if a program of the pool would take rings there, but none can be made now. */
+static bool lacks_ring(const struct host_port *h, const struct pkt_addr *dst, uint32_t dqpn)
+{
+	struct pool_socket sock;
+
+	return pool_find(h->pool, dst, PORT_SLOT_OF_QPN(dqpn), &sock) && sock.host;
+}
+
 static struct port_path *host_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
 {
 	struct host_port *h = host_port(p);
 	struct port_path *path = NULL;
 
-	if (dqpn > PKT_GSI_QPN && !pkt_addr_is_group(dst))
+	if (dqpn > PKT_GSI_QPN && !pkt_addr_is_group(dst)) {
 		path = h->shm->ops->path_get(h->shm, dst, dqpn);
+		h->fallbacks += !path && lacks_ring(h, dst, dqpn);
+	}
 	return path ? path : h->udp->ops->path_get(h->udp, dst, dqpn);
 }
 
@@ -224,6 +235,7 @@ static struct port_stats host_stats(const struct port *p)
 		.tx_blocked = a.tx_blocked + b.tx_blocked,
 		.rx_shm_packets = b.rx_packets,
 		.tx_shm_packets = b.tx_packets,
+		.tx_shm_fallbacks = h->fallbacks,
 	};
 }
 

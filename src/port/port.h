@@ -97,6 +97,8 @@ struct port_stats {
 	uint64_t tx_blocked; /* reserve returned -EAGAIN */
 	/* the packets of the host port that used shared memory; the counts above include them */
 	uint64_t rx_shm_packets, tx_shm_packets;
+	/* paths of a host port to host ports of its pool that take udp, for want of a ring */
+	uint64_t tx_shm_fallbacks;
 };
 
 /* The state of the process that reads the packets of a path. */

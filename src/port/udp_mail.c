@@ -166,6 +166,7 @@ static bool receive(struct udp_port *u)
 	}
 	m->off = 0;
 	m->len = (uint32_t)n;
+	u->port.stats.rx_bursts += n > 0;
 	return true;
 }
 

@@ -276,9 +276,14 @@ static int set_memory(struct udp_port *u)
 }
 
 /* Lets packets come. */
-static int settle(struct udp_port *u)
+static int settle(struct udp_port *u, const struct port_spec *spec)
 {
-	struct pool_socket sock = {.sport = u->sport, .joins = u->joins, .mtu = u->port.mtu};
+	struct pool_socket sock = {
+		.sport = u->sport,
+		.joins = u->joins,
+		.host = strcmp(spec->kind, "host") == 0,
+		.mtu = u->port.mtu,
+	};
 
 	pool_addr_tell(u->pool_addr, u->port.slot, &sock);
 	return udp_mail_open(u);
@@ -320,7 +325,7 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	set_windows(&o);
 	rc = set_memory(u);
 	u->joins = !spec->no_offload;
-	rc = rc ? rc : settle(u);
+	rc = rc ? rc : settle(u, spec);
 	if (!rc)
 		return &u->port;
 	udp_say(&o, "udp: %s", strerror(-rc));

@@ -294,10 +294,13 @@ static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
 	b->off += len;
 }
 
-/* A request for a service that the kernel's filter has no space for: another program may listen. */
-static bool pass_request(struct udp_port *u, const struct port_pkt *pkt)
+/*
+ * A management datagram may belong to another program: the kernel's filter has no space for its
+ * service, or it came in a group behind a packet for this slot.
+ */
+static bool pass_management(struct udp_port *u, const struct port_pkt *pkt)
 {
-	int slot = pool_request_slot(u->pool, &u->port.addr, pkt->bth, pkt->len);
+	int slot = pool_management_slot(u->pool, &u->port.addr, pkt->bth, pkt->len);
 
 	return slot >= 0 && slot != u->port.slot && udp_mail_pass(u, (unsigned)slot, pkt);
 }
@@ -316,7 +319,7 @@ static bool pass_on(struct udp_port *u, const struct port_pkt *pkt)
 		return false;
 	qpn = pkt_get24(((const struct pkt_bth *)pkt->bth)->dqpn);
 	if (unlikely(qpn <= PKT_GSI_QPN))
-		return pass_request(u, pkt);
+		return pass_management(u, pkt);
 	return unlikely(PORT_SLOT_OF_QPN(qpn) != u->port.slot) &&
 	       (udp_mail_pass(u, PORT_SLOT_OF_QPN(qpn), pkt) || u->rx.adopted);
 }

@@ -208,11 +208,12 @@ static void every_result_is_a_slot(void **state)
 	struct pool_table t;
 	uint8_t pkt[PACKET] = {0};
 	struct rng r;
-	unsigned n = 0;
+	unsigned n = 0, by_ids = 0;
 
 	rng_seed(&r, SEED);
 	for (unsigned i = 0; i < RANDOM_TRIES; i++) {
-		uint32_t len;
+		uint32_t len, slot;
+		int by_id;
 
 		if (i % 10000 == 0) {
 			random_table(&r, &t);
@@ -220,9 +221,17 @@ static void every_result_is_a_slot(void **state)
 			assert_true(n <= POOL_FILTER_MAX);
 		}
 		len = random_datagram(&r, pkt);
-		if (run(n, pkt, len) >= POOL_SLOTS)
+		slot = run(n, pkt, len);
+		if (slot >= POOL_SLOTS)
 			fail_msg("seed %d: datagram %u is steered to no slot", SEED, i);
+		/* the rule for datagrams that the kernel did not look at */
+		by_id = pool_filter_id_slot(pkt, len);
+		if (by_id >= 0 && by_id != (int)slot)
+			fail_msg("seed %d: datagram %u has an id of slot %d, and goes to %u", SEED,
+				 i, by_id, slot);
+		by_ids += by_id >= 0;
 	}
+	assert_true(by_ids > RANDOM_TRIES / 10);
 }
 
 /* ---- through the kernel ---- */

@@ -3,13 +3,9 @@
  * Programs of one pool: each is a forked child that does what the test tells it. The test itself is
  * no member. It sends datagrams from outside, and kills and stops members.
  */
+#include "../common/child.h"
 #include "../common/network.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -206,18 +202,8 @@ static void serve(int fd)
 static struct program start(void)
 {
 	struct program p = {0};
-	int fd[2];
 
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
-	p.pid = fork();
-	assert_true(p.pid >= 0);
-	if (p.pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		close(fd[0]);
-		serve(fd[1]);
-	}
-	close(fd[1]);
-	p.fd = fd[0];
+	p.pid = child_start(serve, &p.fd);
 	return p;
 }
 
@@ -257,20 +243,9 @@ static void join(struct program *p)
 
 static void finish(struct program *p)
 {
-	kill(p->pid, SIGKILL);
-	waitpid(p->pid, NULL, 0);
+	child_kill(p->pid);
 	close(p->fd);
 	*p = (struct program){.fd = -1};
-}
-
-/* Returns when all threads of the program are stopped; kill() alone does not wait for them. */
-static void stop(const struct program *p)
-{
-	int status;
-
-	kill(p->pid, SIGSTOP);
-	assert_int_equal(waitpid(p->pid, &status, WUNTRACED), p->pid);
-	assert_true(WIFSTOPPED(status));
 }
 
 static void leave(struct program *p)
@@ -519,7 +494,7 @@ static void stopped_members(void **state)
 
 	join(&a);
 	join(&b);
-	stop(&a);
+	child_stop(a.pid);
 	from = now_ms();
 	join(&c); /* b answers */
 	assert_true(now_ms() - from < LONG_MS);
@@ -527,7 +502,7 @@ static void stopped_members(void **state)
 	check_only(&c, 1);
 	leave(&c);
 	/* nobody can answer, and the address is taken: an error, in bounded time */
-	stop(&b);
+	child_stop(b.pid);
 	c = start();
 	r = ask(&c, (struct command){.op = OP_JOIN});
 	assert_int_equal(r.rc, -EADDRINUSE);
@@ -607,7 +582,7 @@ static void kills_and_stops(void **state)
 		bool stopped = other != victim && rng_u64(&r) & 1;
 
 		if (stopped)
-			stop(other);
+			child_stop(other->pid);
 		finish(victim);
 		*victim = start();
 		if (rng_u64(&r) % 3 == 0) { /* it dies at some step of joining */

@@ -79,6 +79,28 @@ int rig_send(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, 
 	return 0;
 }
 
+void rig_send_request(struct port *p, const struct pkt_addr *to, uint64_t service,
+		      enum cm_attr attr)
+{
+	uint32_t len = sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + CM_MAD_LEN + PKT_ICRC_LEN;
+	struct port_path *path = p->ops->path_get(p, to, PKT_GSI_QPN);
+	struct cm_msg m = {.attr = attr};
+	struct port_buf buf;
+	uint8_t *b;
+
+	assert_non_null(path);
+	if (attr == CM_SIDR_REQ)
+		m.sidr_req.service_id = service;
+	else
+		m.req.service_id = service;
+	assert_int_equal(p->ops->reserve(p, path, len, 0, &buf), 0);
+	memset(buf.bth, 0, len);
+	b = pkt_put_bth(buf.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, PKT_GSI_QPN, false, 0);
+	cm_build(&m, pkt_put_deth(b, 0x80010000, 1));
+	assert_true(p->ops->flush(p));
+	p->ops->path_put(p, path);
+}
+
 uint32_t rig_psn(const struct port_pkt *pkt)
 {
 	return pkt_get24(((const struct pkt_bth *)pkt->bth)->psn);

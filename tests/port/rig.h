@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "cm/mad.h"
 #include "packet/headers.h"
 #include "port/port.h"
 
@@ -37,6 +38,9 @@ void rig_build(uint8_t *bth, uint32_t len, uint32_t qpn, uint32_t n, const struc
 /* Reserves space and builds the packet. Returns the result of the reservation. */
 int rig_send(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, uint32_t qpn,
 	     uint32_t n);
+/* Sends a connection request for a service: CM_REQ or CM_SIDR_REQ. */
+void rig_send_request(struct port *p, const struct pkt_addr *to, uint64_t service,
+		      enum cm_attr attr);
 /*
  * Fails the test unless pkt is packet n as built above and its ICRC is right. Returns whether the
  * identification was predicted.

@@ -96,6 +96,9 @@ static void test_ways(void **state)
 	assert_true(port_stats_of(a).rx_packets == 400 && port_stats_of(a).tx_packets == 400);
 	assert_int_equal(port_stats_of(a).rx_shm_packets, 200);
 	assert_int_equal(port_stats_of(a).tx_shm_packets, 200);
+	/* udp was not a substitute */
+	assert_int_equal(port_stats_of(a).tx_shm_fallbacks, 0);
+	assert_int_equal(port_stats_of(b).tx_shm_fallbacks, 0);
 }
 
 /* Packets are delivered although their sender ended before its ring was accepted. */
@@ -138,6 +141,7 @@ static void test_by_udp(void **state)
 	assert_true(path && is(path, "udp"));
 	path = a->ops->path_get(a, &group, 0xffffff);
 	assert_true(path && is(path, "udp"));
+	assert_int_equal(port_stats_of(a).tx_shm_fallbacks, 0);
 	assert_int_equal(b->ops->join(b, &group), 0);
 	b->ops->leave(b, &group);
 }
@@ -425,6 +429,27 @@ static void test_no_ring(void **state)
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	assert_true(is(path_to(a, b), "udp")); /* b has said that it takes none */
 	assert_int_equal(port_stats_of(a).tx_shm_packets, 0);
+	assert_true(port_stats_of(a).tx_shm_fallbacks > 0); /* b has a host port all the same */
+}
+
+/* The sender can make no ring, while the receiver has space for one. */
+static void test_no_own_ring(void **state)
+{
+	struct port *a = rig_open("host:" A), *b = rig_open("host:127.0.0.2");
+	struct rlimit was, less;
+
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	less = was;
+	less.rlim_cur = 32 << 10;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_true(is(path_to(a, b), "udp"));
+		assert_int_equal(port_stats_of(a).tx_shm_fallbacks, i + 1);
+	}
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_true(is(path_to(a, b), "shm"));
+	assert_int_equal(port_stats_of(a).tx_shm_fallbacks, 2);
+	assert_int_equal(port_stats_of(b).tx_shm_fallbacks, 0);
 }
 
 /*
@@ -455,6 +480,8 @@ static void test_no_space(void **state)
 	assert_int_equal(received(&p), 3);
 	assert_int_equal(port_stats_of(b).tx_shm_packets, 0);
 	assert_int_equal(port_stats_of(a).tx_shm_packets, 2);
+	assert_int_equal(port_stats_of(b).tx_shm_fallbacks, 1);
+	assert_int_equal(port_stats_of(a).tx_shm_fallbacks, 0);
 	a->ops->path_put(a, path[0]);
 	b->ops->path_put(b, path[1]);
 	end(&p, 0);
@@ -490,6 +517,7 @@ static void test_other_user(void **state)
 	send_one(a, path, p.qpn, 3);
 	assert_int_equal(received(&p), 3);
 	assert_int_equal(port_stats_of(a).tx_shm_packets, 0);
+	assert_int_equal(port_stats_of(a).tx_shm_fallbacks, 0); /* there is no other way to it */
 	a->ops->path_put(a, path);
 	end(&p, 0);
 }
@@ -499,11 +527,11 @@ static void test_other_user(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		TEST(test_ways),       TEST(test_last_words), TEST(test_by_udp),
-		TEST(test_sleep),      TEST(test_cold),	      TEST(test_wrapped),
-		TEST(test_options),    TEST(test_successor),  TEST(test_fork),
-		TEST(test_no_shm),     TEST(test_no_ring),    TEST(test_no_space),
-		TEST(test_other_user),
+		TEST(test_ways),	TEST(test_last_words), TEST(test_by_udp),
+		TEST(test_sleep),	TEST(test_cold),       TEST(test_wrapped),
+		TEST(test_options),	TEST(test_successor),  TEST(test_fork),
+		TEST(test_no_shm),	TEST(test_no_ring),    TEST(test_no_space),
+		TEST(test_no_own_ring), TEST(test_other_user),
 	};
 
 	if (!network_own()) {

@@ -4,6 +4,7 @@
  * of descriptors is too low. Each then has an address for itself, and says so. Every program is a
  * forked child, since neither state can be left again.
  */
+#include "../common/child.h"
 #include "../common/network.h"
 #include "rig.h"
 
@@ -28,18 +29,6 @@
 
 /* In the child: what it logs goes to the pipe `said`. */
 static int said[2];
-
-static void child_fails(const char *what)
-{
-	dprintf(STDOUT_FILENO, "the child: %s\n", what);
-	_exit(1);
-}
-
-#define CHECK(x)                                                                                   \
-	do {                                                                                       \
-		if (!(x))                                                                          \
-			child_fails(#x);                                                           \
-	} while (0)
 
 /* setsockopt(..., 51, ...) ends with ENOPROTOOPT, as in qemu's emulation of a process. */
 static void refuse_attach(void)

@@ -4,20 +4,14 @@
  * them, and is killed. A survivor of the address takes them, or passes them to the program that has
  * the service now. No sender has to repeat one.
  */
+#include "../common/child.h"
 #include "../common/network.h"
 #include "rig.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "cm/mad.h"
 #include "pool/pool.h"
 
 #define HERE	 "udp:127.0.79.1"
@@ -84,19 +78,9 @@ static void serve(int fd)
 
 static struct program start(void)
 {
-	struct program p;
-	int fd[2];
+	struct program p = {0};
 
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
-	p.pid = fork();
-	assert_true(p.pid >= 0);
-	if (p.pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		close(fd[0]);
-		serve(fd[1]);
-	}
-	close(fd[1]);
-	p.fd = fd[0];
+	p.pid = child_start(serve, &p.fd);
 	return p;
 }
 
@@ -109,21 +93,11 @@ static struct reply ask(const struct program *p, enum command c)
 	return r;
 }
 
-static void stop(const struct program *p)
-{
-	int status;
-
-	kill(p->pid, SIGSTOP);
-	assert_int_equal(waitpid(p->pid, &status, WUNTRACED), p->pid);
-	assert_true(WIFSTOPPED(status));
-}
-
 static void finish(struct program *p)
 {
 	if (!p->pid)
 		return;
-	kill(p->pid, SIGKILL);
-	waitpid(p->pid, NULL, 0);
+	child_kill(p->pid);
 	close(p->fd);
 	p->pid = 0;
 }
@@ -141,23 +115,6 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-static void send_request(void)
-{
-	uint32_t len = sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + CM_MAD_LEN + PKT_ICRC_LEN;
-	struct port_path *path = sender->ops->path_get(sender, &survivor->addr, PKT_GSI_QPN);
-	struct cm_msg m = {.attr = CM_REQ, .req.service_id = SERVICE};
-	struct port_buf buf;
-	uint8_t *p;
-
-	assert_non_null(path);
-	assert_int_equal(sender->ops->reserve(sender, path, len, 0, &buf), 0);
-	memset(buf.bth, 0, len);
-	p = pkt_put_bth(buf.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, PKT_GSI_QPN, false, 0);
-	cm_build(&m, pkt_put_deth(p, 0x80010000, 1));
-	assert_true(sender->ops->flush(sender));
-	sender->ops->path_put(sender, path);
-}
-
 /* A listener that is stopped gets requests, and packets for its queue pairs. */
 static void fill(struct program *p)
 {
@@ -166,14 +123,14 @@ static void fill(struct program *p)
 
 	p->slot = ask(p, OPEN).slot;
 	assert_int_equal(ask(p, PUBLISH).rc, 0);
-	stop(p);
+	child_stop(p->pid);
 	qpn = p->slot << 18 | 0x75;
 	path = sender->ops->path_get(sender, &survivor->addr, qpn);
 	assert_non_null(path);
 	for (uint32_t i = 0; i < REQUESTS; i++) {
 		assert_int_equal(rig_send(sender, path, 64, 0, qpn, i), 0);
 		assert_true(sender->ops->flush(sender));
-		send_request();
+		rig_send_request(sender, &survivor->addr, SERVICE, CM_REQ);
 	}
 	sender->ops->path_put(sender, path);
 }

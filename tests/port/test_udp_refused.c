@@ -4,6 +4,7 @@
  * of file sizes is too low, or the other programs are of another version of Roost. Every program is
  * a forked child, since the process of a pool can't leave these states again.
  */
+#include "../common/child.h"
 #include "../common/network.h"
 #include "rig.h"
 
@@ -26,18 +27,6 @@
 
 #define HERE  "udp:127.0.83.1"
 #define THERE "udp:127.0.83.2"
-
-static void child_fails(const char *what)
-{
-	dprintf(STDOUT_FILENO, "the child: %s\n", what);
-	_exit(1);
-}
-
-#define CHECK(x)                                                                                   \
-	do {                                                                                       \
-		if (!(x))                                                                          \
-			child_fails(#x);                                                           \
-	} while (0)
 
 static pid_t start(void (*fn)(void))
 {

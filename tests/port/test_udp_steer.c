@@ -10,12 +10,10 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/sys.h"
-#include "cm/mad.h"
 #include "pool/filter.h"
 #include "pool/pool.h"
 
@@ -71,23 +69,7 @@ static void open_all(void)
 
 static void send_request(uint64_t service, enum cm_attr attr)
 {
-	uint32_t len = sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + CM_MAD_LEN + PKT_ICRC_LEN;
-	struct port_path *path = sender->ops->path_get(sender, &lane[0]->addr, PKT_GSI_QPN);
-	struct cm_msg m = {.attr = attr};
-	struct port_buf buf;
-	uint8_t *p;
-
-	assert_non_null(path);
-	if (attr == CM_SIDR_REQ)
-		m.sidr_req.service_id = service;
-	else
-		m.req.service_id = service;
-	assert_int_equal(sender->ops->reserve(sender, path, len, 0, &buf), 0);
-	memset(buf.bth, 0, len);
-	p = pkt_put_bth(buf.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, PKT_GSI_QPN, false, 0);
-	cm_build(&m, pkt_put_deth(p, 0x80010000, 1));
-	assert_true(sender->ops->flush(sender));
-	sender->ops->path_put(sender, path);
+	rig_send_request(sender, &lane[0]->addr, service, attr);
 }
 
 /*

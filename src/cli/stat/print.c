@@ -26,6 +26,7 @@ static const struct {
 	{"tx_blocked", "times that the port had no space"},
 	{"rx_shm_packets", "of rx_packets, those of a host port by shared memory"},
 	{"tx_shm_packets", "of tx_packets, those of a host port by shared memory"},
+	{"tx_shm_fallbacks", "peers for which a host port used udp, for want of a ring"},
 };
 
 /* Copies text of an answer into buf. The text is untrusted, since a program chooses it. */
