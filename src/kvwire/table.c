@@ -126,11 +126,32 @@ static int take_number(struct text *x, const char *name, unsigned base, uint64_t
 	return 0;
 }
 
-/* Gives a partition to the last node; or, with `from`, lets it move away from that node. */
-static int take_one(struct text *x, struct kv_table *t, uint64_t i, unsigned node, bool from)
-{
-	uint16_t *to = from ? &t->from[i] : &t->owner[i];
+/* What a line says of its partitions. */
+enum line { LINE_NODE, LINE_FROM, LINE_LOST };
 
+struct ranges {
+	enum line line;
+	unsigned node;	  /* the owner, or the node that the partitions move from */
+	uint64_t version; /* in which they were lost */
+};
+
+static int take_lost(struct text *x, struct kv_table *t, uint64_t i, uint64_t version)
+{
+	if (t->lost[i])
+		return bad(x, "partition %" PRIu64 " is lost twice", i);
+	t->lost[i] = version;
+	return 0;
+}
+
+/* Takes what a line says of partition i. */
+static int take_one(struct text *x, struct kv_table *t, uint64_t i, const struct ranges *r)
+{
+	bool from = r->line == LINE_FROM;
+	uint16_t *to = from ? &t->from[i] : &t->owner[i];
+	unsigned node = r->node;
+
+	if (r->line == LINE_LOST)
+		return take_lost(x, t, i, r->version);
 	if (*to != KV_TABLE_NOBODY)
 		return bad(x, "partition %" PRIu64 " %s already", i,
 			   from ? "moves" : "has an owner");
@@ -140,7 +161,7 @@ static int take_one(struct text *x, struct kv_table *t, uint64_t i, unsigned nod
 	return 0;
 }
 
-static int take_range(struct text *x, struct kv_table *t, struct word w, unsigned node, bool moves)
+static int take_range(struct text *x, struct kv_table *t, struct word w, const struct ranges *r)
 {
 	const char *dash = memchr(w.at, '-', w.len);
 	struct word first = {w.at, dash ? (size_t)(dash - w.at) : w.len}, last = first;
@@ -153,12 +174,11 @@ static int take_range(struct text *x, struct kv_table *t, struct word w, unsigne
 	    !number(last, 10, t->partitions - 1, &to) || from > to)
 		return bad(x, "partitions are numbers below %u: 0-3,7", t->partitions);
 	for (uint64_t i = from; i <= to && !rc; i++)
-		rc = take_one(x, t, i, node, moves);
+		rc = take_one(x, t, i, r);
 	return rc;
 }
 
-static int take_ranges(struct text *x, struct kv_table *t, struct word all, unsigned node,
-		       bool moves)
+static int take_ranges(struct text *x, struct kv_table *t, struct word all, const struct ranges *r)
 {
 	int rc = 0;
 
@@ -166,7 +186,7 @@ static int take_ranges(struct text *x, struct kv_table *t, struct word all, unsi
 		const char *comma = memchr(all.at, ',', all.len);
 		struct word one = {all.at, comma ? (size_t)(comma - all.at) : all.len};
 
-		rc = take_range(x, t, one, node, moves);
+		rc = take_range(x, t, one, r);
 		if (!comma)
 			break;
 		all.at += one.len + 1;
@@ -209,7 +229,9 @@ static int take_node(struct text *x, struct kv_table *t)
 	if (t->nodes == KV_TABLE_NODES)
 		return bad(x, "a table has at most %u nodes", KV_TABLE_NODES);
 	t->node[t->nodes++] = n;
-	return is(ranges, "none") ? 0 : take_ranges(x, t, ranges, t->nodes - 1, false);
+	return is(ranges, "none")
+		       ? 0
+		       : take_ranges(x, t, ranges, &(struct ranges){.node = t->nodes - 1});
 }
 
 /* from ADDRESS SERVICE RANGES: the partitions move from this node to their owners. */
@@ -224,7 +246,21 @@ static int take_from(struct text *x, struct kv_table *t)
 	node = kv_table_find(t, n.address, n.service);
 	if (node < 0)
 		return bad(x, "the table does not have this node");
-	return take_ranges(x, t, ranges, (unsigned)node, true);
+	return take_ranges(x, t, ranges,
+			   &(struct ranges){.line = LINE_FROM, .node = (unsigned)node});
+}
+
+/* lost VERSION RANGES: the pairs that the partitions had before this version are lost. */
+static int take_losses(struct text *x, struct kv_table *t)
+{
+	struct word version = next_word(x), ranges = next_word(x);
+	struct ranges r = {.line = LINE_LOST};
+
+	if (!number(version, 10, t->version, &r.version) || !r.version)
+		return bad(x, "partitions are lost in a version up to that of the table");
+	if (!ranges.len || next_word(x).len)
+		return bad(x, "one list of partitions is lost");
+	return take_ranges(x, t, ranges, &r);
 }
 
 static int take_nodes(struct text *x, struct kv_table *t)
@@ -241,8 +277,10 @@ static int take_nodes(struct text *x, struct kv_table *t)
 			rc = take_node(x, t);
 		else if (is(w, "from"))
 			rc = take_from(x, t);
+		else if (is(w, "lost"))
+			rc = take_losses(x, t);
 		else
-			rc = bad(x, "neither 'node' nor 'from' nor 'end'");
+			rc = bad(x, "neither 'node' nor 'from' nor 'lost' nor 'end'");
 		if (rc)
 			return rc;
 	}
@@ -324,6 +362,21 @@ static bool is_left(const struct kv_table *t, unsigned node)
 	return false;
 }
 
+/* Adds the partitions that were lost in the same version as `first`, if it is the first of them. */
+static void add_lost(struct out *o, const struct kv_table *t, unsigned first)
+{
+	uint16_t same[KV_TABLE_PARTITIONS];
+
+	for (unsigned i = 0; i < t->partitions; i++) {
+		same[i] = t->lost[i] != t->lost[first];
+		if (!same[i] && i < first)
+			return;
+	}
+	add(o, "lost %" PRIu64, t->lost[first]);
+	add_ranges(o, t, same, 0);
+	add(o, "\n");
+}
+
 size_t kv_table_format(const struct kv_table *t, char *text, size_t cap)
 {
 	struct out o = {.text = text, .cap = cap};
@@ -342,6 +395,10 @@ size_t kv_table_format(const struct kv_table *t, char *text, size_t cap)
 		add(&o, "from %s %u", t->node[i].address, t->node[i].service);
 		add_ranges(&o, t, t->from, i);
 		add(&o, "\n");
+	}
+	for (unsigned i = 0; i < t->partitions; i++) {
+		if (t->lost[i])
+			add_lost(&o, t, i);
 	}
 	add(&o, "end\n");
 	return o.len;

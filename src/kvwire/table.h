@@ -23,8 +23,8 @@ struct kv_table_node {
 };
 
 struct kv_table {
-	uint64_t version; /* from 1; each change of the table increases it */
-	uint64_t seed;	  /* of the hash that selects the partition of a key */
+	uint64_t version;  /* from 1; each change of the table increases it */
+	uint64_t seed;	   /* of the hash that selects the partition of a key */
 	unsigned partitions, nodes;
 	struct kv_table_node node[KV_TABLE_NODES];
 	uint16_t owner[KV_TABLE_PARTITIONS]; /* an index of node[], or KV_TABLE_NOBODY */
@@ -33,6 +33,8 @@ struct kv_table {
 	 * owner, no node serves it.
 	 */
 	uint16_t from[KV_TABLE_PARTITIONS];
+	/* The version in which the node of a partition was given up, with its pairs; 0: none. */
+	uint64_t lost[KV_TABLE_PARTITIONS];
 };
 
 /* Returns the partition of a key. `partitions` is a power of two. */

@@ -104,7 +104,7 @@ def options(folder):
                    'power of two')
     one_line_error('a node twice', run('kv', 'table', table, '16', where[0], where[0]), 2, 'twice')
     one_line_error('no node', run('kv', 'table', table, '16', '[::1'), 2, '::1')
-    one_line_error('no nodes', run('kv', 'table', table), 2, 'forms')
+    one_line_error('no nodes', run('kv', 'table', table, '16'), 2, 'forms')
     one_line_error('no table', kv('--partitions', f'{table}-not', 'get', 'a'), 1, 'No such file')
     one_line_error('a snapshot of all', kv('--partitions', table, 'snapshot'), 2, 'partitions')
     one_line_error('no store', run('node', '--kv-partitions', table), 2, '--kv')
@@ -295,8 +295,73 @@ def moves(folder):
         check('a node ends well', n.end()[0] == 0)
 
 
+def losses(folder):
+    """The partitions of a killed node go to another one: with the pairs of its last snapshot, and
+    then, when that one is killed, empty. Other partitions lose nothing, and clients go on."""
+    table, snapshot = os.path.join(folder, 'losses'), os.path.join(folder, 'losses.snapshot')
+    third = '10.0.0.4'
+    run('kv', 'table', table, str(PARTITIONS), where[0], other)
+    a, b, c = node(where[0], table), node(other, table, '--snapshot', snapshot), node(third, table)
+    keys = [f'key-{i}' for i in range(40)]
+    client = Client(table, 'ask')
+    check('all keys are stored', all(client.ask(k) == '0' for k in keys))
+    theirs = set(kv('scan', other, '--keys-only').stdout.split())
+    mine = set(keys) - theirs
+    check('a snapshot', kv('snapshot', other).returncode == 0)
+    later = [f'later-{i}' for i in range(40)]
+    check('later keys are stored', all(client.ask(k) == '0' for k in later))
+    kept = mine | set(kv('scan', where[0], '--keys-only').stdout.split())
+
+    def move(partition, to, *args):
+        return kv('move', table, str(partition), to, *args)
+
+    def pairs():
+        return kv('--partitions', table, 'scan', '--keys-only').stdout.split()
+
+    def is_lost(key):
+        until('a killed node is lost', lambda: client.ask(key) == 'EHOSTDOWN')
+
+    one_line_error('a node that is alive', move(8, third, '--lost'), 1, 'answers')
+    one_line_error('a snapshot without a loss', move(8, third, '--snapshot', snapshot), 2, '--lost')
+    b.end(signal.SIGKILL)
+    is_lost(next(iter(theirs)))
+    one_line_error('a move that copies', move(8, third), 1, other)
+    missing = move(8, third, '--lost', '--snapshot', f'{snapshot}-not')
+    one_line_error('no snapshot there', missing, 1, 'No such file')
+    for partition in range(8, 16):
+        r = move(partition, third, '--lost', '--snapshot', snapshot)
+        check(f'partition {partition} gets another node', r.returncode == 0, r)
+    found = pairs()
+    check(f'the pairs of the snapshot, and all of the other node: {found}',
+          sorted(found) == sorted(theirs | kept))
+    check('the client goes on', all(client.ask(k) == '0' for k in keys + later))
+    r = kv('table', table)
+    with open(table) as f:
+        check('the table is printed', r.returncode == 0 and r.stdout == f.read(), r)
+    losts = [line for line in r.stdout.split('\n') if line.startswith('lost ')]
+    check(f'it has the losses: {losts}', [x.split()[2] for x in losts] ==
+          [str(i) for i in range(8, 16)])
+    s = stat('--partitions', table, 'stat')
+    check(f'nothing is lost any more: {s}', s.get('lost') == 0 and s.get('pairs') == 80)
+
+    c.end(signal.SIGKILL)
+    is_lost(next(iter(theirs)))
+    check('a partition begins empty', all(move(p, where[0], '--lost').returncode == 0
+                                          for p in range(8, 15)))
+    c = node(third, table)
+    check('one returns to its node', move(15, third, '--lost').returncode == 0)
+    found = pairs()
+    check(f'the other node has lost nothing: {found}', sorted(found) == sorted(kept))
+    check('the client goes on again', all(client.ask(k) == '0' for k in keys + later))
+    check('each pair is there once', sorted(pairs()) == sorted(keys + later))
+    check('the client ends', client.end()[0] == 0)
+    check('a ends well', a.end()[0] == 0)
+    check('c ends well', c.end()[0] == 0)
+
+
 with tempfile.TemporaryDirectory() as work:
     options(work)
+    losses(work)
     routes(work)
     flips(work)
     moves(work)

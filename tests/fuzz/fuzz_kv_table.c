@@ -14,7 +14,8 @@ static bool equal(const struct kv_table *a, const struct kv_table *b)
 {
 	if (a->version != b->version || a->seed != b->seed || a->partitions != b->partitions ||
 	    a->nodes != b->nodes || memcmp(a->owner, b->owner, sizeof(a->owner)) != 0 ||
-	    memcmp(a->from, b->from, sizeof(a->from)) != 0)
+	    memcmp(a->from, b->from, sizeof(a->from)) != 0 ||
+	    memcmp(a->lost, b->lost, sizeof(a->lost)) != 0)
 		return false;
 	for (unsigned i = 0; i < a->nodes; i++) {
 		if (a->node[i].service != b->node[i].service ||

@@ -18,7 +18,7 @@
 #define HEAD "roost-kv-partitions 1\nversion 7\nseed 00000000000000ff\npartitions 4\n"
 
 static const char text[] = HEAD "node 10.0.0.1 4792 0-1,3\nnode fd00::2 1 none\n"
-				"from fd00::2 1 0,3\nend\n";
+				"from fd00::2 1 0,3\nlost 7 0,2-3\nlost 5 1\nend\n";
 
 static struct kv_table table, again;
 
@@ -43,6 +43,8 @@ static void test_text(void **state)
 	assert_int_equal(table.from[0], 1);
 	assert_int_equal(table.from[1], KV_TABLE_NOBODY);
 	assert_int_equal(table.from[3], 1);
+	assert_int_equal(table.lost[1], 5);
+	assert_int_equal(table.lost[3], 7);
 	assert_int_equal(kv_table_find(&table, "fd00::2", 1), 1);
 	assert_int_equal(kv_table_find(&table, "fd00::2", 2), -1);
 	assert_int_equal(kv_table_format(&table, out, sizeof(out)), strlen(text));
@@ -80,13 +82,20 @@ static void test_errors(void **state)
 		{HEAD "node a 1 0\nnode a 1 1\nend\n", "line 6: the node is in the table already"},
 		{HEAD "node a 65536 0\nend\n", "line 5: a node has a service from 1 to 65535"},
 		{HEAD "node a 1\nend\n", "line 5: a node has one list of partitions, or none"},
-		{HEAD "nodes\n", "line 5: neither 'node' nor 'from' nor 'end'"},
+		{HEAD "nodes\n", "line 5: neither 'node' nor 'from' nor 'lost' nor 'end'"},
 		{HEAD "end\nend\n", "line 5: text behind the end"},
 		{HEAD "node a 1 0\nfrom a 1 0\n", "line 6: partition 0 moves to no other node"},
 		{HEAD "node a 1 0\nfrom a 1 1\n", "line 6: partition 1 moves to no other node"},
 		{HEAD "node a 1 0\nfrom b 1 0\n", "line 6: the table does not have this node"},
 		{HEAD "node a 1 0\nnode b 1 1\nfrom b 1 0,0\n",
 		 "line 7: partition 0 moves already"},
+		{HEAD "node a 1 0\nlost 8 0\n",
+		 "line 6: partitions are lost in a version up to that of the table"},
+		{HEAD "lost 0 0\n",
+		 "line 5: partitions are lost in a version up to that of the table"},
+		{HEAD "lost 1\n", "line 5: one list of partitions is lost"},
+		{HEAD "lost 1 4\n", "line 5: partitions are numbers below 4: 0-3,7"},
+		{HEAD "lost 1 0\nlost 2 0\n", "line 6: partition 0 is lost twice"},
 	};
 	char why[200];
 

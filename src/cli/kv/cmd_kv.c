@@ -20,10 +20,10 @@
 #define INCR_TRIES 1000
 
 static struct {
-	const char *port, *param, *partitions;
+	const char *port, *param, *partitions, *snapshot;
 	uint64_t service, timeout, ttl;
 	struct kv_bench bench;
-	bool keys_only, fetch;
+	bool keys_only, fetch, lost;
 	int type; /* enum roost_kv_type; -1: text */
 	struct watch watch;
 } want = {.service = ROOST_NODE_SERVICE,
@@ -68,6 +68,10 @@ static const struct opt opts[] = {
 		  "top: N times (until interrupted)", .min = 1, .max = 1e9),
 	OPT_VALUE("partitions", 0, OPT_STRING, &want.partitions, "FILE",
 		  "the nodes of this table, in place of ADDR"),
+	OPT_SWITCH("lost", 0, &want.lost,
+		   "move: the node that had the partition is gone, with its pairs"),
+	OPT_VALUE("snapshot", 0, OPT_STRING, &want.snapshot, "FILE",
+		  "move --lost: the partition begins with the pairs in this file\n(empty)"),
 	OPT_VALUE("timeout", 0, OPT_TIME, &want.timeout, "TIME",
 		  "for the connection, and each answer (10s)", .min = 1e6, .max = 3600e9),
 	OPT_VALUE("service", 's', OPT_COUNT, &want.service, "N", "where the node listens (4792)",
@@ -106,7 +110,7 @@ static const struct opt_command cmd = {
 		    "[OPTIONS] update|reduce|filter ADDR KEY FUNCTION VALUE\n"
 		    "[OPTIONS] scan|stat|bench|top|snapshot ADDR\n"
 		    "[OPTIONS] --partitions FILE get|put|... KEY ...\n"
-		    "[OPTIONS] table FILE PARTITIONS NODE...\n"
+		    "[OPTIONS] table FILE [PARTITIONS NODE...]\n"
 		    "[OPTIONS] move FILE PARTITION NODE",
 	.about =
 		"Operations on the key-value store of the node at ADDR (roost node --kv SIZE). incr adds N (1) to a\n"
@@ -120,7 +124,9 @@ static const struct opt_command cmd = {
 		"and replaces pairs with the same keys. table writes a table that divides keys into partitions, and\n"
 		"these among nodes, each ADDR or ADDR:SERVICE, which are started with --kv-partitions FILE. With\n"
 		"--partitions FILE there is no ADDR: each operation goes to the node that owns its key. move moves\n"
-		"the pairs of one partition to another node, which it adds to the table.",
+		"the pairs of one partition to another node, which it adds to the table. With --lost it gives the\n"
+		"partition of a node that is gone to another one. table FILE alone prints the table: its lines\n"
+		"\"lost VERSION PARTITIONS\" show what was lost in this way.",
 	.opts = opts,
 	.examples = "  roost kv put 127.0.0.2 colour green\n"
 		    "  roost kv get 127.0.0.2 colour\n"
@@ -129,7 +135,8 @@ static const struct opt_command cmd = {
 		    "  roost kv bench 127.0.0.2 --batch 64 --put 50 --zipf 0.99\n"
 		    "  roost kv table parts 16 127.0.0.2 127.0.0.3\n"
 		    "  roost kv --partitions parts put colour green\n"
-		    "  roost kv move parts 3 127.0.0.3\n",
+		    "  roost kv move parts 3 127.0.0.3\n"
+		    "  roost kv move parts 5 127.0.0.3 --lost --snapshot last\n",
 	.words = verbs,
 };
 
@@ -524,11 +531,12 @@ static struct roost_kv_attr attributes(void)
 static int do_move(const char *file, const char *partition, const char *to)
 {
 	struct roost_kv_attr attr = attributes();
-	struct kv_table_node node;
+	struct kv_move move = {
+		.partition = partition, .lost = want.lost, .snapshot = want.snapshot};
 
-	if (!kv_parse_node(to, (uint16_t)want.service, &node))
+	if (!kv_parse_node(to, (uint16_t)want.service, &move.to))
 		return opt_usage(&cmd, "'%s' is no ADDRESS or ADDRESS:SERVICE", to);
-	return kv_move(&cmd, file, partition, &node, &attr);
+	return kv_move(&cmd, file, &move, &attr);
 }
 
 /* Connects to the node at `host`; NULL: to the nodes of a table. Returns an exit status. */
@@ -563,7 +571,7 @@ int cmd_kv(int argc, char **argv)
 		[GET] = {1, 1},	    [PUT] = {2, 2},    [DEL] = {1, 1},	  [INCR] = {1, 2},
 		[UPDATE] = {3, 3},  [REDUCE] = {3, 3}, [FILTER] = {3, 3}, [SCAN] = {0, 0},
 		[STAT] = {0, 0},    [BENCH] = {0, 0},  [TOP] = {0, 0},	  [SNAPSHOT] = {0, 0},
-		[TABLE] = {2, 255}, [MOVE] = {2, 2}};
+		[TABLE] = {0, 255}, [MOVE] = {2, 2}};
 	int at = opt_parse(&cmd, argc, argv, false), verb, given, rc;
 	const char *where;
 
@@ -577,6 +585,10 @@ int cmd_kv(int argc, char **argv)
 			&cmd,
 			"'%s' is none of get, put, del, incr, update, reduce, filter, scan, stat, bench, top, snapshot, table and move",
 			argv[at]);
+	if (want.snapshot && !want.lost)
+		return opt_usage(&cmd, "--snapshot is for move --lost");
+	if (want.lost && verb != MOVE)
+		return opt_usage(&cmd, "--lost is for move");
 	if (want.partitions && verb >= SNAPSHOT)
 		return opt_usage(&cmd, "%s has no --partitions", verbs[verb]);
 	where = want.partitions ? NULL : argv[++at];
@@ -588,6 +600,10 @@ int cmd_kv(int argc, char **argv)
 		return opt_usage(&cmd, "'%s' is too much", argv[argc - 1]);
 	if (verb == SNAPSHOT)
 		return kv_snapshot(&cmd, where);
+	if (verb == TABLE && !given)
+		return kv_show_table(&cmd, where);
+	if (verb == TABLE && given == 1)
+		return opt_usage(&cmd, "table wants more: see the forms");
 	if (verb == TABLE)
 		return kv_create_table(&cmd, where, argv[at], argv + at + 1, given - 1,
 				       (uint16_t)want.service);

@@ -55,9 +55,27 @@ int kv_create_table(const struct opt_command *cmd, const char *file, const char 
 
 /* Reads ADDRESS, ADDRESS:SERVICE or [ADDRESS]:SERVICE. Returns false if it is none of these. */
 bool kv_parse_node(const char *text, uint16_t service, struct kv_table_node *n);
-/* Moves a partition of the table in `file` to a node. Returns an exit status. */
-int kv_move(const struct opt_command *cmd, const char *file, const char *partition,
-	    const struct kv_table_node *node, const struct roost_kv_attr *attr);
+/* A move of a partition. */
+struct kv_move {
+	const char *partition;
+	struct kv_table_node to;
+	bool lost;	      /* the node that had it is gone, with its pairs */
+	const char *snapshot; /* then: the file of pairs to begin with, or NULL */
+};
+
+/* Moves a partition of the table in `file`. Returns an exit status. */
+int kv_move(const struct opt_command *cmd, const char *file, const struct kv_move *move,
+	    const struct roost_kv_attr *attr);
+
+/* Prints the table in `file`. Returns an exit status. */
+int kv_show_table(const struct opt_command *cmd, const char *file);
+
+/*
+ * Stores the pairs of a partition that are in a snapshot, at its new owner; `buf` has room for a pair.
+ * Returns 0, or a negative errno with a line in `why` if the file is the reason, else an empty line.
+ */
+int kv_store_old(struct roost_kv *to, const struct kv_table *t, unsigned partition,
+		 const char *snapshot, void *buf, size_t len, char *why, size_t why_len);
 
 /* Shows rates of the stores until it is interrupted. Returns an exit status. */
 int kv_top(const struct opt_command *cmd, struct kv_view *v, const struct watch *w, bool json);

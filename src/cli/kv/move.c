@@ -2,7 +2,8 @@
 /*
  * `roost kv move`: moves a partition to another node. The table says that it moves, and no node
  * serves it; its pairs are copied; then the table gives it to the new owner. A move that was
- * interrupted is in the table, and the same command goes on with it from the start of the copy.
+ * interrupted is in the table, and the same command goes on with it from the start of the copy. With
+ * --lost the former owner is gone, and the pairs come from a snapshot, if there is one.
  */
 #include <endian.h>
 #include <errno.h>
@@ -33,6 +34,7 @@ struct move {
 	const char *file;
 	const struct roost_kv_attr *attr;
 	struct kv_table table;
+	const struct kv_move *want;
 	unsigned partition;
 	struct end from, to;
 	uint8_t *scan;
@@ -66,7 +68,7 @@ static int run_one(const struct end *e, struct roost_kv_op *op)
 
 /* ---- the table ---- */
 
-/* Writes the next version, and waits until both nodes have it. */
+/* Writes the next version, and waits until the nodes that are connected have it. */
 static int publish(struct move *m, unsigned owner, unsigned from)
 {
 	const struct end *ends[] = {&m->from, &m->to};
@@ -77,13 +79,13 @@ static int publish(struct move *m, unsigned owner, unsigned from)
 	m->table.version++;
 	if (kv_table_replace(&m->table, m->file, why, sizeof(why)))
 		return opt_failed(m->cmd, "%s", why);
-	for (unsigned i = 0; i < 2 && ends[i]->kv; i++) {
+	for (unsigned i = 0; i < 2; i++) {
 		struct timespec start, now;
 		uint64_t limit = (uint64_t)m->attr->timeout_ms * 1000000;
 		struct roost_kv_stat s = {0};
 
 		clock_gettime(CLOCK_MONOTONIC, &start);
-		while (le64toh(s.table_version) < m->table.version) {
+		while (ends[i]->kv && le64toh(s.table_version) < m->table.version) {
 			struct roost_kv_op op = {
 				.code = ROOST_KV_STAT, .out = &s, .out_cap = sizeof(s)};
 			int rc = run_one(ends[i], &op);
@@ -247,6 +249,55 @@ static int undo(struct move *m, unsigned from, unsigned to)
 	return rc || !m->to.kv ? rc : clear(m, &m->to);
 }
 
+/* Gives the partition of a dead node to another one. */
+static int replace(struct move *m, unsigned dead, unsigned to)
+{
+	char why[WHY];
+	int rc;
+
+	m->from.node = &m->table.node[dead];
+	if (!roost_kv_open(m->from.node->address, m->from.node->service, m->attr, &m->from.kv))
+		return opt_failed(m->cmd, "%s, service %u: the node answers: move without --lost",
+				  m->from.node->address, m->from.node->service);
+	m->from.kv = NULL;
+	rc = connect_to(m, &m->to, to);
+	m->table.lost[m->partition] = m->table.version + 1;
+	if (!rc)
+		rc = publish(m, to, dead);
+	if (!rc)
+		rc = clear(m, &m->to);
+	if (!rc && m->want->snapshot) {
+		rc = kv_store_old(m->to.kv, &m->table, m->partition, m->want->snapshot, m->scan,
+				  SPACE, why, sizeof(why));
+		if (rc)
+			return *why ? opt_failed(m->cmd, "%s", why) : failed(m, &m->to, rc);
+	}
+	return rc ? rc : publish(m, to, KV_TABLE_NOBODY);
+}
+
+/* The node that owned the partition was started again: clients shall use it. */
+static int restart(struct move *m, unsigned owner)
+{
+	int rc;
+
+	if (m->want->snapshot)
+		return opt_usage(m->cmd,
+				 "this node owns the partition: it loads a snapshot when it "
+				 "starts (roost node --snapshot)");
+	rc = connect_to(m, &m->to, owner);
+	m->table.lost[m->partition] = m->table.version + 1;
+	return rc ? rc : publish(m, owner, KV_TABLE_NOBODY);
+}
+
+static int begin_lost(struct move *m, unsigned owner, unsigned from, unsigned to)
+{
+	if (from == to)
+		return undo(m, from, owner); /* nothing is lost: it has all pairs */
+	if (from != KV_TABLE_NOBODY)
+		return replace(m, from, to);
+	return owner == to ? restart(m, owner) : replace(m, owner, to);
+}
+
 /* Returns the index of the node, which is added if the table does not have it; -1: no space. */
 static int find_or_add(struct kv_table *t, const struct kv_table_node *n)
 {
@@ -258,8 +309,9 @@ static int find_or_add(struct kv_table *t, const struct kv_table_node *n)
 	return (int)t->nodes++;
 }
 
-static int begin(struct move *m, const char *partition, const struct kv_table_node *node)
+static int begin(struct move *m)
 {
+	const char *partition = m->want->partition;
 	char why[WHY], *end;
 	unsigned long number = strtoul(partition, &end, 10);
 	unsigned owner, from;
@@ -271,7 +323,7 @@ static int begin(struct move *m, const char *partition, const struct kv_table_no
 		return opt_usage(m->cmd, "'%s': partitions are numbers below %u", partition,
 				 m->table.partitions);
 	m->partition = (unsigned)number;
-	to = find_or_add(&m->table, node);
+	to = find_or_add(&m->table, &m->want->to);
 	if (to < 0)
 		return opt_failed(m->cmd, "a table has at most %u nodes", KV_TABLE_NODES);
 	owner = m->table.owner[number];
@@ -279,6 +331,8 @@ static int begin(struct move *m, const char *partition, const struct kv_table_no
 	if (owner == KV_TABLE_NOBODY)
 		return opt_failed(m->cmd, "partition %lu has no node, and no pairs to move",
 				  number);
+	if (m->want->lost)
+		return begin_lost(m, owner, from, (unsigned)to);
 	if (from == KV_TABLE_NOBODY)
 		return owner == (unsigned)to ? CLI_OK : perform(m, owner, (unsigned)to);
 	if (from == (unsigned)to)
@@ -310,15 +364,16 @@ static int lock(const struct opt_command *cmd, const char *file, int *fd)
 	return CLI_OK;
 }
 
-int kv_move(const struct opt_command *cmd, const char *file, const char *partition,
-	    const struct kv_table_node *node, const struct roost_kv_attr *attr)
+int kv_move(const struct opt_command *cmd, const char *file, const struct kv_move *move,
+	    const struct roost_kv_attr *attr)
 {
 	static struct move m;
 	int fd, rc = lock(cmd, file, &fd);
 
-	m = (struct move){.cmd = cmd, .file = file, .attr = attr, .scan = malloc(SPACE)};
+	m = (struct move){
+		.cmd = cmd, .file = file, .want = move, .attr = attr, .scan = malloc(SPACE)};
 	if (!rc)
-		rc = m.scan ? begin(&m, partition, node) : opt_failed(cmd, "no memory");
+		rc = m.scan ? begin(&m) : opt_failed(cmd, "no memory");
 	if (m.from.kv)
 		roost_kv_close(m.from.kv);
 	if (m.to.kv)

@@ -80,6 +80,19 @@ int kv_create_table(const struct opt_command *cmd, const char *file, const char 
 	return CLI_OK;
 }
 
+int kv_show_table(const struct opt_command *cmd, const char *file)
+{
+	static struct kv_table t;
+	static char text[KV_TABLE_TEXT];
+	char why[WHY];
+
+	if (kv_table_read(&t, file, why, sizeof(why)))
+		return opt_failed(cmd, "%s", why);
+	kv_table_format(&t, text, sizeof(text));
+	fputs(text, stdout);
+	return CLI_OK;
+}
+
 /* ---- the nodes of a table ---- */
 
 int kv_view_open(const struct opt_command *cmd, struct kv_view *v, const char *file,
