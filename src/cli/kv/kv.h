@@ -71,7 +71,7 @@ int kv_move(const struct opt_command *cmd, const char *file, const struct kv_mov
 int kv_show_table(const struct opt_command *cmd, const char *file);
 
 /*
- * Stores the pairs of a partition that are in a snapshot, at its new owner; `buf` has room for a pair.
+ * Stores the pairs of a partition that are in a snapshot, at its new owner; `buf` has space for a pair.
  * Returns 0, or a negative errno with a line in `why` if the file is the reason, else an empty line.
  */
 int kv_store_old(struct roost_kv *to, const struct kv_table *t, unsigned partition,
