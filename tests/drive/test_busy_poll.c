@@ -59,27 +59,11 @@ static unsigned poll_for_one(struct drive *d, bool answered, bool *saw_answer)
 	return found ? turns : 0;
 }
 
-static void waits_for_the_answer(void **state)
-{
-	struct drive *d = *state;
-	unsigned answers = 0;
-	bool saw;
-
-	for (unsigned i = 0; i < TRIES; i++) {
-		if (i % 10 == 0)
-			spin_on_memory(d);
-		fake_post(d, 0, 1);
-		answers += poll_for_one(d, true, &saw) && saw;
-	}
-	assert_true(answers > 0);
-	assert_int_equal(atomic_load(&pu_of(d)->overlaps), 0);
-}
-
 /*
- * Returns the number of answers found after posts during which another thread owned the processing
- * unit. Stops after ENOUGH.
+ * Returns the number of answers that polls found. `left`: another thread owns the processing unit
+ * during each post. Stops after ENOUGH.
  */
-static unsigned answers_to_posts_left_to_others(struct drive *d)
+static unsigned count_answers(struct drive *d, bool left)
 {
 	unsigned answers = 0;
 	bool saw;
@@ -87,9 +71,11 @@ static unsigned answers_to_posts_left_to_others(struct drive *d)
 	for (unsigned i = 0; i < TRIES && answers < ENOUGH; i++) {
 		if (i % 10 == 0)
 			spin_on_memory(d);
-		drive_own(d, 0);
+		if (left)
+			drive_own(d, 0);
 		fake_post(d, 0, 1);
-		drive_disown(d, 0);
+		if (left)
+			drive_disown(d, 0);
 		answers += poll_for_one(d, true, &saw) && saw;
 	}
 	assert_int_equal(atomic_load(&pu_of(d)->overlaps), 0);
@@ -97,11 +83,10 @@ static unsigned answers_to_posts_left_to_others(struct drive *d)
 }
 
 /*
- * A post may come while another thread owns the processing unit, such as the service thread that
- * found the peer's request. The program still busy polls for its answer. A program that lost its
- * core at the first answers does not busy poll any more; the test starts again then.
+ * A program that lost its core at the first answers does not busy poll any more; the test starts
+ * again then.
  */
-static void waits_for_the_answer_to_a_post_left_to_others(void **state)
+static void finds_answers(void **state, bool left)
 {
 	time_t until = time(NULL) + ANSWERS_S;
 	unsigned answers = 0;
@@ -111,9 +96,23 @@ static void waits_for_the_answer_to_a_post_left_to_others(void **state)
 			harness_teardown(state);
 			harness_setup(state);
 		}
-		answers = answers_to_posts_left_to_others(*state);
+		answers = count_answers(*state, left);
 	}
 	assert_int_equal(answers, ENOUGH);
+}
+
+static void waits_for_the_answer(void **state)
+{
+	finds_answers(state, false);
+}
+
+/*
+ * A post may come while another thread owns the processing unit, such as the service thread that
+ * found the peer's request. The program still busy polls for its answer.
+ */
+static void waits_for_the_answer_to_a_post_left_to_others(void **state)
+{
+	finds_answers(state, true);
 }
 
 /*
