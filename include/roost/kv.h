@@ -225,7 +225,8 @@ struct roost_kv_attr {
 int roost_kv_open(const char *host, uint16_t service, const struct roost_kv_attr *attr,
 		  struct roost_kv **out);
 /*
- * Opens the stores of all nodes of a table of partitions, a file that `roost kv table` has written.
+ * Opens the stores of all nodes of a table of partitions, a file that `roost kv table` has written,
+ * or a value in etcd, etcd:http://HOST:PORT/KEY, which a thread reads until roost_kv_close().
  * Each operation goes to the node that owns its key; the connection to a node begins with the first
  * one. If the node does not own the key any more, the library reads the table again and repeats the
  * operation, which was not done. It gives up after `timeout_ms`, with -EREMCHG.
@@ -237,7 +238,7 @@ int roost_kv_open(const char *host, uint16_t service, const struct roost_kv_attr
  * PARTITIONS are for the connection to one node: they get -EOPNOTSUPP. FIND_FUNCTION goes to the
  * first node that is not lost: all nodes must load the same functions.
  *
- * Returns 0, -EINVAL, -ENOMEM, or an error of the file, with a line in `why`, which may be NULL.
+ * Returns 0, -EINVAL, -ENOMEM, or an error of the file or of etcd, with a line in `why`, which may be NULL.
  */
 int roost_kv_open_table(const char *path, const struct roost_kv_attr *attr, struct roost_kv **out,
 			char *why, size_t why_len);

@@ -11,6 +11,7 @@
 
 #include "base/export.h"
 #include "kvclient/client.h"
+#include "kvwire/remote.h"
 #include "kvwire/table.h"
 
 #define TIMEOUT_MS 5000
@@ -24,6 +25,7 @@ struct member {
 
 struct kvc_table {
 	char *path;
+	struct kv_follow *follow; /* of a table in etcd, which a thread reads; else NULL */
 	struct roost_kv_attr attr;
 	struct kv_table table, next;
 	struct member member[KV_TABLE_NODES];
@@ -62,17 +64,24 @@ static void take_next(struct kvc_table *t)
 	t->table = t->next;
 }
 
+static bool read_next(struct kvc_table *t)
+{
+	char why[WHY];
+
+	if (t->follow)
+		return kv_table_remote->next(t->follow, &t->table, &t->next);
+	return !kv_table_read(&t->next, t->path, why, sizeof(why));
+}
+
 /* Looks whether the table has a new version, not too often. Returns true if it has. */
 static bool look(struct kvc_table *t)
 {
 	uint64_t now = kvc_now();
-	char why[WHY];
 
 	if (now - t->looked < LOOK_NS)
 		return false;
 	t->looked = now;
-	if (kv_table_read(&t->next, t->path, why, sizeof(why)) ||
-	    !kv_table_follows(&t->next, &t->table))
+	if (!read_next(t) || !kv_table_follows(&t->next, &t->table))
 		return false;
 	take_next(t);
 	return true;
@@ -271,6 +280,8 @@ int kvc_table_wait(struct roost_kv *whole)
 
 static void free_all(struct roost_kv *whole)
 {
+	if (whole->nodes->follow)
+		kv_table_remote->end(whole->nodes->follow);
 	free(whole->nodes->path);
 	free(whole->nodes);
 	free(whole);
@@ -294,6 +305,18 @@ void kvc_table_close(struct roost_kv *whole)
 	free_all(whole);
 }
 
+static int first_table(struct kvc_table *t, char *why, size_t why_len)
+{
+	int rc;
+
+	if (!kv_table_is_remote(t->path))
+		return kv_table_read(&t->table, t->path, why, why_len);
+	rc = kv_table_has_remote(t->path, why, why_len);
+	return rc ? rc
+		  : kv_table_remote->follow(&t->table, t->path, NULL, "roost", &t->follow, why,
+					    why_len);
+}
+
 ROOST_EXPORT int roost_kv_open_table(const char *path, const struct roost_kv_attr *attr,
 				     struct roost_kv **out, char *why, size_t why_len)
 {
@@ -314,7 +337,7 @@ ROOST_EXPORT int roost_kv_open_table(const char *path, const struct roost_kv_att
 		goto failed;
 	if (attr)
 		t->attr = *attr;
-	rc = kv_table_read(&t->table, path, why, why_len);
+	rc = first_table(t, why, why_len);
 	if (rc)
 		goto failed;
 	whole->nodes = t;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The table of partitions (docs/kv.md): which node owns which part of the keys. It is a file that
- * nodes and clients read. kv_table_read(), kv_table_create() and
- * kv_table_replace() use files, the others memory only.
+ * nodes and clients read, or a value in etcd (remote.h). kv_table_read(), kv_table_create() and
+ * kv_table_replace() use these, the others memory only.
  */
 #ifndef ROOST_KVWIRE_TABLE_H
 #define ROOST_KVWIRE_TABLE_H
@@ -25,6 +25,7 @@ struct kv_table_node {
 struct kv_table {
 	uint64_t version;  /* from 1; each change of the table increases it */
 	uint64_t seed;	   /* of the hash that selects the partition of a key */
+	uint64_t revision; /* of the server that has the table; 0: a file */
 	unsigned partitions, nodes;
 	struct kv_table_node node[KV_TABLE_NODES];
 	uint16_t owner[KV_TABLE_PARTITIONS]; /* an index of node[], or KV_TABLE_NOBODY */
@@ -49,14 +50,17 @@ int kv_table_parse(struct kv_table *t, const char *text, size_t len, char *why, 
 /* Writes the text of a table. Returns its length; text was left out if this is `cap` or more. */
 size_t kv_table_format(const struct kv_table *t, char *text, size_t cap);
 
-/* Reads the table in a file. Returns 0, or a negative errno with a line in `why`. */
+/* Reads the table in a file or in etcd. Returns 0, or a negative errno with a line in `why`. */
 int kv_table_read(struct kv_table *t, const char *path, char *why, size_t why_len);
 /*
  * Writes a table to a new file, which appears with its whole content. Returns 0, or a negative errno
  * with a line in `why`: -EEXIST if there is a file.
  */
-int kv_table_create(const struct kv_table *t, const char *path, char *why, size_t why_len);
-/* Replaces the table in a file by a later version. Returns 0, or a negative errno as above. */
-int kv_table_replace(const struct kv_table *t, const char *path, char *why, size_t why_len);
+int kv_table_create(struct kv_table *t, const char *path, char *why, size_t why_len);
+/*
+ * Replaces the table in a file by a later version. Returns 0, or a negative errno as above: -EEXIST
+ * if others have changed the table in etcd since it was read.
+ */
+int kv_table_replace(struct kv_table *t, const char *path, char *why, size_t why_len);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kvwire/remote.h"
 #include "kvwire/table.h"
 
 static int fail(char *why, size_t why_len, const char *path, int rc)
@@ -29,7 +30,7 @@ static ssize_t read_all(int fd, char *to, size_t cap)
 	return n < 0 ? -errno : (ssize_t)len;
 }
 
-int kv_table_read(struct kv_table *t, const char *path, char *why, size_t why_len)
+static int read_file(struct kv_table *t, const char *path, char *why, size_t why_len)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC), rc, n;
 	ssize_t len = fd < 0 ? -errno : 0;
@@ -117,12 +118,33 @@ static int put_file(const struct kv_table *t, const char *path, bool replace, ch
 	return rc ? fail(why, why_len, path, rc) : 0;
 }
 
-int kv_table_create(const struct kv_table *t, const char *path, char *why, size_t why_len)
+static int put(struct kv_table *t, const char *path, bool replace, char *why, size_t why_len)
 {
-	return put_file(t, path, false, why, why_len);
+	int rc;
+
+	if (!kv_table_is_remote(path))
+		return put_file(t, path, replace, why, why_len);
+	rc = kv_table_has_remote(path, why, why_len);
+	return rc ? rc : kv_table_remote->write(t, path, why, why_len);
 }
 
-int kv_table_replace(const struct kv_table *t, const char *path, char *why, size_t why_len)
+int kv_table_read(struct kv_table *t, const char *path, char *why, size_t why_len)
 {
-	return put_file(t, path, true, why, why_len);
+	int rc;
+
+	if (!kv_table_is_remote(path))
+		return read_file(t, path, why, why_len);
+	rc = kv_table_has_remote(path, why, why_len);
+	return rc ? rc : kv_table_remote->read(t, path, why, why_len);
+}
+
+int kv_table_create(struct kv_table *t, const char *path, char *why, size_t why_len)
+{
+	t->revision = 0;
+	return put(t, path, false, why, why_len);
+}
+
+int kv_table_replace(struct kv_table *t, const char *path, char *why, size_t why_len)
+{
+	return put(t, path, true, why, why_len);
 }

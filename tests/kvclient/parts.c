@@ -8,7 +8,8 @@
  *					once, until its input ends; then prints how often
  *	kv-parts TABLE sum		prints the sum of these numbers
  *	kv-parts TABLE ask		for each KEY in a line of input, stores it and prints 0 or the
- *					error
+ *					error. +KEY: adds 1 to its number, which is 0 at first;
+ *					?KEY: prints the number
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -134,14 +135,58 @@ static void print_sum(void)
 	printf("%lu\n", (unsigned long)sum);
 }
 
+/* Adds 1 to a number. Returns 0 or a negative errno. */
+static int count_one(const char *key)
+{
+	static const uint64_t none = 0, one = 1;
+	struct roost_kv_op ops[] = {{.code = ROOST_KV_PUT_ABSENT, .value = &none},
+				    {.code = ROOST_KV_UPDATE,
+				     .type = ROOST_KV_U64,
+				     .function = ROOST_KV_ADD,
+				     .value = &one}};
+
+	for (unsigned i = 0; i < 2; i++) {
+		int rc;
+
+		ops[i].key = key;
+		ops[i].key_len = (uint32_t)strlen(key);
+		ops[i].value_len = sizeof(none);
+		rc = roost_kv_run(kv, &ops[i], 1);
+		if (!rc)
+			rc = ops[i].status;
+		if (rc && (i || rc != -EEXIST))
+			return rc;
+	}
+	return 0;
+}
+
+static void print_one(const char *key)
+{
+	uint64_t value;
+	size_t len;
+	int rc = roost_kv_get(kv, key, strlen(key), &value, sizeof(value), &len);
+
+	if (rc)
+		puts(strerrorname_np(-rc));
+	else
+		printf("%lu\n", (unsigned long)value);
+	fflush(stdout);
+}
+
 static void ask(void)
 {
 	char line[256];
 
 	while (fgets(line, sizeof(line), stdin)) {
 		size_t len = strcspn(line, "\n");
-		int rc = roost_kv_put(kv, line, len, "x", 1, 0);
+		int rc;
 
+		line[len] = '\0';
+		if (*line == '?') {
+			print_one(line + 1);
+			continue;
+		}
+		rc = *line == '+' ? count_one(line + 1) : roost_kv_put(kv, line, len, "x", 1, 0);
 		puts(rc ? strerrorname_np(-rc) : "0");
 		fflush(stdout);
 	}

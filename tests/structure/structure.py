@@ -33,13 +33,15 @@ import xml.etree.ElementTree as xml
 # From the bottom up: a room includes headers only from itself and from those before it
 # (docs/architecture.md, "Rooms").
 ROOMS = ['base', 'packet', 'pool', 'port', 'nic', 'drive', 'cm', 'kv', 'kvwire', 'chain',
-         'chainasm', 'kernels', 'builtin', 'verbs', 'rdmacm', 'kvclient', 'memcached', 'cli']
+         'chainasm', 'kernels', 'builtin', 'verbs', 'rdmacm', 'kvclient', 'etcd', 'memcached',
+         'cli']
 # Rooms that may use less than all above them: the connection manager is pure, and knows datagrams
 # only; the store knows memory only; chains know WQEs only; built-in kernels use what any kernel may
 # (roost/kernel.h), and the store.
 ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv'], 'kvwire': ['base', 'kvwire'],
         'chain': ['base', 'chain'], 'chainasm': ['base', 'chainasm'],
         'kvclient': ['base', 'kvwire', 'kvclient'], 'memcached': ['base', 'memcached'],
+        'etcd': ['base', 'kvwire', 'etcd'],
         'builtin': ['base', 'kv', 'kvwire', 'builtin']}
 # Folders of src/cli whose headers another subcommand's folder uses.
 SUBCOMMAND_USES = {'chain': ['perf'], 'demo': ['perf'], 'kernel': ['node'], 'doctor': ['run']}

@@ -66,8 +66,9 @@ static const struct opt opts[] = {
 		  .min = 0.01, .max = 86400),
 	OPT_VALUE("count", 'n', OPT_COUNT, &want.watch.looks, "N",
 		  "top: N times (until interrupted)", .min = 1, .max = 1e9),
-	OPT_VALUE("partitions", 0, OPT_STRING, &want.partitions, "FILE",
-		  "the nodes of this table, in place of ADDR"),
+	OPT_VALUE(
+		"partitions", 0, OPT_STRING, &want.partitions, "FILE",
+		"the nodes of this table, in place of ADDR; the name of a table\nis also etcd:http://HOST:PORT/KEY"),
 	OPT_SWITCH("lost", 0, &want.lost,
 		   "move: the node that had the partition is gone, with its pairs"),
 	OPT_VALUE("snapshot", 0, OPT_STRING, &want.snapshot, "FILE",

@@ -8,6 +8,7 @@
 
 #include "cli/options.h"
 #include "cli/watch.h"
+#include "kvwire/remote.h"
 #include "kvwire/table.h"
 #include "roost/kv.h"
 
@@ -67,15 +68,17 @@ struct kv_move {
 int kv_move(const struct opt_command *cmd, const char *file, const struct kv_move *move,
 	    const struct roost_kv_attr *attr);
 
-/* Prints the table in `file`. Returns an exit status. */
+/* Prints the table in `file`, and of one in etcd the nodes without a lease. Returns an exit status. */
 int kv_show_table(const struct opt_command *cmd, const char *file);
 
 /*
- * Stores the pairs of a partition that are in a snapshot, at its new owner; `buf` has space for a pair.
- * Returns 0, or a negative errno with a line in `why` if the file is the reason, else an empty line.
+ * Stores the pairs of a partition that are in a snapshot, at its new owner; `buf` has space for a pair,
+ * and `lock` is held, if it is not NULL.
+ * Returns 0, or a negative errno with a line in `why` if the file or the lock is the reason, else an empty line.
  */
-int kv_store_old(struct roost_kv *to, const struct kv_table *t, unsigned partition,
-		 const char *snapshot, void *buf, size_t len, char *why, size_t why_len);
+int kv_store_old(struct roost_kv *to, struct kv_table_lock *lock, const struct kv_table *t,
+		 unsigned partition, const char *snapshot, void *buf, size_t len, char *why,
+		 size_t why_len);
 
 /* Shows rates of the stores until it is interrupted. Returns an exit status. */
 int kv_top(const struct opt_command *cmd, struct kv_view *v, const struct watch *w, bool json);

@@ -37,11 +37,14 @@ struct move {
 	const struct kv_move *want;
 	unsigned partition;
 	struct end from, to;
+	struct kv_table_lock *lock; /* of a table in etcd; else NULL */
 	uint8_t *scan;
 };
 
 static int failed(const struct move *m, const struct end *e, int rc)
 {
+	if (rc == -ENOLCK) /* run_all() has said so */
+		return CLI_FAILED;
 	return opt_failed(m->cmd, "%s, service %u: %s", e->node->address, e->node->service,
 			  rc == -EREMCHG      ? "the table was changed by others"
 			  : rc == -EOPNOTSUPP ? "no store with partitions and without a far tier"
@@ -116,10 +119,18 @@ static int scan_next(const struct end *e, struct roost_kv_op *scan)
 	return run_one(e, scan);
 }
 
-/* Runs what was collected. Returns 0, or the first error. */
-static int run_all(const struct end *e, struct roost_kv_op *ops, unsigned n)
+/* Runs what was collected, with the lock of the table. Returns 0, or the first error. */
+static int run_all(const struct move *m, const struct end *e, struct roost_kv_op *ops, unsigned n)
 {
-	int rc = n ? roost_kv_run(e->kv, ops, n) : 0;
+	char why[WHY];
+	int rc = n && m->lock ? kv_table_remote->hold(m->lock, why, sizeof(why)) : 0;
+
+	if (rc) {
+		opt_failed(m->cmd, "%s", why);
+		return -ENOLCK;
+	}
+	if (n)
+		rc = roost_kv_run(e->kv, ops, n);
 
 	for (unsigned i = 0; i < n && !rc; i++)
 		rc = ops[i].status == -ENOENT ? 0 : ops[i].status;
@@ -148,12 +159,12 @@ static int clear(const struct move *m, const struct end *e)
 			ops[n++] = (struct roost_kv_op){
 				.code = ROOST_KV_MOVE_DELETE, .key = p.key, .key_len = p.key_len};
 			if (n == PUTS) {
-				rc = run_all(e, ops, n);
+				rc = run_all(m, e, ops, n);
 				n = 0;
 			}
 		}
 		if (!rc)
-			rc = run_all(e, ops, n);
+			rc = run_all(m, e, ops, n);
 	} while (!rc && scan.cursor);
 	return rc ? failed(m, e, rc) : CLI_OK;
 }
@@ -189,11 +200,11 @@ static int copy_some(const struct move *m, struct roost_kv_op *scan)
 						.value_len = p.value_len,
 						.ttl = expires ? expires - now : 0};
 		if (n == PUTS) {
-			rc = run_all(&m->to, ops, n);
+			rc = run_all(m, &m->to, ops, n);
 			n = 0;
 		}
 	}
-	return rc ? rc : run_all(&m->to, ops, n);
+	return rc ? rc : run_all(m, &m->to, ops, n);
 }
 
 static int copy(const struct move *m)
@@ -249,6 +260,22 @@ static int undo(struct move *m, unsigned from, unsigned to)
 	return rc || !m->to.kv ? rc : clear(m, &m->to);
 }
 
+/* A node that does not answer may be cut off from here only: then it renews its lease. */
+static int check_lease(const struct move *m, unsigned node)
+{
+	bool runs[KV_TABLE_NODES];
+	char why[WHY];
+
+	if (!kv_table_is_remote(m->file))
+		return CLI_OK;
+	if (kv_table_remote->look_up(&m->table, m->file, runs, why, sizeof(why)))
+		return opt_failed(m->cmd, "%s", why);
+	if (!runs[node])
+		return CLI_OK;
+	return opt_failed(m->cmd, "%s, service %u: its lease in etcd has not expired yet",
+			  m->table.node[node].address, m->table.node[node].service);
+}
+
 /* Gives the partition of a dead node to another one. */
 static int replace(struct move *m, unsigned dead, unsigned to)
 {
@@ -260,15 +287,17 @@ static int replace(struct move *m, unsigned dead, unsigned to)
 		return opt_failed(m->cmd, "%s, service %u: the node answers: move without --lost",
 				  m->from.node->address, m->from.node->service);
 	m->from.kv = NULL;
-	rc = connect_to(m, &m->to, to);
+	rc = check_lease(m, dead);
+	if (!rc)
+		rc = connect_to(m, &m->to, to);
 	m->table.lost[m->partition] = m->table.version + 1;
 	if (!rc)
 		rc = publish(m, to, dead);
 	if (!rc)
 		rc = clear(m, &m->to);
 	if (!rc && m->want->snapshot) {
-		rc = kv_store_old(m->to.kv, &m->table, m->partition, m->want->snapshot, m->scan,
-				  SPACE, why, sizeof(why));
+		rc = kv_store_old(m->to.kv, m->lock, &m->table, m->partition, m->want->snapshot,
+				  m->scan, SPACE, why, sizeof(why));
 		if (rc)
 			return *why ? opt_failed(m->cmd, "%s", why) : failed(m, &m->to, rc);
 	}
@@ -343,12 +372,19 @@ static int begin(struct move *m)
 	return perform(m, from, owner);
 }
 
-/* One move of a table at a time: its lock is a file beside it. */
-static int lock(const struct opt_command *cmd, const char *file, int *fd)
+/* One move of a table at a time: its lock is a file beside it, or a key in etcd. */
+static int lock(const struct opt_command *cmd, const char *file, int *fd,
+		struct kv_table_lock **etcd)
 {
+	char why[WHY];
 	char *path;
 
 	*fd = -1;
+	if (kv_table_is_remote(file))
+		return kv_table_has_remote(file, why, sizeof(why)) ||
+				       kv_table_remote->lock(file, etcd, why, sizeof(why))
+			       ? opt_failed(cmd, "%s", why)
+			       : CLI_OK;
 	if (asprintf(&path, "%s.lock", file) < 0)
 		return opt_failed(cmd, "%s", strerror(ENOMEM));
 	*fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -368,10 +404,15 @@ int kv_move(const struct opt_command *cmd, const char *file, const struct kv_mov
 	    const struct roost_kv_attr *attr)
 {
 	static struct move m;
-	int fd, rc = lock(cmd, file, &fd);
+	struct kv_table_lock *etcd = NULL;
+	int fd, rc = lock(cmd, file, &fd, &etcd);
 
-	m = (struct move){
-		.cmd = cmd, .file = file, .want = move, .attr = attr, .scan = malloc(SPACE)};
+	m = (struct move){.cmd = cmd,
+			  .file = file,
+			  .want = move,
+			  .lock = etcd,
+			  .attr = attr,
+			  .scan = malloc(SPACE)};
 	if (!rc)
 		rc = m.scan ? begin(&m) : opt_failed(cmd, "no memory");
 	if (m.from.kv)
@@ -379,6 +420,8 @@ int kv_move(const struct opt_command *cmd, const char *file, const struct kv_mov
 	if (m.to.kv)
 		roost_kv_close(m.to.kv);
 	free(m.scan);
+	if (etcd)
+		kv_table_remote->unlock(etcd);
 	if (fd >= 0)
 		close(fd);
 	return rc;

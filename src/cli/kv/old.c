@@ -17,6 +17,9 @@
 
 struct old {
 	struct roost_kv *to;
+	struct kv_table_lock *lock;
+	char *why;
+	size_t why_len;
 	const struct kv_table *table;
 	unsigned partition;
 	uint8_t *buf;
@@ -29,6 +32,8 @@ struct old {
 
 static void put_all(struct old *o)
 {
+	if (o->n && o->lock && !o->rc)
+		o->rc = kv_table_remote->hold(o->lock, o->why, o->why_len);
 	if (o->n && !o->rc)
 		o->rc = roost_kv_run(o->to, o->ops, o->n);
 	for (unsigned i = 0; i < o->n && !o->rc; i++)
@@ -87,8 +92,9 @@ static int load(struct old *o, const char *snapshot, struct kv **kv, char *why, 
 	return rc;
 }
 
-int kv_store_old(struct roost_kv *to, const struct kv_table *t, unsigned partition,
-		 const char *snapshot, void *buf, size_t len, char *why, size_t why_len)
+int kv_store_old(struct roost_kv *to, struct kv_table_lock *lock, const struct kv_table *t,
+		 unsigned partition, const char *snapshot, void *buf, size_t len, char *why,
+		 size_t why_len)
 {
 	static struct old o;
 	struct kv *kv;
@@ -96,6 +102,9 @@ int kv_store_old(struct roost_kv *to, const struct kv_table *t, unsigned partiti
 	int rc;
 
 	o = (struct old){.to = to,
+			 .lock = lock,
+			 .why = why,
+			 .why_len = why_len,
 			 .table = t,
 			 .partition = partition,
 			 .buf = buf,

@@ -84,12 +84,22 @@ int kv_show_table(const struct opt_command *cmd, const char *file)
 {
 	static struct kv_table t;
 	static char text[KV_TABLE_TEXT];
+	bool runs[KV_TABLE_NODES];
 	char why[WHY];
 
 	if (kv_table_read(&t, file, why, sizeof(why)))
 		return opt_failed(cmd, "%s", why);
 	kv_table_format(&t, text, sizeof(text));
 	fputs(text, stdout);
+	if (!kv_table_is_remote(file))
+		return CLI_OK;
+	if (kv_table_remote->look_up(&t, file, runs, why, sizeof(why)))
+		return opt_failed(cmd, "%s", why);
+	for (unsigned i = 0; i < t.nodes; i++) {
+		if (!runs[i])
+			printf("lost node      %s, service %u\n", t.node[i].address,
+			       t.node[i].service);
+	}
 	return CLI_OK;
 }
 

@@ -32,6 +32,29 @@ static int watch(struct node_partitions *p)
 	return rc;
 }
 
+static int first_table(struct node_partitions *p, char *err, size_t errlen)
+{
+	struct kv_table_node self = {.service = p->service};
+	int rc;
+
+	if (kv_table_is_remote(p->file)) {
+		rc = kv_table_has_remote(p->file, err, errlen);
+		snprintf(self.address, sizeof(self.address), "%s", p->address);
+		if (!rc)
+			rc = kv_table_remote->follow(&p->table, p->file, &self, "roost node",
+						     &p->follow, err, errlen);
+		if (!rc)
+			p->watch = kv_table_remote->fd(p->follow);
+		return rc;
+	}
+	/* First the watch: no version is missed. */
+	rc = watch(p);
+	if (!rc)
+		return kv_table_read(&p->table, p->file, err, errlen);
+	snprintf(err, errlen, "%s: %s", p->file, strerror(-rc));
+	return rc;
+}
+
 int node_partitions_open(struct node_partitions *p, struct kv_store *store, const char *address,
 			 uint16_t service, char *err, size_t errlen)
 {
@@ -43,14 +66,10 @@ int node_partitions_open(struct node_partitions *p, struct kv_store *store, cons
 	p->store = store;
 	p->address = address;
 	p->service = service;
-	/* First the watch: no version is missed. */
-	rc = watch(p);
-	if (!rc) {
-		rc = kv_table_read(&p->table, p->file, err, errlen);
-		if (rc)
-			return rc;
-		rc = kv_store_set_table(store, &p->table, address, service);
-	}
+	rc = first_table(p, err, errlen);
+	if (rc)
+		return rc;
+	rc = kv_store_set_table(store, &p->table, address, service);
 	if (rc)
 		snprintf(err, errlen, "%s: %s", p->file, strerror(-rc));
 	return rc;
@@ -60,8 +79,12 @@ static void take_next(struct node_partitions *p)
 {
 	static struct kv_table next;
 	char why[WHY];
-	int rc = kv_table_read(&next, p->file, why, sizeof(why));
+	int rc = 0;
 
+	if (!p->follow)
+		rc = kv_table_read(&next, p->file, why, sizeof(why));
+	else if (!kv_table_remote->next(p->follow, &p->table, &next))
+		return;
 	if (!rc && next.version == p->table.version)
 		return;
 	if (!rc && !kv_table_follows(&next, &p->table)) {
@@ -82,10 +105,10 @@ static void take_next(struct node_partitions *p)
 void node_partitions_look(struct node_partitions *p)
 {
 	_Alignas(struct inotify_event) char buf[4096];
-	bool ours = false;
+	bool ours = p->follow;
 	ssize_t len;
 
-	while ((len = read(p->watch, buf, sizeof(buf))) > 0) {
+	while (!p->follow && (len = read(p->watch, buf, sizeof(buf))) > 0) {
 		for (const char *at = buf; at < buf + len;) {
 			const struct inotify_event *e = (const void *)at;
 
@@ -100,7 +123,10 @@ void node_partitions_look(struct node_partitions *p)
 
 void node_partitions_close(struct node_partitions *p)
 {
-	if (p->file && p->watch >= 0)
+	if (p->follow)
+		kv_table_remote->end(p->follow);
+	else if (p->file && p->watch >= 0)
 		close(p->watch);
+	p->follow = NULL;
 	p->watch = -1;
 }

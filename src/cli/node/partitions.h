@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The table of partitions of `roost node`: the node follows the versions of its file. */
+/* The table of partitions of `roost node`: the node follows its versions, in a file or in etcd. */
 #ifndef ROOST_CLI_NODE_PARTITIONS_H
 #define ROOST_CLI_NODE_PARTITIONS_H
 
@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "builtin/kv_store.h"
+#include "kvwire/remote.h"
 #include "kvwire/table.h"
 
 struct node_partitions {
@@ -15,11 +16,12 @@ struct node_partitions {
 	uint16_t service;
 	struct kv_store *store;
 	struct kv_table table;
-	int watch; /* inotify; poll it for POLLIN. -1: none */
+	struct kv_follow *follow; /* of a table in etcd; else NULL */
+	int watch;		  /* poll it for POLLIN: inotify, or that of `follow`. -1: none */
 };
 
 /*
- * Takes the partitions of the node at `address` for the store, and begins to watch the file. Does
+ * Takes the partitions of the node at `address` for the store, and begins to watch the table. Does
  * nothing without a file. Returns 0, or a negative errno with a line in `err`.
  */
 int node_partitions_open(struct node_partitions *p, struct kv_store *store, const char *address,

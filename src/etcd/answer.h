@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Requests to etcd's JSON gateway (/v3/kv, /v3/lease), and its answers. Pure functions. Keys
+ * and values are base64 in both, and 64-bit numbers are strings.
+ */
+#ifndef ROOST_ETCD_ANSWER_H
+#define ROOST_ETCD_ANSWER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ETCD_ANSWER_MAX (1u << 20) /* bytes of an answer */
+
+struct etcd_value {
+	uint64_t revision; /* of the key's last change; 0: there is no such key */
+	char *text;	   /* allocated; NULL if there is no such key */
+	size_t len;
+};
+
+/* Writes the body of a request to read a key. Returns it, to be freed, or NULL without memory. */
+char *etcd_range_request(const char *key);
+/*
+ * The same for a transaction: if the last change of `key` has this revision (0: there is no such
+ * key), it sets the key, and `mark` to a number that tells this transaction from others.
+ */
+char *etcd_put_request(const char *key, uint64_t revision, const char *text, size_t len,
+		       const char *mark, uint64_t number);
+/* A transaction that reads `key` if `mark` has this number. */
+char *etcd_check_request(const char *key, const char *mark, uint64_t number);
+
+/* Requests to read the keys that begin with `key` and '/', and to set one with a lease. */
+char *etcd_below_request(const char *key);
+char *etcd_member_request(const char *key, const char *name, uint64_t lease);
+/* The same as a transaction that does so only if there is no such key. */
+char *etcd_lock_request(const char *key, const char *name, uint64_t lease);
+/* Requests for a lease of some seconds, and to keep or revoke one. */
+char *etcd_grant_request(unsigned seconds);
+char *etcd_lease_request(uint64_t lease);
+
+/*
+ * Reads the answer to a range request. Returns 0, -ENOMEM, or -EBADMSG with a line in `why`. After 0
+ * the caller frees v->text.
+ */
+int etcd_range_answer(const char *body, size_t len, struct etcd_value *v, char *why,
+		      size_t why_len);
+/*
+ * Reads the answer to a transaction. *done: it took effect, at *revision; for
+ * etcd_check_request(): the mark has the number, and *revision is that of the last change of the key.
+ */
+int etcd_txn_answer(const char *body, size_t len, bool *done, uint64_t *revision, char *why,
+		    size_t why_len);
+/*
+ * Reads the answer to a request for a lease, or to keep one. *lease is 0 if it has expired. Returns 0
+ * or -EBADMSG as above.
+ */
+int etcd_lease_answer(const char *body, size_t len, uint64_t *lease, char *why, size_t why_len);
+/*
+ * Calls `found` with what is behind `key` and '/' in each key of an answer to etcd_below_request().
+ * Returns 0 or -EBADMSG.
+ */
+int etcd_below_answer(const char *body, size_t len, const char *key,
+		      void (*found)(void *ctx, const char *name), void *ctx, char *why,
+		      size_t why_len);
+/* Copies the message of an error to `why`, as one line. Leaves it if the body has none. */
+void etcd_error_answer(const char *body, size_t len, char *why, size_t why_len);
+
+/* Milliseconds until the next request, after this many requests in a row without an answer. */
+unsigned etcd_pause_ms(unsigned failures);
+
+#endif

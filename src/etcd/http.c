@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "etcd/http.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <curl/curl.h>
+
+#include "etcd/answer.h"
+
+#define TIMEOUT_MS 2000L
+
+struct http {
+	CURL *curl;
+	struct curl_slist *head;
+	char *body;
+	size_t len;
+};
+
+static void begin_curl(void)
+{
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static size_t collect(char *data, size_t one, size_t n, void *ctx)
+{
+	struct http *h = ctx;
+
+	(void)one; /* 1 */
+	if (n > ETCD_ANSWER_MAX - h->len)
+		return 0;
+	memcpy(h->body + h->len, data, n);
+	h->len += n;
+	return n;
+}
+
+struct http *http_open(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct http *h = calloc(1, sizeof(*h));
+
+	pthread_once(&once, begin_curl);
+	if (!h)
+		return NULL;
+	h->body = malloc(ETCD_ANSWER_MAX);
+	h->curl = curl_easy_init();
+	h->head = curl_slist_append(NULL, "Content-Type: application/json");
+	if (h->body && h->curl && h->head)
+		return h;
+	http_close(h);
+	return NULL;
+}
+
+void http_close(struct http *h)
+{
+	if (!h)
+		return;
+	curl_easy_cleanup(h->curl);
+	curl_slist_free_all(h->head);
+	free(h->body);
+	free(h);
+}
+
+static void set_up(struct http *h, const char *url, const char *body)
+{
+	curl_easy_reset(h->curl); /* keeps the connection */
+	curl_easy_setopt(h->curl, CURLOPT_URL, url);
+	curl_easy_setopt(h->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(h->curl, CURLOPT_PROXY, "");
+	curl_easy_setopt(h->curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(h->curl, CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
+	curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, h->head);
+	curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, body);
+	curl_easy_setopt(h->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
+	curl_easy_setopt(h->curl, CURLOPT_WRITEFUNCTION, collect);
+	curl_easy_setopt(h->curl, CURLOPT_WRITEDATA, h);
+}
+
+static int post(struct http *h, const char *url, const char *body, char *why, size_t why_len)
+{
+	long status = 0;
+	CURLcode rc;
+
+	set_up(h, url, body);
+	h->len = 0;
+	rc = curl_easy_perform(h->curl);
+	if (rc == CURLE_WRITE_ERROR) {
+		snprintf(why, why_len, "the answer is longer than %u bytes", ETCD_ANSWER_MAX);
+		return -EFBIG;
+	}
+	if (rc) {
+		snprintf(why, why_len, "%s", curl_easy_strerror(rc));
+		return rc == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT : -EHOSTUNREACH;
+	}
+	curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
+	if (status == 200)
+		return 0;
+	snprintf(why, why_len, "HTTP status %ld", status);
+	etcd_error_answer(h->body, h->len, why, why_len);
+	return -EPROTO;
+}
+
+int http_post(struct http *h, const char *url, char *body, const char **answer, size_t *len,
+	      char *why, size_t why_len)
+{
+	int rc = -ENOMEM;
+
+	if (body)
+		rc = post(h, url, body, why, why_len);
+	else
+		snprintf(why, why_len, "%s", strerror(ENOMEM));
+	free(body);
+	*answer = h->body;
+	*len = h->len;
+	return rc;
+}

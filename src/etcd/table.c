@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "etcd/table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/export.h"
+#include "etcd/answer.h"
+#include "etcd/http.h"
+#include "etcd/lease.h"
+#include "kvwire/remote.h"
+
+#define WHY	     300
+#define URL	     400
+#define TRY_FOR_S    60
+#define MARK_OF_LAST "/last-change" /* behind the key of the table */
+
+/* A table in etcd, and a connection to it. */
+struct at {
+	const char *name;
+	char base[URL], range[URL], txn[URL], mark[URL];
+	const char *key; /* a part of the name */
+	struct http *http;
+};
+
+static int fail(char *why, size_t why_len, const char *name, int rc, const char *line)
+{
+	snprintf(why, why_len, "%s: %s", name, line);
+	return rc;
+}
+
+static void leave(struct at *a)
+{
+	http_close(a->http);
+	a->http = NULL;
+}
+
+/* Divides a name. The key is all behind the address. */
+static int reach(struct at *a, const char *name, char *why, size_t why_len)
+{
+	const char *url = name + strlen(KV_TABLE_REMOTE), *host = strstr(url, "://"), *slash;
+	int base;
+
+	*a = (struct at){.name = name};
+	slash = host ? strchr(host + 3, '/') : NULL;
+	if ((strncmp(url, "http://", 7) && strncmp(url, "https://", 8)) || !slash ||
+	    slash == host + 3 || !slash[1] || strlen(name) > URL / 2)
+		return fail(why, why_len, name, -EINVAL, "not etcd:http://HOST:PORT/KEY");
+	base = (int)(slash - url);
+	a->key = slash + 1;
+	snprintf(a->base, sizeof(a->base), "%.*s", base, url);
+	snprintf(a->range, sizeof(a->range), "%.*s/v3/kv/range", base, url);
+	snprintf(a->txn, sizeof(a->txn), "%.*s/v3/kv/txn", base, url);
+	snprintf(a->mark, sizeof(a->mark), "%s%s", a->key, MARK_OF_LAST);
+	a->http = http_open();
+	return a->http ? 0 : fail(why, why_len, name, -ENOMEM, strerror(ENOMEM));
+}
+
+/* ---- reading ---- */
+
+/* One try. `line` has room for WHY bytes. */
+static int read_once(const struct at *a, struct kv_table *t, char *line)
+{
+	struct etcd_value v;
+	const char *answer;
+	size_t len;
+	int rc = http_post(a->http, a->range, etcd_range_request(a->key), &answer, &len, line, WHY);
+
+	if (!rc)
+		rc = etcd_range_answer(answer, len, &v, line, WHY);
+	if (rc)
+		return rc;
+	if (!v.revision) {
+		snprintf(line, WHY, "etcd has no such key (roost kv table)");
+		return -ENOENT;
+	}
+	rc = kv_table_parse(t, v.text, v.len, line, WHY);
+	t->revision = v.revision;
+	free(v.text);
+	return rc;
+}
+
+static int read_table(struct kv_table *t, const char *name, char *why, size_t why_len)
+{
+	char line[WHY];
+	struct at a;
+	int rc = reach(&a, name, why, why_len);
+
+	if (rc)
+		return rc;
+	rc = read_once(&a, t, line);
+	leave(&a);
+	return rc ? fail(why, why_len, name, rc, line) : 0;
+}
+
+/* ---- writing ---- */
+
+static int txn(const struct at *a, char *body, bool *done, uint64_t *revision, char *line)
+{
+	const char *answer;
+	size_t len;
+	int rc = http_post(a->http, a->txn, body, &answer, &len, line, WHY);
+
+	return rc ? rc : etcd_txn_answer(answer, len, done, revision, line, WHY);
+}
+
+/*
+ * One try. A try before, without an answer, may have taken effect: then the revision has changed, and
+ * the mark is ours. Returns -EEXIST if others have changed the table.
+ */
+static int write_once(const struct at *a, const char *text, uint64_t mark, bool unknown,
+		      uint64_t *revision, char *line)
+{
+	uint64_t next = 0;
+	bool done = false;
+	int rc = txn(a, etcd_put_request(a->key, *revision, text, strlen(text), a->mark, mark),
+		     &done, &next, line);
+
+	if (!rc && !done && unknown)
+		rc = txn(a, etcd_check_request(a->key, a->mark, mark), &done, &next, line);
+	if (rc)
+		return rc;
+	if (!done) {
+		snprintf(line, WHY, "%s",
+			 *revision ? "the table was changed by others"
+				   : "there is a table already");
+		return -EEXIST;
+	}
+	*revision = next;
+	return 0;
+}
+
+static int write_text(const struct at *a, const char *text, uint64_t *revision, char *line)
+{
+	struct timespec start, now;
+	unsigned failures = 0;
+	uint64_t mark;
+	int rc;
+
+	if (getrandom(&mark, sizeof(mark), 0) != (ssize_t)sizeof(mark)) {
+		snprintf(line, WHY, "can't get random bytes");
+		return -EIO;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	do {
+		unsigned ms;
+
+		rc = write_once(a, text, mark, failures > 0, revision, line);
+		if (!rc || rc == -EEXIST || rc == -ENOMEM)
+			return rc;
+		ms = etcd_pause_ms(failures++);
+		nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while (now.tv_sec - start.tv_sec < TRY_FOR_S);
+	return rc;
+}
+
+static int write_table(struct kv_table *t, const char *name, char *why, size_t why_len)
+{
+	size_t len = kv_table_format(t, NULL, 0);
+	char *text = malloc(len + 1), line[WHY];
+	struct at a;
+	int rc = text ? reach(&a, name, why, why_len)
+		      : fail(why, why_len, name, -ENOMEM, strerror(ENOMEM));
+
+	if (!rc) {
+		kv_table_format(t, text, len + 1);
+		rc = write_text(&a, text, &t->revision, line);
+		leave(&a);
+		if (rc)
+			fail(why, why_len, name, rc, line);
+	}
+	free(text);
+	return rc;
+}
+
+/* ---- following ---- */
+
+struct kv_follow {
+	struct at at;
+	char *name;
+	const char *program;
+	bool is_node;
+	int fd;
+	pthread_t thread;
+	pthread_mutex_t lock; /* of all below */
+	pthread_cond_t changed;
+	bool stop;
+	struct kv_table last;
+	/* of the thread only */
+	struct kv_table read;
+	struct lease lease;
+	unsigned failures;
+};
+
+static void report(struct kv_follow *f, const char *line)
+{
+	if (!f->failures++)
+		fprintf(stderr, "%s: %s: %s; the last table that was read is in use\n", f->program,
+			f->name, line);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void take(struct kv_follow *f)
+{
+	pthread_mutex_lock(&f->lock);
+	if (f->read.revision != f->last.revision) {
+		f->last = f->read;
+		eventfd_write(f->fd, 1);
+	}
+	pthread_mutex_unlock(&f->lock);
+}
+
+static void look(struct kv_follow *f)
+{
+	char line[WHY];
+	int rc = read_once(&f->at, &f->read, line);
+
+	if (!rc)
+		take(f);
+	if (!rc && f->is_node)
+		rc = lease_keep(&f->lease, f->at.http, now_ns(), line, WHY);
+	if (rc)
+		report(f, line);
+	else
+		f->failures = 0;
+}
+
+static void *follow_loop(void *arg)
+{
+	struct kv_follow *f = arg;
+	struct timespec until;
+	bool stop;
+
+	do {
+		uint64_t ns;
+
+		look(f);
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		ns = (uint64_t)until.tv_nsec + etcd_pause_ms(f->failures) * UINT64_C(1000000);
+		until.tv_sec += (time_t)(ns / 1000000000);
+		until.tv_nsec = (long)(ns % 1000000000);
+		pthread_mutex_lock(&f->lock);
+		while (!f->stop &&
+		       !pthread_cond_clockwait(&f->changed, &f->lock, CLOCK_MONOTONIC, &until))
+			;
+		stop = f->stop;
+		pthread_mutex_unlock(&f->lock);
+	} while (!stop);
+	if (!f->failures)
+		lease_end(&f->lease, f->at.http);
+	return NULL;
+}
+
+/* The thread takes no signals of the program. Returns 0 or a negative errno. */
+static int start_thread(struct kv_follow *f)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = -pthread_create(&f->thread, NULL, follow_loop, f);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}
+
+static void free_follow(struct kv_follow *f)
+{
+	leave(&f->at);
+	if (f->fd >= 0)
+		close(f->fd);
+	free(f->name);
+	free(f);
+}
+
+static void begin_lease(struct kv_follow *f, const struct kv_table_node *self)
+{
+	f->is_node = self;
+	if (!self)
+		return;
+	f->lease.base = f->at.base;
+	lease_nodes(f->lease.key, sizeof(f->lease.key), f->at.key);
+	lease_name(f->lease.name, sizeof(f->lease.name), self);
+}
+
+static int follow(struct kv_table *t, const char *name, const struct kv_table_node *self,
+		  const char *program, struct kv_follow **out, char *why, size_t why_len)
+{
+	struct kv_follow *f = calloc(1, sizeof(*f));
+	char line[WHY];
+	int rc;
+
+	if (!f)
+		return fail(why, why_len, name, -ENOMEM, strerror(ENOMEM));
+	f->program = program;
+	f->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	f->name = strdup(name);
+	rc = f->fd < 0 || !f->name ? fail(why, why_len, name, -ENOMEM, strerror(ENOMEM))
+				   : reach(&f->at, f->name, why, why_len);
+	if (!rc) {
+		begin_lease(f, self);
+		rc = read_once(&f->at, &f->last, line);
+		if (!rc && self)
+			rc = lease_keep(&f->lease, f->at.http, now_ns(), line, WHY);
+		if (rc)
+			fail(why, why_len, name, rc, line);
+	}
+	if (!rc) {
+		*t = f->last;
+		pthread_mutex_init(&f->lock, NULL);
+		pthread_cond_init(&f->changed, NULL);
+		rc = start_thread(f);
+		if (rc)
+			fail(why, why_len, name, rc, strerror(-rc));
+	}
+	if (rc)
+		free_follow(f);
+	else
+		*out = f;
+	return rc;
+}
+
+static bool next_table(struct kv_follow *f, const struct kv_table *t, struct kv_table *next)
+{
+	bool later = false;
+	eventfd_t n;
+
+	eventfd_read(f->fd, &n);
+	/* The thread has the lock for a copy at most. */
+	pthread_mutex_lock(&f->lock);
+	if (f->last.revision != t->revision) {
+		*next = f->last;
+		later = true;
+	}
+	pthread_mutex_unlock(&f->lock);
+	return later;
+}
+
+static int follow_fd(const struct kv_follow *f)
+{
+	return f->fd;
+}
+
+static void end_follow(struct kv_follow *f)
+{
+	pthread_mutex_lock(&f->lock);
+	f->stop = true;
+	pthread_cond_signal(&f->changed);
+	pthread_mutex_unlock(&f->lock);
+	pthread_join(f->thread, NULL);
+	pthread_cond_destroy(&f->changed);
+	pthread_mutex_destroy(&f->lock);
+	free_follow(f);
+}
+
+/* ---- the lock of a move ---- */
+
+struct kv_table_lock {
+	struct at at;
+	struct lease lease;
+};
+
+static int hold(struct kv_table_lock *l, char *why, size_t why_len)
+{
+	char line[WHY];
+	int rc = lease_keep(&l->lease, l->at.http, now_ns(), line, WHY);
+
+	return rc ? fail(why, why_len, l->at.name, rc, line) : 0;
+}
+
+static void unlock(struct kv_table_lock *l)
+{
+	lease_end(&l->lease, l->at.http);
+	leave(&l->at);
+	free(l);
+}
+
+static int lock(const char *name, struct kv_table_lock **out, char *why, size_t why_len)
+{
+	struct kv_table_lock *l = calloc(1, sizeof(*l));
+	int rc = l ? reach(&l->at, name, why, why_len)
+		   : fail(why, why_len, name, -ENOMEM, strerror(ENOMEM));
+
+	if (!rc) {
+		l->lease.base = l->at.base;
+		l->lease.alone = true;
+		snprintf(l->lease.key, sizeof(l->lease.key), "%s", l->at.key);
+		snprintf(l->lease.name, sizeof(l->lease.name), "move");
+		rc = hold(l, why, why_len);
+		if (rc)
+			leave(&l->at);
+	}
+	if (rc)
+		free(l);
+	else
+		*out = l;
+	return rc;
+}
+
+/* ---- nodes that run ---- */
+
+struct look_up {
+	const struct kv_table *t;
+	bool *runs;
+};
+
+static void take_node(void *ctx, const char *name)
+{
+	const struct look_up *l = ctx;
+	char one[KV_TABLE_ADDRESS + 8];
+
+	for (unsigned i = 0; i < l->t->nodes; i++) {
+		lease_name(one, sizeof(one), &l->t->node[i]);
+		l->runs[i] |= !strcmp(one, name);
+	}
+}
+
+static int look_up(const struct kv_table *t, const char *name, bool runs[KV_TABLE_NODES], char *why,
+		   size_t why_len)
+{
+	struct look_up l = {t, runs};
+	char nodes[URL], line[WHY];
+	const char *answer;
+	struct at a;
+	size_t len;
+	int rc = reach(&a, name, why, why_len);
+
+	memset(runs, 0, KV_TABLE_NODES * sizeof(*runs));
+	if (rc)
+		return rc;
+	lease_nodes(nodes, sizeof(nodes), a.key);
+	rc = http_post(a.http, a.range, etcd_below_request(nodes), &answer, &len, line, WHY);
+	if (!rc)
+		rc = etcd_below_answer(answer, len, nodes, take_node, &l, line, WHY);
+	leave(&a);
+	return rc ? fail(why, why_len, name, rc, line) : 0;
+}
+
+ROOST_EXPORT const struct kv_table_remote *roost_etcd_tables(void)
+{
+	static const struct kv_table_remote remote = {.read = read_table,
+						      .write = write_table,
+						      .follow = follow,
+						      .next = next_table,
+						      .fd = follow_fd,
+						      .end = end_follow,
+						      .lock = lock,
+						      .hold = hold,
+						      .unlock = unlock,
+						      .look_up = look_up};
+
+	return &remote;
+}

@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""A table of partitions in etcd: nodes and clients follow it, a partition moves under load, and
+etcd stops for ten seconds in the middle of a move while the node that has the pairs is killed.
+Exit status 77 when etcd is not installed, or Roost was built without libcurl."""
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+from cli import LIMIT, check, finish, last_json, one_line_error, own_network, run, skip
+
+BUILD = os.path.abspath(sys.argv[2])
+if not os.path.exists(os.path.join(BUILD, 'lib', 'roost-etcd.so')):
+    skip('no roost-etcd.so: Roost was built without libcurl')
+if not shutil.which('etcd'):
+    skip('no etcd (package etcd-server): scripts/setup check installs it')
+own_network()
+
+from node import Node  # noqa: E402  (a folder of this process)
+
+os.environ['ROOST_LIBDIR'] = os.path.join(BUILD, 'lib')
+CLIENT = os.path.join(BUILD, 'tests', 'kvclient', 'kv-parts')
+SERVER = 'http://127.0.0.1:2379'
+KEY = 'roost/parts'
+TABLE = f'etcd:{SERVER}/{KEY}'
+STOPPED_S = 10
+A, B = '10.0.0.1', '10.0.0.2'
+
+
+def coded(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+def ask_etcd(what, body):
+    """One request to the gateway."""
+    request = urllib.request.Request(f'{SERVER}/v3/kv/{what}', json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=LIMIT) as answer:
+        return json.load(answer)
+
+
+def until(what, ready):
+    end = time.monotonic() + LIMIT
+    while not ready():
+        if time.monotonic() > end:
+            check(what, False)
+            return False
+        time.sleep(0.02)
+    return True
+
+
+class Etcd:
+    def __init__(self, folder):
+        peer = 'http://127.0.0.1:2380'
+        with open(os.path.join(folder, 'log'), 'wb') as log:
+            self.process = subprocess.Popen(
+                ['etcd', '--name', 'one', '--data-dir', os.path.join(folder, 'data'),
+                 '--listen-client-urls', SERVER, '--advertise-client-urls', SERVER,
+                 '--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer,
+                 '--initial-cluster', f'one={peer}'],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def answers(self):
+        try:
+            ask_etcd('range', {'key': coded('none')})
+            return True
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Client:
+    number = 0
+
+    def __init__(self, *args):
+        Client.number += 1
+        env = dict(os.environ, ROOST_PORT=f'shm:10.0.1.{Client.number}')
+        self.process = subprocess.Popen([CLIENT, TABLE, *args], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env=env)
+
+    def ask(self, line):
+        self.process.stdin.write(f'{line}\n')
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def end(self):
+        try:
+            out, err = self.process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            out, err = self.process.communicate()
+        return self.process.returncode, out, err
+
+
+def kv(*args):
+    return run('kv', '--port', 'shm:10.0.0.9', '--timeout', '60', *args)
+
+
+def stat(*args):
+    return last_json(kv(*args, '--json')) or {}
+
+
+def all_keys():
+    return set(kv('--partitions', TABLE, 'scan', '--keys-only').stdout.split())
+
+
+def table():
+    return kv('table', TABLE).stdout
+
+
+def errors():
+    r = kv('--partitions', TABLE, 'get', 'a')
+    one_line_error('no table', r, 1, 'no such key')
+    r = kv('--partitions', 'etcd:http://127.0.0.1:9/parts', 'get', 'a')
+    one_line_error('no server', r, 1, "Couldn't connect")
+    for name in 'etcd:', 'etcd:http://', 'etcd:http:///a', 'etcd:http://h:1/', 'etcd:ftp://h/a':
+        one_line_error(name, kv('--partitions', name, 'get', 'a'), 1, 'HOST:PORT')
+
+
+def two_movers():
+    """Another program changes the table after a move has read it: the move gives nothing away."""
+    r = kv('table', TABLE, '8', A)
+    one_line_error('a table that is there', r, 1, 'already')
+
+
+def moves():
+    """Partitions move to another node under load. No operation is lost, none is done twice."""
+    clients = Client('count'), Client('load', 'new', 'slow')
+    until('the load begins', lambda: stat('--partitions', TABLE, 'stat').get('pairs', 0) > 100)
+    for partition in 0, 1:
+        r = kv('move', TABLE, str(partition), B)
+        check(f'partition {partition} moves', r.returncode == 0 and not r.stdout + r.stderr, r)
+    r = kv('move', TABLE, '1', A)
+    check('it moves back', r.returncode == 0 and not r.stdout + r.stderr, r)
+    before = stat('--partitions', TABLE, 'stat').get('pairs', 0)
+    until('the load goes on',
+          lambda: stat('--partitions', TABLE, 'stat').get('pairs', 0) > before + 100)
+    until('both have a lease', lambda: 'lost node' not in table())
+    lines = table().split('\n')
+    check(f'the table: {lines}', lines[4:] == [f'node {A} 4792 1', f'node {B} 4792 0,2-3', 'end',
+                                               ''])
+    for c in clients:
+        c.process.stdin.close()
+        c.process.stdin = None
+    ends = [c.end() for c in clients]
+    check(f'clients end well: {ends}', all(e[0] == 0 for e in ends))
+    counted, stored = (int(e[1] or 0) for e in ends)
+    total = Client('sum').end()
+    check(f'each number was counted once: {total} of {counted}',
+          counted > 1000 and total[1].strip() == str(counted))
+    keys = all_keys()
+    check(f'all pairs are there: {stored}', sum(k.startswith('new-') for k in keys) == stored)
+    check('no node has pairs of the other',
+          stat('--partitions', TABLE, 'stat').get('pairs') == len(keys))
+
+
+def outage(etcd, a):
+    """A move of partition 1 from A to B has begun. etcd stops, and A is killed."""
+    client = Client('ask')
+    keys = [f'kept-{i}' for i in range(60)]
+    check('keys are stored', all(client.ask(f'+{k}') == '0' for k in keys))
+    on_a = set(kv('scan', A, '--keys-only').stdout.split())
+    on_b = [k for k in keys if k not in on_a]
+    check(f'both nodes have some: {on_b}', 0 < len(on_b) < 60)
+    check('a snapshot', kv('snapshot', A).returncode == 0)
+    text = base64.b64decode(ask_etcd('range', {'key': coded(KEY)})['kvs'][0]['value']).decode()
+    text = text.replace(f'node {A} 4792 1\n', f'node {A} 4792 none\n').replace('0,2-3', '0-3')
+    version = int(text.split()[3])
+    text = text.replace(f'version {version}\n', f'version {version + 1}\n')
+    text = text.replace('end\n', f'from {A} 4792 1\nend\n')
+    ask_etcd('put', {'key': coded(KEY), 'value': coded(text)})
+    for address in A, B:
+        until('both nodes have the move',
+              lambda: stat('stat', address).get('table_version') == version + 1)  # noqa: B023
+    etcd.signal(signal.SIGSTOP)
+    a.end(signal.SIGKILL)
+    # A move cannot read the table, and changes nothing.
+    start = time.monotonic()
+    one_line_error('a move without etcd', kv('move', TABLE, '2', A), 1, 'etcd:')
+    counts = dict.fromkeys(on_b, 1)
+    rounds = 0
+    while time.monotonic() - start < STOPPED_S or rounds < 3:
+        for key in on_b:
+            if client.ask(f'+{key}') != '0':
+                check(f'{key} is served', False)
+                break
+            counts[key] += 1
+        rounds += 1
+    etcd.signal(signal.SIGCONT)
+    until('etcd answers again', etcd.answers)
+    until('the lease of the dead node expires', lambda: f'lost node      {A}' in table())
+    until('the other node renews its lease', lambda: f'lost node      {B}' not in table())
+    one_line_error('the move does not go on', kv('move', TABLE, '1', B), 1, A)
+    return client, keys, counts
+
+
+def after(client, keys, counts, snapshot):
+    r = kv('move', TABLE, '1', B, '--lost', '--snapshot', snapshot)
+    check('the partition goes to the other node', r.returncode == 0, r)
+    check('the loss is in the table', '\nlost ' in table() and ' 1\n' in table())
+    check('all keys are there', set(keys) <= all_keys())
+    # The client does not know yet that A is dead: an operation in flight has an unknown end.
+    lost = next(k for k in keys if k not in counts)
+    answers = set()
+
+    def served():
+        answers.add(client.ask(f'+{lost}'))
+        return '0' in answers
+    until('the partition is served', served)
+    check(f'its node was lost: {answers}', answers <= {'0', 'ENOTCONN', 'ETIMEDOUT', 'EHOSTDOWN'})
+    counts[lost] = 2
+    check('the client goes on with all', all(client.ask(f'+{k}') == '0' for k in keys))
+    wrong = {}
+    for key in keys:
+        number = client.ask(f'?{key}')
+        if number != str(counts.get(key, 1) + 1):
+            wrong[key] = number, counts.get(key, 1) + 1
+    check(f'each operation was done once: {wrong}', not wrong)
+    check('the client ends', client.end()[0] == 0)
+
+
+with tempfile.TemporaryDirectory() as work:
+    server = Etcd(work)
+    try:
+        if until('etcd starts', server.answers):
+            errors()
+            made = kv('table', TABLE, '4', A, B)
+            check('a table', made.returncode == 0, made)
+            two_movers()
+            file = os.path.join(work, 'snapshot')
+            first = Node(f'shm:{A}', '--kv', '64M', '--kv-partitions', TABLE, '--snapshot', file)
+            second = Node(f'shm:{B}', '--kv', '64M', '--kv-partitions', TABLE)
+            moves()
+            after(*outage(server, first), file)
+            status, err = second.end()
+            check('a node that ends gives its lease back', f'lost node      {B}' in table())
+            lines = [x for x in err.split('\n') if 'etcd:' in x]
+            check(f'one line about the outage: {err}', status == 0 and len(lines) == 1)
+    finally:
+        server.end()
+finish()

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a server in the place of etcd may do: answers that are garbage, huge, late or errors, and
+transactions that take effect without an answer. Exit status 77 when Roost was built without
+libcurl."""
+import base64
+import http.server
+import json
+import os
+import sys
+import threading
+import time
+
+from cli import check, finish, one_line_error, own_network, run, skip
+
+BUILD = os.path.abspath(sys.argv[2])
+if not os.path.exists(os.path.join(BUILD, 'lib', 'roost-etcd.so')):
+    skip('no roost-etcd.so: Roost was built without libcurl')
+own_network()
+os.environ['ROOST_LIBDIR'] = os.path.join(BUILD, 'lib')
+
+from node import Node  # noqa: E402  (a folder of this process)
+
+A = '10.0.0.1'
+KEY = 'parts'
+pairs = {}  # key: (value, revision), both in base64
+revision = 0
+fault = None  # of the next requests
+
+
+def lookup(key):
+    if key not in pairs:
+        return {}
+    value, changed = pairs[key]
+    return {'kvs': [{'key': key, 'mod_revision': str(changed), 'value': value}], 'count': '1'}
+
+
+def is_true(c):
+    value, changed = pairs.get(c['key'], (None, 0))
+    if c['target'] == 'CREATE':
+        return changed == 0
+    return str(changed) == c['mod_revision'] if c['target'] == 'MOD' else value == c['value']
+
+
+def transact(body):
+    global revision
+    answers = []
+    done = all(is_true(c) for c in body['compare'])
+    revision += done and any('request_put' in op for op in body['success'])
+    for op in body['success'] if done else []:
+        if 'request_put' in op:
+            pairs[op['request_put']['key']] = op['request_put']['value'], revision
+            answers.append({'response_put': {}})
+        else:
+            answers.append({'response_range': lookup(op['request_range']['key'])})
+    answer = {'header': {'revision': str(revision)}, 'responses': answers}
+    if done:
+        answer['succeeded'] = True
+    return answer
+
+
+def decoded(text):
+    return base64.b64decode(text)
+
+
+def lease(path):
+    one = {'ID': '7', 'TTL': '10'}
+    if path.endswith('grant'):
+        return {'header': {}, **one}
+    if path.endswith('revoke'):
+        pairs.pop(coded(f'{KEY}/move'), None)
+        return {'header': {}}
+    return {'result': {'header': {}, **one}}
+
+
+class Gateway(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+
+    def log_message(self, *_):
+        pass
+
+    def reply(self, status, body):
+        self.send_response(status)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        global fault
+        body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+        now = fault
+        if now == 'lost':  # once
+            fault = None
+        if self.path.endswith('txn'):
+            answer = transact(body)
+        elif '/lease/' in self.path:
+            answer = lease(self.path)
+        elif self.path.endswith('put'):
+            pairs[body['key']] = body['value'], 1
+            answer = {'header': {}}
+        elif 'range_end' in body:
+            answer = {'header': {}, 'kvs': [{'key': k} for k in sorted(pairs) if
+                                            decoded(body['key']) <= decoded(k)
+                                            < decoded(body['range_end'])]}
+        else:
+            answer = {'header': {'revision': '1'}, **lookup(body['key'])}
+        if now == 'lost':
+            self.close_connection = True
+        elif now == 'late':
+            time.sleep(4)
+            self.close_connection = True
+        elif isinstance(now, tuple):
+            self.reply(*now)
+        else:
+            self.reply(200, json.dumps(answer).encode())
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        pass  # a client that did not wait
+
+
+server = Server(('127.0.0.1', 0), Gateway)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+TABLE = f'etcd:http://127.0.0.1:{server.server_port}/{KEY}'
+
+
+def coded(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+def kv(*args):
+    return run('kv', '--port', 'shm:10.0.0.9', *args)
+
+
+def read_with(now, words):
+    global fault
+    fault = now
+    one_line_error(f'an answer: {now}'[:60], kv('--partitions', TABLE, 'get', 'a'), 1, words)
+    fault = None
+
+
+def answer_of(value):
+    pair = {'mod_revision': '5', 'value': value}
+    return 200, json.dumps({'header': {}, 'kvs': [pair]}).encode()
+
+
+def reads():
+    read_with((200, b'garbage'), 'no JSON')
+    read_with((200, b''), 'no JSON')
+    read_with((200, b'{}'), 'no header')
+    read_with((200, b'[' * 100000), 'no JSON')
+    read_with((200, b'x' * (3 << 20)), 'longer than')
+    read_with((500, b'{"message": "no leader"}'), 'no leader')
+    read_with((404, b'not here'), '404')
+    read_with((301, b''), '301')
+    read_with('late', 'Timeout')
+    read_with('lost', 'etcd:')
+    read_with(answer_of('?'), 'base64')
+    read_with(answer_of(coded('roost-kv-partitions 2\n')), 'another format')
+    read_with(None, 'no such key')
+
+
+def writes():
+    """A change whose answer is lost is not done twice, and not taken for that of others."""
+    global fault
+    fault = 'lost'
+    r = kv('table', TABLE, '2', A)
+    check('a table whose answer is lost', r.returncode == 0, r)
+    first = revision
+    check(f'it is written once: {first}', first == 1)
+    one_line_error('a table that is there', kv('table', TABLE, '2', A), 1, 'already')
+
+    text = decoded(pairs[coded(KEY)][0]).decode()
+    a = Node(f'shm:{A}', '--kv', '16M', '--kv-partitions', TABLE)
+    b = Node('shm:10.0.0.2', '--kv', '16M', '--kv-partitions', TABLE)
+    check('the nodes follow it', a.hello and b.hello)
+    pairs[coded(f'{KEY}/move')] = '', 1
+    one_line_error('two moves', kv('move', TABLE, '1', '10.0.0.2'), 1, 'another move')
+    pairs.pop(coded(f'{KEY}/move'), None)
+    r = kv('move', TABLE, '1', '10.0.0.2')
+    check('a move', r.returncode == 0 and not r.stdout + r.stderr, r)
+    after = decoded(pairs[coded(KEY)][0]).decode()
+    check(f'its table: {after}', f'node {A} 4792 0\nnode 10.0.0.2 4792 1\n' in after
+          and after != text)
+    r = kv('--partitions', TABLE, 'put', 'a', '1')
+    check('a client', r.returncode == 0, r)
+    r = kv('table', TABLE)
+    check('both nodes have a lease', r.stdout == after, r)
+    for node in a, b:
+        status, err = node.end()
+        check(f'a node ends well: {status}, {err}', status == 0 and err.count('\n') <= 1)
+
+
+reads()
+writes()
+server.shutdown()
+finish()
