@@ -39,20 +39,20 @@ char *etcd_grant_request(unsigned seconds);
 char *etcd_lease_request(uint64_t lease);
 
 /*
- * Reads the answer to a range request. Returns 0, -ENOMEM, or -EBADMSG with a line in `why`. After 0
- * the caller frees v->text.
+ * Reads the answer to a range request. Returns 0, -ENOMEM, or -EBADMSG with a line in `why`. After
+ * 0 the caller frees v->text.
  */
 int etcd_range_answer(const char *body, size_t len, struct etcd_value *v, char *why,
 		      size_t why_len);
 /*
- * Reads the answer to a transaction. *done: it took effect, at *revision; for
- * etcd_check_request(): the mark has the number, and *revision is that of the last change of the key.
+ * Reads the answer to a transaction. *done: it took effect, at *revision; for etcd_check_request():
+ * the mark has the number, and *revision is that of the last change of the key.
  */
 int etcd_txn_answer(const char *body, size_t len, bool *done, uint64_t *revision, char *why,
 		    size_t why_len);
 /*
- * Reads the answer to a request for a lease, or to keep one. *lease is 0 if it has expired. Returns 0
- * or -EBADMSG as above.
+ * Reads the answer to a request for a lease, or to keep one. *lease is 0 if it has expired. Returns
+ * 0 or -EBADMSG as above.
  */
 int etcd_lease_answer(const char *body, size_t len, uint64_t *lease, char *why, size_t why_len);
 /*

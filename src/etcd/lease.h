@@ -28,8 +28,8 @@ struct lease {
 void lease_nodes(char *to, size_t len, const char *key);
 void lease_name(char *to, size_t len, const struct kv_table_node *n);
 /*
- * Gets or renews the lease when it is due. Returns 0, or a negative errno with a line in `why`: -EBUSY
- * if another program has the key.
+ * Gets or renews the lease when it is due. Returns 0, or a negative errno with a line in `why`:
+ * -EBUSY if another program has the key.
  */
 int lease_keep(struct lease *l, struct http *h, uint64_t now_ns, char *why, size_t why_len);
 /* Gives the lease back: one try. */

@@ -67,7 +67,7 @@ static int reach(struct at *a, const char *name, char *why, size_t why_len)
 
 /* ---- reading ---- */
 
-/* One try. `line` has room for WHY bytes. */
+/* One try. `line` has space for WHY bytes. */
 static int read_once(const struct at *a, struct kv_table *t, char *line)
 {
 	struct etcd_value v;
@@ -114,8 +114,8 @@ static int txn(const struct at *a, char *body, bool *done, uint64_t *revision, c
 }
 
 /*
- * One try. A try before, without an answer, may have taken effect: then the revision has changed, and
- * the mark is ours. Returns -EEXIST if others have changed the table.
+ * One try. A try before, without an answer, may have taken effect: then the revision has changed,
+ * and the mark is ours. Returns -EEXIST if others have changed the table.
  */
 static int write_once(const struct at *a, const char *text, uint64_t mark, bool unknown,
 		      uint64_t *revision, char *line)

@@ -44,8 +44,8 @@ unsigned kv_view_hottest(const struct kv_view *v, const uint64_t *before, uint64
 unsigned kv_view_lost(const struct kv_view *v);
 
 /*
- * Runs the measurement on a connection with these batches, and prints it with what the statistics of
- * `view` say of it. Returns an exit status.
+ * Runs the measurement on a connection with these batches, and prints it with what the statistics
+ * of `view` say of it. Returns an exit status.
  */
 int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, struct kv_view *view,
 		 const struct kv_bench *b);
@@ -68,13 +68,15 @@ struct kv_move {
 int kv_move(const struct opt_command *cmd, const char *file, const struct kv_move *move,
 	    const struct roost_kv_attr *attr);
 
-/* Prints the table in `file`, and of one in etcd the nodes without a lease. Returns an exit status. */
+/*
+ * Prints the table in `file`, and of one in etcd the nodes without a lease. Returns an exit status.
+ */
 int kv_show_table(const struct opt_command *cmd, const char *file);
 
 /*
- * Stores the pairs of a partition that are in a snapshot, at its new owner; `buf` has space for a pair,
- * and `lock` is held, if it is not NULL.
- * Returns 0, or a negative errno with a line in `why` if the file or the lock is the reason, else an empty line.
+ * Stores the pairs of a partition that are in a snapshot, at its new owner. `buf` has space for a
+ * pair. `lock`: held, or NULL. Returns 0 or -errno. `why` then has a line if the file or the lock
+ * is the reason, and is empty otherwise.
  */
 int kv_store_old(struct roost_kv *to, struct kv_table_lock *lock, const struct kv_table *t,
 		 unsigned partition, const char *snapshot, void *buf, size_t len, char *why,

@@ -12,8 +12,8 @@
 #define BUCKETS 1024u
 #define PUTS	64u /* at once */
 /* The store that the file is loaded into may have this many times the bytes of the file. */
-#define ROOM	   4u
-#define ROOM_LEAST (UINT64_C(64) << 20)
+#define SPACE	    4u
+#define SPACE_LEAST (UINT64_C(64) << 20)
 
 struct old {
 	struct roost_kv *to;
@@ -73,12 +73,12 @@ static bool take(void *ctx, const struct kv_pair *p)
 
 static int load(struct old *o, const char *snapshot, struct kv **kv, char *why, size_t why_len)
 {
-	struct kv_config config = {.size = ROOM_LEAST};
+	struct kv_config config = {.size = SPACE_LEAST};
 	struct stat st;
 	int rc = stat(snapshot, &st) ? -errno : 0;
 
 	if (!rc) {
-		config.size += ROOM * (uint64_t)st.st_size;
+		config.size += SPACE * (uint64_t)st.st_size;
 		rc = kv_open(&config, kv);
 	}
 	if (rc) {
