@@ -249,7 +249,7 @@ static void test_no_file(void **state)
 
 	spec_of(spec, sizeof(spec), 207, ",pcap=/nowhere/at/all.pcap");
 	assert_null(port_open(spec, 0, 1, err, sizeof(err)));
-	assert_non_null(strstr(err, "can't make /nowhere/at/all.pcap"));
+	assert_non_null(strstr(err, "can't create /nowhere/at/all.pcap"));
 	spec_of(spec, sizeof(spec), 207, "");
 	rig_close(rig_open(spec)); /* the inner port was closed */
 }
