@@ -55,3 +55,17 @@ uint32_t sequence_draw(const struct sequence *s)
 	}
 	return left << half | right;
 }
+
+bool sequence_draw_rested(const struct sequence *s, uint64_t now, uint32_t *number)
+{
+	uint32_t n = atomic_load_explicit(s->next, memory_order_relaxed);
+	uint32_t second = numbers_second(now);
+
+	if ((n & ((1u << (s->bits - 1)) - 1)) == 0) {
+		if (numbers_rest(atomic_load_explicit(s->entered, memory_order_relaxed), second))
+			return false;
+		atomic_store_explicit(s->entered, second, memory_order_relaxed);
+	}
+	*number = sequence_draw(s);
+	return true;
+}

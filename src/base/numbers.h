@@ -9,7 +9,25 @@
 #define ROOST_BASE_NUMBERS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
+
+#define NUMBERS_REST_S 60 /* seconds in which no number returns */
+
+/* A time in ns of the machine's monotonic clock, as the memory has it; 0 is no time. */
+static inline uint32_t numbers_second(uint64_t now)
+{
+	return (uint32_t)(now / 1000000000) + 1;
+}
+
+/*
+ * True if less than NUMBERS_REST_S have passed since then. A second is added because the times are
+ * whole seconds. A time far in the future is nonsense, and does not count.
+ */
+static inline bool numbers_rest(uint32_t then, uint32_t second)
+{
+	return then && second - then + NUMBERS_REST_S <= 2 * NUMBERS_REST_S;
+}
 
 /*
  * A sequence of all numbers below 2^bits: a permutation of a counter, whose order nobody can
@@ -19,20 +37,34 @@ struct sequence {
 	uint64_t seed[2];
 	unsigned bits;		/* even, 2 .. 32 */
 	_Atomic uint32_t *next; /* numbers drawn so far; several processes may share the counter */
+	/* of sequence_draw_rested(): numbers_second() when the half of the numbers was entered */
+	_Atomic uint32_t *entered;
 };
 
 /* Draws a number. Any thread and process. */
 uint32_t sequence_draw(const struct sequence *s);
+/*
+ * As sequence_draw(), but returns false if the number might return within NUMBERS_REST_S: the half
+ * of the numbers to which it does not belong was drawn in less time. One thread and process at a
+ * time.
+ */
+bool sequence_draw_rested(const struct sequence *s, uint64_t now, uint32_t *number);
 
 /*
  * The last generation of each QP index of a slot. Only the owner of the slot writes it. Zeroed
  * memory is a valid start.
+ *
+ * Generations follow each other, one QP at a time. They are in two halves: when the first of a half
+ * is taken, all numbers of the other half are out of use. So a number rests for as long as the
+ * other half lasted, at least, and one time for each index is enough.
  */
 #define NUMBERS_QPS	    (1u << 14)
 #define NUMBERS_GENERATIONS 16
 struct qp_numbers {
 	_Atomic uint32_t next;		   /* 1 + the first index to try; 0: none was used */
 	_Atomic uint8_t last[NUMBERS_QPS]; /* 16 + the last generation; 0: none was used */
+	/* numbers_second() when the half of `last` was entered; 0: the other half was not used */
+	_Atomic uint32_t entered[NUMBERS_QPS];
 };
 
 #endif

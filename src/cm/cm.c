@@ -39,7 +39,8 @@ struct cm *cm_new(const struct cm_config *config, const struct cm_ops *ops, uint
 	cm->hash_seed = secret_u64(&cm->secret);
 	cm->tid_high = (uint32_t)secret_u64(&cm->secret);
 	if (!cm->config.ids.next) {
-		cm->config.ids = (struct sequence){.bits = CM_ID_BITS, .next = &cm->own_ids};
+		cm->config.ids = (struct sequence){
+			.bits = CM_ID_BITS, .next = &cm->own_ids, .entered = &cm->own_entered};
 		cm->config.ids.seed[0] = secret_u64(&cm->secret);
 		cm->config.ids.seed[1] = secret_u64(&cm->secret);
 	}

@@ -190,8 +190,8 @@ struct cm_config {
 	uint64_t seed[SECRET_WORDS];
 	uint8_t slot; /* slot of this NIC; its ids begin with these 6 bits */
 	/*
-	 * the other 26 bits of the ids, after those of earlier programs of the slot; its `next` is
-	 * borrowed until cm_free(). NULL: a sequence of `seed`
+	 * the other 26 bits of the ids, after those of earlier programs of the slot; its `next` and
+	 * `entered` are borrowed until cm_free(). NULL: a sequence of `seed`
 	 */
 	struct sequence ids;
 	uint64_t guid;		/* GUID of this NIC; distinguishes its ids from those of others */

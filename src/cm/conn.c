@@ -165,7 +165,7 @@ int cm_connect(struct cm *cm, uint64_t now, const struct cm_connect *p, void *us
 
 	if (!connect_valid(p))
 		return -EINVAL;
-	c = cm_conn_new(cm);
+	c = cm_conn_new(cm, now);
 	if (!c)
 		return -ENOBUFS;
 	c->active = true;
@@ -325,7 +325,7 @@ int cm_sidr(struct cm *cm, uint64_t now, const struct cm_sidr *p, void *user, st
 	if (p->data_len > CM_SIDR_REQ_DATA - (p->ip ? CM_IP_LEN : 0u) || p->response_timeout > 31 ||
 	    p->max_retries > 15)
 		return -EINVAL;
-	c = cm_conn_new(cm);
+	c = cm_conn_new(cm, now);
 	if (!c)
 		return -ENOBUFS;
 	c->active = true;

@@ -99,7 +99,7 @@ struct cm {
 	struct secret secret;
 	struct wheel wheel;
 	uint64_t hash_seed;
-	_Atomic uint32_t own_ids; /* of the sequence, if the caller keeps none */
+	_Atomic uint32_t own_ids, own_entered; /* of the sequence, if the caller keeps none */
 	uint32_t tid_high;
 	uint32_t listening;
 	uint32_t in_use, half_open;
@@ -150,9 +150,9 @@ int cm_table_init(struct cm *cm);
 void cm_table_free(struct cm *cm);
 /*
  * Returns a connection in CM_IDLE, owned, with a new id. If there is no space, the oldest released
- * connection in time-wait is replaced. NULL: no space.
+ * connection in time-wait is replaced. NULL: no space, or all free ids were used in the last 60 s.
  */
-struct cm_conn *cm_conn_new(struct cm *cm);
+struct cm_conn *cm_conn_new(struct cm *cm, uint64_t now);
 void cm_conn_free(struct cm_conn *c);
 struct cm_conn *cm_find_id(struct cm *cm, uint32_t id);
 struct cm_conn *cm_find_peer(struct cm *cm, enum cm_chain chain, const struct cm_peer *peer);

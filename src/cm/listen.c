@@ -113,7 +113,7 @@ static struct cm_conn *admit(struct cm *cm, struct cm_listener *l, const struct 
 	}
 	if (cm_share_full(cm, l, &rx->src))
 		return NULL;
-	c = cm_conn_new(cm);
+	c = cm_conn_new(cm, rx->now);
 	if (!c) {
 		cm->counters.table_full++;
 		return NULL;

@@ -159,25 +159,42 @@ static struct cm_conn *take_conn(struct cm *cm)
  * The count of the sequence may be in memory of several programs. One that is hostile must not keep
  * this one here.
  */
-static uint32_t next_id(struct cm *cm, unsigned *draws)
+static bool next_id(struct cm *cm, uint64_t now, unsigned *draws, uint32_t *id)
 {
-	return (*draws)++ < MOST_DRAWS ? sequence_draw(&cm->config.ids)
-				       : (uint32_t)secret_u64(&cm->secret);
+	if ((*draws)++ < MOST_DRAWS)
+		return sequence_draw_rested(&cm->config.ids, now, id);
+	*id = (uint32_t)secret_u64(&cm->secret);
+	return true;
 }
 
-struct cm_conn *cm_conn_new(struct cm *cm)
+/* Finds an unused id. Returns false if there is none that has rested. */
+static bool choose_id(struct cm_conn *c, uint64_t now)
+{
+	struct cm *cm = c->cm;
+	unsigned draws = 0;
+	uint32_t id;
+
+	do {
+		if (!next_id(cm, now, &draws, &id))
+			return false;
+		c->local_id = cm_id(cm, id);
+	} while (!c->local_id || cm_find_id(cm, c->local_id));
+	return true;
+}
+
+struct cm_conn *cm_conn_new(struct cm *cm, uint64_t now)
 {
 	struct cm_conn *c = take_conn(cm);
-	unsigned draws = 0;
 
 	if (!c)
 		return NULL;
 	memset(c, 0, sizeof(*c));
 	c->cm = cm;
 	c->owned = true;
-	do
-		c->local_id = cm_id(cm, next_id(cm, &draws));
-	while (!c->local_id || cm_find_id(cm, c->local_id));
+	if (!choose_id(c, now)) {
+		list_add(&c->link, &cm->free);
+		return NULL;
+	}
 	cm_chain(c, CHAIN_ID);
 	cm->in_use++;
 	return c;

@@ -451,12 +451,14 @@ struct nic_qp_init {
 	uint32_t max_inline; /* bytes that a WQE may carry inline */
 	bool sig_all;	     /* every WQE counts as signaled */
 	void *ctx;	     /* passed to qp_event() */
+	uint64_t now;	     /* by it QP numbers rest for NUMBERS_REST_S before they return */
 };
 /* Returns the PU of the new QP: the PU of the SRQ's other QPs, else the PU of send_cq. [control] */
 unsigned nic_qp_home_pu(const struct nic_qp_init *init);
 /*
- * Creates a queue pair in RESET. Returns 0, -EOPNOTSUPP, -EINVAL or -ENOMEM (also: no QP number is
- * free, or the memory limit is reached). [control+owner of nic_qp_home_pu and of the CQs' PUs]
+ * Creates a queue pair in RESET. Returns 0, -EOPNOTSUPP, -EINVAL, -ENOMEM (also: NIC_MAX_QPS are in
+ * use, or the memory limit is reached), or -EAGAIN (all numbers that are free were used within the
+ * last NUMBERS_REST_S). [control+owner of nic_qp_home_pu and of the CQs' PUs]
  */
 int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp **out);
 /* Destroys the QP. Posted work gets no completion. [control+owner] */

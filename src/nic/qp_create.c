@@ -19,9 +19,12 @@ bool queue_ok(const struct nic_queue_attr *q)
 	       q->ring && q->wr_id && q->index;
 }
 
-/* Returns the next number of an index. A number is used again after 16 uses of the index. */
+/*
+ * Returns the next number of an index; it returns after 16 uses of the index. 0: the index must
+ * rest first. `second`: numbers_second().
+ */
 static uint32_t next_number(struct nic *nic, struct qp_numbers *numbers, unsigned slot,
-			    uint32_t index)
+			    uint32_t index, uint32_t second)
 {
 	uint8_t last = atomic_load_explicit(&numbers->last[index], memory_order_relaxed);
 	uint32_t gen = last ? last + 1u : (uint32_t)secret_u64(&nic->secret), qpn;
@@ -33,23 +36,34 @@ static uint32_t next_number(struct nic *nic, struct qp_numbers *numbers, unsigne
 	do
 		qpn = (uint32_t)slot << 18 | index << 4 | (gen++ & (NUMBERS_GENERATIONS - 1));
 	while (qpn <= 1 || qpn == NIC_MCAST_QPN);
+	if (last && (last ^ qpn) & (NUMBERS_GENERATIONS / 2)) {
+		if (numbers_rest(
+			    atomic_load_explicit(&numbers->entered[index], memory_order_relaxed),
+			    second))
+			return 0;
+		/* First, in case that this program is killed in between. */
+		atomic_store_explicit(&numbers->entered[index], second, memory_order_release);
+	}
 	atomic_store_explicit(&numbers->last[index],
 			      (uint8_t)(NUMBERS_GENERATIONS | (qpn & (NUMBERS_GENERATIONS - 1))),
-			      memory_order_relaxed);
+			      memory_order_release);
 	return qpn;
 }
 
 /*
- * Takes a free QP number of the PU's lane: slot | index | generation. The slot is that of the PU.
- * An index stays unused as long as possible, and then gets the next generation, so that a late
- * packet for a destroyed QP finds no QP. The first index and the first generations are random.
+ * Takes a free QP number of the PU's lane: slot | index | generation. The slot is the PU's. An index
+ * stays unused as long as possible, and then gets the next generation, so that a late packet for a
+ * destroyed QP finds no QP. The first index and the first generations are random. Returns the
+ * index, -ENOMEM (all are in use), or -EAGAIN (those that are free must rest).
  */
-static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
+static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu, uint64_t now)
 {
 	struct qp_numbers *numbers = nic->cfg.qp_numbers[pu];
 	uint32_t next = atomic_load_explicit(&numbers->next, memory_order_relaxed);
 	uint32_t pus = nic->cfg.pus, slots = NIC_MAX_QPS / pus;
 	uint32_t first = next ? next - 1 : (uint32_t)secret_below(&nic->secret, NIC_MAX_QPS);
+	uint32_t second = numbers_second(now);
+	int rc = -ENOMEM;
 
 	/* The indices of a PU are pu, pu + pus, ... */
 	first = (first + pus - 1 - pu) / pus;
@@ -58,11 +72,15 @@ static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 
 		if (atomic_load_explicit(&nic->qps[index], memory_order_relaxed))
 			continue;
-		qp->qpn = next_number(nic, numbers, nic->slot[pu], index);
+		qp->qpn = next_number(nic, numbers, nic->slot[pu], index, second);
+		if (!qp->qpn) {
+			rc = -EAGAIN;
+			continue;
+		}
 		atomic_store_explicit(&numbers->next, index + 2, memory_order_relaxed);
 		return (int)index;
 	}
-	return -ENOMEM;
+	return rc;
 }
 
 static size_t entries_bytes(const struct qp_sq *sq)
@@ -201,7 +219,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 		rc = -EINVAL;
 		goto give_memory;
 	}
-	index = take_qpn(nic, qp, qp->pu_index);
+	index = take_qpn(nic, qp, qp->pu_index, init->now);
 	if (index < 0) {
 		rc = index;
 		goto unref_pd;

@@ -84,7 +84,8 @@ bool pool_alive(struct pool *p, unsigned slot);
 /*
  * The numbers of a program continue after those of earlier programs, so that no number returns
  * soon. The pool remembers them as long as it has members. The memory belongs to the pool, and is
- * valid until pool_put(). The worst that a hostile member can do is to make numbers return.
+ * valid until pool_put(). The worst that a hostile member can do is to make numbers return or be
+ * refused.
  */
 #define POOL_KEY_BITS 24
 #define POOL_ID_BITS  26

@@ -74,7 +74,8 @@ void state_ids(struct pool_state *s, unsigned slot, struct sequence *out)
 {
 	*out = (struct sequence){.seed = {s->seed[2], s->seed[3] + slot},
 				 .bits = POOL_ID_BITS,
-				 .next = &s->used[slot].ids};
+				 .next = &s->used[slot].ids,
+				 .entered = &s->used[slot].ids_entered};
 }
 
 void slot_clear(struct pool_state *s, unsigned slot, uint32_t owned)

@@ -14,7 +14,7 @@
 #include "base/secret.h"
 #include "pool/pool.h"
 
-#define STATE_MAGIC    0x34306c6f6f507352ull /* changes with the layout */
+#define STATE_MAGIC    0x35306c6f6f507352ull /* changes with the layout */
 #define SLOT_SOCKETS   16
 #define SLOT_SERVICES  256
 #define STATE_ATTACHED 64
@@ -71,7 +71,7 @@ struct pool_state {
 	uint64_t seed[SECRET_WORDS];
 	_Atomic uint32_t keys;
 	struct {
-		_Atomic uint32_t ids;
+		_Atomic uint32_t ids, ids_entered;
 		struct qp_numbers qps;
 	} used[POOL_SLOTS];
 	struct slot_record record[POOL_SLOTS];

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "verbs/objects.h"
 
 /*
@@ -95,6 +96,7 @@ static int qp_start(struct verbs_ctx *ctx, struct verbs_qp *qp)
 		.max_inline = qp->sq.max_inline,
 		.sig_all = qp->sig_all,
 		.ctx = qp,
+		.now = drive_now(qp->drive),
 	};
 	int ret;
 
@@ -104,6 +106,10 @@ static int qp_start(struct verbs_ctx *ctx, struct verbs_qp *qp)
 	ret = nic_qp_create(ctx->nic, &init, &qp->nic_qp);
 	verbs_disown_all(qp->drive);
 	drive_control_unlock(qp->drive);
+	if (ret == -EAGAIN)
+		log_warn("verbs: no queue pair: the numbers of those that were destroyed return "
+			 "after %d s; create fewer in this time, or keep them",
+			 NUMBERS_REST_S);
 	return ret;
 }
 

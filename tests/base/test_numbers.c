@@ -68,12 +68,45 @@ static void depends_on_the_seed(void **state)
 	assert_true(steps < 5);
 }
 
+/* However fast they are drawn, none returns within 60 s; and slower draws are never refused. */
+static void numbers_rest_a_minute(void **state)
+{
+	static const uint64_t steps[] = {1, 1000000, 50000000, 130000000, 1000000000};
+	const uint64_t second = 1000000000ull;
+	uint64_t now = 1000 * second;
+	unsigned refused[5] = {0};
+
+	for (unsigned k = 0; k < 5; k++) {
+		_Atomic uint32_t next = 0, entered = 0;
+		struct sequence s = {
+			.seed = {1, 2}, .bits = 10, .next = &next, .entered = &entered};
+		uint64_t drawn_at[1u << 10] = {0};
+
+		for (unsigned i = 0; i < 5000; i++) {
+			uint32_t number;
+
+			now += steps[k];
+			while (!sequence_draw_rested(&s, now, &number)) {
+				refused[k]++;
+				now += second / 2;
+			}
+			if (drawn_at[number] && now - drawn_at[number] < NUMBERS_REST_S * second)
+				fail_msg("%u returned after %g s", number,
+					 (double)(now - drawn_at[number]) / (double)second);
+			drawn_at[number] = now;
+		}
+	}
+	assert_true(refused[0] && refused[1] && refused[2]);
+	assert_int_equal(refused[3] + refused[4], 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_once),
 		cmocka_unit_test(continues),
 		cmocka_unit_test(depends_on_the_seed),
+		cmocka_unit_test(numbers_rest_a_minute),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

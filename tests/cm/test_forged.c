@@ -123,11 +123,45 @@ static void ids_are_secret(void **state)
 	end_close(&b);
 }
 
+/* No id returns within 60 s, whatever the rate of connections and refusals. */
+static void ids_rest(void **state)
+{
+	const uint64_t second = 1000000000ull;
+	_Atomic uint32_t drawn = (1u << 25) - 2, entered = numbers_second(1000 * second);
+	struct cm_config config = {.max_conns = 64};
+	uint64_t now = 1059 * second;
+	struct cm_conn *c;
+	struct end a, b;
+
+	config.ids = (struct sequence){.bits = 26, .next = &drawn, .entered = &entered};
+	end_open(&a, 1, &now, &config);
+	end_open(&b, 2, &now, NULL);
+	for (uint32_t i = 0; i < 5; i++) {
+		struct cm_connect p = connect_to(&a, &b, 100 + i);
+
+		/* the last two of a half; the other half was drawn within a minute before them */
+		if (i == 2) {
+			assert_int_equal(cm_connect(a.cm, now, &p, NULL, &c), -ENOBUFS);
+			now += second;
+			assert_int_equal(cm_connect(a.cm, now, &p, NULL, &c), -ENOBUFS);
+			assert_int_equal(cm_in_use(a.cm), 0);
+			now += second;
+		}
+		assert_int_equal(cm_connect(a.cm, now, &p, NULL, &c), 0);
+		end_sent(&a, CM_REQ);
+		cm_release(c, now);
+		end_sent(&a, CM_REJ);
+	}
+	end_close(&a);
+	end_close(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(both_ids_or_nothing),
 		cmocka_unit_test(ids_are_secret),
+		cmocka_unit_test(ids_rest),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

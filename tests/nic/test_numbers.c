@@ -3,6 +3,7 @@
  * Programs that have a slot one after the other: the numbers of QPs and the memory keys continue.
  * None returns soon.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,6 +70,123 @@ static void numbers_last_long(void **state)
 	}
 }
 
+/* ---- numbers rest for 60 s ---- */
+
+#define SECOND	  1000000000ull
+#define REST	  (NUMBERS_REST_S * SECOND)
+#define FREE	  32 /* indices beside the QPs that stay */
+#define PER_INDEX (NUMBERS_GENERATIONS / 2)
+
+static struct nic_qp *many[NIC_MAX_QPS + 1];
+static uint64_t ended[1u << 18]; /* by number below the slot: 1 + when its last QP ended */
+static uint64_t now;		 /* ns; goes on when programs end, as the machine's clock does */
+
+static int create_qp(const struct ep *e, struct nic_qp **qp)
+{
+	static uint8_t ring[64] __attribute__((aligned(64))); /* no QP uses it */
+	static struct roost_queue_index posted;
+	static uint64_t wr_id;
+	struct nic_qp_init q = {.type = NIC_QPT_RC,
+				.pd = e->pd,
+				.send_cq = e->scq,
+				.recv_cq = e->scq,
+				.sq = {ring, &wr_id, &posted, 1, 6},
+				.now = now};
+	int rc = nic_qp_create(e->nic, &q, qp);
+	uint64_t was = rc ? 0 : ended[nic_qp_num(*qp) & 0x3ffff];
+
+	if (was && now - (was - 1) < REST)
+		fail_msg("number %#x returned after %g s", nic_qp_num(*qp),
+			 (double)(now - (was - 1)) / SECOND);
+	return rc;
+}
+
+static void destroy_qp(const struct ep *e, struct nic_qp *qp)
+{
+	ended[nic_qp_num(qp) & 0x3ffff] = now + 1;
+	nic_qp_destroy(e->nic, qp);
+}
+
+/* Creates QPs until that fails. Returns their number. */
+static unsigned fill(const struct ep *e, int error)
+{
+	unsigned n = 0;
+	int rc;
+
+	while ((rc = create_qp(e, &many[n])) == 0)
+		n++;
+	assert_int_equal(rc, error);
+	return n;
+}
+
+/* Creates and destroys at most `most` QPs one after the other. Returns the number of QPs. */
+static unsigned churn(const struct ep *e, unsigned most, uint64_t pause)
+{
+	struct nic_qp *qp;
+	unsigned n = 0;
+
+	for (; n < most && create_qp(e, &qp) == 0; n++) {
+		now += pause;
+		destroy_qp(e, qp);
+	}
+	return n;
+}
+
+/*
+ * However fast a program creates and destroys QPs, none gets a number that was in use within the
+ * last 60 s. Most of the table stays in use, so the numbers of few indices are used up soon. After
+ * 60 s they are there again, also for the next program of the slot, which is told the same before.
+ */
+static void qp_numbers_rest(void **state)
+{
+	struct qp_numbers *numbers = calloc(1, sizeof(*numbers));
+	unsigned n, all;
+	struct ep e;
+
+	assert_non_null(numbers);
+	now = 1000 * SECOND;
+	start_program(1, 5, numbers);
+	ep_init(&e, w, 0, &(struct ep_params){.only_cqs = true});
+	n = fill(&e, -ENOMEM);
+	assert_int_equal(n, NIC_MAX_QPS);
+	for (unsigned i = 0; i < FREE; i++)
+		destroy_qp(&e, many[--n]);
+	/* at a thousandth of a second each, and as fast as it goes */
+	all = churn(&e, UINT32_MAX, SECOND / 1000);
+	assert_true(all >= FREE * PER_INDEX && all <= FREE * NUMBERS_GENERATIONS);
+	for (unsigned round = 0; round < 20; round++) {
+		now += round % 4 ? REST + 2 * SECOND : REST / 2;
+		all = churn(&e, UINT32_MAX, round % 2 ? 0 : SECOND / 10000);
+		if (round % 4)
+			assert_true(all >= FREE * PER_INDEX);
+		else
+			assert_int_equal(all, 0);
+		assert_true(all <= FREE * NUMBERS_GENERATIONS);
+	}
+	/* Slower than that, none is refused. */
+	now += REST + 2 * SECOND;
+	all = 10 * FREE * PER_INDEX;
+	assert_int_equal(churn(&e, all, (REST + 2 * SECOND) / (FREE * PER_INDEX)), all);
+	now += REST + 2 * SECOND;
+	churn(&e, UINT32_MAX, 0);
+	/* The program is killed, and the next one has the slot at once. */
+	while (n)
+		destroy_qp(&e, many[--n]);
+	ep_fini(&e);
+	world_fini(w);
+	start_program(1, 5, numbers);
+	ep_init(&e, w, 0, &(struct ep_params){.only_cqs = true});
+	n = fill(&e, -EAGAIN);
+	assert_int_equal(n, NIC_MAX_QPS - FREE);
+	now += REST + 2 * SECOND;
+	assert_int_equal(create_qp(&e, &many[n]), 0);
+	for (n++; n;)
+		destroy_qp(&e, many[--n]);
+	ep_fini(&e);
+	world_fini(w);
+	free(numbers);
+}
+
 /* Without a pool that remembers, the start is random. */
 static void random_start(void **state)
 {
@@ -96,10 +214,10 @@ static void nonsense(void **state)
 	struct ep e[40];
 
 	assert_non_null(bad);
-	memset(bad, 0xff, sizeof(*bad));
+	memset(bad, 0xef, sizeof(*bad));
 	start_program(1, 1, bad);
 	for (unsigned i = 0; i < 40; i++) {
-		memset(bad, i & 1 ? 0xff : 0x7f, sizeof(*bad));
+		memset(bad, i & 1 ? 0xef : 0x7f, sizeof(*bad));
 		ep_init(&e[i], w, 0, &(struct ep_params){.depth = 1, .mem = 4096});
 		assert_int_equal(nic_qp_num(e[i].qp) >> 18, 0);
 		for (unsigned k = 0; k < i; k++)
@@ -121,9 +239,8 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(numbers_continue),
-		cmocka_unit_test(numbers_last_long),
-		cmocka_unit_test(random_start),
+		cmocka_unit_test(numbers_continue), cmocka_unit_test(numbers_last_long),
+		cmocka_unit_test(qp_numbers_rest),  cmocka_unit_test(random_start),
 		cmocka_unit_test(nonsense),
 	};
 

@@ -303,7 +303,7 @@ static void ep_set_chain(struct ep *e)
 
 void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params *params)
 {
-	struct nic_qp_init init = {0};
+	struct nic_qp_init init = {.now = world_now(w)};
 	struct nic_cq_attr cqa = {0};
 	struct nic_mr_attr mra = {0};
 	uint32_t sq_bytes;
