@@ -125,10 +125,10 @@ int pool_addr_sender(const struct pool_addr *a, unsigned slot);
 /* The facts about its socket that a program tells the other programs. */
 struct pool_socket {
 	uint16_t sport; /* source port of its packets */
-	bool joins;	/* accepts joined packets (port/udp_join.c) */
-	bool host;	/* belongs to a host port, which takes rings if it can */
-	uint32_t mtu;	/* path MTU of its port */
-	/* what pool_find() adds: */
+	bool joins;	/* the program accepts joined packets (port/udp_join.c) */
+	bool host;	/* the socket belongs to a host port, which takes rings if it can */
+	uint32_t mtu;	/* path MTU of the program's port */
+	/* pool_find() also sets the members below */
 	uint32_t ring;	/* pool_tell_ring(); 0: no shared memory */
 	uint32_t owner; /* pool_owner() */
 };
@@ -311,11 +311,12 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		   unsigned families);
 /*
- * Returns the slot to which a management datagram to `addr` belongs: of a connection request, the
- * slot that listens on the service; of other messages of connection management, the slot in the
- * receiver's id, which may have no owner. -1: of other datagrams, or nobody listens. The kernel's
- * filter of an address has a limited number of services, and gives a group of datagrams to the slot
- * of the first one; the slot that gets a datagram of another passes it on. Makes no system call.
+ * Returns the slot to which a management datagram to `addr` belongs. A connection request belongs to
+ * the slot that listens on its service. Another message of connection management belongs to the slot
+ * in the receiver's id, which may have no owner. Returns -1 if no slot listens, and for other
+ * datagrams. The kernel's filter of an address has a limited number of services, and gives a group of
+ * datagrams to the slot of the first one. A slot that gets a datagram of another slot passes it on.
+ * Makes no system call.
  */
 int pool_management_slot(struct pool *p, const struct pkt_addr *addr, const uint8_t *bth,
 			 uint32_t len);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Management datagrams that came to another slot than theirs. The port that gets them looks here and
- * passes them on (port/udp_rx.c). The program of an address holds a limited number of services, and
- * fewer where net.core.optmem_max is small; requests for others come to one slot. And the kernel
- * steers a group of datagrams by the first one.
+ * Routes for management datagrams that the BPF program of an address gave to the wrong slot. The
+ * port that gets such a datagram looks here and passes it on (port/udp_rx.c). There are two causes.
+ * The program holds a limited number of services, fewer where net.core.optmem_max is small, and
+ * requests for other services come to one slot. The kernel steers a group of datagrams by the first
+ * one.
  */
 #include "pool/core.h"
 

@@ -36,10 +36,11 @@
 struct host_port {
 	struct port port; /* first */
 	struct port *udp, *shm;
-	struct port *last;  /* that reserved last */
-	struct pool *pool;  /* a reference of the udp port */
-	uint64_t version;   /* pool_version() at the last look */
-	uint32_t hot, cold; /* looks until the udp port is cold, or is looked at */
+	struct port *last; /* the port of the last reservation */
+	struct pool *pool; /* belongs to a reference of the udp port */
+	uint64_t version;  /* pool_version() at the last look */
+	/* looks until the udp port becomes cold, and until the next look at a cold one */
+	uint32_t hot, cold;
 	bool unsent;	    /* packets wait in the udp port */
 	bool armed;	    /* the udp port is armed */
 	uint64_t fallbacks; /* port_stats.tx_shm_fallbacks */

@@ -103,13 +103,15 @@ struct shm_tx {
 	struct shm_prod ring;
 	struct list_head node; /* shm_port.tx */
 	struct shm_peer to;
-	struct pkt_addr group; /* as in the hello */
-	uint32_t refs;	       /* paths */
-	bool dirty;	       /* in shm_port.dirty: it has unpublished records */
-	bool unfenced;	       /* in shm_port.unfenced: it was published since the last fence */
-	bool blocked;	       /* a reservation failed; the sender must learn of space */
-	uint32_t made_ms;      /* when it was connected */
-	uint32_t check_ms;     /* ms; a blocked connection last checked whether the peer lives */
+	struct pkt_addr group; /* as in struct shm_hello */
+	uint32_t refs;	       /* number of paths that use it */
+	bool dirty;	       /* it is in shm_port.dirty, because it has unpublished records */
+	/* it is in shm_port.unfenced, because it was published since the last fence */
+	bool unfenced;
+	bool blocked;	  /* a reservation failed; the sender must learn of space */
+	uint32_t made_ms; /* ms; when it was connected */
+	/* ms; when a blocked connection last checked whether the peer lives */
+	uint32_t check_ms;
 	struct shm_tx *next_dead;
 };
 

@@ -337,7 +337,7 @@ void shm_tx_end(struct shm_port *s, struct shm_tx *tx)
 	forget(s->unfenced, &s->num_unfenced, tx);
 	if (tx->blocked) {
 		s->num_blocked--;
-		/* Otherwise a sleeper would wait for space in it for ever. */
+		/* A sleeper that waits for space in this ring must wake up. */
 		if (s->armed && !s->forked)
 			sys_write(s->kick.fd, &(uint64_t){1}, sizeof(uint64_t));
 	}

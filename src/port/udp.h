@@ -145,7 +145,7 @@ struct udp_tx {
 	uint32_t used;
 	unsigned first, count; /* groups [first, count) wait */
 	bool blocked;	       /* the kernel had no space; the batch is kept */
-	/* a failed send is repeated, because the error may be of an earlier packet */
+	/* a failed send is repeated, because an earlier packet may have caused the error */
 	bool again;
 	/* bytes of the last reservation, while it can be cancelled ... */
 	uint32_t reserved;

@@ -204,7 +204,7 @@ int udp_mail_take(struct udp_port *u, struct port_pkt *pkts, int max)
 		uint32_t space = m->len - m->off - (uint32_t)sizeof(*h);
 
 		if (h->len > space || h->len > PKT_MAX_LEN) {
-			m->off = m->len; /* nonsense */
+			m->off = m->len; /* the rest of the mail is invalid */
 			break;
 		}
 		pkts[n++] = (struct port_pkt){.bth = (uint8_t *)(h + 1),

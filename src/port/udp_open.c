@@ -275,7 +275,7 @@ static int set_memory(struct udp_port *u)
 	return 0;
 }
 
-/* Lets packets come. */
+/* Completes the port after its address is known, and lets packets come. */
 static int settle(struct udp_port *u, const struct port_spec *spec)
 {
 	struct pool_socket sock = {

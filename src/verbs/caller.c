@@ -24,7 +24,7 @@ struct roost_caller {
 	struct verbs_qp *qp;
 	struct ibv_mr *mr;
 	uint8_t *mem;
-	size_t mem_size, stride; /* of a reply with its tail */
+	size_t mem_size, stride; /* stride: bytes of a reply with its tail */
 	uint32_t space;
 	unsigned calls, next;
 	uint16_t mark; /* mark of the last call */
