@@ -25,9 +25,9 @@ if not shutil.which('etcd'):
 own_network()
 
 from node import Node  # noqa: E402  (a folder of this process)
+from parts import Client, until  # noqa: E402
 
 os.environ['ROOST_LIBDIR'] = os.path.join(BUILD, 'lib')
-CLIENT = os.path.join(BUILD, 'tests', 'kvclient', 'kv-parts')
 SERVER = 'http://127.0.0.1:2379'
 KEY = 'roost/parts'
 TABLE = f'etcd:{SERVER}/{KEY}'
@@ -44,16 +44,6 @@ def ask_etcd(what, body):
     request = urllib.request.Request(f'{SERVER}/v3/kv/{what}', json.dumps(body).encode())
     with urllib.request.urlopen(request, timeout=LIMIT) as answer:
         return json.load(answer)
-
-
-def until(what, ready):
-    end = time.monotonic() + LIMIT
-    while not ready():
-        if time.monotonic() > end:
-            check(what, False)
-            return False
-        time.sleep(0.02)
-    return True
 
 
 class Etcd:
@@ -80,30 +70,6 @@ class Etcd:
     def end(self):
         self.process.kill()
         self.process.wait()
-
-
-class Client:
-    number = 0
-
-    def __init__(self, *args):
-        Client.number += 1
-        env = dict(os.environ, ROOST_PORT=f'shm:10.0.1.{Client.number}')
-        self.process = subprocess.Popen([CLIENT, TABLE, *args], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env=env)
-
-    def ask(self, line):
-        self.process.stdin.write(f'{line}\n')
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-    def end(self):
-        try:
-            out, err = self.process.communicate(timeout=LIMIT)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            out, err = self.process.communicate()
-        return self.process.returncode, out, err
 
 
 def kv(*args):
@@ -139,7 +105,7 @@ def two_movers():
 
 def moves():
     """Partitions move to another node under load. No operation is lost, none is done twice."""
-    clients = Client('count'), Client('load', 'new', 'slow')
+    clients = Client(TABLE, 'count'), Client(TABLE, 'load', 'new', 'slow')
     until('the load begins', lambda: stat('--partitions', TABLE, 'stat').get('pairs', 0) > 100)
     for partition in 0, 1:
         r = kv('move', TABLE, str(partition), B)
@@ -159,7 +125,7 @@ def moves():
     ends = [c.end() for c in clients]
     check(f'clients end well: {ends}', all(e[0] == 0 for e in ends))
     counted, stored = (int(e[1] or 0) for e in ends)
-    total = Client('sum').end()
+    total = Client(TABLE, 'sum').end()
     check(f'each number was counted once: {total} of {counted}',
           counted > 1000 and total[1].strip() == str(counted))
     keys = all_keys()
@@ -170,7 +136,7 @@ def moves():
 
 def outage(etcd, a):
     """A move of partition 1 from A to B has begun. etcd stops, and A is killed."""
-    client = Client('ask')
+    client = Client(TABLE, 'ask')
     keys = [f'kept-{i}' for i in range(60)]
     check('keys are stored', all(client.ask(f'+{k}') == '0' for k in keys))
     on_a = set(kv('scan', A, '--keys-only').stdout.split())

@@ -4,15 +4,12 @@
 killed."""
 import os
 import signal
-import subprocess
-import sys
 import tempfile
-import time
 
-from cli import LIMIT, check, finish, last_json, one_line_error, run
+from cli import check, finish, last_json, one_line_error, run
 from node import Node, addresses
+from parts import Client, until
 
-CLIENT = os.path.join(sys.argv[2], 'tests', 'kvclient', 'kv-parts')
 CLIENTS = 3
 FLIPS = 6
 PARTITIONS = 16
@@ -33,16 +30,6 @@ def stat(*args):
     return last_json(kv(*args, '--json')) or {}
 
 
-def until(what, ready):
-    end = time.monotonic() + LIMIT
-    while not ready():
-        if time.monotonic() > end:
-            check(what, False)
-            return False
-        time.sleep(0.01)
-    return True
-
-
 def replace(table, version, owners, partitions=PARTITIONS, moves=''):
     """A new version of the table: `owners` has a list of ranges for each node, `moves` the lines of
     partitions that move."""
@@ -59,30 +46,6 @@ def replace(table, version, owners, partitions=PARTITIONS, moves=''):
 def serves(address, version):
     return until(f'{address} serves version {version}',
                  lambda: stat('stat', address).get('table_version') == version)
-
-
-class Client:
-    number = 0
-
-    def __init__(self, table, *args):
-        Client.number += 1
-        env = dict(os.environ, ROOST_PORT=f'shm:10.0.1.{Client.number}')
-        self.process = subprocess.Popen([CLIENT, table, *args], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env=env)
-
-    def ask(self, key):
-        self.process.stdin.write(f'{key}\n')
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-    def end(self):
-        try:
-            out, err = self.process.communicate(timeout=LIMIT)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            out, err = self.process.communicate()
-        return self.process.returncode, out, err
 
 
 def ended(clients):

@@ -78,9 +78,9 @@ int kv_show_table(const struct opt_command *cmd, const char *file);
  * pair. `lock`: held, or NULL. Returns 0 or -errno. `why` then has a line if the file or the lock
  * is the reason, and is empty otherwise.
  */
-int kv_store_old(struct roost_kv *to, struct kv_table_lock *lock, const struct kv_table *t,
-		 unsigned partition, const char *snapshot, void *buf, size_t len, char *why,
-		 size_t why_len);
+int kv_restore_partition(struct roost_kv *to, struct kv_table_lock *lock, const struct kv_table *t,
+			 unsigned partition, const char *snapshot, void *buf, size_t len, char *why,
+			 size_t why_len);
 
 /* Shows rates of the stores until it is interrupted. Returns an exit status. */
 int kv_top(const struct opt_command *cmd, struct kv_view *v, const struct watch *w, bool json);

@@ -296,8 +296,8 @@ static int replace(struct move *m, unsigned dead, unsigned to)
 	if (!rc)
 		rc = clear(m, &m->to);
 	if (!rc && m->want->snapshot) {
-		rc = kv_store_old(m->to.kv, m->lock, &m->table, m->partition, m->want->snapshot,
-				  m->scan, SPACE, why, sizeof(why));
+		rc = kv_restore_partition(m->to.kv, m->lock, &m->table, m->partition,
+					  m->want->snapshot, m->scan, SPACE, why, sizeof(why));
 		if (rc)
 			return *why ? opt_failed(m->cmd, "%s", why) : failed(m, &m->to, rc);
 	}
