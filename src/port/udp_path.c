@@ -91,15 +91,36 @@ static int probe(struct udp_port *u, struct udp_path *path)
 }
 
 /*
+ * A search for the reader of an address reads a file with all sockets, and QP 1 answers each forged
+ * address of this machine. More searches than this in this time would take the core from others.
+ */
+#define SEARCHES_MOST 16
+#define SEARCHES_NS   100000000u
+
+static bool may_search(struct udp_port *u)
+{
+	uint64_t now = port_clock(NULL);
+
+	if (now - u->searches_since >= SEARCHES_NS) {
+		u->searches_since = now;
+		u->searches = 0;
+	}
+	return u->searches++ < SEARCHES_MOST;
+}
+
+/*
  * Chooses the socket that sends. Packets leave from the source port of this lane. Over loopback,
  * however, a port accepts only packets of its own pool and packets from port 4791 (udp_rx.c), so
- * packets to a port of another user leave from port 4791.
+ * packets to a port of another user leave from port 4791. Packets to QP 1 also leave from it if no
+ * search is possible: each reader accepts them, but this lane receives no ICMP error if there is no
+ * reader.
  */
 static void choose_source(struct udp_port *u, struct udp_path *path)
 {
 	const struct pkt_addr *dst = &path->path.dst;
-	bool foreign = pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst) &&
-		       udp_reader_is_there(u, dst);
+	bool foreign =
+		pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst) &&
+		((path->gsi && !may_search(u)) || udp_reader_is_there(u, dst));
 
 	path->sock = foreign ? pool_addr_sender(u->pool_addr, u->port.slot) : u->out;
 	path->path.sport = foreign ? PKT_UDP_PORT : u->sport;

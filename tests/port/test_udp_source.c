@@ -17,6 +17,24 @@
 
 static bool private_net;
 
+/* The port's clock, and the number of times that it read the list of sockets. */
+static uint64_t clock_ns = 1000000000;
+static unsigned lists_read;
+
+uint64_t __wrap_port_clock(void *ctx);
+uint64_t __wrap_port_clock(void *ctx)
+{
+	return clock_ns;
+}
+
+int __real_sys_open(const char *path, int flags);
+int __wrap_sys_open(const char *path, int flags);
+int __wrap_sys_open(const char *path, int flags)
+{
+	lists_read += strncmp(path, "/proc/net/udp", strlen("/proc/net/udp")) == 0;
+	return __real_sys_open(path, flags);
+}
+
 static int socket_at(const struct pkt_addr *addr, uint16_t port)
 {
 	union udp_name name;
@@ -102,12 +120,64 @@ static void from_elsewhere(void **state)
 	check("10.77.0.1", "10.77.0.2", true);
 }
 
+/* Returns the source port of the path to QP `qpn` of 127.200.x.y, where x.y is the number n. */
+static uint16_t source_port(struct port *p, unsigned n, uint32_t qpn)
+{
+	struct pkt_addr to;
+	struct port_path *path;
+	uint16_t sport;
+	char text[40];
+
+	snprintf(text, sizeof(text), "127.200.%u.%u", n >> 8, n & 255);
+	to = rig_addr(text);
+	path = p->ops->path_get(p, &to, qpn);
+	assert_non_null(path);
+	sport = path->sport;
+	p->ops->path_put(p, path);
+	return sport;
+}
+
+/*
+ * QP 1 answers requests from forged addresses of this machine. A few answers in 100 ms make the
+ * port search for the reader of the address. The others leave from port 4791, which each reader
+ * accepts. Connections always search.
+ */
+static void few_answers_search(void **state)
+{
+	struct pkt_addr there = rig_addr("127.200.99.1");
+	unsigned n = 0, before;
+	struct port *p;
+	char spec[80];
+	int reader;
+
+	if (!private_net)
+		skip();
+	snprintf(spec, sizeof(spec), "udp:127.%d.%d.3", 1 + (getpid() >> 8) % 250, getpid() % 250);
+	p = rig_open(spec);
+	reader = socket_at(&there, PKT_UDP_PORT);
+	for (unsigned slice = 0; slice < 2; slice++, clock_ns += 100000000) {
+		before = lists_read;
+		assert_int_equal(source_port(p, 99 << 8 | 1, PKT_GSI_QPN), PKT_UDP_PORT);
+		assert_int_not_equal(source_port(p, ++n, PKT_GSI_QPN), PKT_UDP_PORT);
+		for (unsigned i = 0; i < 1000; i++)
+			source_port(p, ++n, PKT_GSI_QPN);
+		assert_in_range(lists_read - before, 2, 32);
+		assert_int_equal(source_port(p, 99 << 8 | 1, PKT_GSI_QPN), PKT_UDP_PORT);
+		assert_int_equal(source_port(p, ++n, PKT_GSI_QPN), PKT_UDP_PORT);
+		assert_int_equal(source_port(p, 99 << 8 | 1, 0x111), PKT_UDP_PORT);
+		assert_int_not_equal(source_port(p, ++n, 0x111), PKT_UDP_PORT);
+	}
+	close(reader);
+	rig_close(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(from_loopback, rig_close_all),
 		cmocka_unit_test_teardown(from_loopback_of_ipv6, rig_close_all),
 		cmocka_unit_test_teardown(from_elsewhere, rig_close_all),
+		cmocka_unit_test_teardown(few_answers_search, rig_close_all),
 	};
 
 	private_net = network_private();
