@@ -92,7 +92,7 @@ def errors():
     r = kv('--partitions', TABLE, 'get', 'a')
     one_line_error('no table', r, 1, 'no such key')
     r = kv('--partitions', 'etcd:http://127.0.0.1:9/parts', 'get', 'a')
-    one_line_error('no server', r, 1, "Couldn't connect")
+    one_line_error('no server', r, 1, 'connect to server')
     for name in 'etcd:', 'etcd:http://', 'etcd:http:///a', 'etcd:http://h:1/', 'etcd:ftp://h/a':
         one_line_error(name, kv('--partitions', name, 'get', 'a'), 1, 'HOST:PORT')
 

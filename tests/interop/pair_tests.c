@@ -65,7 +65,7 @@ static void expect(const char *what, const struct ibv_wc *wc, enum ibv_wc_status
 enum { ADDED = 0x0102030405060708 };
 #define SWAPPED 0x99aabbccddeeff00ull
 
-static void ops_client(struct pair *p)
+static void do_ops(struct pair *p, int first_read)
 {
 	char what[64];
 
@@ -89,7 +89,7 @@ static void ops_client(struct pair *p)
 		wc = do_wr(p, what, wr, at, size_of(p, k));
 		expect(what, &wc, IBV_WC_SUCCESS);
 	}
-	for (int k = 0; k < SIZES; k++) {
+	for (int k = first_read; k < SIZES; k++) {
 		const size_t at = (size_t)(k + SIZES) * SLOT + 1; // what nobody wrote
 		const uint8_t *got = p->mem + LANDING + SEND_AT;
 		struct ibv_wc wc;
@@ -128,6 +128,16 @@ static void ops_client(struct pair *p)
 			    steps[k].old);
 	}
 	tell(p);
+}
+
+static void ops_client(struct pair *p)
+{
+	do_ops(p, 0);
+}
+
+static void nonempty_client(struct pair *p)
+{
+	do_ops(p, 1);
 }
 
 static void ops_server(struct pair *p)
@@ -345,6 +355,8 @@ static void window_server(struct pair *p)
 
 static const struct test tests[] = {
 	{"ops", ops_client, ops_server, ALL, 7, SLOT},
+	// rxe of Linux 6.12 does not answer a READ of 0 bytes again, so its first answer must arrive.
+	{"ops-answered-again", nonempty_client, ops_server, ALL, 7, SLOT},
 	{"wrong-key-write", key_write, untouched, ALL, 7, SLOT},
 	{"wrong-key-read", key_read, untouched, ALL, 7, SLOT},
 	{"wrong-key-atomic", key_atomic, untouched, ALL, 7, SLOT},
