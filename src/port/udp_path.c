@@ -118,9 +118,8 @@ static bool may_search(struct udp_port *u)
 static void choose_source(struct udp_port *u, struct udp_path *path)
 {
 	const struct pkt_addr *dst = &path->path.dst;
-	bool foreign =
-		pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst) &&
-		((path->gsi && !may_search(u)) || udp_reader_is_there(u, dst));
+	bool foreign = pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst) &&
+		       ((path->gsi && !may_search(u)) || udp_reader_is_there(u, dst));
 
 	path->sock = foreign ? pool_addr_sender(u->pool_addr, u->port.slot) : u->out;
 	path->path.sport = foreign ? PKT_UDP_PORT : u->sport;
