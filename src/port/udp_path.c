@@ -94,7 +94,7 @@ static int probe(struct udp_port *u, struct udp_path *path)
  * A search for the reader of an address reads a file with all sockets, and QP 1 answers each forged
  * address of this machine. More searches than this in this time would take the core from others.
  */
-#define SEARCHES_MOST 16
+#define SEARCHES_MOST 4
 #define SEARCHES_NS   100000000u
 
 static bool may_search(struct udp_port *u)
