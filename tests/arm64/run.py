@@ -6,8 +6,9 @@ emulation.
 usage: run.py [--build DIR] [--sysroot DIR] [--only TEXT] [--brief]
 
 Each test is a process in qemu-aarch64, qemu's emulation of a user's process. What that cannot do is
-named in UNABLE; what takes long there, in SLOW. With --brief, the linker does not optimize the
-programs as a whole. No unit test has such a program.
+named in UNABLE; what takes long there, in SLOW. With --brief, only what is installed and the
+programs of the tests are built, and the linker does not optimize the programs as a whole. No unit
+test has such a program.
 
 Exit status 0 only when all passed; 77, with the reason in the last line, when packages or tools
 cannot be had, and 1 for that too with ROOST_INTEROP=required in the environment.
@@ -69,14 +70,31 @@ def unit_tests(build):
             and entry["cmd"][0].startswith(build + os.sep)]
 
 
-def make(options, *more):
-    """Builds with Meson's options `more`. Returns the folder of the packages."""
+def needed(build):
+    """What is installed or generated, and the programs of the unit tests."""
+    tests, targets = (json.loads(sysroot.output("meson", "introspect", what, build))
+                      for what in ("--tests", "--targets"))
+    ids = {target for test in tests if any(suite.endswith("unit") for suite in test["suite"])
+           for target in test["depends"]}
+    return sorted({os.path.relpath(name, build) for target in targets
+                   if target["installed"] or target["type"] == "custom" or target["id"] in ids
+                   for name in target["filename"]})
+
+
+def make(options, brief=False):
+    """Builds, and returns the folder of the packages."""
+    def build(*targets):
+        if subprocess.run([*command, "--", *targets], cwd=TOP, stdin=subprocess.DEVNULL,
+                          check=False).returncode:
+            sys.exit("FAILED: the build for arm64")
+
     root = sysroot.make(options.sysroot)
-    done = subprocess.run([os.path.join(TOP, "scripts/build"), options.build, "--cross-file",
-                           os.path.join(options.sysroot, "cross.ini"), *more], cwd=TOP,
-                          stdin=subprocess.DEVNULL, check=False)
-    if done.returncode:
-        sys.exit("FAILED: the build for arm64")
+    command = [os.path.join(TOP, "scripts/build"), options.build, "--cross-file",
+               os.path.join(options.sysroot, "cross.ini"),
+               *(["-Dwhole_program=false"] if brief else [])]
+    if brief:
+        build("build.ninja")
+    build(*(needed(options.build) if brief else []))
     return root
 
 
@@ -137,13 +155,13 @@ def parse(about, more=lambda parser: None):
 def main():
     def more(parser):
         parser.add_argument("--brief", action="store_true",
-                            help="build without optimizing programs as a whole")
+                            help="build little, and without optimizing programs as a whole")
 
     options = parse(__doc__.splitlines()[0], more)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     begin = time.monotonic()
     try:
-        root = make(options, *(["-Dwhole_program=false"] if options.brief else []))
+        root = make(options, options.brief)
         tests = [test for test in unit_tests(options.build) if re.search(options.only, test.name)]
         print(f"built for arm64 after {time.monotonic() - begin:.0f} s; {len(tests)} unit tests",
               flush=True)
