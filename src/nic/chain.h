@@ -37,6 +37,7 @@ struct qp_chain {
 	uint32_t turn_left; /* WQEs that the NIC may still take in this turn */
 	uint64_t turn;	    /* `polls` of its PU when turn_left was set */
 	struct nic_cq *audit;
+	uint32_t resets; /* a refusal of an ENABLE from before a reset does nothing */
 	bool has_failed;
 	struct nic_chain_failure failure;
 	struct nic_chain_trace trace;

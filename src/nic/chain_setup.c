@@ -138,6 +138,7 @@ void chain_reset(struct nic_qp *qp)
 	c->first_recv = c->recv_enabled = qp->resp.rq ? qp->resp.rq->cons : 0;
 	c->all_posted = c->all_recv_posted = false;
 	c->has_failed = false;
+	c->resets++;
 	for (unsigned i = 0; i < ROOST_CHAIN_WATCHES; i++)
 		if (c->watch[i].cq)
 			c->watch[i].base = c->watch[i].cq->count;
