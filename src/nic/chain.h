@@ -64,7 +64,7 @@ static inline bool chain_managed(const struct nic_qp *qp)
 /* Returns true if the queue pair may use this op-code, which is above ROOST_OP_RECV. */
 static inline bool chain_has_op(const struct nic_qp *qp, uint16_t op)
 {
-	return op <= ROOST_OP_RECV_ENABLE ? qp->chain != NULL : qp->loop || qp->calc;
+	return op <= ROOST_OP_RECV_ENABLE ? qp->chain != NULL : qp_has(qp, QP_LOOP | QP_CALC);
 }
 
 /*

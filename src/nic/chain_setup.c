@@ -116,18 +116,18 @@ int nic_qp_set_calc(struct nic_qp *qp)
 		return -EOPNOTSUPP;
 	if (qp->state > NIC_QPS_INIT)
 		return -EINVAL;
-	qp->calc = true;
+	qp_set_feature(qp, QP_CALC, true);
 	return 0;
 }
 
 bool nic_qp_has_calc(const struct nic_qp *qp)
 {
-	return qp->calc;
+	return qp_has(qp, QP_CALC);
 }
 
 bool nic_qp_may_calc(const struct nic_qp *qp)
 {
-	return qp->loop || qp->calc;
+	return qp_has(qp, QP_LOOP | QP_CALC);
 }
 
 void chain_reset(struct nic_qp *qp)

@@ -117,7 +117,8 @@ MUTANTS = [
      'if (now <= c->wait_until) {'),
     ('calc:calc_refused', 'src/nic/chain.h', 'if (function >= PKT_CALCS)',
      'if ((uint8_t)function >= PKT_CALCS)'),
-    ('calc:calc_not_agreed', 'src/nic/rx.c', 'qp->rpc : qp->calc;', 'qp->rpc : true;'),
+    ('calc:calc_not_agreed', 'src/nic/rx.c', 'return qp_has(qp, v->op->flags & PKT_NEEDS_RPC',
+     'return !(v->op->flags & PKT_NEEDS_RPC) || qp_has(qp, v->op->flags & PKT_NEEDS_RPC'),
     # Memory.
     ('simulator', 'src/nic/mr.h', 'len > size - off ||', 'len > size - off + 1 ||'),
     ('windows:type_2', 'src/nic/mw.c', 'mr_clear_key(e);\n\tif (parent_of(e)', 'if (parent_of(e)'),
