@@ -9,7 +9,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +43,7 @@ enum op {
 	OP_FORK,
 	OP_WILL,
 	OP_EXECUTED,
+	OP_MORE,
 	OP_LEAVE,
 };
 
@@ -138,6 +142,44 @@ static void do_take(struct reply *r)
 		memcpy(&r->mark[r->num++], pkt + n - 4, 4);
 }
 
+static atomic_bool claimed;
+static atomic_uint opens;
+
+static void *open_and_close(void *arg)
+{
+	unsigned silent;
+
+	do {
+		struct pool_addr *a = pool_addr_get(pool, &addr, 0, &silent);
+
+		CHECK(a != NULL);
+		pool_addr_put(a);
+		atomic_fetch_add(&opens, 1);
+	} while (!atomic_load(&claimed));
+	return NULL;
+}
+
+/* Claims slots, while another thread opens the address of another member. */
+static void do_more(void)
+{
+	int slot[POOL_MAX_OWN];
+	pthread_t thread;
+
+	CHECK(pthread_create(&thread, NULL, open_and_close, NULL) == 0);
+	for (unsigned i = 0; i < POOL_MAX_OWN; i++) {
+		unsigned before = atomic_load(&opens);
+
+		slot[i] = pool_slot(pool, i);
+		CHECK(slot[i] >= 0);
+		for (unsigned k = 0; k < i; k++)
+			CHECK(slot[i] != slot[k]);
+		while (atomic_load(&opens) == before)
+			sched_yield();
+	}
+	atomic_store(&claimed, true);
+	pthread_join(thread, NULL);
+}
+
 /* A child that lives on without a call of exec, as some programs make. */
 static void do_fork(void)
 {
@@ -184,6 +226,9 @@ static void serve(int fd)
 		case OP_EXECUTED:
 			r.num = executed;
 			r.mark[0] = executed_bits;
+			break;
+		case OP_MORE:
+			do_more();
 			break;
 		case OP_LEAVE:
 			pool_addr_unuse(opened, (unsigned)pool_slot(pool, 0));
@@ -486,6 +531,21 @@ static void wills(void **state)
 	finish(&more);
 }
 
+/* Threads of a member claim slots and open an address at the same time. */
+static void slots_and_address_at_once(void **state)
+{
+	struct program a = start(), b;
+
+	join(&a);
+	for (unsigned i = 0; i < 5; i++) {
+		b = start();
+		join_at(&b, 2);
+		assert_int_equal(ask(&b, (struct command){.op = OP_MORE}).rc, 0);
+		finish(&b);
+	}
+	finish(&a);
+}
+
 static void stopped_members(void **state)
 {
 	struct program a = start(), b = start(), c = start();
@@ -625,6 +685,8 @@ int main(void)
 		cmocka_unit_test(services_of_two_addresses),
 		cmocka_unit_test(services_at_once),
 		cmocka_unit_test(wills),
+
+		cmocka_unit_test(slots_and_address_at_once),
 		cmocka_unit_test(stopped_members),
 		cmocka_unit_test(forked_child_frees_the_slot),
 		cmocka_unit_test(strangers),
