@@ -258,10 +258,10 @@ bool pool_reclaim_slot(struct pool *p, unsigned slot)
 	 * The next owner has another token, so this removes only the dead owner, and only one
 	 * survivor succeeds.
 	 */
-	if (atomic_compare_exchange_strong(owned, &was, 0)) {
+	atomic_store_explicit(&p->state->record[slot].reclaimed, pool_clock_ms(),
+			      memory_order_relaxed);
+	if (atomic_compare_exchange_strong(owned, &was, 0))
 		state_changed(p->state);
-		will_execute(p, slot);
-	}
 	return true;
 }
 
@@ -272,6 +272,7 @@ static void repair(struct pool *p)
 
 	for (unsigned i = 0; i < POOL_SLOTS; i++)
 		pool_reclaim_slot(p, i);
+	will_execute(p);
 	version = pool_version(p);
 	if (version != p->repaired)
 		pool_steer(p);

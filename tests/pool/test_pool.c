@@ -43,6 +43,7 @@ enum op {
 	OP_FORK,
 	OP_WILL,
 	OP_EXECUTED,
+	OP_OWNED,
 	OP_MORE,
 	OP_LEAVE,
 };
@@ -226,6 +227,9 @@ static void serve(int fd)
 		case OP_EXECUTED:
 			r.num = executed;
 			r.mark[0] = executed_bits;
+			break;
+		case OP_OWNED:
+			r.rc = pool_owner(pool, c.slot) != 0;
 			break;
 		case OP_MORE:
 			do_more();
@@ -531,6 +535,38 @@ static void wills(void **state)
 	finish(&more);
 }
 
+/*
+ * A member that does not have the address of a killed program notices the death first, and leaves
+ * the wills to one that has it.
+ */
+static void wills_of_another_address(void **state)
+{
+	struct program killed = start(), other = start(), heir = start();
+	uint64_t until = now_ms() + LONG_MS;
+	struct reply r;
+
+	join(&killed);
+	join_at(&other, 2);
+	join(&heir);
+	ask(&killed, (struct command){.op = OP_WILL});
+	child_stop(heir.pid);
+	child_kill(killed.pid);
+	while (ask(&other, (struct command){.op = OP_OWNED, .slot = killed.slot}).rc &&
+	       now_ms() < until)
+		;
+	assert_int_equal(ask(&other, (struct command){.op = OP_OWNED, .slot = killed.slot}).rc, 0);
+	kill(heir.pid, SIGCONT);
+	do
+		r = ask(&heir, (struct command){.op = OP_EXECUTED});
+	while (r.num < 2 && now_ms() < until);
+	assert_int_equal(r.num, 2);
+	assert_int_equal(r.mark[0], 1u << 5 | 1u << 7);
+	assert_int_equal(ask(&other, (struct command){.op = OP_EXECUTED}).num, 0);
+	close(killed.fd);
+	finish(&other);
+	finish(&heir);
+}
+
 /* Threads of a member claim slots and open an address at the same time. */
 static void slots_and_address_at_once(void **state)
 {
@@ -685,7 +721,7 @@ int main(void)
 		cmocka_unit_test(services_of_two_addresses),
 		cmocka_unit_test(services_at_once),
 		cmocka_unit_test(wills),
-
+		cmocka_unit_test(wills_of_another_address),
 		cmocka_unit_test(slots_and_address_at_once),
 		cmocka_unit_test(stopped_members),
 		cmocka_unit_test(forked_child_frees_the_slot),
