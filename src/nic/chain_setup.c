@@ -139,9 +139,15 @@ void chain_reset(struct nic_qp *qp)
 	c->all_posted = c->all_recv_posted = false;
 	c->has_failed = false;
 	c->resets++;
-	for (unsigned i = 0; i < ROOST_CHAIN_WATCHES; i++)
-		if (c->watch[i].cq)
-			c->watch[i].base = c->watch[i].cq->count;
+	for (unsigned i = 0; i < ROOST_CHAIN_WATCHES; i++) {
+		struct nic_cq *cq = c->watch[i].cq;
+
+		if (!cq)
+			continue;
+		cq_lock(cq); /* another PU may count */
+		c->watch[i].base = cq->count;
+		cq_unlock(cq);
+	}
 }
 
 void chain_stop(struct nic_qp *qp)
@@ -154,12 +160,10 @@ void chain_stop(struct nic_qp *qp)
 	c->throttled = false;
 	if (!cq)
 		return;
-	if (cq->special & CQ_SHARED)
-		spin_lock(&cq->lock);
+	cq_lock(cq);
 	if (list_linked(&c->wait))
 		list_del(&c->wait);
-	if (cq->special & CQ_SHARED)
-		spin_unlock(&cq->lock);
+	cq_unlock(cq);
 	c->wait_cq = NULL;
 }
 

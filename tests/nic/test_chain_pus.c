@@ -385,6 +385,48 @@ static void two_threads(void **state)
 	world_fini(w);
 }
 
+/*
+ * A queue waits for the CQ of a PU that another thread owns, is asked for its state, and is reset,
+ * while completions come there.
+ */
+static void watch_of_a_busy_cq(void **state)
+{
+	pthread_t thread;
+
+	open_world();
+	loop_queue(b, (struct ep_params){.pu = 1, .counts = true, .managed_send = true, .depth = 2},
+		   NULL);
+	loop_queue(a, (struct ep_params){.counts = true, .watch = {b}, .watch_sends = true}, b);
+	loop_queue(d, (struct ep_params){.pu = 1}, b);
+	ep_post(b, &(struct wr){.op = ROOST_OP_NOP});
+	enable(b, b, REL, 2);
+	enable(d, b, REL, 2);
+	atomic_store(&stop, false);
+	assert_int_equal(pthread_create(&thread, NULL, owner, (void *)1), 0);
+	for (unsigned i = 0; i < 100; i++) {
+		struct nic_chain_state s;
+
+		ep_post(a, &(struct wr){.op = ROOST_OP_WAIT, .raddr = 2 | REL, .swap_add = 200});
+		for (unsigned k = i % 2; k < 2 || !atomic_load(&a->sidx.prod); k++) {
+			nic_poll(w->nic[0], 0, world_now(w));
+			nic_qp_chain_state(a->qp, &s);
+			assert_int_not_equal(s.activity, NIC_CHAIN_FAILED);
+			sched_yield();
+		}
+		assert_int_equal(
+			ep_modify(a, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE),
+			0);
+		ep_connect_self(a);
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
+	assert_int_equal(nic_qp_state(b->qp), NIC_QPS_RTS);
+	ep_fini(d);
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+}
+
 /* Queues of both PUs have ENABLEs refused at the same time, and each gets its error. */
 static void refused_both_ways(void **state)
 {
@@ -418,10 +460,11 @@ static void refused_both_ways(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(enable_another_pu), cmocka_unit_test(full_mailbox),
-		cmocka_unit_test(target_goes),	     cmocka_unit_test(refused_behind_enables),
-		cmocka_unit_test(both_ways_full),    cmocka_unit_test(refused_after_a_reset),
-		cmocka_unit_test(two_threads),	     cmocka_unit_test(refused_both_ways),
+		cmocka_unit_test(enable_another_pu),  cmocka_unit_test(full_mailbox),
+		cmocka_unit_test(target_goes),	      cmocka_unit_test(refused_behind_enables),
+		cmocka_unit_test(both_ways_full),     cmocka_unit_test(refused_after_a_reset),
+		cmocka_unit_test(two_threads),	      cmocka_unit_test(refused_both_ways),
+		cmocka_unit_test(watch_of_a_busy_cq),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
