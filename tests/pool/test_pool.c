@@ -45,6 +45,7 @@ enum op {
 	OP_EXECUTED,
 	OP_OWNED,
 	OP_MORE,
+	OP_MANY,
 	OP_LEAVE,
 };
 
@@ -181,6 +182,31 @@ static void do_more(void)
 	pthread_join(thread, NULL);
 }
 
+/* Uses more addresses than a slot may have. Returns the error of the last. */
+static int do_many(void)
+{
+	struct pool_addr *a[POOL_SEEN_ADDRS];
+	struct pool_socket told = {.sport = SPORT};
+	unsigned silent, slot = (unsigned)pool_slot(pool, 0);
+	int rc;
+
+	for (unsigned i = 0; i < POOL_SEEN_ADDRS; i++) {
+		struct pkt_addr own = addr;
+
+		own.b[15] = (uint8_t)(100 + i);
+		a[i] = pool_addr_get(pool, &own, 0, &silent);
+		CHECK(a[i] && pool_addr_use(a[i], slot) >= 0);
+		rc = pool_addr_tell(a[i], slot, &told);
+		/* the child has joined at one address */
+		CHECK(i + 1 == POOL_SEEN_ADDRS || rc == 0);
+	}
+	for (unsigned i = 0; i < POOL_SEEN_ADDRS; i++) {
+		pool_addr_unuse(a[i], slot);
+		pool_addr_put(a[i]);
+	}
+	return rc;
+}
+
 /* A child that lives on without a call of exec, as some programs make. */
 static void do_fork(void)
 {
@@ -233,6 +259,9 @@ static void serve(int fd)
 			break;
 		case OP_MORE:
 			do_more();
+			break;
+		case OP_MANY:
+			r.rc = do_many();
 			break;
 		case OP_LEAVE:
 			pool_addr_unuse(opened, (unsigned)pool_slot(pool, 0));
@@ -582,6 +611,15 @@ static void slots_and_address_at_once(void **state)
 	finish(&a);
 }
 
+static void too_many_addresses(void **state)
+{
+	struct program a = start();
+
+	join(&a);
+	assert_int_equal(ask(&a, (struct command){.op = OP_MANY}).rc, -ENOSPC);
+	leave(&a);
+}
+
 static void stopped_members(void **state)
 {
 	struct program a = start(), b = start(), c = start();
@@ -723,6 +761,7 @@ int main(void)
 		cmocka_unit_test(wills),
 		cmocka_unit_test(wills_of_another_address),
 		cmocka_unit_test(slots_and_address_at_once),
+		cmocka_unit_test(too_many_addresses),
 		cmocka_unit_test(stopped_members),
 		cmocka_unit_test(forked_child_frees_the_slot),
 		cmocka_unit_test(strangers),
