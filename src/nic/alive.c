@@ -58,7 +58,7 @@ static uint64_t tick(const struct dest *d)
 
 static bool may_ask(const struct nic_qp *qp)
 {
-	return qp->type == NIC_QPT_RC && !qp->loop &&
+	return qp->type == NIC_QPT_RC && !qp_has(qp, QP_LOOP) &&
 	       (qp->state == NIC_QPS_RTS || qp->state == NIC_QPS_SQD);
 }
 
@@ -133,7 +133,7 @@ static void gone(struct dest *d, bool agreed)
 	list_for_each (l, &d->qps) {
 		struct nic_qp *qp = list_entry(l, struct nic_qp, dest_link);
 
-		if (qp->type == NIC_QPT_RC && !qp->loop && qp->state >= NIC_QPS_RTR &&
+		if (qp->type == NIC_QPT_RC && !qp_has(qp, QP_LOOP) && qp->state >= NIC_QPS_RTR &&
 		    qp->state < NIC_QPS_ERR && (qp->keepalive || !agreed))
 			end_qp(qp);
 	}

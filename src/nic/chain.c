@@ -151,8 +151,7 @@ static enum chain_result wait_for(struct nic_qp *qp, struct sq_entry *e)
 	if (is_relative(e))
 		target += watch->base;
 	cq = watch->cq;
-	if (cq->special & CQ_SHARED)
-		spin_lock(&cq->lock);
+	cq_lock(cq);
 	if (list_linked(&c->wait))
 		list_del(&c->wait);
 	reached = !before(cq->count, target);
@@ -161,8 +160,7 @@ static enum chain_result wait_for(struct nic_qp *qp, struct sq_entry *e)
 		c->wait_target = target;
 		list_add_tail(&c->wait, &cq->waiters);
 	}
-	if (cq->special & CQ_SHARED)
-		spin_unlock(&cq->lock);
+	cq_unlock(cq);
 	if (!reached) {
 		req_blocked(qp, BLOCK_CHAIN);
 		return CHAIN_WAITS;

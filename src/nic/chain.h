@@ -37,6 +37,7 @@ struct qp_chain {
 	uint32_t turn_left; /* WQEs that the NIC may still take in this turn */
 	uint64_t turn;	    /* `polls` of its PU when turn_left was set */
 	struct nic_cq *audit;
+	uint32_t resets; /* a refusal of an ENABLE from before a reset does nothing */
 	bool has_failed;
 	struct nic_chain_failure failure;
 	struct nic_chain_trace trace;
@@ -63,7 +64,7 @@ static inline bool chain_managed(const struct nic_qp *qp)
 /* Returns true if the queue pair may use this op-code, which is above ROOST_OP_RECV. */
 static inline bool chain_has_op(const struct nic_qp *qp, uint16_t op)
 {
-	return op <= ROOST_OP_RECV_ENABLE ? qp->chain != NULL : qp->loop || qp->calc;
+	return op <= ROOST_OP_RECV_ENABLE ? qp->chain != NULL : qp_has(qp, QP_LOOP | QP_CALC);
 }
 
 /*

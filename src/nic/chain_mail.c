@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * ENABLEs of queues of another PU. Only the owner of a PU accesses its queue pairs, and a control
- * call may destroy them meanwhile. So the ENABLE travels as a message. Each pair of PUs has a ring,
- * with one producer and one consumer, and a doorbell. A message that names no managed queue of the
- * sender's protection domain comes back, and the sending queue pair fails.
+ * call may destroy them meanwhile. So the ENABLE travels as a message. Each pair of PUs has a
+ * mailbox in each direction, of two rings with one producer and one consumer, and a doorbell. A
+ * message that names no managed queue of the sender's protection domain comes back in the ring of
+ * refusals, and the sending queue pair fails.
  *
  *	sending PU				receiving PU
  *	slot, head (release)			take the doorbell, chain_mailed = false,
  *	exchange chain_mailed true, doorbell	head (acquire), slot, tail (release)
  *
  * The stores of the sender before the ENABLE are visible to the queue that it enables.
+ *
+ * No refusal is lost: a PU takes an ENABLE only while the ring for its refusal has space. Else the
+ * ENABLE stays in the mailbox, and its sender, when the mailbox is full, tries again in each turn.
+ * The PU that takes refusals rings the doorbell of the PU that may wait for the space. If that PU
+ * cleared chain_mailed before, it gets a doorbell, and takes its mail again; if it clears it later,
+ * it sees the new tail.
+ *
+ * There is no deadlock, even if all rings are full: taking a refusal needs no space, so each turn
+ * that takes mail empties the rings of refusals, and the ENABLEs behind them go on.
  */
 #include <stdlib.h>
 
@@ -21,14 +31,19 @@ struct chain_mail {
 	uint64_t name;	/* raddr of the WQE */
 	uint32_t count; /* swap_add of the WQE */
 	uint32_t pd, from, index;
+	uint32_t resets; /* of the sending queue pair */
 	uint8_t op;
-	bool refused; /* on its way back */
 };
 
-struct chain_box {
+struct mail_ring {
 	_Atomic uint32_t head CACHE_ALIGNED;
 	_Atomic uint32_t tail CACHE_ALIGNED;
 	struct chain_mail slot[SLOTS] CACHE_ALIGNED;
+};
+
+struct chain_box {
+	struct mail_ring enables;
+	struct mail_ring refusals; /* of ENABLEs of the PU that has the mailbox */
 };
 
 int chain_mail_init(struct nic *nic)
@@ -54,63 +69,112 @@ void chain_mail_fini(struct pu *pu)
 		free(pu->chain_box[i]);
 }
 
-/* Returns false if the box is full. */
-static bool put(struct pu *from, unsigned to_index, const struct chain_mail *m)
+/* The producer calls it. The space does not become less until its next put(). */
+static bool has_space(struct mail_ring *ring)
 {
-	struct pu *to = from->nic->pus[to_index];
-	struct chain_box *box = to->chain_box[from->index];
-	uint32_t head = atomic_load_explicit(&box->head, memory_order_relaxed);
+	return atomic_load_explicit(&ring->head, memory_order_relaxed) -
+		       atomic_load_explicit(&ring->tail, memory_order_acquire) <
+	       SLOTS;
+}
 
-	if (head - atomic_load_explicit(&box->tail, memory_order_acquire) == SLOTS)
-		return false;
-	box->slot[head % SLOTS] = *m;
-	atomic_store_explicit(&box->head, head + 1, memory_order_release);
-	if (!atomic_exchange_explicit(&to->chain_mailed, true, memory_order_acq_rel))
-		mpsc_push(&to->doorbells, CHAIN_MAIL);
-	nic_kick(from->nic, to_index);
-	return true;
+/* Makes the PU take its mail. */
+static void ring_for_mail(struct nic *nic, unsigned index)
+{
+	struct pu *pu = nic->pus[index];
+
+	if (!atomic_exchange_explicit(&pu->chain_mailed, true, memory_order_acq_rel))
+		mpsc_push(&pu->doorbells, CHAIN_MAIL);
+	nic_kick(nic, index);
+}
+
+/* The ring has space. */
+static void put(struct nic *nic, unsigned to, struct mail_ring *ring, const struct chain_mail *m)
+{
+	uint32_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+
+	ring->slot[head % SLOTS] = *m;
+	atomic_store_explicit(&ring->head, head + 1, memory_order_release);
+	ring_for_mail(nic, to);
 }
 
 bool chain_send_mail(struct nic_qp *qp, const struct sq_entry *e, unsigned pu)
 {
-	return put(qp->pu, pu,
-		   &(struct chain_mail){.name = e->wqe.raddr,
-					.count = (uint32_t)e->wqe.swap_add,
-					.pd = qp->pd,
-					.from = qp->qpn,
-					.index = e->index,
-					.op = e->op});
+	struct mail_ring *ring = &qp->nic->pus[pu]->chain_box[qp->pu_index]->enables;
+
+	if (!has_space(ring))
+		return false;
+	put(qp->nic, pu, ring,
+	    &(struct chain_mail){.name = e->wqe.raddr,
+				 .count = (uint32_t)e->wqe.swap_add,
+				 .pd = qp->pd,
+				 .from = qp->qpn,
+				 .index = e->index,
+				 .resets = qp->chain->resets,
+				 .op = e->op});
+	return true;
+}
+
+/* Returns the entry of the WQE that the message came from. */
+static struct sq_entry entry_of(const struct chain_mail *m)
+{
+	return (struct sq_entry){
+		.op = m->op,
+		.index = m->index,
+		.wqe = {.ctrl = ROOST_CTRL(m->op, 0), .raddr = m->name, .swap_add = m->count}};
 }
 
 /*
  * Handles a refused message. Its WQE has completed already, so its queue pair ends with the error.
  */
-static void refused(struct pu *pu, struct sq_entry *e, const struct chain_mail *m)
+static void refused(struct pu *pu, const struct chain_mail *m)
 {
 	struct nic_qp *qp = nic_find_qp(pu->nic, m->from);
+	struct sq_entry e = entry_of(m);
 
-	if (!qp || qp->pu != pu || !qp->chain ||
+	if (!qp || qp->pu != pu || !qp->chain || qp->chain->resets != m->resets ||
 	    (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD))
 		return;
-	e->status = NIC_WC_LOC_QP_OP_ERR;
-	chain_failed(qp, e);
+	e.status = NIC_WC_LOC_QP_OP_ERR;
+	chain_failed(qp, &e);
 	pu->ctr.req_local_qp_op_error++;
 	qp_error(qp);
 }
 
-static void take(struct pu *pu, unsigned from, struct chain_mail *m)
+/* Copies the oldest message, if it is not the one at `end`. */
+static bool take(struct mail_ring *ring, uint32_t end, struct chain_mail *m)
 {
-	struct sq_entry e = {
-		.op = m->op,
-		.index = m->index,
-		.wqe = {.ctrl = ROOST_CTRL(m->op, 0), .raddr = m->name, .swap_add = m->count}};
+	uint32_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
 
-	if (m->refused) {
-		refused(pu, &e, m);
-	} else if (!chain_enable(pu, m->pd, NULL, &e)) {
-		m->refused = true;
-		/* if the box is full, the refusal is lost, and the sender gets no error */
-		put(pu, from, m);
+	if (tail == end)
+		return false;
+	*m = ring->slot[tail % SLOTS];
+	atomic_store_explicit(&ring->tail, tail + 1, memory_order_release);
+	return true;
+}
+
+static void take_refusals(struct pu *pu, unsigned from, struct mail_ring *ring)
+{
+	uint32_t end = atomic_load_explicit(&ring->head, memory_order_acquire);
+	struct chain_mail m;
+	bool any = false;
+
+	for (; take(ring, end, &m); any = true)
+		refused(pu, &m);
+	if (any)
+		ring_for_mail(pu->nic, from); /* it may wait for the space */
+}
+
+static void take_enables(struct pu *pu, unsigned from, struct mail_ring *ring)
+{
+	struct mail_ring *answers = &pu->nic->pus[from]->chain_box[pu->index]->refusals;
+	uint32_t end = atomic_load_explicit(&ring->head, memory_order_acquire);
+	struct chain_mail m;
+
+	while (has_space(answers) && take(ring, end, &m)) {
+		struct sq_entry e = entry_of(&m);
+
+		if (!chain_enable(pu, m.pd, NULL, &e))
+			put(pu->nic, from, answers, &m);
 	}
 }
 
@@ -119,17 +183,10 @@ void chain_take_mail(struct pu *pu)
 	atomic_exchange_explicit(&pu->chain_mailed, false, memory_order_acq_rel);
 	for (unsigned from = 0; from < pu->nic->cfg.pus; from++) {
 		struct chain_box *box = pu->chain_box[from];
-		uint32_t tail, head;
 
 		if (!box)
 			continue;
-		tail = atomic_load_explicit(&box->tail, memory_order_relaxed);
-		head = atomic_load_explicit(&box->head, memory_order_acquire);
-		for (; tail != head; tail++) {
-			struct chain_mail m = box->slot[tail % SLOTS];
-
-			atomic_store_explicit(&box->tail, tail + 1, memory_order_release);
-			take(pu, from, &m);
-		}
+		take_refusals(pu, from, &box->refusals);
+		take_enables(pu, from, &box->enables);
 	}
 }

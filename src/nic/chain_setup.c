@@ -116,18 +116,18 @@ int nic_qp_set_calc(struct nic_qp *qp)
 		return -EOPNOTSUPP;
 	if (qp->state > NIC_QPS_INIT)
 		return -EINVAL;
-	qp->calc = true;
+	qp_set_feature(qp, QP_CALC, true);
 	return 0;
 }
 
 bool nic_qp_has_calc(const struct nic_qp *qp)
 {
-	return qp->calc;
+	return qp_has(qp, QP_CALC);
 }
 
 bool nic_qp_may_calc(const struct nic_qp *qp)
 {
-	return qp->loop || qp->calc;
+	return qp_has(qp, QP_LOOP | QP_CALC);
 }
 
 void chain_reset(struct nic_qp *qp)
@@ -138,9 +138,16 @@ void chain_reset(struct nic_qp *qp)
 	c->first_recv = c->recv_enabled = qp->resp.rq ? qp->resp.rq->cons : 0;
 	c->all_posted = c->all_recv_posted = false;
 	c->has_failed = false;
-	for (unsigned i = 0; i < ROOST_CHAIN_WATCHES; i++)
-		if (c->watch[i].cq)
-			c->watch[i].base = c->watch[i].cq->count;
+	c->resets++;
+	for (unsigned i = 0; i < ROOST_CHAIN_WATCHES; i++) {
+		struct nic_cq *cq = c->watch[i].cq;
+
+		if (!cq)
+			continue;
+		cq_lock(cq); /* another PU may count */
+		c->watch[i].base = cq->count;
+		cq_unlock(cq);
+	}
 }
 
 void chain_stop(struct nic_qp *qp)
@@ -153,12 +160,10 @@ void chain_stop(struct nic_qp *qp)
 	c->throttled = false;
 	if (!cq)
 		return;
-	if (cq->special & CQ_SHARED)
-		spin_lock(&cq->lock);
+	cq_lock(cq);
 	if (list_linked(&c->wait))
 		list_del(&c->wait);
-	if (cq->special & CQ_SHARED)
-		spin_unlock(&cq->lock);
+	cq_unlock(cq);
 	c->wait_cq = NULL;
 }
 

@@ -8,6 +8,20 @@ void nic_qp_trace_chain(struct nic_qp *qp, const struct nic_chain_trace *trace)
 		qp->chain->trace = trace ? *trace : (struct nic_chain_trace){0};
 }
 
+/* Returns true if the WAIT in progress has not been woken, which another PU may do. */
+static bool still_waits(const struct qp_chain *c)
+{
+	struct nic_cq *cq = c->wait_cq;
+	bool waits;
+
+	if (!cq)
+		return false;
+	cq_lock(cq);
+	waits = list_linked(&c->wait);
+	cq_unlock(cq);
+	return waits;
+}
+
 static enum nic_chain_activity activity_of(struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
@@ -19,7 +33,7 @@ static enum nic_chain_activity activity_of(struct nic_qp *qp)
 	if (sq->next == sq->fetched && !chain_posted(qp))
 		return NIC_CHAIN_IDLE;
 	if (sq->block == BLOCK_CHAIN)
-		return list_linked(&qp->chain->wait) ? NIC_CHAIN_WAITS : NIC_CHAIN_RUNS;
+		return still_waits(qp->chain) ? NIC_CHAIN_WAITS : NIC_CHAIN_RUNS;
 	return sq->block == BLOCK_RNR ? NIC_CHAIN_NO_RECV : NIC_CHAIN_RUNS;
 }
 

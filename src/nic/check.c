@@ -147,7 +147,8 @@ const char *nic_check(const struct nic *nic, unsigned pu_index, uint32_t *qpn)
 	uint32_t read_out[NIC_MAX_PORTS] = {0};
 
 	*qpn = 0;
-	if (nic->num_qps > NIC_CHECK_QPS)
+	if (atomic_load_explicit(&((struct nic *)(uintptr_t)nic)->num_qps, memory_order_relaxed) >
+	    NIC_CHECK_QPS)
 		return NULL;
 	for (const struct list_head *l = pu->dests.next; l != &pu->dests; l = l->next) {
 		const char *broken = check_dest(list_entry(l, struct dest, link), read_out, qpn);

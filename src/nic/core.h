@@ -42,7 +42,8 @@ struct nic {
 	uint32_t ah_hint, num_ahs;
 	uint32_t num_groups; /* a group that has members on several PUs counts once */
 	struct list_head cqs, srqs;
-	uint32_t num_qps, num_cqs, num_pds, num_srqs;
+	_Atomic uint32_t num_qps; /* control calls write it. [any] */
+	uint32_t num_cqs, num_pds, num_srqs;
 	uint64_t qp_bytes;
 	_Atomic uint64_t memory, memory_limit, memory_refused; /* nic_memory_take() */
 	/* memory of queue pairs; control */

@@ -46,6 +46,19 @@ struct cqe_fields {
  * completion is lost, and the QP ends in qp_end_lost().
  */
 void cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *f);
+/* Take and release the lock of a CQ, if several PUs share it. */
+static inline void cq_lock(struct nic_cq *cq)
+{
+	if (cq->special & CQ_SHARED)
+		spin_lock(&cq->lock);
+}
+
+static inline void cq_unlock(struct nic_cq *cq)
+{
+	if (cq->special & CQ_SHARED)
+		spin_unlock(&cq->lock);
+}
+
 /* Raises the events of the armed CQs to which this turn has pushed completions. */
 void cq_notify_dirty(struct pu *pu);
 

@@ -19,7 +19,8 @@ int nic_qp_enable_kernel_wrs(struct nic *nic, struct nic_qp *qp)
 		return -EOPNOTSUPP;
 	if (qp->kernel_wrs_enabled)
 		return 0;
-	rc = qp_size_entries(qp, qp->sq.window, NIC_MAX_KERNEL_WRS + (qp->rpc ? NIC_RPC_SENDS : 0));
+	rc = qp_size_entries(qp, qp->sq.window,
+			     NIC_MAX_KERNEL_WRS + (qp_has(qp, QP_RPC) ? NIC_RPC_SENDS : 0));
 	memory_of_qps(nic, before, qp->bytes);
 	qp->kernel_wrs_enabled = rc == 0;
 	return rc;

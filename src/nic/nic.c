@@ -224,7 +224,8 @@ void nic_usage(const struct nic *nic, struct nic_usage *out)
 	*out = (struct nic_usage){
 		.ahs = nic->num_ahs,
 		.groups = nic->num_groups,
-		.qps = nic->num_qps,
+		.qps = atomic_load_explicit(&((struct nic *)(uintptr_t)nic)->num_qps,
+					    memory_order_relaxed),
 		.cqs = nic->num_cqs,
 		.mrs = nic->mrs.regions,
 		.mws = nic->mrs.windows,

@@ -69,7 +69,7 @@ unsigned nic_pd_stop_chains(struct nic *nic, uint32_t pd);
  * RESET or INIT. [owner]
  */
 int nic_qp_set_calc(struct nic_qp *qp);
-bool nic_qp_has_calc(const struct nic_qp *qp);
+bool nic_qp_has_calc(const struct nic_qp *qp); /* [any] */
 /* Returns true if calculations are enabled, or the peer is a QP of the same PU. [any] */
 bool nic_qp_may_calc(const struct nic_qp *qp);
 

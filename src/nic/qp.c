@@ -73,7 +73,7 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 	if (qp->srq)
 		qp->srq->refs--;
 	nic_pd_unref(nic, qp->pd);
-	nic->num_qps--;
+	atomic_fetch_sub_explicit(&nic->num_qps, 1, memory_order_relaxed);
 	memory_of_qps(nic, qp->bytes, 0);
 	free(qp->resp.replay);
 	qp_free(qp);
@@ -208,7 +208,8 @@ static void reset(struct nic_qp *qp)
 	qp->events = 0;
 	qp->heard = false;
 	qp->peer_port = UINT32_MAX;
-	qp->loop = qp->calc = false;
+	qp_set_feature(qp, QP_LOOP, false);
+	qp_set_feature(qp, QP_CALC, false);
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->access = 0;
 	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
@@ -250,7 +251,7 @@ static int take_path(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t ma
 	}
 	qp->dest = d;
 	alive_attach(qp);
-	qp->port = (uint8_t)gid.port;
+	qp_set_port(qp, gid.port);
 	qp->tos = a->traffic_class;
 	qp->attr.dgid = a->dgid;
 	qp->attr.sgid_index = a->sgid_index;
@@ -283,7 +284,7 @@ static void take_values(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t
 	if (mask & NIC_QPA_PORT)
 		q->port = a->port;
 	if (mask & NIC_QPA_PORT && qp->type == NIC_QPT_UD) { /* UD has no path */
-		qp->port = (uint8_t)(a->port - 1);
+		qp_set_port(qp, a->port - 1u);
 		take_mtu(qp, qp->pu->ports[qp->port].port->mtu);
 	}
 	if (mask & NIC_QPA_QKEY)
@@ -326,7 +327,7 @@ static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_a
 		return;
 	case NIC_QPS_RTS:
 		if (from == NIC_QPS_RTR)
-			qp->loop = qp->type == NIC_QPT_RC && is_loop(qp);
+			qp_set_feature(qp, QP_LOOP, qp->type == NIC_QPT_RC && is_loop(qp));
 		break;
 	case NIC_QPS_SQD:
 		if (from == NIC_QPS_RTS) {

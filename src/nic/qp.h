@@ -13,24 +13,29 @@
 struct dest;
 struct qp_chain;
 
+enum qp_feature {
+	QP_LOOP = 1, /* the peer is a QP of the same PU: loop.c */
+	QP_RPC = 2,  /* op-codes 0x18 .. 0x1c are calls */
+	QP_CALC = 4, /* op-code 0x1e is a calculation (nic_qp_set_calc()) */
+};
+
 /*
  * With thousands of busy QPs, each turn of a QP misses the cache for each line that it touches. So
  * the fields that a WRITE and its ACK touch are in groups of one line each, as asserted below. The
  * responder uses two of the lines, and the requester five.
  */
 struct nic_qp {
-	/* identity; both sides use it for each packet. The first three fields: [any] */
+	/* identity; both sides use it for each packet. The first four fields: [any] */
 	_Atomic uint8_t db_active; /* the PU knows of posted work and will check for more */
 	_Atomic uint8_t db_queued; /* the QP is in the PU's ring of doorbells */
 	_Atomic uint8_t state_hint;
+	_Atomic uint8_t features; /* enum qp_feature; the owner changes it */
 	uint8_t pu_index;
 	uint8_t state; /* enum nic_qp_state */
 	uint8_t type;
 	/* enum pkt_service: the class of the op-codes that the QP sends and accepts */
 	uint8_t service;
-	uint8_t port; /* from 0 */
-	bool loop;    /* the peer is a QP of the same PU: loop.c */
-	bool rpc;     /* op-codes 0x18 .. 0x1c are calls */
+	uint8_t port; /* from 0; qp_set_port() */
 	bool sig_all;
 	bool heard;		 /* received a packet since RESET */
 	uint8_t num_in, num_out; /* numbers of hooks: stream.c */
@@ -71,7 +76,6 @@ struct nic_qp {
 	uint32_t read_chunk;	    /* the most response packets of one READ request */
 	_Atomic uint32_t db_prod;   /* index->prod at the last nic_qp_busy(). [any] */
 	bool kernel_wrs_enabled;    /* kernels may post to it */
-	bool calc;		    /* op-code 0x1e is a calculation (nic_qp_set_calc()) */
 	bool keepalive;
 	bool ack_waited;  /* the ACK has already waited for a turn: resp_send.c */
 	uint32_t events;  /* asynchronous events already raised */
@@ -94,6 +98,34 @@ QP_LINE(sq.count, sq.drained_event);
 QP_LINE(sq.progress, resize);
 QP_LINE(timer, attr.sq_draining);
 #undef QP_LINE
+
+/* Returns true if the QP has one of the features. [any] */
+static inline bool qp_has(const struct nic_qp *qp, unsigned features)
+{
+	return atomic_load_explicit(&((struct nic_qp *)(uintptr_t)qp)->features,
+				    memory_order_relaxed) &
+	       features;
+}
+
+/* Switches a feature on or off. */
+static inline void qp_set_feature(struct nic_qp *qp, enum qp_feature feature, bool on)
+{
+	unsigned others = atomic_load_explicit(&qp->features, memory_order_relaxed) & ~feature;
+
+	atomic_store_explicit(&qp->features, (uint8_t)(on ? others | feature : others),
+			      memory_order_relaxed);
+}
+
+/* Set and read the port while other threads read it: nic_qp_batches(). */
+static inline void qp_set_port(struct nic_qp *qp, unsigned port)
+{
+	__atomic_store_n(&qp->port, (uint8_t)port, __ATOMIC_RELAXED);
+}
+
+static inline uint8_t qp_port(const struct nic_qp *qp)
+{
+	return __atomic_load_n(&qp->port, __ATOMIC_RELAXED);
+}
 
 /* Prefetch the lines that a requester, or a responder, uses. */
 static inline void qp_prefetch_requester(const struct nic_qp *qp)

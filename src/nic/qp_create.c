@@ -240,7 +240,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 		qp->srq->pu = qp->pu_index;
 		qp->srq->refs++;
 	}
-	nic->num_qps++;
+	atomic_fetch_add_explicit(&nic->num_qps, 1, memory_order_relaxed);
 	nic->qp_bytes += qp->bytes;
 	atomic_store_explicit(&nic->qps[index], qp, memory_order_release);
 	*out = qp;

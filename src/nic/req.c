@@ -522,7 +522,7 @@ enum req_result req_run(struct nic_qp *qp)
 	sq_mix(qp);
 	if (unlikely(qp->state == NIC_QPS_ERR))
 		return REQ_MORE;
-	if (qp->loop) {
+	if (qp_has(qp, QP_LOOP)) {
 		struct tx_burst burst = {
 			.packets = UINT32_MAX, .copy = LOOP_TURN, .end = UINT64_MAX};
 

@@ -410,7 +410,7 @@ enum req_result resp_run(struct nic_qp *qp)
 		r->nak = 0;
 		after_nak(qp, syndrome);
 	} else if (r->ack) {
-		if (unlikely(qp->rpc) && ack_waits(qp))
+		if (unlikely(qp_has(qp, QP_RPC)) && ack_waits(qp))
 			return REQ_MORE;
 		if (send_aeth(qp, PKT_AETH_ACK, r->epsn - 1))
 			return REQ_PORT_FULL;

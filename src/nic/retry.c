@@ -160,7 +160,7 @@ void retry_fire(struct nic_qp *qp)
 		nic_schedule(qp);
 		return; /* the next packet sets the timer again */
 	}
-	if (qp->loop) {
+	if (qp_has(qp, QP_LOOP)) {
 		nic_schedule(qp);
 		return;
 	}

@@ -34,7 +34,7 @@ int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp)
 		return -EOPNOTSUPP;
 	if (qp->state != NIC_QPS_RESET && qp->state != NIC_QPS_INIT)
 		return -EINVAL;
-	if (qp->rpc)
+	if (qp_has(qp, QP_RPC))
 		return 0;
 	rc = qp_size_entries(qp, qp->sq.window,
 			     NIC_RPC_SENDS + (qp->kernel_wrs_enabled ? NIC_MAX_KERNEL_WRS : 0));
@@ -46,13 +46,13 @@ int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp)
 	if (rc)
 		return rc;
 	qp->rpc_ctx = ctx;
-	qp->rpc = true;
+	qp_set_feature(qp, QP_RPC, true);
 	return 0;
 }
 
 bool nic_qp_rpc(const struct nic_qp *qp)
 {
-	return qp->rpc;
+	return qp_has(qp, QP_RPC);
 }
 
 bool nic_qp_batches(const struct nic_qp *qp)
@@ -61,7 +61,7 @@ bool nic_qp_batches(const struct nic_qp *qp)
 	 * The test does not use `batch`, which changes while the port is open: the caller does not
 	 * own the PU.
 	 */
-	return unlikely(qp->rpc) && qp->pu->ports[qp->port].port->mask_fd;
+	return unlikely(qp_has(qp, QP_RPC)) && qp->pu->ports[qp_port(qp)].port->mask_fd;
 }
 
 void *nic_rpc_ctx(const struct nic_qp *qp)
@@ -80,7 +80,7 @@ void rpc_detach(struct nic_qp *qp)
 	if (qp->rpc_ctx)
 		qp->nic->rpc_ops->detach(qp->nic->rpc_ctx, qp->rpc_ctx);
 	qp->rpc_ctx = NULL;
-	qp->rpc = false;
+	qp_set_feature(qp, QP_RPC, false);
 }
 
 void nic_rpc_schedule(struct nic_qp *qp)

@@ -156,7 +156,7 @@ static const struct pkt_op unsupported = {
 /* Returns true if both ends agreed to the private op-code. */
 static bool agreed(const struct nic_qp *qp, const struct pkt_view *v)
 {
-	return v->op->flags & PKT_NEEDS_RPC ? qp->rpc : qp->calc;
+	return qp_has(qp, v->op->flags & PKT_NEEDS_RPC ? QP_RPC : QP_CALC);
 }
 
 static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,

@@ -64,7 +64,8 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	e->op = (uint8_t)op;
 	e->len = 0;
 	e->npkts = 1;
-	if (op >= OPS || !(op_info[op].services & 1 << qp->type) || (op_is_rpc(e->op) && !qp->rpc))
+	if (op >= OPS || !(op_info[op].services & 1 << qp->type) ||
+	    (op_is_rpc(e->op) && !qp_has(qp, QP_RPC)))
 		return NIC_WC_LOC_QP_OP_ERR;
 	if (unlikely(op > ROOST_OP_RECV) && !chain_has_op(qp, op))
 		return NIC_WC_LOC_QP_OP_ERR;

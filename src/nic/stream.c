@@ -235,31 +235,41 @@ int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook)
 	return 0;
 }
 
-static bool take_out(struct nic_stream_hook **chain, uint8_t *num,
+/* Returns the position of the hook; `num`: it is not attached here. */
+static unsigned find(struct nic_stream_hook *const *chain, unsigned num,
 		     const struct nic_stream_hook *hook)
 {
-	for (unsigned i = 0; i < *num; i++) {
-		if (chain[i] != hook)
-			continue;
-		memmove(&chain[i], &chain[i + 1], (--*num - i) * sizeof(chain[0]));
-		return true;
-	}
-	return false;
+	unsigned i = 0;
+
+	while (i < num && chain[i] != hook)
+		i++;
+	return i;
+}
+
+static void take_out(struct nic_stream_hook **chain, uint8_t *num, unsigned at)
+{
+	memmove(&chain[at], &chain[at + 1], (--*num - at) * sizeof(chain[0]));
 }
 
 int nic_stream_detach(struct nic_qp *qp, struct nic_stream_hook *hook)
 {
 	struct qp_streams *s = qp->streams;
 	bool rewritten = false;
+	unsigned at;
 
 	if (!s)
 		return -ENOENT;
-	if (take_out(s->in, &qp->num_in, hook))
+	at = find(s->in, qp->num_in, hook);
+	if (at < qp->num_in) {
+		take_out(s->in, &qp->num_in, at);
 		return 0;
+	}
+	at = find(s->out, qp->num_out, hook);
+	if (at == qp->num_out)
+		return -ENOENT;
 	if ((hook->rewrites || hook->produce) && in_flight(qp))
 		return -EBUSY;
-	if (!take_out(s->out, &qp->num_out, hook))
-		return -ENOENT;
+	take_out(s->out, &qp->num_out, at);
 	nic_schedule(qp); /* the hook may have held packets back */
 	if (hook->produce)
 		resize_end(qp);

@@ -141,7 +141,7 @@ static inline struct tx_burst tx_burst(const struct nic_qp *qp)
 {
 	uint32_t batch = qp->dest ? qp->dest->path->batch : qp->pu->ports[qp->port].port->batch;
 
-	if (unlikely(qp->rpc) && batch / 4)
+	if (unlikely(qp_has(qp, QP_RPC)) && batch / 4)
 		batch /= 4;
 	return (struct tx_burst){.packets = batch ? batch : NIC_TX_BURST,
 				 .end = qp->pu->ctr.sent_bytes + NIC_TX_BYTES};

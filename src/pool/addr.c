@@ -434,10 +434,11 @@ int pool_addr_use(struct pool_addr *a, unsigned slot)
 	return a->sock[slot];
 }
 
-void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket *sock)
+int pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket *sock)
 {
 	struct pool *p = a->pool;
 	struct stat st;
+	int rc = -ENOSPC;
 
 	pthread_mutex_lock(&p->lock);
 	for (unsigned i = 0; i < SLOT_SOCKETS; i++) {
@@ -454,11 +455,13 @@ void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket
 		atomic_store_explicit(&s->inode, fstat(a->sock[slot], &st) ? 0 : st.st_ino,
 				      memory_order_relaxed);
 		atomic_store_explicit(&s->used, 1, memory_order_release);
+		rc = 0;
 		break;
 	}
 	state_changed(p->state);
 	addr_steer(a);
 	pthread_mutex_unlock(&p->lock);
+	return rc;
 }
 
 void pool_addr_unuse(struct pool_addr *a, unsigned slot)

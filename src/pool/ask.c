@@ -194,13 +194,13 @@ static int receive(int fd, int *fds, unsigned want)
 	return (int)n;
 }
 
+/*
+ * True if the name of a member is this process's own. Only its first slot has the name. Another
+ * thread may claim more slots meanwhile.
+ */
 static bool is_own(const struct pool *p, unsigned slot)
 {
-	for (unsigned i = 0; i < p->num_slots; i++) {
-		if (p->slot[i] == slot)
-			return true;
-	}
-	return false;
+	return p->listener >= 0 && p->slot[0] == slot;
 }
 
 static unsigned send_all(const struct pool *p, const struct ask *ask, struct pollfd at[POOL_SLOTS])

@@ -77,8 +77,8 @@ struct ask {
 /* ---- pool.c ---- */
 
 /*
- * Reclaims a slot of a dead program: removes its ownership and sends its wills. Returns false if
- * the owner lives.
+ * Reclaims a slot of a dead program: removes its ownership. Returns false if the owner lives. The
+ * caller then calls will_execute(), without the lock.
  */
 bool pool_reclaim_slot(struct pool *p, unsigned slot);
 
@@ -139,8 +139,8 @@ void pool_find_leftovers(struct pool *p);
 
 /* ---- will.c ---- */
 
-/* Sends the wills of a slot whose owner was removed. */
-void will_execute(struct pool *p, unsigned slot);
+/* Sends the wills of reclaimed slots that are for an address of this process. Takes the lock. */
+void will_execute(struct pool *p);
 
 /* ---- service.c ---- */
 

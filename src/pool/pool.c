@@ -158,18 +158,20 @@ uint64_t pool_version(const struct pool *p)
 /* ---- the thread ---- */
 
 /*
- * Adds a connection to the epoll set. Any thread. The lock is held while the connection enters the
- * set, and run() takes the lock between an event and its first look at the member, so run() sees
- * everything that is written here.
+ * Adds a connection to the epoll set, or closes it after an error. Any thread. The lock is held
+ * while the connection enters the set, and run() takes the lock between an event and its first look
+ * at the member, so run() sees everything that is written here.
  */
-static int keep(struct pool *p, int fd, bool watched)
+static void keep(struct pool *p, int fd, bool watched)
 {
 	struct member *m = calloc(1, sizeof(*m));
 	struct epoll_event ev = {.events = EPOLLIN};
 	int rc;
 
-	if (!m)
-		return -ENOMEM;
+	if (!m) {
+		sys_close(fd);
+		return;
+	}
 	pthread_mutex_lock(&p->lock);
 	m->fd = pool_high(fd);
 	m->watched = watched;
@@ -182,7 +184,6 @@ static int keep(struct pool *p, int fd, bool watched)
 		sys_close(m->fd);
 		free(m);
 	}
-	return rc;
 }
 
 static void drop(struct pool *p, struct member *m)
@@ -203,8 +204,8 @@ static void accept_one(struct pool *p)
 		sys_close(fd);
 		return;
 	}
-	if (fd >= 0 && keep(p, fd, false))
-		sys_close(fd);
+	if (fd >= 0)
+		keep(p, fd, false);
 }
 
 static int answer(struct pool *p, const struct member *m, const struct ask *ask)
@@ -257,10 +258,10 @@ bool pool_reclaim_slot(struct pool *p, unsigned slot)
 	 * The next owner has another token, so this removes only the dead owner, and only one
 	 * survivor succeeds.
 	 */
-	if (atomic_compare_exchange_strong(owned, &was, 0)) {
+	atomic_store_explicit(&p->state->record[slot].reclaimed, pool_clock_ms(),
+			      memory_order_relaxed);
+	if (atomic_compare_exchange_strong(owned, &was, 0))
 		state_changed(p->state);
-		will_execute(p, slot);
-	}
 	return true;
 }
 
@@ -271,6 +272,7 @@ static void repair(struct pool *p)
 
 	for (unsigned i = 0; i < POOL_SLOTS; i++)
 		pool_reclaim_slot(p, i);
+	will_execute(p);
 	version = pool_version(p);
 	if (version != p->repaired)
 		pool_steer(p);
@@ -383,9 +385,10 @@ static void watch_others(struct pool *p)
 
 		if (fd < 0)
 			continue;
-		if (sys_sendto(fd, &ask, sizeof(ask), MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) < 0 ||
-		    keep(p, fd, true))
+		if (sys_sendto(fd, &ask, sizeof(ask), MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) < 0)
 			sys_close(fd);
+		else
+			keep(p, fd, true);
 	}
 }
 

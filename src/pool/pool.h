@@ -140,8 +140,11 @@ struct pool_socket {
  * connects it.
  */
 int pool_addr_use(struct pool_addr *a, unsigned slot);
-/* Tells the other programs about the socket. To be called once after pool_addr_use(). */
-void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket *sock);
+/*
+ * Tells the other programs about the socket. To be called once after pool_addr_use(). Returns 0, or
+ * -ENOSPC: the slot has POOL_SEEN_ADDRS addresses already, and no program finds it at this one.
+ */
+int pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket *sock);
 /*
  * Gives up the socket of an own slot: steers its datagrams to other slots, and tells the other
  * programs.

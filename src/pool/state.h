@@ -14,7 +14,7 @@
 #include "base/secret.h"
 #include "pool/pool.h"
 
-#define STATE_MAGIC    0x35306c6f6f507352ull /* changes with the layout */
+#define STATE_MAGIC    0x36306c6f6f507352ull /* changes with the layout */
 #define SLOT_SOCKETS   16
 #define SLOT_SERVICES  256
 #define STATE_ATTACHED 64
@@ -40,7 +40,7 @@ struct slot_service {
 };
 
 struct slot_will {
-	_Atomic uint32_t used;
+	_Atomic uint32_t used; /* the owner's number; 0: no will */
 	struct pool_will will;
 };
 
@@ -53,6 +53,7 @@ struct slot_record {
 	struct slot_service service[SLOT_SERVICES];
 	_Atomic uint32_t wills; /* the entries in use are among the first so many */
 	struct slot_will will[POOL_WILLS];
+	_Atomic uint64_t reclaimed; /* pool_clock_ms() when the last owner's death was noticed */
 };
 
 struct pool_state {

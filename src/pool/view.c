@@ -96,7 +96,7 @@ static void read_state(int fd, struct pool_seen seen[POOL_SLOTS])
 unsigned pool_look(struct pool_seen seen[POOL_SLOTS])
 {
 	struct ask ask = {.magic = STATE_MAGIC, .what = ASK_STATE};
-	struct pool nobody = {.num_slots = 0};
+	struct pool nobody = {.listener = -1};
 	unsigned silent = 0;
 	bool hung_up;
 	int state_fd;

@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Wills: a connection manager leaves the DREQ of each established connection. If its program is
- * killed, the survivor that removes the program's ownership sends them, as the Linux kernel does
- * for a dead process. Otherwise the peers would notice the end only by silence: the address is
- * still open, so no ICMP error comes.
+ * killed, survivors send them, as the Linux kernel does for a dead process. Otherwise the peers
+ * would notice the end only by silence: the address is still open, so no ICMP error comes. Members
+ * of a pool may have different addresses. A survivor sends the wills whose source is an address of
+ * its own, and leaves the others to survivors that have theirs.
  *
- * The next owner of the slot may come while a survivor reads. The owner marks the record before it
- * leaves wills, so a copy that was made before the mark belongs to the dead program.
+ * The next owner of the slot may come while a survivor reads. Each will has the number of the owner
+ * that left it. The survivor that replaces this number by 0 has a copy of the dead program's will,
+ * and is the only one that sends it.
  */
 #include "pool/core.h"
+
+/*
+ * After this time the wills of a dead program that nobody could send have no use: their peers have
+ * noticed the silence.
+ */
+#define WILL_MS 60000
 
 void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct pool_will *w)
 {
@@ -24,7 +32,8 @@ void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct
 	s->will = *w;
 	if (index >= atomic_load_explicit(&record->wills, memory_order_relaxed))
 		atomic_store_explicit(&record->wills, index + 1, memory_order_release);
-	atomic_store_explicit(&s->used, 1, memory_order_release);
+	atomic_store_explicit(&s->used, atomic_load_explicit(&record->owned, memory_order_relaxed),
+			      memory_order_release);
 }
 
 void pool_execute(struct pool *p, void (*fn)(void *ctx, const struct pool_will *w), void *ctx)
@@ -35,22 +44,49 @@ void pool_execute(struct pool *p, void (*fn)(void *ctx, const struct pool_will *
 	pthread_mutex_unlock(&p->will_lock);
 }
 
-void will_execute(struct pool *p, unsigned slot)
+static bool has_addr(struct pool *p, const struct pkt_addr *addr)
 {
-	struct slot_record *record = &p->state->record[slot];
+	struct list_head *l;
+	bool found = false;
+
+	pthread_mutex_lock(&p->lock);
+	list_for_each (l, &p->addrs)
+		found |= pkt_addr_eq(&list_entry(l, struct pool_addr, link)->addr, addr);
+	pthread_mutex_unlock(&p->lock);
+	return found;
+}
+
+static void execute_slot(struct pool *p, struct slot_record *record)
+{
 	uint32_t n = atomic_load_explicit(&record->wills, memory_order_acquire);
 
-	pthread_mutex_lock(&p->will_lock);
-	for (uint32_t i = 0; p->execute && i < n && i < POOL_WILLS; i++) {
+	for (uint32_t i = 0; i < n && i < POOL_WILLS; i++) {
 		struct slot_will *s = &record->will[i];
+		uint32_t owner = atomic_load_explicit(&s->used, memory_order_acquire);
 		struct pool_will w;
 
-		if (!atomic_load_explicit(&s->used, memory_order_acquire))
+		if (!owner)
 			continue;
 		w = s->will;
 		if (atomic_load_explicit(&record->owned, memory_order_seq_cst))
-			break;
-		p->execute(p->execute_ctx, &w);
+			return;
+		if (has_addr(p, &w.src) && atomic_compare_exchange_strong(&s->used, &owner, 0))
+			p->execute(p->execute_ctx, &w);
+	}
+}
+
+void will_execute(struct pool *p)
+{
+	pthread_mutex_lock(&p->will_lock);
+	for (unsigned slot = 0; p->execute && slot < POOL_SLOTS; slot++) {
+		struct slot_record *record = &p->state->record[slot];
+		uint64_t since;
+
+		if (atomic_load_explicit(&record->owned, memory_order_seq_cst))
+			continue;
+		since = atomic_load_explicit(&record->reclaimed, memory_order_relaxed);
+		if (pool_clock_ms() - since < WILL_MS)
+			execute_slot(p, record);
 	}
 	pthread_mutex_unlock(&p->will_lock);
 }

@@ -285,8 +285,9 @@ static int settle(struct udp_port *u, const struct port_spec *spec)
 		.mtu = u->port.mtu,
 	};
 
-	pool_addr_tell(u->pool_addr, u->port.slot, &sock);
-	return udp_mail_open(u);
+	int rc = pool_addr_tell(u->pool_addr, u->port.slot, &sock);
+
+	return rc ? rc : udp_mail_open(u);
 }
 
 struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,

@@ -19,6 +19,7 @@
 
 static struct world W, *const w = &W;
 static struct ep A, B, C, D, *const a = &A, *const b = &B, *const c = &C, *const d = &D;
+static struct ep E[12]; /* more of them */
 
 static void loop_queue(struct ep *e, struct ep_params p, const struct ep *of)
 {
@@ -173,6 +174,158 @@ static void target_goes(void **state)
 	world_fini(w);
 }
 
+/* ---- refusals ---- */
+
+/* Runs a turn of the other PU in the middle of a turn, as a thread of its own may. */
+static void other_turn(void *ctx, struct nic_qp *qp, uint32_t index, const struct roost_wqe *wqe)
+{
+	if (index == 0)
+		nic_poll(w->nic[0], !nic_qp_pu(qp), world_now(w));
+}
+
+static void in_its_turn(struct ep *e)
+{
+	nic_qp_trace_chain(e->qp, &(struct nic_chain_trace){.executed = other_turn});
+}
+
+/* Posts ENABLEs of a queue that is not managed, which are refused. */
+static void enable_in_vain(struct ep *by, const struct ep *of, unsigned n)
+{
+	while (n--)
+		enable(by, of, REL, 1);
+}
+
+static void assert_refused(const struct ep *e, uint32_t index)
+{
+	struct nic_chain_failure f;
+
+	assert_int_equal(nic_qp_state(e->qp), NIC_QPS_ERR);
+	assert_true(nic_qp_chain_failure(e->qp, &f));
+	assert_int_equal(f.status, NIC_WC_LOC_QP_OP_ERR);
+	assert_int_equal(f.index, index);
+	assert_true(e->events & 1u << NIC_EVENT_QP_FATAL);
+}
+
+/*
+ * PU 0 has filled the mailbox of PU 1 with ENABLEs when it refuses an ENABLE of PU 1. The refusal
+ * arrives, and so do all ENABLEs.
+ */
+static void refused_behind_enables(void **state)
+{
+	const unsigned n = 200;
+
+	open_world();
+	loop_queue(c,
+		   (struct ep_params){.pu = 1, .counts = true, .managed_send = true, .depth = 256},
+		   NULL);
+	loop_queue(a, (struct ep_params){.depth = 256}, c);
+	loop_queue(b, (struct ep_params){.pu = 1}, NULL);
+	run();
+	for (unsigned i = 0; i < n; i++) {
+		add(c, c);
+		enable(a, c, REL, 1);
+	}
+	ep_post(b, &(struct wr){.op = ROOST_OP_NOP, .flags = QUIET});
+	enable_in_vain(b, a, 1);
+	in_its_turn(b);
+	nic_poll(w->nic[0], 1, world_now(w)); /* with a turn of PU 0 before the ENABLE of b */
+	assert_in_range(atomic_load(&a->sqi.cons), 1, n - 1);
+	assert_int_equal(atomic_load(&b->sqi.cons), 2);
+	nic_poll(w->nic[0], 0, world_now(w));
+	run();
+	assert_refused(b, 1);
+	assert_int_equal(*word(c), n);
+	assert_int_equal(nic_qp_state(a->qp), NIC_QPS_RTS);
+	ep_fini(b);
+	ep_fini(a);
+	ep_fini(c);
+	world_fini(w);
+}
+
+/*
+ * The mailbox of PU 0 is full of ENABLEs that will be refused, and there is no space for their
+ * refusals. `both`: the mailbox of PU 1 is full, too. Each queue gets its error, and ENABLEs that
+ * come later arrive.
+ */
+static void full(bool both)
+{
+	const unsigned n = 64; /* a mailbox, and a turn of a queue */
+	struct ep *nop = &E[0], *managed = &E[1];
+
+	open_world();
+	loop_queue(a, (struct ep_params){.depth = 128}, NULL);
+	loop_queue(d, (struct ep_params){.depth = 128}, a);
+	loop_queue(b, (struct ep_params){.pu = 1, .depth = 128}, a);
+	loop_queue(nop, (struct ep_params){.pu = 1}, a);
+	loop_queue(c, (struct ep_params){.pu = 1, .depth = 128}, a);
+	loop_queue(managed, (struct ep_params){.pu = 1, .counts = true, .managed_send = true}, a);
+	run();
+	enable_in_vain(b, a, n);
+	ep_post(nop, &(struct wr){.op = ROOST_OP_NOP, .flags = QUIET});
+	enable_in_vain(c, a, n);
+	if (both)
+		enable_in_vain(a, b, n);
+	in_its_turn(nop);
+	/*
+	 * The ENABLEs of b; in the turn of PU 0 their refusals, and the ENABLEs of a; those of c.
+	 */
+	nic_poll(w->nic[0], 1, world_now(w));
+	assert_int_equal(atomic_load(&a->sqi.cons), both ? n : 0);
+	assert_int_equal(atomic_load(&b->sqi.cons), n);
+	assert_int_equal(atomic_load(&c->sqi.cons), n);
+	add(managed, managed);
+	enable(d, managed, REL, 1);
+	nic_poll(w->nic[0], 0, world_now(w)); /* no space: for the refusals of c */
+	assert_int_equal(atomic_load(&d->sqi.cons), !both);
+	run();
+	if (both)
+		assert_refused(a, 0);
+	assert_refused(b, 0);
+	assert_refused(c, 0);
+	assert_int_equal(*word(managed), 1);
+	assert_int_equal(nic_qp_state(d->qp), NIC_QPS_RTS);
+	ep_fini(managed);
+	ep_fini(c);
+	ep_fini(nop);
+	ep_fini(b);
+	ep_fini(d);
+	ep_fini(a);
+	world_fini(w);
+}
+
+static void one_way_full(void **state)
+{
+	full(false);
+}
+
+static void both_ways_full(void **state)
+{
+	full(true);
+}
+
+/* The queue pair of the ENABLE is reset before the refusal comes, which does nothing then. */
+static void refused_after_a_reset(void **state)
+{
+	open_world();
+	loop_queue(a, (struct ep_params){0}, NULL);
+	loop_queue(b, (struct ep_params){.pu = 1}, a);
+	run();
+	enable_in_vain(a, b, 1);
+	nic_poll(w->nic[0], 0, world_now(w));
+	assert_int_equal(atomic_load(&a->sqi.cons), 1);
+	assert_int_equal(ep_modify(a, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE),
+			 0);
+	ep_connect_self(a);
+	run();
+	assert_int_equal(nic_qp_state(a->qp), NIC_QPS_RTS);
+	enable_in_vain(a, b, 1);
+	run();
+	assert_refused(a, 1);
+	ep_fini(b);
+	ep_fini(a);
+	world_fini(w);
+}
+
 /* ---- threads ---- */
 
 static atomic_bool stop;
@@ -245,13 +398,86 @@ static void two_threads(void **state)
 	world_fini(w);
 }
 
+/*
+ * A queue waits for the CQ of a PU that another thread owns, is asked for its state, and is reset,
+ * while completions come there.
+ */
+static void watch_of_a_busy_cq(void **state)
+{
+	pthread_t thread;
+
+	open_world();
+	loop_queue(b, (struct ep_params){.pu = 1, .counts = true, .managed_send = true, .depth = 2},
+		   NULL);
+	loop_queue(a, (struct ep_params){.counts = true, .watch = {b}, .watch_sends = true}, b);
+	loop_queue(d, (struct ep_params){.pu = 1}, b);
+	ep_post(b, &(struct wr){.op = ROOST_OP_NOP});
+	enable(b, b, REL, 2);
+	enable(d, b, REL, 2);
+	atomic_store(&stop, false);
+	assert_int_equal(pthread_create(&thread, NULL, owner, (void *)1), 0);
+	for (unsigned i = 0; i < 100; i++) {
+		struct nic_chain_state s;
+
+		ep_post(a, &(struct wr){.op = ROOST_OP_WAIT, .raddr = 2 | REL, .swap_add = 200});
+		for (unsigned k = i % 2; k < 2 || !atomic_load(&a->sidx.prod); k++) {
+			nic_poll(w->nic[0], 0, world_now(w));
+			nic_qp_chain_state(a->qp, &s);
+			assert_int_not_equal(s.activity, NIC_CHAIN_FAILED);
+			sched_yield();
+		}
+		assert_int_equal(
+			ep_modify(a, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE),
+			0);
+		ep_connect_self(a);
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
+	assert_int_equal(nic_qp_state(b->qp), NIC_QPS_RTS);
+	ep_fini(d);
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+}
+
+/* Queues of both PUs have ENABLEs refused at the same time, and each gets its error. */
+static void refused_both_ways(void **state)
+{
+	const unsigned rounds = 20, queues = sizeof(E) / sizeof(E[0]);
+	pthread_t thread[2];
+
+	for (unsigned r = 0; r < rounds; r++) {
+		open_world();
+		for (unsigned i = 0; i < queues; i++)
+			loop_queue(&E[i], (struct ep_params){.pu = i % 2, .depth = 128},
+				   i ? &E[0] : NULL);
+		for (unsigned i = 0; i < queues; i++)
+			enable_in_vain(&E[i], &E[!(i % 2)], 1 + (i * 37 + r * 11) % 128);
+		atomic_store(&stop, false);
+		for (uintptr_t i = 0; i < 2; i++)
+			assert_int_equal(pthread_create(&thread[i], NULL, owner, (void *)i), 0);
+		for (unsigned i = 0; i < queues; i++)
+			while (nic_qp_state(E[i].qp) != NIC_QPS_ERR)
+				sched_yield();
+		atomic_store(&stop, true);
+		for (unsigned i = 0; i < 2; i++)
+			pthread_join(thread[i], NULL);
+		for (unsigned i = queues; i-- > 0;) {
+			assert_refused(&E[i], 0);
+			ep_fini(&E[i]);
+		}
+		world_fini(w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(enable_another_pu),
-		cmocka_unit_test(full_mailbox),
-		cmocka_unit_test(target_goes),
-		cmocka_unit_test(two_threads),
+		cmocka_unit_test(enable_another_pu),	 cmocka_unit_test(full_mailbox),
+		cmocka_unit_test(target_goes),		 cmocka_unit_test(refused_behind_enables),
+		cmocka_unit_test(one_way_full),		 cmocka_unit_test(both_ways_full),
+		cmocka_unit_test(refused_after_a_reset), cmocka_unit_test(two_threads),
+		cmocka_unit_test(refused_both_ways),	 cmocka_unit_test(watch_of_a_busy_cq),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +43,9 @@ enum op {
 	OP_FORK,
 	OP_WILL,
 	OP_EXECUTED,
+	OP_OWNED,
+	OP_MORE,
+	OP_MANY,
 	OP_LEAVE,
 };
 
@@ -138,6 +144,69 @@ static void do_take(struct reply *r)
 		memcpy(&r->mark[r->num++], pkt + n - 4, 4);
 }
 
+static atomic_bool claimed;
+static atomic_uint opens;
+
+static void *open_and_close(void *arg)
+{
+	unsigned silent;
+
+	do {
+		struct pool_addr *a = pool_addr_get(pool, &addr, 0, &silent);
+
+		CHECK(a != NULL);
+		pool_addr_put(a);
+		atomic_fetch_add(&opens, 1);
+	} while (!atomic_load(&claimed));
+	return NULL;
+}
+
+/* Claims slots, while another thread opens the address of another member. */
+static void do_more(void)
+{
+	int slot[POOL_MAX_OWN];
+	pthread_t thread;
+
+	CHECK(pthread_create(&thread, NULL, open_and_close, NULL) == 0);
+	for (unsigned i = 0; i < POOL_MAX_OWN; i++) {
+		unsigned before = atomic_load(&opens);
+
+		slot[i] = pool_slot(pool, i);
+		CHECK(slot[i] >= 0);
+		for (unsigned k = 0; k < i; k++)
+			CHECK(slot[i] != slot[k]);
+		while (atomic_load(&opens) == before)
+			sched_yield();
+	}
+	atomic_store(&claimed, true);
+	pthread_join(thread, NULL);
+}
+
+/* Uses more addresses than a slot may have. Returns the error of the last. */
+static int do_many(void)
+{
+	struct pool_addr *a[POOL_SEEN_ADDRS];
+	struct pool_socket told = {.sport = SPORT};
+	unsigned silent, slot = (unsigned)pool_slot(pool, 0);
+	int rc;
+
+	for (unsigned i = 0; i < POOL_SEEN_ADDRS; i++) {
+		struct pkt_addr own = addr;
+
+		own.b[15] = (uint8_t)(100 + i);
+		a[i] = pool_addr_get(pool, &own, 0, &silent);
+		CHECK(a[i] && pool_addr_use(a[i], slot) >= 0);
+		rc = pool_addr_tell(a[i], slot, &told);
+		/* the child has joined at one address */
+		CHECK(i + 1 == POOL_SEEN_ADDRS || rc == 0);
+	}
+	for (unsigned i = 0; i < POOL_SEEN_ADDRS; i++) {
+		pool_addr_unuse(a[i], slot);
+		pool_addr_put(a[i]);
+	}
+	return rc;
+}
+
 /* A child that lives on without a call of exec, as some programs make. */
 static void do_fork(void)
 {
@@ -184,6 +253,15 @@ static void serve(int fd)
 		case OP_EXECUTED:
 			r.num = executed;
 			r.mark[0] = executed_bits;
+			break;
+		case OP_OWNED:
+			r.rc = pool_owner(pool, c.slot) != 0;
+			break;
+		case OP_MORE:
+			do_more();
+			break;
+		case OP_MANY:
+			r.rc = do_many();
 			break;
 		case OP_LEAVE:
 			pool_addr_unuse(opened, (unsigned)pool_slot(pool, 0));
@@ -486,6 +564,62 @@ static void wills(void **state)
 	finish(&more);
 }
 
+/*
+ * A member that does not have the address of a killed program notices the death first, and leaves
+ * the wills to one that has it.
+ */
+static void wills_of_another_address(void **state)
+{
+	struct program killed = start(), other = start(), heir = start();
+	uint64_t until = now_ms() + LONG_MS;
+	struct reply r;
+
+	join(&killed);
+	join_at(&other, 2);
+	join(&heir);
+	ask(&killed, (struct command){.op = OP_WILL});
+	child_stop(heir.pid);
+	child_kill(killed.pid);
+	while (ask(&other, (struct command){.op = OP_OWNED, .slot = killed.slot}).rc &&
+	       now_ms() < until)
+		;
+	assert_int_equal(ask(&other, (struct command){.op = OP_OWNED, .slot = killed.slot}).rc, 0);
+	kill(heir.pid, SIGCONT);
+	do
+		r = ask(&heir, (struct command){.op = OP_EXECUTED});
+	while (r.num < 2 && now_ms() < until);
+	assert_int_equal(r.num, 2);
+	assert_int_equal(r.mark[0], 1u << 5 | 1u << 7);
+	assert_int_equal(ask(&other, (struct command){.op = OP_EXECUTED}).num, 0);
+	close(killed.fd);
+	finish(&other);
+	finish(&heir);
+}
+
+/* Threads of a member claim slots and open an address at the same time. */
+static void slots_and_address_at_once(void **state)
+{
+	struct program a = start(), b;
+
+	join(&a);
+	for (unsigned i = 0; i < 5; i++) {
+		b = start();
+		join_at(&b, 2);
+		assert_int_equal(ask(&b, (struct command){.op = OP_MORE}).rc, 0);
+		finish(&b);
+	}
+	finish(&a);
+}
+
+static void too_many_addresses(void **state)
+{
+	struct program a = start();
+
+	join(&a);
+	assert_int_equal(ask(&a, (struct command){.op = OP_MANY}).rc, -ENOSPC);
+	leave(&a);
+}
+
 static void stopped_members(void **state)
 {
 	struct program a = start(), b = start(), c = start();
@@ -625,6 +759,9 @@ int main(void)
 		cmocka_unit_test(services_of_two_addresses),
 		cmocka_unit_test(services_at_once),
 		cmocka_unit_test(wills),
+		cmocka_unit_test(wills_of_another_address),
+		cmocka_unit_test(slots_and_address_at_once),
+		cmocka_unit_test(too_many_addresses),
 		cmocka_unit_test(stopped_members),
 		cmocka_unit_test(forked_child_frees_the_slot),
 		cmocka_unit_test(strangers),
