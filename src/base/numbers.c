@@ -40,15 +40,15 @@ static uint64_t sip(const uint64_t seed[2], uint64_t word)
 	return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-uint32_t sequence_draw(const struct sequence *s)
+/* Returns element n (its lower bits) of a permutation of the numbers below 2^bits. */
+static uint32_t permute(const uint64_t seed[2], unsigned bits, uint32_t n)
 {
-	uint32_t n = atomic_fetch_add_explicit(s->next, 1, memory_order_relaxed);
-	unsigned half = s->bits / 2;
+	unsigned half = bits / 2;
 	uint32_t mask = (uint32_t)((1ull << half) - 1), left = n >> half & mask, right = n & mask;
 
 	/* A Feistel network is a permutation for any round function. */
 	for (uint64_t round = 0; round < ROUNDS; round++) {
-		uint32_t next = left ^ ((uint32_t)sip(s->seed, round << 32 | right) & mask);
+		uint32_t next = left ^ ((uint32_t)sip(seed, round << 32 | right) & mask);
 
 		left = right;
 		right = next;
@@ -56,16 +56,91 @@ uint32_t sequence_draw(const struct sequence *s)
 	return left << half | right;
 }
 
-bool sequence_draw_rested(const struct sequence *s, uint64_t now, uint32_t *number)
+/*
+ * Counts on, unless this enters a half of 2^bits numbers too soon: the half before it was entered
+ * less than NUMBERS_REST_S ago. The time is stored before the first number of the half is drawn,
+ * in case that the process is killed or stopped in between. Another process may then draw it.
+ */
+static bool count_rested(_Atomic uint32_t *next, _Atomic uint64_t *entered, unsigned bits,
+			 uint64_t now, uint32_t *n)
 {
-	uint32_t n = atomic_load_explicit(s->next, memory_order_relaxed);
 	uint32_t second = numbers_second(now);
 
-	if ((n & ((1u << (s->bits - 1)) - 1)) == 0) {
-		if (numbers_rest(atomic_load_explicit(s->entered, memory_order_relaxed), second))
-			return false;
-		atomic_store_explicit(s->entered, second, memory_order_relaxed);
+	for (;;) {
+		/* The half is loaded first, so it is never ahead of the count. */
+		uint64_t was = atomic_load_explicit(entered, memory_order_acquire);
+		uint32_t drawn = atomic_load_explicit(next, memory_order_acquire);
+		uint32_t half = drawn >> bits;
+
+		if ((uint32_t)(was >> 32) != half) {
+			bool early = numbers_rest((uint32_t)was, second);
+
+			if (early && atomic_load_explicit(entered, memory_order_acquire) == was)
+				return false;
+			if (early || !atomic_compare_exchange_strong(entered, &was,
+								     (uint64_t)half << 32 | second))
+				continue; /* another process has entered the half */
+		}
+		if (atomic_compare_exchange_strong(next, &drawn, drawn + 1)) {
+			*n = drawn;
+			return true;
+		}
 	}
-	*number = sequence_draw(s);
+}
+
+uint32_t sequence_draw(const struct sequence *s)
+{
+	uint32_t n = atomic_fetch_add_explicit(s->next, 1, memory_order_relaxed);
+
+	return permute(s->seed, s->bits, n);
+}
+
+bool sequence_draw_rested(const struct sequence *s, uint64_t now, uint32_t *number)
+{
+	uint32_t n;
+
+	if (!count_rested(s->next, s->entered, s->bits - 1, now, &n))
+		return false;
+	*number = permute(s->seed, s->bits, n);
+	return true;
+}
+
+/*
+ * Returns element n (its lower 8 bits) of a permutation of all bytes, which depends on the upper
+ * bits. One hash selects it, because registrations are frequent: each step is a permutation.
+ */
+static uint8_t low_bits(const uint64_t seed[2], uint32_t upper, uint32_t n)
+{
+	uint64_t h = sip(seed, 1ull << 63 | upper); /* permute() hashes no such word */
+	uint8_t x = (uint8_t)(n ^ h);
+
+	x = (uint8_t)(x * (h >> 8 | 1));
+	x ^= x >> 4;
+	x = (uint8_t)(x * (h >> 16 | 1));
+	x ^= x >> 4;
+	return (uint8_t)(x ^ h >> 24);
+}
+
+/* Returns key n of regions (0) or windows (1). */
+static uint32_t key_of(const struct key_sequence *s, uint32_t kind, uint32_t n)
+{
+	unsigned half = s->bits - 1;
+	uint32_t upper = permute(s->seed, s->bits, kind << half | (n & ((1u << half) - 1)));
+
+	return upper << KEY_LOW_BITS | low_bits(s->seed, upper, n >> half);
+}
+
+uint32_t key_draw_region(const struct key_sequence *s)
+{
+	return key_of(s, 0, atomic_fetch_add_explicit(&s->drawn->regions, 1, memory_order_relaxed));
+}
+
+bool key_draw_window(const struct key_sequence *s, uint64_t now, uint32_t *key)
+{
+	uint32_t n;
+
+	if (!count_rested(&s->drawn->windows, &s->drawn->entered, s->bits - 2, now, &n))
+		return false;
+	*key = key_of(s, 1, n);
 	return true;
 }

@@ -31,24 +31,54 @@ static inline bool numbers_rest(uint32_t then, uint32_t second)
 
 /*
  * A sequence of all numbers below 2^bits: a permutation of a counter, whose order nobody can
- * predict without the seed. No number returns before all others were drawn.
+ * predict without the seed. No number returns before all others were drawn. Several processes may
+ * share the counter. Any thread and process may call the functions.
  */
 struct sequence {
 	uint64_t seed[2];
 	unsigned bits;		/* even, 2 .. 32 */
-	_Atomic uint32_t *next; /* numbers drawn so far; several processes may share the counter */
-	/* of sequence_draw_rested(): numbers_second() when the half of the numbers was entered */
-	_Atomic uint32_t *entered;
+	_Atomic uint32_t *next; /* numbers drawn so far */
+	/*
+	 * of sequence_draw_rested(): the present half of the numbers, counted on, << 32 |
+	 * numbers_second() when it was entered. Zeroed memory is a valid start.
+	 */
+	_Atomic uint64_t *entered;
 };
 
-/* Draws a number. Any thread and process. */
+/* Draws a number. */
 uint32_t sequence_draw(const struct sequence *s);
 /*
  * As sequence_draw(), but returns false if the number might return within NUMBERS_REST_S: the half
- * of the numbers to which it does not belong was drawn in less time. One thread and process at a
- * time.
+ * of the numbers to which it does not belong was drawn in less time.
  */
 bool sequence_draw_rested(const struct sequence *s, uint64_t now, uint32_t *number);
+
+/*
+ * Memory keys: upper bits and KEY_LOW_BITS lower bits. Programs choose the lower bits of a window's
+ * key, so a window takes all keys with its upper bits. A secret half of the upper bits belongs to
+ * regions, the other half to windows. So a key never changes from one kind to the other.
+ *
+ * A key of a region returns after all 2^31 keys of regions: more than 60 s at any rate that
+ * processors reach (35 million per second). The upper bits of a window return after 2^23 windows,
+ * and rest by time.
+ */
+#define KEY_UPPER_BITS 24
+#define KEY_LOW_BITS   8
+struct key_counts {
+	_Atomic uint64_t entered; /* as in struct sequence, of the windows */
+	_Atomic uint32_t regions, windows;
+};
+struct key_sequence {
+	uint64_t seed[2];
+	unsigned bits; /* KEY_UPPER_BITS; fewer in tests */
+	/* Zeroed memory is a valid start. Several processes may share it. */
+	struct key_counts *drawn;
+};
+
+/* Draw a key. Any thread and process. The key may be 0. */
+uint32_t key_draw_region(const struct key_sequence *s);
+/* Returns false if the upper bits might return within NUMBERS_REST_S. */
+bool key_draw_window(const struct key_sequence *s, uint64_t now, uint32_t *key);
 
 /*
  * The last generation of each QP index of a slot. Only the owner of the slot writes it. Zeroed

@@ -99,7 +99,9 @@ struct cm {
 	struct secret secret;
 	struct wheel wheel;
 	uint64_t hash_seed;
-	_Atomic uint32_t own_ids, own_entered; /* of the sequence, if the caller keeps none */
+	/* of the sequence, if the caller keeps none */
+	_Atomic uint32_t own_ids;
+	_Atomic uint64_t own_entered;
 	uint32_t tid_high;
 	uint32_t listening;
 	uint32_t in_use, half_open;

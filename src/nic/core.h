@@ -37,7 +37,7 @@ struct nic {
 	uint8_t slot[NIC_MAX_PUS];
 	/* for PUs whose QP numbers the host does not store */
 	struct qp_numbers own_numbers;
-	_Atomic uint32_t own_keys;
+	struct key_counts own_keys;
 	_Atomic(struct nic_ah *) ahs[NIC_MAX_AHS];
 	uint32_t ah_hint, num_ahs;
 	uint32_t num_groups; /* a group that has members on several PUs counts once */

@@ -11,9 +11,8 @@
 #define CHUNK_BYTES (sizeof(struct mr_entry) << MR_CHUNK_BITS)
 #define THROWS	    64
 
-void mr_table_init(struct mr_table *t, struct secret *secret, const struct sequence *keys)
+void mr_table_init(struct mr_table *t, const struct key_sequence *keys)
 {
-	t->secret = secret;
 	t->keys = keys;
 }
 
@@ -71,23 +70,26 @@ static bool is_free(struct mr_table *t, uint32_t index)
 }
 
 /*
- * Draws the upper 24 bits of a key until its index is free. In a nearly full table, takes the first
- * free index after the last drawn one.
+ * Draws keys until the index of one is free. In a nearly full table, takes the first free index
+ * after the last drawn one. Returns false if the keys of windows must rest.
  */
-static uint32_t draw(struct mr_table *t)
+static bool draw(struct mr_table *t, enum mr_kind kind, uint64_t now, uint32_t *key)
 {
-	const uint32_t extra = MR_TAG_BITS - MR_LOW_BITS;
-	uint32_t upper = 0, index;
+	uint32_t index;
 
 	for (unsigned throws = 0; throws < THROWS; throws++) {
-		upper = sequence_draw(t->keys) & ((1u << MR_SEQUENCE_BITS) - 1);
-		if (is_free(t, upper >> extra))
-			return upper;
+		if (kind == MR_REGION)
+			*key = key_draw_region(t->keys);
+		else if (!key_draw_window(t->keys, now, key))
+			return false;
+		if (is_free(t, *key >> MR_TAG_BITS))
+			return true;
 	}
-	index = upper >> extra;
+	index = *key >> MR_TAG_BITS;
 	while (!is_free(t, index))
 		index = (index + 1) % NIC_MAX_MRS;
-	return index << extra | (upper & ((1u << extra) - 1));
+	*key = index << MR_TAG_BITS | (*key & ((1u << MR_TAG_BITS) - 1));
+	return true;
 }
 
 static int make_chunk(struct mr_table *t, uint32_t index)
@@ -103,28 +105,28 @@ static int make_chunk(struct mr_table *t, uint32_t index)
 	return 0;
 }
 
-int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key)
+int mr_take(struct mr_table *t, enum mr_kind kind, uint64_t now, uint32_t *key)
 {
 	struct mr_entry *e;
-	uint32_t upper, k;
+	uint32_t k;
 	int rc;
 
 	if (t->taken == NIC_MAX_MRS)
 		return -ENOMEM;
-	upper = draw(t);
-	rc = make_chunk(t, upper >> (MR_TAG_BITS - MR_LOW_BITS));
+	if (!draw(t, kind, now, &k))
+		return -EAGAIN;
+	rc = make_chunk(t, k >> MR_TAG_BITS);
 	if (rc)
 		return rc;
-	e = mr_entry(t, upper >> (MR_TAG_BITS - MR_LOW_BITS));
+	e = mr_entry(t, k >> MR_TAG_BITS);
 	/*
 	 * An old key must not become valid again. All keys with its upper 24 bits belong to a
 	 * window.
 	 */
-	if (upper == e->last_key >> MR_LOW_BITS && e->last_key)
-		upper ^= 1;
-	do
-		k = upper << MR_LOW_BITS | (uint32_t)secret_below(t->secret, 1u << MR_LOW_BITS);
-	while (k == 0);
+	if (e->last_key && (k ^ e->last_key) >> KEY_LOW_BITS == 0)
+		k ^= 1u << KEY_LOW_BITS;
+	if (k == 0) /* is no key */
+		k = 1;
 	t->taken++;
 	e->last_key = k;
 	e->kind = kind;
@@ -202,7 +204,7 @@ int nic_mr_register(struct nic *nic, const struct nic_mr_attr *a, uint32_t *key)
 	if (!nic_pd_ref(nic, a->pd))
 		return -EINVAL;
 	spin_lock(&t->lock);
-	rc = mr_take(t, MR_REGION, &k);
+	rc = mr_take(t, MR_REGION, 0, &k);
 	if (rc) {
 		spin_unlock(&t->lock);
 		nic_pd_unref(nic, a->pd);

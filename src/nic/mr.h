@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The table of memory regions and windows. A key is index (20 bits) | tag (12 bits), so a look-up
- * is one indexed load and a compare, for any number and size of regions. The upper 24 bits of a key
- * come from a secret sequence that repeats a value only after all others; the rest is random. So
- * known keys reveal nothing about other keys. The program chooses the low 8 bits of a window's tag
- * when it binds the window (IBA 10.6.7.2.2); 24 bits stay secret. All PUs use one table. Readers
- * take no lock. A store of the key publishes a registration, and a store of 0 ends it.
+ * is one indexed load and a compare, for any number and size of regions. Keys come from a secret
+ * sequence (base/numbers.h), so known keys reveal nothing about other keys. The program chooses the
+ * low 8 bits of a window's tag when it binds the window (IBA 10.6.7.2.2); 24 bits stay secret. All
+ * PUs use one table. Readers take no lock. A store of the key publishes a registration, and a store
+ * of 0 ends it.
  *
  * Memory order: the tag is a seqlock. The writer (under the lock) clears the tag, executes a
  * release fence, stores the fields, and stores the tag (release). A reader loads the tag (acquire),
@@ -18,17 +18,13 @@
 #include <stdatomic.h>
 
 #include "base/numbers.h"
-#include "base/secret.h"
 #include "base/spin.h"
 #include "nic/nic.h"
 
 #define MR_CHUNK_BITS 10
 #define MR_CHUNKS     (NIC_MAX_MRS >> MR_CHUNK_BITS)
 #define MR_TAG_BITS   12
-/* Programs choose the low 8 bits of the keys of windows; the upper 24 come from a sequence. */
-#define MR_LOW_BITS	 8
-#define MR_SEQUENCE_BITS 24
-#define MR_NO_INDEX	 UINT32_MAX
+#define MR_NO_INDEX   UINT32_MAX
 
 /* Bits of an entry's access word, beside those of enum nic_access. */
 #define MR_VALID	 (1u << 31) /* not invalidated */
@@ -67,18 +63,21 @@ struct mr_table {
 	struct spin lock;
 	uint32_t taken; /* indices in use */
 	uint32_t regions, windows;
-	struct secret *secret;	     /* the NIC's */
-	const struct sequence *keys; /* the NIC's; MR_SEQUENCE_BITS long */
+	const struct key_sequence *keys; /* the NIC's */
 };
 
-void mr_table_init(struct mr_table *t, struct secret *secret, const struct sequence *keys);
+void mr_table_init(struct mr_table *t, const struct key_sequence *keys);
 void mr_table_fini(struct mr_table *t);
 
 /* The caller of these functions holds the lock. */
 /* Returns the entry of an index, or NULL if the index was never used. */
 struct mr_entry *mr_entry(struct mr_table *t, uint32_t index);
-int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key); /* takes a free entry */
-void mr_give_back(struct mr_table *t, struct mr_entry *e);	   /* frees the entry */
+/*
+ * Takes a free entry. `now` counts for windows only. Returns 0, -ENOMEM, or -EAGAIN (the keys of
+ * windows must rest).
+ */
+int mr_take(struct mr_table *t, enum mr_kind kind, uint64_t now, uint32_t *key);
+void mr_give_back(struct mr_table *t, struct mr_entry *e); /* frees the entry */
 void mr_clear_key(struct mr_entry *e);
 void mr_set_key(struct mr_entry *e, uint32_t key); /* publishes all fields */
 

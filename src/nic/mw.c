@@ -15,7 +15,7 @@
 /* Compares the bits of a window's key that do not change during its life. */
 static bool same_window(uint32_t a, uint32_t b)
 {
-	return (a ^ b) >> 8 == 0;
+	return (a ^ b) >> KEY_LOW_BITS == 0;
 }
 
 static uint32_t parent_of(const struct mr_entry *w)
@@ -74,7 +74,7 @@ static void unbind(struct nic *nic, struct mr_entry *e)
 
 /* ---- control ---- */
 
-int nic_mw_alloc(struct nic *nic, uint32_t pd, unsigned type, uint32_t *key)
+int nic_mw_alloc(struct nic *nic, uint32_t pd, unsigned type, uint64_t now, uint32_t *key)
 {
 	struct mr_table *t = &nic->mrs;
 	int rc;
@@ -82,7 +82,7 @@ int nic_mw_alloc(struct nic *nic, uint32_t pd, unsigned type, uint32_t *key)
 	if ((type != 1 && type != 2) || !nic_pd_ref(nic, pd))
 		return -EINVAL;
 	spin_lock(&t->lock);
-	rc = mr_take(t, type == 1 ? MR_WINDOW_1 : MR_WINDOW_2, key);
+	rc = mr_take(t, type == 1 ? MR_WINDOW_1 : MR_WINDOW_2, now, key);
 	if (rc) {
 		nic_pd_unref(nic, pd);
 	} else {

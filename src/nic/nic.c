@@ -81,15 +81,15 @@ static int choose_slots(struct nic *nic)
 
 static void choose_numbers(struct nic *nic)
 {
-	struct sequence *keys = &nic->cfg.keys;
+	struct key_sequence *keys = &nic->cfg.keys;
 
 	for (unsigned i = 0; i < nic->cfg.pus; i++) {
 		if (!nic->cfg.qp_numbers[i])
 			nic->cfg.qp_numbers[i] = &nic->own_numbers;
 	}
-	if (keys->next)
+	if (keys->drawn)
 		return;
-	*keys = (struct sequence){.bits = MR_SEQUENCE_BITS, .next = &nic->own_keys};
+	*keys = (struct key_sequence){.bits = KEY_UPPER_BITS, .drawn = &nic->own_keys};
 	keys->seed[0] = secret_u64(&nic->secret);
 	keys->seed[1] = secret_u64(&nic->secret);
 }
@@ -125,7 +125,7 @@ int nic_create(const struct nic_config *cfg, struct nic **out)
 	arena_init(&nic->arena);
 	secret_seed(&nic->secret, cfg->seed);
 	choose_numbers(nic);
-	mr_table_init(&nic->mrs, &nic->secret, &nic->cfg.keys);
+	mr_table_init(&nic->mrs, &nic->cfg.keys);
 	rc = choose_slots(nic);
 	if (rc) {
 		nic_destroy(nic);

@@ -168,11 +168,11 @@ struct nic_config {
 	/* for QP numbers, keys and handles: from secret_entropy(), or fixed in tests */
 	uint64_t seed[SECRET_WORDS];
 	/*
-	 * The stored sequences of QP numbers and of memory keys (24 bits). The NIC continues and
-	 * updates them. They are borrowed until nic_destroy(). NULL: the NIC starts new sequences.
+	 * The stored sequences of QP numbers and of memory keys. The NIC continues and updates
+	 * them. They are borrowed until nic_destroy(). NULL: the NIC starts new sequences.
 	 */
 	struct qp_numbers *qp_numbers[NIC_MAX_PUS];
-	struct sequence keys;
+	struct key_sequence keys;
 	unsigned timeout_scale; /* factor for all time-outs (debugging); 0 counts as 1 */
 	const struct nic_host_ops *ops;
 	void *host;
@@ -317,9 +317,10 @@ int nic_mr_deregister(struct nic *nic, uint32_t key);
  * Allocates or frees a memory window of type 1 or 2 (2B: bound to a QP). ROOST_OP_BIND_MW binds it.
  * ROOST_OP_LOCAL_INV or a peer's SEND with invalidate invalidates a window of type 2. Each binding
  * changes the low 8 bits of the key; nic_mw_dealloc() ignores them and ends the binding.
- * nic_mw_alloc() returns 0, -EINVAL or -ENOMEM; nic_mw_dealloc() returns 0 or -ENOENT. [control]
+ * nic_mw_alloc() returns 0, -EINVAL, -ENOMEM, or -EAGAIN (keys of windows must rest for
+ * NUMBERS_REST_S first); nic_mw_dealloc() returns 0 or -ENOENT. [control]
  */
-int nic_mw_alloc(struct nic *nic, uint32_t pd, unsigned type, uint32_t *key);
+int nic_mw_alloc(struct nic *nic, uint32_t pd, unsigned type, uint64_t now, uint32_t *key);
 int nic_mw_dealloc(struct nic *nic, uint32_t key);
 
 /* ---- completion queues ---- */

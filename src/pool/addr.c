@@ -110,15 +110,17 @@ static int attach(int sock, const struct pool_table *t)
 
 /*
  * Attaches the program, with as many services as net.core.optmem_max allows. Requests for the other
- * services come to the slot `otherwise`, which passes them on (route.c). After an error the old
- * program stays, and the next change tries again.
+ * services come to any slot, which passes them on (route.c). After an error the old program stays,
+ * and the next change tries again.
  */
 static int attach_most(int sock, struct pool_table *t)
 {
 	int rc;
 
-	while ((rc = attach(sock, t)) == -ENOMEM && t->num)
+	while ((rc = attach(sock, t)) == -ENOMEM && (t->num || t->cut)) {
+		t->cut = t->num != 0; /* the choice of a slot takes space, too */
 		t->num /= 2;
+	}
 	if (rc)
 		log_warn(
 			"pool: the kernel refused the filter of an address (%s): connection requests may be lost "
@@ -219,6 +221,7 @@ static void make_table(struct pool_addr *a, struct pool_table *t)
 			manage |= 1ull << i;
 	}
 	manage = alive & manage ? alive & manage : alive;
+	t->any = manage;
 	t->otherwise = manage ? (uint8_t)__builtin_ctzll(manage) : 0;
 	t->single = alive && !(alive & (alive - 1));
 	service_routes(a->pool, &a->addr, alive, t);

@@ -7,7 +7,7 @@
  *	    REQ, SIDR_REQ			slot that listens on the service id
  *	    SIDR_REP				slot in the request id, which is ours
  *	    other messages			slot in the remote communication id, which is ours
- *	anything else				`otherwise`
+ *	anything else				`otherwise`, or any slot if services are left out
  *
  * If only one slot is in use, it gets all datagrams.
  *
@@ -68,8 +68,24 @@ static void give_shifted(struct writer *w, unsigned shift)
 	put(w, BPF_RET | BPF_A, 0, 0, 0);
 }
 
+/* Gives one of several slots at random, by the kernel's random number in a load's address. */
+static void give_any(struct writer *w, uint64_t slots)
+{
+	unsigned num = (unsigned)__builtin_popcountll(slots);
+
+	load(w, BPF_W, (uint32_t)(SKF_AD_OFF + SKF_AD_RANDOM));
+	put(w, BPF_ALU | BPF_MOD | BPF_K, num, 0, 0);
+	for (unsigned i = 0; i < num; i++, slots &= slots - 1) {
+		if (i < num - 1)
+			if_eq(w, i, 0, 1);
+		give(w, (uint8_t)__builtin_ctzll(slots));
+	}
+}
+
 static void services(struct writer *w, const struct pool_table *t)
 {
+	unsigned jump;
+
 	/* services of other kinds than IP ports; A is overwritten */
 	for (unsigned i = 0; i < t->num; i++) {
 		const struct pool_route *r = &t->route[i];
@@ -84,7 +100,8 @@ static void services(struct writer *w, const struct pool_table *t)
 	}
 	load(w, BPF_W, AT_SERVICE);
 	if_eq(w, 0, 1, 0);
-	give(w, t->otherwise);
+	jump = w->n;
+	put(w, BPF_JMP | BPF_JA, 0, 0, 0); /* over the services of IP ports */
 	load(w, BPF_W, AT_SERVICE + 4);
 	for (unsigned i = 0; i < t->num; i++) {
 		if (t->route[i].service >> 32)
@@ -92,7 +109,11 @@ static void services(struct writer *w, const struct pool_table *t)
 		if_eq(w, (uint32_t)t->route[i].service, 0, 1);
 		give(w, t->route[i].slot);
 	}
-	give(w, t->otherwise);
+	w->code[jump].k = w->n - jump - 1;
+	if (t->cut)
+		give_any(w, t->any);
+	else
+		give(w, t->otherwise);
 }
 
 unsigned pool_filter(const struct pool_table *t, struct sock_filter code[POOL_FILTER_MAX])

@@ -13,7 +13,7 @@
  * default before Linux 6.7). addr_steer() uses fewer if the kernel refuses this many.
  */
 #define POOL_FILTER_SERVICES 256
-#define POOL_FILTER_MAX	     (32 + 5 * POOL_FILTER_SERVICES)
+#define POOL_FILTER_MAX	     (32 + 5 * POOL_FILTER_SERVICES + 2 * POOL_SLOTS)
 
 struct pool_route {
 	uint64_t service;
@@ -23,7 +23,13 @@ struct pool_route {
 struct pool_table {
 	uint8_t otherwise; /* slot of datagrams to QP 1 that no rule steers */
 	bool single;	   /* no other slot is in use, so this one gets all datagrams */
-	unsigned num;	   /* requests for services beyond these go to `otherwise` */
+	/*
+	 * Not all services are among the routes. A request for another service goes to one of these
+	 * slots, at random, so that a repeated one does not wait for a program that is stopped.
+	 */
+	bool cut;
+	uint64_t any; /* bit mask, not 0 if `cut` */
+	unsigned num;
 	/* in order of precedence */
 	struct pool_route route[POOL_FILTER_SERVICES];
 };

@@ -140,7 +140,7 @@ struct qp_numbers *pool_qp_numbers(struct pool *p, unsigned slot)
 	return &p->state->used[slot].qps;
 }
 
-void pool_keys(struct pool *p, struct sequence *out)
+void pool_keys(struct pool *p, struct key_sequence *out)
 {
 	state_keys(p->state, out);
 }

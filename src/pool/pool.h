@@ -87,12 +87,11 @@ bool pool_alive(struct pool *p, unsigned slot);
  * valid until pool_put(). The worst that a hostile member can do is to make numbers return or be
  * refused.
  */
-#define POOL_KEY_BITS 24
-#define POOL_ID_BITS  26
+#define POOL_ID_BITS 26
 /* Returns the QP numbers of an own slot. */
 struct qp_numbers *pool_qp_numbers(struct pool *p, unsigned slot);
-/* Gets the sequence of the upper bits of memory keys, which all programs share. */
-void pool_keys(struct pool *p, struct sequence *out);
+/* Gets the sequence of memory keys, which all programs share. */
+void pool_keys(struct pool *p, struct key_sequence *out);
 /* Gets the sequence of communication ids of an own slot, without the bits of the slot. */
 void pool_ids(struct pool *p, unsigned slot, struct sequence *out);
 

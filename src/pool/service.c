@@ -153,12 +153,17 @@ static void add_routes(struct pool *p, unsigned slot, const struct pkt_addr *add
 {
 	struct slot_record *record = &p->state->record[slot];
 
-	for (unsigned i = 0; i < used_services(record) && t->num < POOL_FILTER_SERVICES; i++) {
+	for (unsigned i = 0; i < used_services(record); i++) {
 		struct slot_service *s = &record->service[i];
 
-		if (is_used(s) && same_addresses(s, addr, families))
-			t->route[t->num++] = (struct pool_route){
-				atomic_load_explicit(&s->id, memory_order_relaxed), (uint8_t)slot};
+		if (!is_used(s) || !same_addresses(s, addr, families))
+			continue;
+		if (t->num == POOL_FILTER_SERVICES) {
+			t->cut = true;
+			return;
+		}
+		t->route[t->num++] = (struct pool_route){
+			atomic_load_explicit(&s->id, memory_order_relaxed), (uint8_t)slot};
 	}
 }
 

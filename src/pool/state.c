@@ -64,10 +64,10 @@ void state_unmap(struct pool_state *s)
 	munmap(s, sizeof(*s));
 }
 
-void state_keys(struct pool_state *s, struct sequence *out)
+void state_keys(struct pool_state *s, struct key_sequence *out)
 {
-	*out = (struct sequence){
-		.seed = {s->seed[0], s->seed[1]}, .bits = POOL_KEY_BITS, .next = &s->keys};
+	*out = (struct key_sequence){
+		.seed = {s->seed[0], s->seed[1]}, .bits = KEY_UPPER_BITS, .drawn = &s->keys};
 }
 
 void state_ids(struct pool_state *s, unsigned slot, struct sequence *out)

@@ -70,9 +70,10 @@ struct pool_state {
 	 * program.
 	 */
 	uint64_t seed[SECRET_WORDS];
-	_Atomic uint32_t keys;
+	struct key_counts keys;
 	struct {
-		_Atomic uint32_t ids, ids_entered;
+		_Atomic uint64_t ids_entered;
+		_Atomic uint32_t ids;
 		struct qp_numbers qps;
 	} used[POOL_SLOTS];
 	struct slot_record record[POOL_SLOTS];
@@ -120,7 +121,7 @@ static inline bool state_is_addr(_Atomic uint64_t of[2], const struct pkt_addr *
 }
 
 /* Get the sequences that pool_keys() and pool_ids() return. */
-void state_keys(struct pool_state *s, struct sequence *out);
+void state_keys(struct pool_state *s, struct key_sequence *out);
 void state_ids(struct pool_state *s, unsigned slot, struct sequence *out);
 
 /* Empties a record. Only the owner of the slot may call it. */

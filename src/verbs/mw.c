@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "verbs/objects.h"
 
 _Static_assert(IBV_MW_TYPE_1 == 1 && IBV_MW_TYPE_2 == 2, "the NIC's types of windows");
@@ -18,8 +19,12 @@ struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	if (!mw)
 		return NULL;
 	drive_control_lock(ctx->drive);
-	ret = nic_mw_alloc(ctx->nic, pd->handle, type, &mw->mw.rkey);
+	ret = nic_mw_alloc(ctx->nic, pd->handle, type, drive_now(ctx->drive), &mw->mw.rkey);
 	drive_control_unlock(ctx->drive);
+	if (ret == -EAGAIN)
+		log_warn("verbs: no memory window: the keys of those that were freed return after "
+			 "%d s; allocate fewer in this time, or keep them",
+			 NUMBERS_REST_S);
 	if (ret) {
 		free(mw);
 		return verbs_null(-ret);

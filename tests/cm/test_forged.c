@@ -127,7 +127,8 @@ static void ids_are_secret(void **state)
 static void ids_rest(void **state)
 {
 	const uint64_t second = 1000000000ull;
-	_Atomic uint32_t drawn = (1u << 25) - 2, entered = numbers_second(1000 * second);
+	_Atomic uint32_t drawn = (1u << 25) - 2;
+	_Atomic uint64_t entered = numbers_second(1000 * second); /* half 0 */
 	struct cm_config config = {.max_conns = 64};
 	uint64_t now = 1059 * second;
 	struct cm_conn *c;

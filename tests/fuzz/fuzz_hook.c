@@ -379,7 +379,7 @@ static void bind(struct rig *r)
 	struct roost_cqe c;
 	uint32_t key;
 
-	must(nic_mw_alloc(e->nic, e->pd, 1, &key) == 0, "no window");
+	must(nic_mw_alloc(e->nic, e->pd, 1, 0, &key) == 0, "no window");
 	r->window = key ^ 1;
 	ep_post(e, &(struct wr){.op = ROOST_OP_BIND_MW,
 				.raddr = (uintptr_t)e->mem,

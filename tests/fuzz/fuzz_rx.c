@@ -429,7 +429,7 @@ static void open_rig(struct rig *r, uint8_t shape)
 	ah.dgid = r->group;
 	must(nic_ah_create(r->e.nic, &ah, &r->group_ah) == 0, "no address handle");
 	for (unsigned i = 0; i < 2; i++)
-		must(nic_mw_alloc(r->e.nic, r->e.pd, i + 1, &r->window[i]) == 0, "no window");
+		must(nic_mw_alloc(r->e.nic, r->e.pd, i + 1, 0, &r->window[i]) == 0, "no window");
 	connect_again(r);
 }
 

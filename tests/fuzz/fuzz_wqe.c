@@ -254,7 +254,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		guard_put(x, MEM, 31);
 		windows[i].e = x;
 		for (unsigned k = 0; k < WINDOWS; k++)
-			must(nic_mw_alloc(x->nic, x->pd, k ? 2 : 1, &windows[i].key[k]) == 0,
+			must(nic_mw_alloc(x->nic, x->pd, k ? 2 : 1, 0, &windows[i].key[k]) == 0,
 			     "no window");
 	}
 	ep_connect(&e, &peer);

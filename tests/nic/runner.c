@@ -129,7 +129,7 @@ static void give_keys(struct conn *c, int i)
 			abort();
 	}
 	for (unsigned k = 0; k < s->num_windows; k++)
-		if (nic_mw_alloc(e->nic, e->pd, s->window_type[k], &c->window[i][k]))
+		if (nic_mw_alloc(e->nic, e->pd, s->window_type[k], 0, &c->window[i][k]))
 			abort();
 }
 

@@ -18,7 +18,7 @@
 
 static struct world W, *const w = &W;
 static struct qp_numbers slots[4];
-static _Atomic uint32_t keys_drawn;
+static struct key_counts keys_drawn;
 static uint8_t *qpns, *keys; /* by number: used before */
 
 static void start_program(unsigned pus, uint64_t seed, struct qp_numbers *numbers)
@@ -28,7 +28,7 @@ static void start_program(unsigned pus, uint64_t seed, struct qp_numbers *number
 		.pus = pus,
 		.one_address = true,
 		.qp_numbers = numbers,
-		.keys = {.seed = {3, 4}, .bits = MR_SEQUENCE_BITS, .next = &keys_drawn}};
+		.keys = {.seed = {3, 4}, .bits = KEY_UPPER_BITS, .drawn = &keys_drawn}};
 
 	world_init_shape(w, &shape, seed, NULL);
 }
@@ -42,7 +42,7 @@ static void use_qp(unsigned pu)
 	qpn = nic_qp_num(e.qp);
 	assert_int_equal(qpn >> 18, pu);
 	assert_int_equal(qpns[qpn]++, 0);
-	assert_int_equal(keys[e.key >> MR_LOW_BITS]++, 0);
+	assert_int_equal(keys[e.key >> KEY_LOW_BITS]++, 0);
 	ep_fini(&e);
 }
 
@@ -187,6 +187,43 @@ static void qp_numbers_rest(void **state)
 	free(numbers);
 }
 
+/*
+ * When half of the windows' keys were drawn within 60 s, no further window is allocated, nor by the
+ * next program. Regions have more keys, and are registered.
+ */
+static void window_keys_rest(void **state)
+{
+	const unsigned half = 1u << (KEY_UPPER_BITS - 2);
+	struct qp_numbers *numbers = calloc(1, sizeof(*numbers));
+	uint32_t key;
+
+	assert_non_null(numbers);
+	now = 1000 * SECOND;
+	keys_drawn.windows = half - 2;
+	keys_drawn.entered = numbers_second(now);
+	for (unsigned program = 0; program < 2; program++) {
+		struct ep e;
+
+		start_program(1, 6, numbers);
+		ep_init(&e, w, 0, &(struct ep_params){.depth = 1, .mem = 4096});
+		for (unsigned i = 0; i < 2 && !program; i++) {
+			assert_int_equal(nic_mw_alloc(e.nic, e.pd, 1 + i, now, &key), 0);
+			assert_int_equal(nic_mw_dealloc(e.nic, key), 0);
+		}
+		now += REST / 2 - 1;
+		assert_int_equal(nic_mw_alloc(e.nic, e.pd, 1, now, &key), -EAGAIN);
+		assert_int_equal(nic_mw_alloc(e.nic, e.pd, 2, now, &key), -EAGAIN);
+		if (program) {
+			now += 2 * SECOND;
+			assert_int_equal(nic_mw_alloc(e.nic, e.pd, 1, now, &key), 0);
+			assert_int_equal(nic_mw_dealloc(e.nic, key), 0);
+		}
+		ep_fini(&e);
+		world_fini(w);
+	}
+	free(numbers);
+}
+
 /* Without a pool that remembers, the start is random. */
 static void random_start(void **state)
 {
@@ -240,8 +277,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(numbers_continue), cmocka_unit_test(numbers_last_long),
-		cmocka_unit_test(qp_numbers_rest),  cmocka_unit_test(random_start),
-		cmocka_unit_test(nonsense),
+		cmocka_unit_test(qp_numbers_rest),  cmocka_unit_test(window_keys_rest),
+		cmocka_unit_test(random_start),	    cmocka_unit_test(nonsense),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

@@ -147,15 +147,13 @@ static void *looks_up(void *arg)
 
 static void regions_change_under_look_ups(void **state)
 {
-	_Atomic uint32_t drawn = 0;
-	struct sequence keys = {.seed = {1, 2}, .bits = MR_SEQUENCE_BITS, .next = &drawn};
-	struct secret secret;
+	struct key_counts drawn = {0};
+	struct key_sequence keys = {.seed = {1, 2}, .bits = KEY_UPPER_BITS, .drawn = &drawn};
 	pthread_t t[2];
 
 	stop = false;
 	wrong = seen = 0;
-	secret_seed(&secret, (const uint64_t[SECRET_WORDS]){1});
-	mr_table_init(&table, &secret, &keys);
+	mr_table_init(&table, &keys);
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&t[i], NULL, looks_up, NULL), 0);
 	for (uint64_t n = 0; n < ROUNDS || seen < 1000; n++) {
@@ -164,7 +162,7 @@ static void regions_change_under_look_ups(void **state)
 		uint32_t key;
 
 		spin_lock(&table.lock);
-		assert_int_equal(mr_take(&table, MR_REGION, &key), 0);
+		assert_int_equal(mr_take(&table, MR_REGION, 0, &key), 0);
 		e = mr_entry(&table, key >> MR_TAG_BITS);
 		mr_clear_key(e);
 		atomic_store_explicit(&e->pd, 0, memory_order_relaxed);

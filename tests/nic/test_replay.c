@@ -212,7 +212,7 @@ static void vt_inv(void **state)
 				r.their_key = v.rkey;
 				r.their_va = v.va;
 				assert_int_equal(nic_mr_register(t->e.nic, &m, &region), 0);
-				assert_int_equal(nic_mw_alloc(t->e.nic, t->e.pd, 2, &window), 0);
+				assert_int_equal(nic_mw_alloc(t->e.nic, t->e.pd, 2, 0, &window), 0);
 				r.our_key = window ^ 1;
 				ep_post(&t->e,
 					&(struct wr){

@@ -98,7 +98,7 @@ static uint32_t alloc(struct ep *e, unsigned type)
 {
 	uint32_t key;
 
-	assert_int_equal(nic_mw_alloc(e->nic, e->pd, type, &key), 0);
+	assert_int_equal(nic_mw_alloc(e->nic, e->pd, type, 0, &key), 0);
 	return key;
 }
 
@@ -451,10 +451,10 @@ static void ends(unsigned of_b)
 	struct nic_usage u;
 
 	start(of_b);
-	assert_int_equal(nic_mw_alloc(b->nic, b->pd, 3, &pd), -EINVAL);
-	assert_int_equal(nic_mw_alloc(b->nic, 4711, 1, &pd), -EINVAL);
+	assert_int_equal(nic_mw_alloc(b->nic, b->pd, 3, 0, &pd), -EINVAL);
+	assert_int_equal(nic_mw_alloc(b->nic, 4711, 1, 0, &pd), -EINVAL);
 	assert_int_equal(nic_pd_alloc(b->nic, &pd), 0);
-	assert_int_equal(nic_mw_alloc(b->nic, pd, 1, &key[0]), 0);
+	assert_int_equal(nic_mw_alloc(b->nic, pd, 1, 0, &key[0]), 0);
 	assert_int_equal(nic_pd_free(b->nic, pd), -EBUSY);
 	assert_int_equal(nic_mr_deregister(b->nic, key[0]), -ENOENT);
 	assert_int_equal(nic_mw_dealloc(b->nic, region), -ENOENT);

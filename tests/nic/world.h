@@ -42,7 +42,7 @@ struct world_shape {
 	bool one_address;	   /* all NICs share NIC 0's; PU l of NIC i has slot i * pus + l */
 	bool v6;		   /* addresses of IPv6: fd00::PORT:NIC, instead of 10.0.PORT.NIC */
 	struct qp_numbers *qp_numbers; /* by slot, with one_address; NULL: each NIC has its own */
-	struct sequence keys;	       /* of all NICs; next NULL: each NIC has its own */
+	struct key_sequence keys;      /* of all NICs; drawn NULL: each NIC has its own */
 	struct port *(*open)(
 		/* one port for each NIC that is not on the simulated link; NULL: all are */
 		unsigned nic);

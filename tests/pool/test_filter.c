@@ -32,6 +32,7 @@
 #define BATCH	     128
 
 static struct sock_filter code[POOL_FILTER_MAX];
+static uint32_t random_number; /* of the kernel */
 
 /* What the kernel does with the few instructions of the program. A load beyond the end returns 0. */
 static uint32_t run(unsigned n, const uint8_t *data, uint32_t len)
@@ -44,6 +45,10 @@ static uint32_t run(unsigned n, const uint8_t *data, uint32_t len)
 
 		switch (BPF_CLASS(f->code)) {
 		case BPF_LD:
+			if (f->k == (uint32_t)(SKF_AD_OFF + SKF_AD_RANDOM)) {
+				a = random_number;
+				break;
+			}
 			if (f->k + size > len)
 				return 0;
 			for (a = 0; size--;)
@@ -54,9 +59,15 @@ static uint32_t run(unsigned n, const uint8_t *data, uint32_t len)
 						  size];
 			break;
 		case BPF_ALU:
-			a = BPF_OP(f->code) == BPF_AND ? a & f->k : a >> f->k;
+			a = BPF_OP(f->code) == BPF_AND	 ? a & f->k
+			    : BPF_OP(f->code) == BPF_MOD ? a % f->k
+							 : a >> f->k;
 			break;
 		case BPF_JMP:
+			if (BPF_OP(f->code) == BPF_JA) {
+				pc += f->k;
+				break;
+			}
 			pc += (BPF_OP(f->code) == BPF_JEQ ? a == f->k : a > f->k) ? f->jt : f->jf;
 			break;
 		case BPF_RET:
@@ -137,6 +148,41 @@ static void services(void **state)
 	struct cm_msg m = {.attr = CM_REQ};
 	m.req.service_id = ids[0];
 	assert_int_equal(slot_of(n, &m), 1);
+}
+
+/* Requests for services that are left out go to all programs in turn, others do not. */
+static void services_left_out(void **state)
+{
+	static const uint64_t unknown[] = {0x0000000001069999ull, 0x2000000001069999ull};
+	struct pool_table t = {.otherwise = OTHERWISE,
+			       .num = 6,
+			       .cut = true,
+			       .any = 1ull << 63 | 1 << 20 | 1 << 3};
+	static const uint32_t slots[] = {3, 20, 63};
+	unsigned n;
+
+	for (unsigned i = 0; i < t.num; i++)
+		t.route[i] = (struct pool_route){ids[i], 5};
+	n = pool_filter(&t, code);
+	for (random_number = 0; random_number < 12; random_number++) {
+		struct cm_msg m = {.attr = CM_REQ};
+
+		for (unsigned i = 0; i < t.num; i++) {
+			m.req.service_id = ids[i];
+			assert_int_equal(slot_of(n, &m), 5);
+		}
+		for (unsigned i = 0; i < 2; i++) {
+			m.req.service_id = unknown[i];
+			assert_int_equal(slot_of(n, &m), slots[random_number % 3]);
+		}
+		m = (struct cm_msg){.attr = CM_DREQ, .remote_id = 41u << 26 | 7};
+		assert_int_equal(slot_of(n, &m), 41);
+	}
+	t.any = UINT64_MAX;
+	t.num = POOL_FILTER_SERVICES;
+	for (unsigned i = 0; i < t.num; i++)
+		t.route[i] = (struct pool_route){ids[3] + i, 5};
+	assert_true(pool_filter(&t, code) <= POOL_FILTER_MAX);
 }
 
 static void communication_ids(void **state)
@@ -311,8 +357,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(qp_numbers),	     cmocka_unit_test(services),
-		cmocka_unit_test(communication_ids), cmocka_unit_test(every_result_is_a_slot),
-		cmocka_unit_test(kernel_agrees),
+		cmocka_unit_test(services_left_out), cmocka_unit_test(communication_ids),
+		cmocka_unit_test(kernel_agrees),     cmocka_unit_test(every_result_is_a_slot),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
