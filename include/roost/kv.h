@@ -112,7 +112,8 @@ enum roost_kv_code {
 	ROOST_KV_PARTITIONS,
 	/*
 	 * Of `roost kv move`: a PUT into a partition that moves to the node, and a DELETE from one
-	 * that the node does not own and that does not move away. Other partitions give -EREMCHG.
+	 * that the node does not own and that does not move away. Other partitions give -EREMCHG, and
+	 * so does a node whose table has another version than `cursor`.
 	 */
 	ROOST_KV_MOVE_PUT,
 	ROOST_KV_MOVE_DELETE,
@@ -175,7 +176,7 @@ struct roost_kv_op {
 	uint32_t value_len, expect_len, param_len;
 	uint32_t ttl; /* seconds until the pair expires; 0: never */
 	uint32_t out_cap;
-	uint64_t cursor; /* SCAN */
+	uint64_t cursor; /* SCAN; MOVE_PUT, MOVE_DELETE: the version of the table */
 	const void *key, *value, *expect, *param;
 	void *out; /* see the codes; GET: the value; SCAN: pairs */
 
@@ -194,7 +195,8 @@ struct roost_kv_op {
 	 *	-EREMCHG	another node owns the key; nothing was done
 	 *	-EHOSTDOWN	roost_kv_open_table(): the partition of the key has no node, or its
 	 *			node is lost; nothing was done
-	 *	-ENOTCONN, -ETIMEDOUT	the connection ended: the operation may have been done
+	 *	-ENOTCONN, -ETIMEDOUT	the connection ended, or the node lost its lease meanwhile: the
+	 *			operation may have been done
 	 */
 	int status;
 	uint32_t out_len;

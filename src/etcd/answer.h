@@ -22,16 +22,20 @@ struct etcd_value {
 char *etcd_range_request(const char *key);
 /*
  * The same for a transaction: if the last change of `key` has this revision (0: there is no such
- * key), it sets the key, and `mark` to a number that tells this transaction from others.
+ * key), and there is no key `gone` (NULL: no condition), it sets the key, and `mark` to a number
+ * that tells this transaction from others.
  */
 char *etcd_put_request(const char *key, uint64_t revision, const char *text, size_t len,
-		       const char *mark, uint64_t number);
+		       const char *mark, uint64_t number, const char *gone);
 /* A transaction that reads `key` if `mark` has this number. */
 char *etcd_check_request(const char *key, const char *mark, uint64_t number);
 
-/* Requests to read the keys that begin with `key` and '/', and to set one with a lease. */
+/*
+ * Requests to read the keys that begin with `key` and '/', and to set one with a lease. The value
+ * is the time of the lease.
+ */
 char *etcd_below_request(const char *key);
-char *etcd_member_request(const char *key, const char *name, uint64_t lease);
+char *etcd_member_request(const char *key, const char *name, uint64_t lease, unsigned seconds);
 /* The same as a transaction that does so only if there is no such key. */
 char *etcd_lock_request(const char *key, const char *name, uint64_t lease);
 /* Requests for a lease of some seconds, and to keep or revoke one. */
@@ -51,17 +55,18 @@ int etcd_range_answer(const char *body, size_t len, struct etcd_value *v, char *
 int etcd_txn_answer(const char *body, size_t len, bool *done, uint64_t *revision, char *why,
 		    size_t why_len);
 /*
- * Reads the answer to a request for a lease, or to keep one. *lease is 0 if it has expired. Returns
- * 0 or -EBADMSG as above.
+ * Reads the answer to a request for a lease, or to keep one. *seconds is 0 if it has expired.
+ * Returns 0 or -EBADMSG as above.
  */
-int etcd_lease_answer(const char *body, size_t len, uint64_t *lease, char *why, size_t why_len);
+int etcd_lease_answer(const char *body, size_t len, uint64_t *lease, uint64_t *seconds, char *why,
+		      size_t why_len);
 /*
- * Calls `found` with what is behind `key` and '/' in each key of an answer to etcd_below_request().
- * Returns 0 or -EBADMSG.
+ * Calls `found` with what is behind `key` and '/' in each key of an answer to etcd_below_request(),
+ * and with its value, 0 if that is no number of seconds. Returns 0 or -EBADMSG.
  */
 int etcd_below_answer(const char *body, size_t len, const char *key,
-		      void (*found)(void *ctx, const char *name), void *ctx, char *why,
-		      size_t why_len);
+		      void (*found)(void *ctx, const char *name, unsigned seconds), void *ctx,
+		      char *why, size_t why_len);
 /* Copies the message of an error to `why`, as one line. Leaves it if the body has none. */
 void etcd_error_answer(const char *body, size_t len, char *why, size_t why_len);
 

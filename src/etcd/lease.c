@@ -6,8 +6,7 @@
 #include <string.h>
 
 #include "etcd/answer.h"
-
-#define RENEW_NS (LEASE_S * UINT64_C(1000000000) / 4)
+#include "kvwire/fence.h"
 
 void lease_nodes(char *to, size_t len, const char *key)
 {
@@ -31,17 +30,28 @@ static int ask(const struct lease *l, struct http *h, const char *path, char *bo
 
 static int renew(struct lease *l, struct http *h, char *why, size_t why_len)
 {
+	uint64_t sent = kv_fence_now(), id, seconds;
 	const char *answer;
 	size_t len;
-	int rc = ask(l, h, "/v3/lease/keepalive", etcd_lease_request(l->id), &answer, &len, why,
-		     why_len);
+	int rc = ask(l, h, "/v3/lease/keepalive", etcd_lease_request(l->tenure.id), &answer, &len,
+		     why, why_len);
 
-	return rc ? rc : etcd_lease_answer(answer, len, &l->id, why, why_len);
+	if (!rc)
+		rc = etcd_lease_answer(answer, len, &id, &seconds, why, why_len);
+	if (rc)
+		return rc;
+	tenure_renewed(&l->tenure, sent, seconds);
+	if (!l->alone || seconds)
+		return 0;
+	/* Another program may have had the key meanwhile. */
+	snprintf(why, why_len, "the lease of this move has expired");
+	return -EBUSY;
 }
 
-/* Sets the key, with this lease. */
-static int set(const struct lease *l, struct http *h, uint64_t id, char *why, size_t why_len)
+/* Sets the key, with the lease. */
+static int set(const struct lease *l, struct http *h, char *why, size_t why_len)
 {
+	const struct tenure *t = &l->tenure;
 	uint64_t revision;
 	const char *answer;
 	bool done = true;
@@ -49,9 +59,10 @@ static int set(const struct lease *l, struct http *h, uint64_t id, char *why, si
 	int rc;
 
 	if (!l->alone)
-		return ask(l, h, "/v3/kv/put", etcd_member_request(l->key, l->name, id), &answer,
-			   &len, why, why_len);
-	rc = ask(l, h, "/v3/kv/txn", etcd_lock_request(l->key, l->name, id), &answer, &len, why,
+		return ask(l, h, "/v3/kv/put",
+			   etcd_member_request(l->key, l->name, t->id, t->want_s), &answer, &len,
+			   why, why_len);
+	rc = ask(l, h, "/v3/kv/txn", etcd_lock_request(l->key, l->name, t->id), &answer, &len, why,
 		 why_len);
 	if (!rc)
 		rc = etcd_txn_answer(answer, len, &done, &revision, why, why_len);
@@ -63,34 +74,32 @@ static int set(const struct lease *l, struct http *h, uint64_t id, char *why, si
 
 static int get(struct lease *l, struct http *h, char *why, size_t why_len)
 {
+	uint64_t sent = kv_fence_now(), id, seconds;
 	const char *answer;
 	size_t len;
-	int rc = ask(l, h, "/v3/lease/grant", etcd_grant_request(LEASE_S), &answer, &len, why,
-		     why_len);
+	int rc = ask(l, h, "/v3/lease/grant", etcd_grant_request(l->tenure.want_s), &answer, &len,
+		     why, why_len);
 
 	if (!rc)
-		rc = etcd_lease_answer(answer, len, &l->id, why, why_len);
-	if (rc)
-		return rc;
-	rc = set(l, h, l->id, why, why_len);
-	if (rc)
-		lease_end(l, h);
+		rc = etcd_lease_answer(answer, len, &id, &seconds, why, why_len);
+	if (!rc)
+		tenure_granted(&l->tenure, sent, id, seconds);
 	return rc;
 }
 
-int lease_keep(struct lease *l, struct http *h, uint64_t now_ns, char *why, size_t why_len)
+int lease_keep(struct lease *l, struct http *h, char *why, size_t why_len)
 {
+	enum tenure_step step;
 	int rc = 0;
 
-	if (l->id && now_ns < l->due_ns)
-		return 0;
-	if (l->id)
-		rc = renew(l, h, why, why_len);
-	/* It has expired, or there was none. */
-	if (!rc && !l->id)
-		rc = get(l, h, why, why_len);
-	if (!rc)
-		l->due_ns = now_ns + RENEW_NS;
+	while (!rc && (step = tenure_next(&l->tenure, kv_fence_now())) != TENURE_REST) {
+		if (step == TENURE_GRANT)
+			rc = get(l, h, why, why_len);
+		else if (step == TENURE_RENEW)
+			return renew(l, h, why, why_len);
+		else if (!(rc = set(l, h, why, why_len)))
+			tenure_registered(&l->tenure);
+	}
 	return rc;
 }
 
@@ -99,9 +108,10 @@ void lease_end(struct lease *l, struct http *h)
 	const char *answer;
 	char why[100];
 	size_t len;
+	uint64_t id = l->tenure.id;
 
-	if (l->id)
-		ask(l, h, "/v3/lease/revoke", etcd_lease_request(l->id), &answer, &len, why,
+	tenure_lost(&l->tenure); /* first the fence is closed */
+	if (id)
+		ask(l, h, "/v3/lease/revoke", etcd_lease_request(id), &answer, &len, why,
 		    sizeof(why));
-	l->id = 0;
 }

@@ -22,6 +22,7 @@
 #define WHY	     300
 #define URL	     400
 #define TRY_FOR_S    60
+#define MOVE_LEASE_S 10u
 #define MARK_OF_LAST "/last-change" /* behind the key of the table */
 
 /* A table in etcd, and a connection to it. */
@@ -117,29 +118,33 @@ static int txn(const struct at *a, char *body, bool *done, uint64_t *revision, c
  * One try. A try before, without an answer, may have taken effect: then the revision has changed,
  * and the mark is ours. Returns -EEXIST if others have changed the table.
  */
-static int write_once(const struct at *a, const char *text, uint64_t mark, bool unknown,
-		      uint64_t *revision, char *line)
+static int write_once(const struct at *a, const char *text, uint64_t mark, const char *gone,
+		      bool unknown, uint64_t *revision, char *line)
 {
 	uint64_t next = 0;
 	bool done = false;
-	int rc = txn(a, etcd_put_request(a->key, *revision, text, strlen(text), a->mark, mark),
-		     &done, &next, line);
+	int rc =
+		txn(a, etcd_put_request(a->key, *revision, text, strlen(text), a->mark, mark, gone),
+		    &done, &next, line);
 
 	if (!rc && !done && unknown)
 		rc = txn(a, etcd_check_request(a->key, a->mark, mark), &done, &next, line);
 	if (rc)
 		return rc;
 	if (!done) {
-		snprintf(line, WHY, "%s",
-			 *revision ? "the table was changed by others"
-				   : "there is a table already");
+		snprintf(
+			line, WHY, "%s",
+			gone ? "the table was changed by others, or the lost node has a lease again"
+			: *revision ? "the table was changed by others"
+				    : "there is a table already");
 		return -EEXIST;
 	}
 	*revision = next;
 	return 0;
 }
 
-static int write_text(const struct at *a, const char *text, uint64_t *revision, char *line)
+static int write_text(const struct at *a, const char *text, const char *gone, uint64_t *revision,
+		      char *line)
 {
 	struct timespec start, now;
 	unsigned failures = 0;
@@ -154,7 +159,7 @@ static int write_text(const struct at *a, const char *text, uint64_t *revision, 
 	do {
 		unsigned ms;
 
-		rc = write_once(a, text, mark, failures > 0, revision, line);
+		rc = write_once(a, text, mark, gone, failures > 0, revision, line);
 		if (!rc || rc == -EEXIST || rc == -ENOMEM)
 			return rc;
 		ms = etcd_pause_ms(failures++);
@@ -164,17 +169,30 @@ static int write_text(const struct at *a, const char *text, uint64_t *revision, 
 	return rc;
 }
 
-static int write_table(struct kv_table *t, const char *name, char *why, size_t why_len)
+/* The key of a node. */
+static void node_key(char *to, size_t len, const char *key, const struct kv_table_node *n)
+{
+	char nodes[URL], one[KV_TABLE_ADDRESS + 8];
+
+	lease_nodes(nodes, sizeof(nodes), key);
+	lease_name(one, sizeof(one), n);
+	snprintf(to, len, "%s/%s", nodes, one);
+}
+
+static int write_table(struct kv_table *t, const char *name, const struct kv_table_node *gone,
+		       char *why, size_t why_len)
 {
 	size_t len = kv_table_format(t, NULL, 0);
-	char *text = malloc(len + 1), line[WHY];
+	char *text = malloc(len + 1), line[WHY], key[2 * URL];
 	struct at a;
 	int rc = text ? reach(&a, name, why, why_len)
 		      : fail(why, why_len, name, -ENOMEM, strerror(ENOMEM));
 
 	if (!rc) {
 		kv_table_format(t, text, len + 1);
-		rc = write_text(&a, text, &t->revision, line);
+		if (gone)
+			node_key(key, sizeof(key), a.key, gone);
+		rc = write_text(&a, text, gone ? key : NULL, &t->revision, line);
 		leave(&a);
 		if (rc)
 			fail(why, why_len, name, rc, line);
@@ -189,7 +207,7 @@ struct kv_follow {
 	struct at at;
 	char *name;
 	const char *program;
-	bool is_node;
+	struct kv_fence *fence; /* of a node; NULL: a client */
 	int fd;
 	pthread_t thread;
 	pthread_mutex_t lock; /* of all below */
@@ -200,6 +218,7 @@ struct kv_follow {
 	struct kv_table read;
 	struct lease lease;
 	unsigned failures;
+	bool fenced; /* this was reported */
 };
 
 static void report(struct kv_follow *f, const char *line)
@@ -207,14 +226,6 @@ static void report(struct kv_follow *f, const char *line)
 	if (!f->failures++)
 		fprintf(stderr, "%s: %s: %s; the last table that was read is in use\n", f->program,
 			f->name, line);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 static void take(struct kv_follow *f)
@@ -227,16 +238,33 @@ static void take(struct kv_follow *f)
 	pthread_mutex_unlock(&f->lock);
 }
 
+/* Writes one line when the node begins to serve nothing. */
+static void report_fence(struct kv_follow *f)
+{
+	if (atomic_load(&f->fence->until_ns) > kv_fence_now()) {
+		f->fenced = false;
+	} else if (!f->fenced) {
+		f->fenced = true;
+		fprintf(stderr, "%s: %s: no lease; the node serves no keys until it has one\n",
+			f->program, f->name);
+	}
+}
+
 static void look(struct kv_follow *f)
 {
 	char line[WHY];
-	int rc = read_once(&f->at, &f->read, line);
+	int kept = f->fence ? lease_keep(&f->lease, f->at.http, line, WHY) : 0, rc = kept;
 
-	if (!rc)
+	/* A node that etcd gives no lease follows the table, too. */
+	if (!kept || kept == -EPROTO)
+		rc = read_once(&f->at, &f->read, line);
+	if (!rc) {
 		take(f);
-	if (!rc && f->is_node)
-		rc = lease_keep(&f->lease, f->at.http, now_ns(), line, WHY);
-	if (rc)
+		tenure_read(&f->lease.tenure, f->read.version);
+	}
+	if (f->fence)
+		report_fence(f);
+	if (rc || kept)
 		report(f, line);
 	else
 		f->failures = 0;
@@ -263,8 +291,9 @@ static void *follow_loop(void *arg)
 		stop = f->stop;
 		pthread_mutex_unlock(&f->lock);
 	} while (!stop);
-	if (!f->failures)
-		lease_end(&f->lease, f->at.http);
+	if (f->failures)
+		tenure_lost(&f->lease.tenure);
+	lease_end(&f->lease, f->at.http);
 	return NULL;
 }
 
@@ -290,17 +319,17 @@ static void free_follow(struct kv_follow *f)
 	free(f);
 }
 
-static void begin_lease(struct kv_follow *f, const struct kv_table_node *self)
+static int begin_lease(struct kv_follow *f, const struct kv_table_self *self, char *line)
 {
-	f->is_node = self;
-	if (!self)
-		return;
+	f->fence = self->fence;
 	f->lease.base = f->at.base;
 	lease_nodes(f->lease.key, sizeof(f->lease.key), f->at.key);
-	lease_name(f->lease.name, sizeof(f->lease.name), self);
+	lease_name(f->lease.name, sizeof(f->lease.name), &self->node);
+	tenure_init(&f->lease.tenure, self->lease_s, self->fence);
+	return lease_keep(&f->lease, f->at.http, line, WHY);
 }
 
-static int follow(struct kv_table *t, const char *name, const struct kv_table_node *self,
+static int follow(struct kv_table *t, const char *name, const struct kv_table_self *self,
 		  const char *program, struct kv_follow **out, char *why, size_t why_len)
 {
 	struct kv_follow *f = calloc(1, sizeof(*f));
@@ -315,12 +344,15 @@ static int follow(struct kv_table *t, const char *name, const struct kv_table_no
 	rc = f->fd < 0 || !f->name ? fail(why, why_len, name, -ENOMEM, strerror(ENOMEM))
 				   : reach(&f->at, f->name, why, why_len);
 	if (!rc) {
-		begin_lease(f, self);
-		rc = read_once(&f->at, &f->last, line);
-		if (!rc && self)
-			rc = lease_keep(&f->lease, f->at.http, now_ns(), line, WHY);
+		rc = self ? begin_lease(f, self, line) : 0;
+		if (!rc)
+			rc = read_once(&f->at, &f->last, line);
+		if (!rc)
+			tenure_read(&f->lease.tenure, f->last.version);
 		if (rc)
 			fail(why, why_len, name, rc, line);
+		if (rc && self)
+			lease_end(&f->lease, f->at.http);
 	}
 	if (!rc) {
 		*t = f->last;
@@ -380,7 +412,7 @@ struct kv_table_lock {
 static int hold(struct kv_table_lock *l, char *why, size_t why_len)
 {
 	char line[WHY];
-	int rc = lease_keep(&l->lease, l->at.http, now_ns(), line, WHY);
+	int rc = lease_keep(&l->lease, l->at.http, line, WHY);
 
 	return rc ? fail(why, why_len, l->at.name, rc, line) : 0;
 }
@@ -401,11 +433,14 @@ static int lock(const char *name, struct kv_table_lock **out, char *why, size_t 
 	if (!rc) {
 		l->lease.base = l->at.base;
 		l->lease.alone = true;
+		tenure_init(&l->lease.tenure, MOVE_LEASE_S, NULL);
 		snprintf(l->lease.key, sizeof(l->lease.key), "%s", l->at.key);
 		snprintf(l->lease.name, sizeof(l->lease.name), "move");
 		rc = hold(l, why, why_len);
-		if (rc)
+		if (rc) {
+			lease_end(&l->lease, l->at.http);
 			leave(&l->at);
+		}
 	}
 	if (rc)
 		free(l);
@@ -418,31 +453,32 @@ static int lock(const char *name, struct kv_table_lock **out, char *why, size_t 
 
 struct look_up {
 	const struct kv_table *t;
-	bool *runs;
+	unsigned *lease_s;
 };
 
-static void take_node(void *ctx, const char *name)
+static void take_node(void *ctx, const char *name, unsigned seconds)
 {
 	const struct look_up *l = ctx;
 	char one[KV_TABLE_ADDRESS + 8];
 
 	for (unsigned i = 0; i < l->t->nodes; i++) {
 		lease_name(one, sizeof(one), &l->t->node[i]);
-		l->runs[i] |= !strcmp(one, name);
+		if (!strcmp(one, name))
+			l->lease_s[i] = seconds ? seconds : KV_TABLE_LEASE_S;
 	}
 }
 
-static int look_up(const struct kv_table *t, const char *name, bool runs[KV_TABLE_NODES], char *why,
-		   size_t why_len)
+static int look_up(const struct kv_table *t, const char *name, unsigned lease_s[KV_TABLE_NODES],
+		   char *why, size_t why_len)
 {
-	struct look_up l = {t, runs};
+	struct look_up l = {t, lease_s};
 	char nodes[URL], line[WHY];
 	const char *answer;
 	struct at a;
 	size_t len;
 	int rc = reach(&a, name, why, why_len);
 
-	memset(runs, 0, KV_TABLE_NODES * sizeof(*runs));
+	memset(lease_s, 0, KV_TABLE_NODES * sizeof(*lease_s));
 	if (rc)
 		return rc;
 	lease_nodes(nodes, sizeof(nodes), a.key);

@@ -68,7 +68,8 @@ def lease(path):
     if path.endswith('grant'):
         return {'header': {}, **one}
     if path.endswith('revoke'):
-        pairs.pop(coded(f'{KEY}/move'), None)
+        for key in KEY, f'{KEY}2':
+            pairs.pop(coded(f'{key}/move'), None)
         return {'header': {}}
     return {'result': {'header': {}, **one}}
 
@@ -163,6 +164,21 @@ def reads():
     read_with(None, 'no such key')
 
 
+def unreachable():
+    """A node that does not answer the command may have clients elsewhere: its lease counts."""
+    c = '10.0.0.3'
+    check('a table', kv('table', f'{TABLE}2', '1', c).returncode == 0)
+    node = Node(f'shm:{A}', '--kv', '16M', '--kv-partitions', f'{TABLE}2')
+    name = coded(f'{KEY}2/nodes/{c}:4792')
+    pairs[name] = coded('1'), 1  # second
+    r = kv('move', f'{TABLE}2', '0', A, '--lost')
+    one_line_error('a node that renews its lease is not lost', r, 1, 'renews its lease')
+    pairs.pop(name)
+    r = kv('move', f'{TABLE}2', '0', A, '--lost')
+    check('a node without a lease is lost', r.returncode == 0, r)
+    check('another node ends well', node.end()[0] == 0)
+
+
 def writes():
     """A change whose answer is lost is not done twice, and not taken for that of others."""
     global fault
@@ -189,6 +205,8 @@ def writes():
     check('a client', r.returncode == 0, r)
     r = kv('table', TABLE)
     check('both nodes have a lease', r.stdout == after, r)
+    r = kv('move', TABLE, '1', A, '--lost')
+    one_line_error('a node that runs is not lost', r, 1, 'has its lease')
     for node in a, b:
         status, err = node.end()
         check(f'a node ends well: {status}, {err}', status == 0 and err.count('\n') <= 1)
@@ -196,5 +214,6 @@ def writes():
 
 reads()
 writes()
+unreachable()
 server.shutdown()
 finish()

@@ -36,16 +36,17 @@ static void read_txn(const char *body, size_t len)
 	must(rc || !done || revision, "a change has a revision");
 }
 
-static void found(void *ctx, const char *name)
+static void found(void *ctx, const char *name, unsigned seconds)
 {
+	must(seconds <= 86400, "a lease of more than a day");
 	*(size_t *)ctx += strlen(name);
 }
 
 static void read_lease(const char *body, size_t len)
 {
-	uint64_t lease = 0;
+	uint64_t lease = 0, seconds = 0;
 	char why[200] = "";
-	int rc = etcd_lease_answer(body, len, &lease, why, sizeof(why));
+	int rc = etcd_lease_answer(body, len, &lease, &seconds, why, sizeof(why));
 
 	must(!rc == !*why && !strchr(why, '\n'), "an error is not one line");
 }
