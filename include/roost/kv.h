@@ -228,8 +228,8 @@ int roost_kv_open(const char *host, uint16_t service, const struct roost_kv_attr
 		  struct roost_kv **out);
 /*
  * Opens the stores of all nodes of a table of partitions, a file that `roost kv table` has written,
- * or a value in etcd, etcd:http://HOST:PORT/KEY, which a thread reads until roost_kv_close().
- * Each operation goes to the node that owns its key; the connection to a node begins with the first
+ * or a value in etcd, etcd:http://HOST:PORT[,http://HOST:PORT...]/KEY, which a thread reads until
+ * roost_kv_close(). Each operation goes to the node that owns its key; the connection to a node begins with the first
  * one. If the node does not own the key any more, the library reads the table again and repeats the
  * operation, which was not done. It gives up after `timeout_ms`, with -EREMCHG.
  *

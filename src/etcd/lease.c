@@ -18,23 +18,13 @@ void lease_name(char *to, size_t len, const struct kv_table_node *n)
 	snprintf(to, len, "%s:%u", n->address, n->service);
 }
 
-/* Sends a request to `path` of the server. */
-static int ask(const struct lease *l, struct http *h, const char *path, char *body,
-	       const char **answer, size_t *len, char *why, size_t why_len)
-{
-	char url[512];
-
-	snprintf(url, sizeof(url), "%s%s", l->base, path);
-	return http_post(h, url, body, answer, len, why, why_len);
-}
-
 static int renew(struct lease *l, struct http *h, char *why, size_t why_len)
 {
 	uint64_t sent = kv_fence_now(), id, seconds;
 	const char *answer;
 	size_t len;
-	int rc = ask(l, h, "/v3/lease/keepalive", etcd_lease_request(l->tenure.id), &answer, &len,
-		     why, why_len);
+	int rc = http_post(h, "/v3/lease/keepalive", etcd_lease_request(l->tenure.id), HTTP_REPEAT,
+			   &answer, &len, why, why_len);
 
 	if (!rc)
 		rc = etcd_lease_answer(answer, len, &id, &seconds, why, why_len);
@@ -59,11 +49,11 @@ static int set(const struct lease *l, struct http *h, char *why, size_t why_len)
 	int rc;
 
 	if (!l->alone)
-		return ask(l, h, "/v3/kv/put",
-			   etcd_member_request(l->key, l->name, t->id, t->want_s), &answer, &len,
-			   why, why_len);
-	rc = ask(l, h, "/v3/kv/txn", etcd_lock_request(l->key, l->name, t->id), &answer, &len, why,
-		 why_len);
+		return http_post(h, "/v3/kv/put",
+				 etcd_member_request(l->key, l->name, t->id, t->want_s),
+				 HTTP_REPEAT, &answer, &len, why, why_len);
+	rc = http_post(h, "/v3/kv/txn", etcd_lock_request(l->key, l->name, t->id), HTTP_ONCE,
+		       &answer, &len, why, why_len);
 	if (!rc)
 		rc = etcd_txn_answer(answer, len, &done, &revision, why, why_len);
 	if (rc || done)
@@ -77,8 +67,8 @@ static int get(struct lease *l, struct http *h, char *why, size_t why_len)
 	uint64_t sent = kv_fence_now(), id, seconds;
 	const char *answer;
 	size_t len;
-	int rc = ask(l, h, "/v3/lease/grant", etcd_grant_request(l->tenure.want_s), &answer, &len,
-		     why, why_len);
+	int rc = http_post(h, "/v3/lease/grant", etcd_grant_request(l->tenure.want_s), HTTP_REPEAT,
+			   &answer, &len, why, why_len);
 
 	if (!rc)
 		rc = etcd_lease_answer(answer, len, &id, &seconds, why, why_len);
@@ -112,6 +102,6 @@ void lease_end(struct lease *l, struct http *h)
 
 	tenure_lost(&l->tenure); /* first the fence is closed */
 	if (id)
-		ask(l, h, "/v3/lease/revoke", etcd_lease_request(id), &answer, &len, why,
-		    sizeof(why));
+		http_post(h, "/v3/lease/revoke", etcd_lease_request(id), HTTP_REPEAT, &answer, &len,
+			  why, sizeof(why));
 }

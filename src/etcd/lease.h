@@ -16,7 +16,6 @@
 #include "kvwire/table.h"
 
 struct lease {
-	const char *base;			   /* http://HOST:PORT */
 	char key[256], name[KV_TABLE_ADDRESS + 8]; /* of KEY/NAME */
 	bool alone;				   /* one program at a time has the key */
 	struct tenure tenure;			   /* tenure_init() */

@@ -17,25 +17,26 @@
 #include "etcd/answer.h"
 #include "etcd/http.h"
 #include "etcd/lease.h"
+#include "etcd/name.h"
 #include "kvwire/remote.h"
 
-#define WHY	     300
-#define URL	     400
-#define TRY_FOR_S    60
-#define MOVE_LEASE_S 10u
-#define MARK_OF_LAST "/last-change" /* behind the key of the table */
+#define WHY	      300
+#define PATH_OF_RANGE "/v3/kv/range"
+#define TRY_FOR_S     60
+#define MOVE_LEASE_S  10u
+#define MARK_OF_LAST  "/last-change" /* behind the key of the table */
 
 /* A table in etcd, and a connection to it. */
 struct at {
 	const char *name;
-	char base[URL], range[URL], txn[URL], mark[URL];
-	const char *key; /* a part of the name */
+	struct etcd_name etcd;
+	char mark[ETCD_KEY_MAX + sizeof(MARK_OF_LAST)];
 	struct http *http;
 };
 
 static int fail(char *why, size_t why_len, const char *name, int rc, const char *line)
 {
-	snprintf(why, why_len, "%s: %s", name, line);
+	snprintf(why, why_len, "%.150s: %s", name, line);
 	return rc;
 }
 
@@ -45,24 +46,16 @@ static void leave(struct at *a)
 	a->http = NULL;
 }
 
-/* Divides a name. The key is all behind the address. */
 static int reach(struct at *a, const char *name, char *why, size_t why_len)
 {
-	const char *url = name + strlen(KV_TABLE_REMOTE), *host = strstr(url, "://"), *slash;
-	int base;
+	int rc;
 
 	*a = (struct at){.name = name};
-	slash = host ? strchr(host + 3, '/') : NULL;
-	if ((strncmp(url, "http://", 7) && strncmp(url, "https://", 8)) || !slash ||
-	    slash == host + 3 || !slash[1] || strlen(name) > URL / 2)
-		return fail(why, why_len, name, -EINVAL, "not etcd:http://HOST:PORT/KEY");
-	base = (int)(slash - url);
-	a->key = slash + 1;
-	snprintf(a->base, sizeof(a->base), "%.*s", base, url);
-	snprintf(a->range, sizeof(a->range), "%.*s/v3/kv/range", base, url);
-	snprintf(a->txn, sizeof(a->txn), "%.*s/v3/kv/txn", base, url);
-	snprintf(a->mark, sizeof(a->mark), "%s%s", a->key, MARK_OF_LAST);
-	a->http = http_open();
+	rc = etcd_name_parse(&a->etcd, name, why, why_len);
+	if (rc)
+		return rc;
+	snprintf(a->mark, sizeof(a->mark), "%s%s", a->etcd.key, MARK_OF_LAST);
+	a->http = http_open(&a->etcd);
 	return a->http ? 0 : fail(why, why_len, name, -ENOMEM, strerror(ENOMEM));
 }
 
@@ -74,7 +67,8 @@ static int read_once(const struct at *a, struct kv_table *t, char *line)
 	struct etcd_value v;
 	const char *answer;
 	size_t len;
-	int rc = http_post(a->http, a->range, etcd_range_request(a->key), &answer, &len, line, WHY);
+	int rc = http_post(a->http, PATH_OF_RANGE, etcd_range_request(a->etcd.key), HTTP_REPEAT,
+			   &answer, &len, line, WHY);
 
 	if (!rc)
 		rc = etcd_range_answer(answer, len, &v, line, WHY);
@@ -109,7 +103,7 @@ static int txn(const struct at *a, char *body, bool *done, uint64_t *revision, c
 {
 	const char *answer;
 	size_t len;
-	int rc = http_post(a->http, a->txn, body, &answer, &len, line, WHY);
+	int rc = http_post(a->http, "/v3/kv/txn", body, HTTP_ONCE, &answer, &len, line, WHY);
 
 	return rc ? rc : etcd_txn_answer(answer, len, done, revision, line, WHY);
 }
@@ -123,12 +117,13 @@ static int write_once(const struct at *a, const char *text, uint64_t mark, const
 {
 	uint64_t next = 0;
 	bool done = false;
-	int rc =
-		txn(a, etcd_put_request(a->key, *revision, text, strlen(text), a->mark, mark, gone),
-		    &done, &next, line);
+	int rc = txn(
+		a,
+		etcd_put_request(a->etcd.key, *revision, text, strlen(text), a->mark, mark, gone),
+		&done, &next, line);
 
 	if (!rc && !done && unknown)
-		rc = txn(a, etcd_check_request(a->key, a->mark, mark), &done, &next, line);
+		rc = txn(a, etcd_check_request(a->etcd.key, a->mark, mark), &done, &next, line);
 	if (rc)
 		return rc;
 	if (!done) {
@@ -172,7 +167,7 @@ static int write_text(const struct at *a, const char *text, const char *gone, ui
 /* The key of a node. */
 static void node_key(char *to, size_t len, const char *key, const struct kv_table_node *n)
 {
-	char nodes[URL], one[KV_TABLE_ADDRESS + 8];
+	char nodes[ETCD_KEY_MAX + 8], one[KV_TABLE_ADDRESS + 8];
 
 	lease_nodes(nodes, sizeof(nodes), key);
 	lease_name(one, sizeof(one), n);
@@ -183,7 +178,7 @@ static int write_table(struct kv_table *t, const char *name, const struct kv_tab
 		       char *why, size_t why_len)
 {
 	size_t len = kv_table_format(t, NULL, 0);
-	char *text = malloc(len + 1), line[WHY], key[2 * URL];
+	char *text = malloc(len + 1), line[WHY], key[2 * ETCD_KEY_MAX];
 	struct at a;
 	int rc = text ? reach(&a, name, why, why_len)
 		      : fail(why, why_len, name, -ENOMEM, strerror(ENOMEM));
@@ -191,7 +186,7 @@ static int write_table(struct kv_table *t, const char *name, const struct kv_tab
 	if (!rc) {
 		kv_table_format(t, text, len + 1);
 		if (gone)
-			node_key(key, sizeof(key), a.key, gone);
+			node_key(key, sizeof(key), a.etcd.key, gone);
 		rc = write_text(&a, text, gone ? key : NULL, &t->revision, line);
 		leave(&a);
 		if (rc)
@@ -322,8 +317,7 @@ static void free_follow(struct kv_follow *f)
 static int begin_lease(struct kv_follow *f, const struct kv_table_self *self, char *line)
 {
 	f->fence = self->fence;
-	f->lease.base = f->at.base;
-	lease_nodes(f->lease.key, sizeof(f->lease.key), f->at.key);
+	lease_nodes(f->lease.key, sizeof(f->lease.key), f->at.etcd.key);
 	lease_name(f->lease.name, sizeof(f->lease.name), &self->node);
 	tenure_init(&f->lease.tenure, self->lease_s, self->fence);
 	return lease_keep(&f->lease, f->at.http, line, WHY);
@@ -431,10 +425,9 @@ static int lock(const char *name, struct kv_table_lock **out, char *why, size_t 
 		   : fail(why, why_len, name, -ENOMEM, strerror(ENOMEM));
 
 	if (!rc) {
-		l->lease.base = l->at.base;
 		l->lease.alone = true;
 		tenure_init(&l->lease.tenure, MOVE_LEASE_S, NULL);
-		snprintf(l->lease.key, sizeof(l->lease.key), "%s", l->at.key);
+		snprintf(l->lease.key, sizeof(l->lease.key), "%s", l->at.etcd.key);
 		snprintf(l->lease.name, sizeof(l->lease.name), "move");
 		rc = hold(l, why, why_len);
 		if (rc) {
@@ -472,7 +465,7 @@ static int look_up(const struct kv_table *t, const char *name, unsigned lease_s[
 		   char *why, size_t why_len)
 {
 	struct look_up l = {t, lease_s};
-	char nodes[URL], line[WHY];
+	char nodes[ETCD_KEY_MAX + 8], line[WHY];
 	const char *answer;
 	struct at a;
 	size_t len;
@@ -481,8 +474,9 @@ static int look_up(const struct kv_table *t, const char *name, unsigned lease_s[
 	memset(lease_s, 0, KV_TABLE_NODES * sizeof(*lease_s));
 	if (rc)
 		return rc;
-	lease_nodes(nodes, sizeof(nodes), a.key);
-	rc = http_post(a.http, a.range, etcd_below_request(nodes), &answer, &len, line, WHY);
+	lease_nodes(nodes, sizeof(nodes), a.etcd.key);
+	rc = http_post(a.http, PATH_OF_RANGE, etcd_below_request(nodes), HTTP_REPEAT, &answer, &len,
+		       line, WHY);
 	if (!rc)
 		rc = etcd_below_answer(answer, len, nodes, take_node, &l, line, WHY);
 	leave(&a);

@@ -34,6 +34,7 @@ os.environ['ROOST_LIBDIR'] = os.path.join(BUILD, 'lib')
 SERVER = 'http://127.0.0.1:2379'
 KEY = 'roost/parts'
 TABLE = f'etcd:{SERVER}/{KEY}'
+TWO = f'etcd:http://127.0.0.1:9,{SERVER}/{KEY}'  # the first one does not answer
 STOPPED_S = 10
 A, B = '10.0.0.1', '10.0.0.2'
 
@@ -150,7 +151,7 @@ def two_movers():
 
 def moves():
     """Partitions move to another node under load. No operation is lost, none is done twice."""
-    clients = Client(TABLE, 'count'), Client(TABLE, 'load', 'new', 'slow')
+    clients = Client(TWO, 'count'), Client(TABLE, 'load', 'new', 'slow')
     until('the load begins', lambda: stat('--partitions', TABLE, 'stat').get('pairs', 0) > 100)
     for partition in 0, 1:
         r = kv('move', TABLE, str(partition), B)
@@ -289,7 +290,7 @@ with tempfile.TemporaryDirectory() as work:
             file = os.path.join(work, 'snapshot')
             first = Node(f'shm:{A}', '--kv', '64M', '--kv-partitions', TABLE, '--snapshot', file,
                          '--kv-lease', '10')
-            second = Node(f'shm:{B}', '--kv', '64M', '--kv-partitions', TABLE, '--kv-lease', '120')
+            second = Node(f'shm:{B}', '--kv', '64M', '--kv-partitions', TWO, '--kv-lease', '120')
             moves()
             after(*outage(server, first), file)
             cut_off()

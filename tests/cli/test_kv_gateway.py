@@ -90,7 +90,9 @@ class Gateway(http.server.BaseHTTPRequestHandler):
         global fault
         body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
         now = fault
-        if now == 'lost':  # once
+        if now == 'lost txn' and not self.path.endswith('txn'):
+            now = None
+        elif now in ('lost', 'lost txn') or now and now[0] == 'once':
             fault = None
         if self.path.endswith('txn'):
             answer = transact(body)
@@ -105,11 +107,13 @@ class Gateway(http.server.BaseHTTPRequestHandler):
                                             < decoded(body['range_end'])]}
         else:
             answer = {'header': {'revision': '1'}, **lookup(body['key'])}
-        if now == 'lost':
+        if now in ('lost', 'lost txn'):
             self.close_connection = True
         elif now == 'late':
             time.sleep(4)
             self.close_connection = True
+        elif isinstance(now, tuple) and now[0] == 'once':
+            self.reply(now[1], b'{}')
         elif isinstance(now, tuple):
             self.reply(*now)
         else:
@@ -125,7 +129,9 @@ class Server(http.server.ThreadingHTTPServer):
 
 server = Server(('127.0.0.1', 0), Gateway)
 threading.Thread(target=server.serve_forever, daemon=True).start()
-TABLE = f'etcd:http://127.0.0.1:{server.server_port}/{KEY}'
+HERE = f'http://127.0.0.1:{server.server_port}'
+TABLE = f'etcd:{HERE}/{KEY}'
+NOBODY = 'http://127.0.0.1:9'
 
 
 def coded(text):
@@ -179,6 +185,26 @@ def unreachable():
     check('another node ends well', node.end()[0] == 0)
 
 
+def endpoints():
+    """If an endpoint does not answer, or answers that it cannot, the next one is asked."""
+    global fault
+    for first in NOBODY, f'{NOBODY},{NOBODY}', '127.0.0.1:9':
+        r = kv('table', f'etcd:{first},{HERE}/{KEY}')
+        check(f'the endpoint behind {first}', r.returncode == 0, r)
+    one_line_error('none answers', kv('table', f'etcd:{NOBODY},{NOBODY}/{KEY}'), 1, 'connect')
+    fault = 'once', 503
+    r = kv('table', f'etcd:{HERE},{HERE}/{KEY}')
+    check('an endpoint without a leader', r.returncode == 0 and fault is None, r)
+    fault = 'once', 400
+    one_line_error('a request that is refused', kv('table', f'etcd:{HERE},{HERE}/{KEY}'), 1, '400')
+    # The answer to the change is lost; the next endpoint knows that the change was made.
+    fault = 'lost txn'
+    name = f'etcd:{HERE},{HERE}/{KEY}3'
+    r = kv('table', name, '2', A)
+    check('a table whose answer is lost', r.returncode == 0 and fault is None, r)
+    check('it is there', kv('table', name).returncode == 0)
+
+
 def writes():
     """A change whose answer is lost is not done twice, and not taken for that of others."""
     global fault
@@ -215,5 +241,6 @@ def writes():
 reads()
 writes()
 unreachable()
+endpoints()
 server.shutdown()
 finish()
