@@ -10,14 +10,19 @@
 
 #include <jansson.h>
 
-#define PAUSE_MS	50u /* between two looks at a table */
-#define PAUSE_MOST_MS	1000u
+#define PAUSE_MS	50u
+#define PAUSE_MOST_MS	1000u /* also without a watch */
+#define PAUSE_WATCHED	5000u /* a connection may be dead without an end */
 #define PAUSE_DOUBLINGS 5u
 #define SECONDS_MAX	86400u /* of a lease */
 
-unsigned etcd_pause_ms(unsigned failures)
+unsigned etcd_pause_ms(unsigned failures, bool watched)
 {
-	unsigned ms = PAUSE_MS << (failures < PAUSE_DOUBLINGS ? failures : PAUSE_DOUBLINGS);
+	unsigned ms;
+
+	if (!failures)
+		return watched ? PAUSE_WATCHED : PAUSE_MOST_MS;
+	ms = PAUSE_MS << (failures < PAUSE_DOUBLINGS ? failures : PAUSE_DOUBLINGS);
 
 	return ms < PAUSE_MOST_MS ? ms : PAUSE_MOST_MS;
 }
@@ -201,6 +206,11 @@ char *etcd_lock_request(const char *key, const char *name, uint64_t lease)
 			      below(key, '/', name), "value", "", "lease", decimal(lease)));
 }
 
+char *etcd_watch_request(const char *key)
+{
+	return dump(json_pack("{s:{s:o}}", "create_request", "key", key_of(key)));
+}
+
 char *etcd_grant_request(unsigned seconds)
 {
 	return dump(json_pack("{s:o}", "TTL", decimal(seconds)));
@@ -380,6 +390,38 @@ int etcd_below_answer(const char *body, size_t len, const char *key,
 			bad(why, why_len, "a key is another one");
 	}
 	json_decref(o);
+	return rc;
+}
+
+static int take_watch(const char *line, size_t len, bool *changed)
+{
+	json_t *o = json_loadb(line, len, 0, NULL);
+	const json_t *result = json_object_get(o, "result");
+	int rc = 0;
+
+	if (!json_is_object(result) || json_is_true(json_object_get(result, "canceled")))
+		rc = -EBADMSG;
+	else if (json_is_true(json_object_get(result, "created")) ||
+		 json_array_size(json_object_get(result, "events")))
+		*changed = true;
+	json_decref(o);
+	return rc;
+}
+
+int etcd_watch_lines(const char *text, size_t len, size_t *used, bool *changed)
+{
+	const char *end;
+	int rc = 0;
+
+	*used = 0;
+	*changed = false;
+	while (!rc && (end = memchr(text + *used, '\n', len - *used)) != NULL) {
+		size_t at = *used;
+
+		*used = (size_t)(end - text) + 1;
+		if (*used > at + 1) /* an empty line is no line */
+			rc = take_watch(text + at, *used - at - 1, changed);
+	}
 	return rc;
 }
 

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <curl/curl.h>
-
 #include "etcd/answer.h"
 
 #define TIMEOUT_MS 2000L
@@ -42,12 +40,18 @@ static size_t collect(char *data, size_t one, size_t n, void *ctx)
 	return n;
 }
 
-struct http *http_open(const struct etcd_name *n)
+void http_begin(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	struct http *h = calloc(1, sizeof(*h));
 
 	pthread_once(&once, begin_curl);
+}
+
+struct http *http_open(const struct etcd_name *n)
+{
+	struct http *h = calloc(1, sizeof(*h));
+
+	http_begin();
 	if (!h)
 		return NULL;
 	h->name = n;
@@ -70,15 +74,25 @@ void http_close(struct http *h)
 	free(h);
 }
 
+const char *http_endpoint(const struct http *h)
+{
+	return h->name->endpoint[h->at];
+}
+
+void http_set_up(CURL *curl, const char *url, struct curl_slist *head)
+{
+	curl_easy_reset(curl); /* keeps the connection */
+	curl_easy_setopt(curl, CURLOPT_URL, url);
+	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(curl, CURLOPT_PROXY, "");
+	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, head);
+}
+
 static void set_up(struct http *h, const char *url, const char *body)
 {
-	curl_easy_reset(h->curl); /* keeps the connection */
-	curl_easy_setopt(h->curl, CURLOPT_URL, url);
-	curl_easy_setopt(h->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-	curl_easy_setopt(h->curl, CURLOPT_PROXY, "");
-	curl_easy_setopt(h->curl, CURLOPT_NOSIGNAL, 1L);
+	http_set_up(h->curl, url, h->head);
 	curl_easy_setopt(h->curl, CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
-	curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, h->head);
 	curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, body);
 	curl_easy_setopt(h->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
 	curl_easy_setopt(h->curl, CURLOPT_WRITEFUNCTION, collect);
@@ -93,7 +107,7 @@ static int post(struct http *h, const char *path, const char *body, bool *other,
 	long status = 0;
 	CURLcode rc;
 
-	snprintf(url, sizeof(url), "%s%s", h->name->endpoint[h->at], path);
+	snprintf(url, sizeof(url), "%s%s", http_endpoint(h), path);
 	set_up(h, url, body);
 	h->len = 0;
 	rc = curl_easy_perform(h->curl);

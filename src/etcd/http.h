@@ -5,6 +5,8 @@
 
 #include <stddef.h>
 
+#include <curl/curl.h>
+
 #include "etcd/name.h"
 
 struct http; /* a connection that stays open; one thread at a time */
@@ -12,9 +14,15 @@ struct http; /* a connection that stays open; one thread at a time */
 /* Whether a request may be executed twice: if an endpoint does not answer, the others are asked. */
 enum http_repeat { HTTP_ONCE, HTTP_REPEAT };
 
+void http_begin(void); /* before the first handle of libcurl; any thread */
+/* Sets the options that all requests have, and no others. */
+void http_set_up(CURL *curl, const char *url, struct curl_slist *head);
+
 /* `n` lasts as long as the connection. Returns NULL without memory. */
 struct http *http_open(const struct etcd_name *n);
 void http_close(struct http *h);
+/* Returns the endpoint of the next request. */
+const char *http_endpoint(const struct http *h);
 /*
  * Sends a body, which it frees, to a path of an endpoint, and waits at most two seconds for the
  * answer of each. Returns 0, with the answer until the next call; or -EHOSTUNREACH, -ETIMEDOUT,

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,10 +19,12 @@
 #include "etcd/http.h"
 #include "etcd/lease.h"
 #include "etcd/name.h"
+#include "etcd/stream.h"
 #include "kvwire/remote.h"
 
 #define WHY	      300
 #define PATH_OF_RANGE "/v3/kv/range"
+#define NS_PER_MS     UINT64_C(1000000)
 #define TRY_FOR_S     60
 #define MOVE_LEASE_S  10u
 #define MARK_OF_LAST  "/last-change" /* behind the key of the table */
@@ -157,7 +160,8 @@ static int write_text(const struct at *a, const char *text, const char *gone, ui
 		rc = write_once(a, text, mark, gone, failures > 0, revision, line);
 		if (!rc || rc == -EEXIST || rc == -ENOMEM)
 			return rc;
-		ms = etcd_pause_ms(failures++);
+		/* First all endpoints, without a pause. */
+		ms = ++failures < a->etcd.endpoints ? 0 : etcd_pause_ms(failures, false);
 		nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
 		clock_gettime(CLOCK_MONOTONIC, &now);
 	} while (now.tv_sec - start.tv_sec < TRY_FOR_S);
@@ -205,11 +209,12 @@ struct kv_follow {
 	struct kv_fence *fence; /* of a node; NULL: a client */
 	int fd;
 	pthread_t thread;
-	pthread_mutex_t lock; /* of all below */
-	pthread_cond_t changed;
-	bool stop;
-	struct kv_table last;
+	atomic_bool stop;
+	struct stream *stream;
+	pthread_mutex_t lock;
+	struct kv_table last; /* with the lock */
 	/* of the thread only */
+	const char *watched; /* the endpoint of the stream */
 	struct kv_table read;
 	struct lease lease;
 	unsigned failures;
@@ -265,27 +270,44 @@ static void look(struct kv_follow *f)
 		f->failures = 0;
 }
 
+/* Watches the key at the endpoint that answers. A read behind the begin of the watch misses nothing. */
+static void watch(struct kv_follow *f)
+{
+	const char *endpoint = http_endpoint(f->at.http);
+	char url[ETCD_ENDPOINT_MAX + 16];
+
+	if (f->failures || (stream_runs(f->stream) && f->watched == endpoint))
+		return;
+	f->watched = endpoint;
+	snprintf(url, sizeof(url), "%s/v3/watch", endpoint);
+	stream_start(f->stream, url, etcd_watch_request(f->at.etcd.key));
+}
+
+/* Waits until it is time to look at the table, or to renew the lease. */
+static void rest(struct kv_follow *f)
+{
+	uint64_t start = kv_fence_now(), now = start, until;
+	bool changed = false;
+
+	do {
+		until = start + etcd_pause_ms(f->failures, stream_runs(f->stream)) * NS_PER_MS;
+		if (f->fence && !f->failures && f->lease.tenure.due_ns < until)
+			until = f->lease.tenure.due_ns;
+		if (now < until)
+			changed = stream_wait(f->stream, (unsigned)((until - now) / NS_PER_MS) + 1);
+		now = kv_fence_now();
+	} while (!changed && now < until && !atomic_load(&f->stop));
+}
+
 static void *follow_loop(void *arg)
 {
 	struct kv_follow *f = arg;
-	struct timespec until;
-	bool stop;
 
 	do {
-		uint64_t ns;
-
 		look(f);
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		ns = (uint64_t)until.tv_nsec + etcd_pause_ms(f->failures) * UINT64_C(1000000);
-		until.tv_sec += (time_t)(ns / 1000000000);
-		until.tv_nsec = (long)(ns % 1000000000);
-		pthread_mutex_lock(&f->lock);
-		while (!f->stop &&
-		       !pthread_cond_clockwait(&f->changed, &f->lock, CLOCK_MONOTONIC, &until))
-			;
-		stop = f->stop;
-		pthread_mutex_unlock(&f->lock);
-	} while (!stop);
+		watch(f);
+		rest(f);
+	} while (!atomic_load(&f->stop));
 	if (f->failures)
 		tenure_lost(&f->lease.tenure);
 	lease_end(&f->lease, f->at.http);
@@ -308,6 +330,7 @@ static int start_thread(struct kv_follow *f)
 static void free_follow(struct kv_follow *f)
 {
 	leave(&f->at);
+	stream_close(f->stream);
 	if (f->fd >= 0)
 		close(f->fd);
 	free(f->name);
@@ -335,8 +358,10 @@ static int follow(struct kv_table *t, const char *name, const struct kv_table_se
 	f->program = program;
 	f->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	f->name = strdup(name);
-	rc = f->fd < 0 || !f->name ? fail(why, why_len, name, -ENOMEM, strerror(ENOMEM))
-				   : reach(&f->at, f->name, why, why_len);
+	f->stream = stream_open();
+	rc = f->fd < 0 || !f->name || !f->stream
+		     ? fail(why, why_len, name, -ENOMEM, strerror(ENOMEM))
+		     : reach(&f->at, f->name, why, why_len);
 	if (!rc) {
 		rc = self ? begin_lease(f, self, line) : 0;
 		if (!rc)
@@ -351,7 +376,6 @@ static int follow(struct kv_table *t, const char *name, const struct kv_table_se
 	if (!rc) {
 		*t = f->last;
 		pthread_mutex_init(&f->lock, NULL);
-		pthread_cond_init(&f->changed, NULL);
 		rc = start_thread(f);
 		if (rc)
 			fail(why, why_len, name, rc, strerror(-rc));
@@ -386,12 +410,9 @@ static int follow_fd(const struct kv_follow *f)
 
 static void end_follow(struct kv_follow *f)
 {
-	pthread_mutex_lock(&f->lock);
-	f->stop = true;
-	pthread_cond_signal(&f->changed);
-	pthread_mutex_unlock(&f->lock);
+	atomic_store(&f->stop, true);
+	stream_wake(f->stream);
 	pthread_join(f->thread, NULL);
-	pthread_cond_destroy(&f->changed);
 	pthread_mutex_destroy(&f->lock);
 	free_follow(f);
 }

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a server in the place of etcd may do: answers that are garbage, huge, late or errors, and
-transactions that take effect without an answer. Exit status 77 when Roost was built without
-libcurl."""
+"""What a server in the place of etcd may do: answers that are garbage, huge, late or errors,
+watches that end or make no sense, and transactions that take effect without an answer. Exit status
+77 when Roost was built without libcurl."""
 import base64
 import http.server
 import json
 import os
+import socket
 import sys
 import threading
 import time
 
-from cli import check, finish, one_line_error, own_network, run, skip
+from cli import check, finish, last_json, one_line_error, own_network, run, skip
 
 BUILD = os.path.abspath(sys.argv[2])
 if not os.path.exists(os.path.join(BUILD, 'lib', 'roost-etcd.so')):
@@ -20,12 +21,15 @@ own_network()
 os.environ['ROOST_LIBDIR'] = os.path.join(BUILD, 'lib')
 
 from node import Node  # noqa: E402  (a folder of this process)
+from parts import until  # noqa: E402
 
 A = '10.0.0.1'
 KEY = 'parts'
 pairs = {}  # key: (value, revision), both in base64
 revision = 0
 fault = None  # of the next requests
+watch = None  # what is answered to a watch: its status and bytes
+watches = 0
 
 
 def lookup(key):
@@ -86,9 +90,35 @@ class Gateway(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def line(self, body):
+        text = json.dumps(body).encode() + b'\n'
+        self.wfile.write(f'{len(text):x}\r\n'.encode() + text + b'\r\n')
+
+    def follow(self, key):
+        """A watch: a line at the start, and after each change."""
+        global watches
+        self.close_connection = True
+        watches += 1
+        if watch:
+            self.reply(*watch)
+            return
+        self.send_response(200)
+        self.send_header('Transfer-Encoding', 'chunked')
+        self.end_headers()
+        self.line({'result': {'header': {}, 'created': True}})
+        last = pairs.get(key)
+        while True:
+            time.sleep(0.01)
+            if pairs.get(key) != last:
+                last = pairs.get(key)
+                self.line({'result': {'header': {}, 'events': [{'kv': {'key': key}}]}})
+
     def do_POST(self):
         global fault
         body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+        if self.path.endswith('watch'):
+            self.follow(body['create_request']['key'])
+            return
         now = fault
         if now == 'lost txn' and not self.path.endswith('txn'):
             now = None
@@ -122,6 +152,20 @@ class Gateway(http.server.BaseHTTPRequestHandler):
 
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    ends = []
+
+    def get_request(self):
+        one = super().get_request()
+        self.ends.append(one[0])
+        return one
+
+    def cut(self):
+        """Ends all connections."""
+        while self.ends:
+            try:
+                self.ends.pop().shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
     def handle_error(self, *_):
         pass  # a client that did not wait
@@ -185,6 +229,41 @@ def unreachable():
     check('another node ends well', node.end()[0] == 0)
 
 
+def watched():
+    """A node follows the table with a watch, and also without one."""
+    global watch
+    name = coded(f'{KEY}4')
+    check('a table', kv('table', f'{TABLE}4', '1', A).returncode == 0)
+    node = Node(f'shm:{A}', '--kv', '16M', '--kv-partitions', f'{TABLE}4')
+    version = 1
+
+    def change(what):
+        nonlocal version
+        text = decoded(pairs[name][0]).decode().replace(f'version {version}\n',
+                                                        f'version {version + 1}\n')
+        version += 1
+        pairs[name] = coded(text), 100 + version
+        until(f'{what}: version {version}',
+              lambda: last_json(kv('stat', A, '--json')).get('table_version') == version)
+
+    until('the node watches', lambda: watches)
+    for _ in range(3):
+        change('a watch')
+    for answer in ((200, b'garbage\n'), (200, b'x' * (3 << 20)), (200, b''), (404, b'not here'),
+                   (200, b'{"result": {"canceled": true}}\n'), (200, b'[' * 100000 + b'\n'),
+                   (200, b'{"error": {"message": "no"}}\n')):
+        watch = answer
+        server.cut()
+        before = watches
+        until('the node tries to watch again', lambda: watches > before)  # noqa: B023
+        change(f'a bad watch: {answer}'[:60])
+    watch = None
+    before = watches
+    until('the node watches again', lambda: watches > before)
+    change('a good watch again')
+    check('the node ends well', node.end()[0] == 0)
+
+
 def endpoints():
     """If an endpoint does not answer, or answers that it cannot, the next one is asked."""
     global fault
@@ -241,6 +320,7 @@ def writes():
 reads()
 writes()
 unreachable()
+watched()
 endpoints()
 server.shutdown()
 finish()

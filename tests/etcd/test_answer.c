@@ -204,6 +204,43 @@ static void test_members(void **state)
 	assert_int_equal(below("{\"kvs\":[]}", names), -EBADMSG);
 }
 
+static void test_watches(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t used;
+		int rc;
+		bool changed;
+	} rows[] = {
+		{"", 0, 0, false},
+		{"{\"result\"", 0, 0, false},
+		{"\n\n{\"re", 2, 0, false},
+		{"{\"result\":{\"header\":{}}}\n{", 25, 0, false},
+		{"{\"result\":{\"created\":true}}\n", 28, 0, true},
+		{"{\"result\":{\"events\":[]}}\n", 25, 0, false},
+		{"{\"result\":{\"events\":[{}]}}\n{\"result\":{}}\n", 41, 0, true},
+		{"{\"result\":{\"created\":true,\"canceled\":true}}\n", 44, -EBADMSG, false},
+		{"{\"error\":{\"message\":\"no\"}}\n", 27, -EBADMSG, false},
+		{"{\"result\":{\"created\":true}}\n7\n{}\n", 30, -EBADMSG, true},
+		{"{\n", 2, -EBADMSG, false},
+	};
+	char *body = etcd_watch_request("a");
+
+	(void)state;
+	assert_string_equal(body, "{\"create_request\":{\"key\":\"YQ==\"}}");
+	free(body);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		bool changed = true;
+		size_t used = 99;
+
+		assert_int_equal(
+			etcd_watch_lines(rows[i].text, strlen(rows[i].text), &used, &changed),
+			rows[i].rc);
+		assert_int_equal(used, rows[i].used);
+		assert_int_equal(changed, rows[i].changed);
+	}
+}
+
 static void test_errors(void **state)
 {
 	const char *body = "{\"error\":\"no\",\"message\":\"no\\nleader\"}";
@@ -219,10 +256,12 @@ static void test_errors(void **state)
 static void test_pauses(void **state)
 {
 	(void)state;
-	assert_in_range(etcd_pause_ms(0), 1, 100);
-	for (unsigned i = 0; i < 40; i++)
-		assert_in_range(etcd_pause_ms(i + 1), etcd_pause_ms(i), 1000);
-	assert_int_equal(etcd_pause_ms(UINT32_MAX), 1000);
+	assert_int_equal(etcd_pause_ms(0, false), 1000);
+	assert_in_range(etcd_pause_ms(0, true), 2000, 10000);
+	assert_in_range(etcd_pause_ms(1, true), 1, 200);
+	for (unsigned i = 1; i < 40; i++)
+		assert_in_range(etcd_pause_ms(i + 1, i & 1), etcd_pause_ms(i, true), 1000);
+	assert_int_equal(etcd_pause_ms(UINT32_MAX, false), 1000);
 }
 
 int main(void)
@@ -232,6 +271,7 @@ int main(void)
 		cmocka_unit_test(test_bad_values), cmocka_unit_test(test_transactions),
 		cmocka_unit_test(test_errors),	   cmocka_unit_test(test_pauses),
 		cmocka_unit_test(test_leases),	   cmocka_unit_test(test_members),
+		cmocka_unit_test(test_watches),
 	};
 
 	return cmocka_run_group_tests_name("etcd answers", tests, NULL, NULL);
