@@ -28,14 +28,9 @@ static int renew(struct lease *l, struct http *h, char *why, size_t why_len)
 
 	if (!rc)
 		rc = etcd_lease_answer(answer, len, &id, &seconds, why, why_len);
-	if (rc)
-		return rc;
-	tenure_renewed(&l->tenure, sent, seconds);
-	if (!l->alone || seconds)
-		return 0;
-	/* Another program may have had the key meanwhile. */
-	snprintf(why, why_len, "the lease of this move has expired");
-	return -EBUSY;
+	if (!rc)
+		tenure_renewed(&l->tenure, sent, seconds);
+	return rc;
 }
 
 /* Sets the key, with the lease. */
@@ -77,18 +72,36 @@ static int get(struct lease *l, struct http *h, char *why, size_t why_len)
 	return rc;
 }
 
+static int set_key(struct lease *l, struct http *h, char *why, size_t why_len)
+{
+	int rc = set(l, h, why, why_len);
+
+	if (rc)
+		tenure_refused(&l->tenure);
+	else
+		tenure_registered(&l->tenure);
+	return rc;
+}
+
 int lease_keep(struct lease *l, struct http *h, char *why, size_t why_len)
 {
-	enum tenure_step step;
 	int rc = 0;
 
-	while (!rc && (step = tenure_next(&l->tenure, kv_fence_now())) != TENURE_REST) {
-		if (step == TENURE_GRANT)
+	/* A lease that has ended, a new one, and its key. */
+	for (unsigned i = 0; i < 3 && !rc; i++) {
+		switch (tenure_next(&l->tenure, kv_fence_now())) {
+		case TENURE_REST:
+			return 0;
+		case TENURE_GRANT:
 			rc = get(l, h, why, why_len);
-		else if (step == TENURE_RENEW)
-			return renew(l, h, why, why_len);
-		else if (!(rc = set(l, h, why, why_len)))
-			tenure_registered(&l->tenure);
+			break;
+		case TENURE_REGISTER:
+			rc = set_key(l, h, why, why_len);
+			break;
+		case TENURE_RENEW:
+			rc = renew(l, h, why, why_len);
+			break;
+		}
 	}
 	return rc;
 }

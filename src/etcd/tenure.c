@@ -16,9 +16,11 @@ enum tenure_step tenure_next(const struct tenure *t, uint64_t now_ns)
 {
 	if (!t->id)
 		return TENURE_GRANT;
-	if (now_ns >= t->due_ns)
+	if (t->doubt)
 		return TENURE_RENEW;
-	return t->registered ? TENURE_REST : TENURE_REGISTER;
+	if (!t->registered)
+		return TENURE_REGISTER;
+	return now_ns < t->due_ns ? TENURE_REST : TENURE_RENEW;
 }
 
 /* etcd may give less time than it was asked for, or more, which is of no use. */
@@ -43,8 +45,14 @@ void tenure_registered(struct tenure *t)
 	t->registered = true;
 }
 
+void tenure_refused(struct tenure *t)
+{
+	t->doubt = true;
+}
+
 void tenure_renewed(struct tenure *t, uint64_t sent_ns, uint64_t seconds)
 {
+	t->doubt = false;
 	if (seconds)
 		set_times(t, sent_ns, seconds);
 	else

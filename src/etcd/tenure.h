@@ -32,6 +32,7 @@ struct tenure {
 	unsigned want_s;	/* the time of the lease to ask for */
 	uint64_t id;		/* of the lease; 0: none */
 	bool registered;	/* the key is set with the lease */
+	bool doubt;		/* it could not be set: is there a lease still? */
 	bool current;		/* the table was read after that */
 	uint64_t end_ns;	/* until then the lease is certain */
 	uint64_t due_ns;	/* for the next renewal */
@@ -43,6 +44,7 @@ enum tenure_step tenure_next(const struct tenure *t, uint64_t now_ns);
 /* What was answered. `sent_ns` is a time before the request was sent. */
 void tenure_granted(struct tenure *t, uint64_t sent_ns, uint64_t id, uint64_t seconds);
 void tenure_registered(struct tenure *t);
+void tenure_refused(struct tenure *t); /* the key was not set, or there was no answer */
 /* `seconds` is 0 if the lease has ended. */
 void tenure_renewed(struct tenure *t, uint64_t sent_ns, uint64_t seconds);
 /*

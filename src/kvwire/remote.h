@@ -57,8 +57,8 @@ struct kv_table_remote {
 	void (*end)(struct kv_follow *f);
 	/*
 	 * Lets one program at a time move partitions. It calls hold() before each step: that renews the
-	 * lock when it is due. -EBUSY: another program has the lock, or may have had it. A step takes
-	 * seconds at most.
+	 * lock when it is due. -EBUSY: another program has the lock. If a step takes more than seconds,
+	 * another program may have had it meanwhile, and has changed the table.
 	 */
 	int (*lock)(const char *name, struct kv_table_lock **out, char *why, size_t why_len);
 	int (*hold)(struct kv_table_lock *l, char *why, size_t why_len);

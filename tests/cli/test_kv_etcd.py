@@ -259,11 +259,13 @@ def cut_off():
     key = next(k for k in keys if k in on_a)
     relay.cut()
     until('the lease ends', lambda: f'lost node      {A}' in table())
-    check('A refuses the client that has the old table', client.ask(key) == 'EREMCHG')
+    answer = client.ask(key)
+    check(f'A refuses the client that has the old table: {answer}', answer == 'EREMCHG')
     check('A serves nothing', stat('stat', A).get('partitions') == 0)
     r = kv('move', TABLE, '1', B, '--lost')
     check('A is replaced while it runs', r.returncode == 0, r)
-    check('A still refuses', client.ask(key) == 'EREMCHG')
+    answer = client.ask(key)
+    check(f'A still refuses: {answer}', answer == 'EREMCHG')
     check('B serves', kv('--partitions', TABLE, 'put', key, 'new').returncode == 0)
 
     relay.open = True

@@ -132,8 +132,8 @@ class Gateway(http.server.BaseHTTPRequestHandler):
             pairs[body['key']] = body['value'], 1
             answer = {'header': {}}
         elif 'range_end' in body:
-            answer = {'header': {}, 'kvs': [{'key': k} for k in sorted(pairs) if
-                                            decoded(body['key']) <= decoded(k)
+            answer = {'header': {}, 'kvs': [{'key': k, 'value': pairs[k][0]} for k in sorted(pairs)
+                                            if decoded(body['key']) <= decoded(k)
                                             < decoded(body['range_end'])]}
         else:
             answer = {'header': {'revision': '1'}, **lookup(body['key'])}
@@ -244,7 +244,7 @@ def watched():
         version += 1
         pairs[name] = coded(text), 100 + version
         until(f'{what}: version {version}',
-              lambda: last_json(kv('stat', A, '--json')).get('table_version') == version)
+              lambda: (last_json(kv('stat', A, '--json')) or {}).get('table_version') == version)
 
     until('the node watches', lambda: watches)
     for _ in range(3):

@@ -183,7 +183,9 @@ static void take(struct world *w)
 		tenure_granted(&w->tenure, r->sent, a->id, a->seconds);
 		break;
 	case REGISTER:
-		if (!a->refused)
+		if (a->refused)
+			tenure_refused(&w->tenure);
+		else
 			tenure_registered(&w->tenure);
 		break;
 	case RENEW:
@@ -195,6 +197,8 @@ static void take(struct world *w)
 /* The request may still arrive. */
 static void give_up(struct world *w)
 {
+	if (w->request.what == REGISTER)
+		tenure_refused(&w->tenure);
 	for (unsigned i = 0; i < LATE; i++) {
 		if (!w->late[i].arrives) {
 			w->late[i] = w->request;
@@ -309,6 +313,16 @@ static void nothing_is_served_after_a_takeover(void **state)
 	assert_true(served > 100000 && taken > 200 && returned > 200);
 }
 
+static void run_until_served(struct world *w)
+{
+	unsigned before = w->served;
+
+	for (unsigned i = 0; w->served == before; i++) {
+		assert_true(i < 30000);
+		tick(w);
+	}
+}
+
 /* Without faults the node serves all the time. */
 static void a_lease_is_renewed_in_time(void **state)
 {
@@ -317,8 +331,7 @@ static void a_lease_is_renewed_in_time(void **state)
 
 	(void)state;
 	start(&w, 1);
-	while (!w.served)
-		tick(&w);
+	run_until_served(&w);
 	before = w.refused;
 	for (unsigned i = 0; i < 30000; i++)
 		tick(&w);
@@ -335,8 +348,7 @@ static void outages(void **state)
 
 	(void)state;
 	start(&w, 2);
-	while (!w.served)
-		tick(&w);
+	run_until_served(&w);
 	before = w.refused;
 	w.silent = w.now + LEASE_S * S / 2;
 	while (w.now < w.silent)
@@ -346,9 +358,7 @@ static void outages(void **state)
 	while (w.now < w.silent)
 		tick(&w);
 	assert_true(w.refused > before);
-	before = w.served;
-	while (w.served == before)
-		tick(&w);
+	run_until_served(&w);
 }
 
 static void lies(void **state)
@@ -374,6 +384,11 @@ static void lies(void **state)
 	tenure_init(&t, 10, &fence);
 	tenure_granted(&t, 100 * S, 7, 10);
 	assert_int_equal(tenure_next(&t, 100 * S), TENURE_REGISTER);
+	tenure_refused(&t);
+	assert_int_equal(tenure_next(&t, 100 * S), TENURE_RENEW);
+	tenure_renewed(&t, 100 * S, 10);
+	assert_int_equal(tenure_next(&t, 110 * S), TENURE_REGISTER);
+	tenure_registered(&t);
 	assert_int_equal(tenure_next(&t, 110 * S), TENURE_RENEW);
 	/* The lease has ended: a table that was read earlier is not enough. */
 	tenure_renewed(&t, 103 * S, 0);
