@@ -112,7 +112,8 @@ enum roost_kv_code {
 	ROOST_KV_PARTITIONS,
 	/*
 	 * Of `roost kv move`: a PUT into a partition that moves to the node, and a DELETE from one
-	 * that the node does not own and that does not move away. Other partitions give -EREMCHG.
+	 * that the node does not own and that does not move away. Other partitions give -EREMCHG, and
+	 * so does a node whose table has another version than `cursor`.
 	 */
 	ROOST_KV_MOVE_PUT,
 	ROOST_KV_MOVE_DELETE,
@@ -175,7 +176,7 @@ struct roost_kv_op {
 	uint32_t value_len, expect_len, param_len;
 	uint32_t ttl; /* seconds until the pair expires; 0: never */
 	uint32_t out_cap;
-	uint64_t cursor; /* SCAN */
+	uint64_t cursor; /* SCAN; MOVE_PUT, MOVE_DELETE: the version of the table */
 	const void *key, *value, *expect, *param;
 	void *out; /* see the codes; GET: the value; SCAN: pairs */
 
@@ -194,7 +195,8 @@ struct roost_kv_op {
 	 *	-EREMCHG	another node owns the key; nothing was done
 	 *	-EHOSTDOWN	roost_kv_open_table(): the partition of the key has no node, or its
 	 *			node is lost; nothing was done
-	 *	-ENOTCONN, -ETIMEDOUT	the connection ended: the operation may have been done
+	 *	-ENOTCONN, -ETIMEDOUT	the connection ended, or the node lost its lease meanwhile: the
+	 *			operation may have been done
 	 */
 	int status;
 	uint32_t out_len;
@@ -226,8 +228,8 @@ int roost_kv_open(const char *host, uint16_t service, const struct roost_kv_attr
 		  struct roost_kv **out);
 /*
  * Opens the stores of all nodes of a table of partitions, a file that `roost kv table` has written,
- * or a value in etcd, etcd:http://HOST:PORT/KEY, which a thread reads until roost_kv_close().
- * Each operation goes to the node that owns its key; the connection to a node begins with the first
+ * or a value in etcd, etcd:http://HOST:PORT[,http://HOST:PORT...]/KEY, which a thread reads until
+ * roost_kv_close(). Each operation goes to the node that owns its key; the connection to a node begins with the first
  * one. If the node does not own the key any more, the library reads the table again and repeats the
  * operation, which was not done. It gives up after `timeout_ms`, with -EREMCHG.
  *

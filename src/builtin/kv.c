@@ -177,11 +177,22 @@ static void make_space(struct kvwire_reply *w, struct kv_group *g)
 	g->arena.end = g->arena.at + space;
 }
 
-static void add_results(struct kv_store *st, struct kvwire_reply *w, const struct kv_group *g)
+/*
+ * If the fence closed while the group ran, another node may have the partitions, without what the
+ * group did.
+ */
+static void add_results(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
+	bool late = false;
+
 	st->operations += g->n;
-	for (unsigned i = 0; i < g->n; i++)
+	if (g->n && st->fence)
+		late = !kv_fence_open(st->fence, st->parts->version, kv_fence_now());
+	for (unsigned i = 0; i < g->n; i++) {
+		if (late)
+			g->op[i].status = -ETIMEDOUT;
 		add_result(w, &g->op[i]);
+	}
 }
 
 /* ---- scans ---- */
@@ -208,7 +219,7 @@ static bool in_scan(const struct kv_store_scan *s, const struct kv_pair *pair)
 	case ROOST_KV_SCAN_STRAY:
 		return is_stray(p, at);
 	default:
-		return p->owned[at];
+		return kv_parts_serve(p, at);
 	}
 }
 
@@ -348,7 +359,8 @@ static void run_partitions(struct kv_store *st, struct kvwire_reply *w)
 	}
 	put_u64(data, p ? p->version : 0);
 	for (unsigned i = 0; p && i < p->partitions; i++)
-		put_u64(data + 8 + 8 * i, p->owned[i] ? p->operations[i] : ROOST_KV_NOT_OWNED);
+		put_u64(data + 8 + 8 * i,
+			kv_parts_serve(p, i) ? p->operations[i] : ROOST_KV_NOT_OWNED);
 	kvwire_reply_add(w, 0, data, len);
 }
 
@@ -385,7 +397,9 @@ static void run_move(struct kv_store *st, struct kvwire_reply *w, const struct r
 		return;
 	}
 	at = kv_table_partition(p->seed, p->partitions, op->key, op->key_len);
-	if (op->code == ROOST_KV_MOVE_PUT ? !p->comes[at] : !is_stray(p, at)) {
+	/* A move that has lost its lock has another version than the node. */
+	if (op->cursor != p->version ||
+	    (op->code == ROOST_KV_MOVE_PUT ? !p->comes[at] : !is_stray(p, at))) {
 		add_not_owned(st, w);
 		return;
 	}
@@ -502,6 +516,7 @@ static enum progress run_group(struct kv_store *st, struct call_state *s)
 	struct kv_group g;
 
 	g.client = 0;
+	kv_parts_begin(st->parts, st->fence);
 	read_group(st, &s->batch, &g);
 	if (g.n) {
 		make_space(&s->reply, &g);
@@ -516,6 +531,7 @@ static enum progress run_parked(struct kv_store *st, struct call_state *s, uint6
 	struct kv_group *g = s->parked;
 	enum progress next;
 
+	kv_parts_begin(st->parts, st->fence);
 	if (!g) {
 		g = kv_store_take_group(st, client);
 		if (!g)

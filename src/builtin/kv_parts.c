@@ -24,7 +24,7 @@ unsigned kv_parts_owned(const struct kv_parts *p, unsigned *hottest)
 
 	*hottest = 0;
 	for (unsigned i = 0; i < p->partitions; i++) {
-		owned += p->owned[i];
+		owned += kv_parts_serve(p, i);
 		if (p->operations[i] > p->operations[*hottest])
 			*hottest = i;
 	}

@@ -10,32 +10,45 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kvwire/fence.h"
 #include "kvwire/table.h"
 
 struct kv_parts {
 	uint64_t version, seed; /* of the table */
 	unsigned partitions;
-	bool owned[KV_TABLE_PARTITIONS];			      /* and served */
+	bool fenced;			 /* the node serves none: kv_parts_begin() */
+	bool owned[KV_TABLE_PARTITIONS]; /* and served */
 	bool leaves[KV_TABLE_PARTITIONS], comes[KV_TABLE_PARTITIONS]; /* partitions that move */
 	uint64_t operations[KV_TABLE_PARTITIONS];		      /* on keys that are owned */
 };
 
-/* Returns whether the store owns a key. `p` may be NULL: the store owns all keys. */
-static inline bool kv_parts_own(const struct kv_parts *p, const void *key, size_t len)
+/* Looks at the fence: operations behind this are served or not. `p` and `f` may be NULL. */
+static inline void kv_parts_begin(struct kv_parts *p, const struct kv_fence *f)
 {
-	return !p || p->owned[kv_table_partition(p->seed, p->partitions, key, len)];
+	if (p && f)
+		p->fenced = !kv_fence_open(f, p->version, kv_fence_now());
 }
 
-/* As kv_parts_own(), and counts an operation on the key. */
+static inline bool kv_parts_serve(const struct kv_parts *p, unsigned partition)
+{
+	return p->owned[partition] && !p->fenced;
+}
+
+/*
+ * Returns whether the store serves a key, and then counts an operation on it. `p` may be NULL: the
+ * store serves all keys.
+ */
 static inline bool kv_parts_count(struct kv_parts *p, const void *key, size_t len)
 {
 	unsigned at;
+	bool serves;
 
 	if (!p)
 		return true;
 	at = kv_table_partition(p->seed, p->partitions, key, len);
-	p->operations[at] += p->owned[at];
-	return p->owned[at];
+	serves = kv_parts_serve(p, at);
+	p->operations[at] += serves;
+	return serves;
 }
 
 /*
@@ -44,7 +57,7 @@ static inline bool kv_parts_count(struct kv_parts *p, const void *key, size_t le
  */
 void kv_parts_set(struct kv_parts *p, const struct kv_table *t, const char *address,
 		  uint16_t service);
-/* Returns the number of partitions that are owned; *hottest is the one with most operations. */
+/* Returns the number of partitions that are served; *hottest is the one with most operations. */
 unsigned kv_parts_owned(const struct kv_parts *p, unsigned *hottest);
 
 #endif

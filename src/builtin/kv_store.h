@@ -67,6 +67,8 @@ struct kv_store {
 	const struct roost_kv_function *functions[KV_STORE_FUNCTIONS]; /* number 256 and above */
 	unsigned num_functions;
 	struct kv_parts *parts; /* NULL: all keys are the store's own */
+	/* Beyond it the partitions are not served; NULL: there is none. Set before the store serves. */
+	const struct kv_fence *fence;
 };
 
 /* A far tier in a file without a name, or another one. */

@@ -10,13 +10,19 @@
 
 #include <jansson.h>
 
-#define PAUSE_MS	50u /* between two looks at a table */
-#define PAUSE_MOST_MS	1000u
+#define PAUSE_MS	50u
+#define PAUSE_MOST_MS	1000u /* also without a watch */
+#define PAUSE_WATCHED	5000u /* a connection may be dead without an end */
 #define PAUSE_DOUBLINGS 5u
+#define SECONDS_MAX	86400u /* of a lease */
 
-unsigned etcd_pause_ms(unsigned failures)
+unsigned etcd_pause_ms(unsigned failures, bool watched)
 {
-	unsigned ms = PAUSE_MS << (failures < PAUSE_DOUBLINGS ? failures : PAUSE_DOUBLINGS);
+	unsigned ms;
+
+	if (!failures)
+		return watched ? PAUSE_WATCHED : PAUSE_MOST_MS;
+	ms = PAUSE_MS << (failures < PAUSE_DOUBLINGS ? failures : PAUSE_DOUBLINGS);
 
 	return ms < PAUSE_MOST_MS ? ms : PAUSE_MOST_MS;
 }
@@ -131,14 +137,28 @@ static json_t *number_value(uint64_t number)
 	return encode(text, (size_t)len);
 }
 
+/* A condition of a transaction: there is no such key. Takes `key`. */
+static json_t *absent(json_t *key)
+{
+	return json_pack("{s:o,s:s,s:s,s:s}", "key", key, "target", "CREATE", "result", "EQUAL",
+			 "create_revision", "0");
+}
+
 char *etcd_put_request(const char *key, uint64_t revision, const char *text, size_t len,
-		       const char *mark, uint64_t number)
+		       const char *mark, uint64_t number, const char *gone)
 {
 	/* The revision of a key that does not exist is 0. */
-	return dump(json_pack("{s:[{s:o,s:s,s:s,s:o}],s:[o,o]}", "compare", "key", key_of(key),
-			      "target", "MOD", "result", "EQUAL", "mod_revision", decimal(revision),
-			      "success", put(key, encode(text, len)),
-			      put(mark, number_value(number))));
+	json_t *o =
+		json_pack("{s:[{s:o,s:s,s:s,s:o}],s:[o,o]}", "compare", "key", key_of(key),
+			  "target", "MOD", "result", "EQUAL", "mod_revision", decimal(revision),
+			  "success", put(key, encode(text, len)), put(mark, number_value(number)));
+
+	if (o && gone &&
+	    json_array_append_new(json_object_get(o, "compare"), absent(key_of(gone)))) {
+		json_decref(o);
+		return NULL;
+	}
+	return dump(o);
 }
 
 char *etcd_check_request(const char *key, const char *mark, uint64_t number)
@@ -166,22 +186,29 @@ static json_t *below(const char *key, char slash, const char *name)
 char *etcd_below_request(const char *key)
 {
 	/* All keys before the first one with the character behind '/'. */
-	return dump(json_pack("{s:o,s:o,s:b}", "key", below(key, '/', ""), "range_end",
-			      below(key, '/' + 1, ""), "keys_only", 1));
+	return dump(json_pack("{s:o,s:o}", "key", below(key, '/', ""), "range_end",
+			      below(key, '/' + 1, "")));
 }
 
-char *etcd_member_request(const char *key, const char *name, uint64_t lease)
+char *etcd_member_request(const char *key, const char *name, uint64_t lease, unsigned seconds)
 {
-	return dump(json_pack("{s:o,s:s,s:o}", "key", below(key, '/', name), "value", "", "lease",
-			      decimal(lease)));
+	char value[16];
+	int len = snprintf(value, sizeof(value), "%u", seconds);
+
+	return dump(json_pack("{s:o,s:o,s:o}", "key", below(key, '/', name), "value",
+			      encode(value, (size_t)len), "lease", decimal(lease)));
 }
 
 char *etcd_lock_request(const char *key, const char *name, uint64_t lease)
 {
-	return dump(json_pack("{s:[{s:o,s:s,s:s,s:s}],s:[{s:{s:o,s:s,s:o}}]}", "compare", "key",
-			      below(key, '/', name), "target", "CREATE", "result", "EQUAL",
-			      "create_revision", "0", "success", "request_put", "key",
+	return dump(json_pack("{s:[o],s:[{s:{s:o,s:s,s:o}}]}", "compare",
+			      absent(below(key, '/', name)), "success", "request_put", "key",
 			      below(key, '/', name), "value", "", "lease", decimal(lease)));
+}
+
+char *etcd_watch_request(const char *key)
+{
+	return dump(json_pack("{s:{s:o}}", "create_request", "key", key_of(key)));
 }
 
 char *etcd_grant_request(unsigned seconds)
@@ -290,25 +317,44 @@ int etcd_txn_answer(const char *body, size_t len, bool *done, uint64_t *revision
 	return rc;
 }
 
-int etcd_lease_answer(const char *body, size_t len, uint64_t *lease, char *why, size_t why_len)
+int etcd_lease_answer(const char *body, size_t len, uint64_t *lease, uint64_t *seconds, char *why,
+		      size_t why_len)
 {
 	json_t *o = parse(body, len, why, why_len);
 	const json_t *result = json_object_get(o, "result"), *from = result ? result : o;
-	uint64_t ttl;
 	int rc = 0;
 
 	if (!o)
 		return -EBADMSG;
 	if (!take_number(from, "ID", lease))
 		rc = bad(why, why_len, "a lease has no number");
-	else if (!take_number(from, "TTL", &ttl))
-		*lease = 0;
+	else if (!take_number(from, "TTL", seconds))
+		*seconds = 0; /* left out */
 	json_decref(o);
 	return rc;
 }
 
+/* Returns the value of a pair, if it is a number of seconds; else 0. */
+static unsigned seconds_of(const json_t *pair)
+{
+	const char *text = json_string_value(json_object_get(pair, "value"));
+	unsigned long seconds = 0;
+	char *value, *end;
+	size_t len;
+
+	if (!text || decode(text, &value, &len))
+		return 0;
+	value[len] = '\0';
+	if (isdigit((unsigned char)*value))
+		seconds = strtoul(value, &end, 10);
+	if (!seconds || *end || seconds > SECONDS_MAX)
+		seconds = 0;
+	free(value);
+	return (unsigned)seconds;
+}
+
 static int take_name(const json_t *pair, const char *key,
-		     void (*found)(void *ctx, const char *name), void *ctx)
+		     void (*found)(void *ctx, const char *name, unsigned seconds), void *ctx)
 {
 	const char *text = json_string_value(json_object_get(pair, "key"));
 	size_t len, skip = strlen(key) + 1;
@@ -319,7 +365,7 @@ static int take_name(const json_t *pair, const char *key,
 		return rc;
 	name[len] = '\0';
 	if (len >= skip && !memcmp(name, key, skip - 1) && name[skip - 1] == '/')
-		found(ctx, name + skip);
+		found(ctx, name + skip, seconds_of(pair));
 	else
 		rc = -EBADMSG;
 	free(name);
@@ -327,8 +373,8 @@ static int take_name(const json_t *pair, const char *key,
 }
 
 int etcd_below_answer(const char *body, size_t len, const char *key,
-		      void (*found)(void *ctx, const char *name), void *ctx, char *why,
-		      size_t why_len)
+		      void (*found)(void *ctx, const char *name, unsigned seconds), void *ctx,
+		      char *why, size_t why_len)
 {
 	json_t *o = parse(body, len, why, why_len);
 	const json_t *pairs = json_object_get(o, "kvs");
@@ -344,6 +390,38 @@ int etcd_below_answer(const char *body, size_t len, const char *key,
 			bad(why, why_len, "a key is another one");
 	}
 	json_decref(o);
+	return rc;
+}
+
+static int take_watch(const char *line, size_t len, bool *changed)
+{
+	json_t *o = json_loadb(line, len, 0, NULL);
+	const json_t *result = json_object_get(o, "result");
+	int rc = 0;
+
+	if (!json_is_object(result) || json_is_true(json_object_get(result, "canceled")))
+		rc = -EBADMSG;
+	else if (json_is_true(json_object_get(result, "created")) ||
+		 json_array_size(json_object_get(result, "events")))
+		*changed = true;
+	json_decref(o);
+	return rc;
+}
+
+int etcd_watch_lines(const char *text, size_t len, size_t *used, bool *changed)
+{
+	const char *end;
+	int rc = 0;
+
+	*used = 0;
+	*changed = false;
+	while (!rc && (end = memchr(text + *used, '\n', len - *used)) != NULL) {
+		size_t at = *used;
+
+		*used = (size_t)(end - text) + 1;
+		if (*used > at + 1) /* an empty line is no line */
+			rc = take_watch(text + at, *used - at - 1, changed);
+	}
 	return rc;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests to etcd's JSON gateway (/v3/kv, /v3/lease), and its answers. Pure functions. Keys
+ * Requests to etcd's JSON gateway (/v3/kv, /v3/lease, /v3/watch), and its answers. Pure functions. Keys
  * and values are base64 in both, and 64-bit numbers are strings.
  */
 #ifndef ROOST_ETCD_ANSWER_H
@@ -22,18 +22,24 @@ struct etcd_value {
 char *etcd_range_request(const char *key);
 /*
  * The same for a transaction: if the last change of `key` has this revision (0: there is no such
- * key), it sets the key, and `mark` to a number that tells this transaction from others.
+ * key), and there is no key `gone` (NULL: no condition), it sets the key, and `mark` to a number
+ * that tells this transaction from others.
  */
 char *etcd_put_request(const char *key, uint64_t revision, const char *text, size_t len,
-		       const char *mark, uint64_t number);
+		       const char *mark, uint64_t number, const char *gone);
 /* A transaction that reads `key` if `mark` has this number. */
 char *etcd_check_request(const char *key, const char *mark, uint64_t number);
 
-/* Requests to read the keys that begin with `key` and '/', and to set one with a lease. */
+/*
+ * Requests to read the keys that begin with `key` and '/', and to set one with a lease. The value
+ * is the time of the lease.
+ */
 char *etcd_below_request(const char *key);
-char *etcd_member_request(const char *key, const char *name, uint64_t lease);
+char *etcd_member_request(const char *key, const char *name, uint64_t lease, unsigned seconds);
 /* The same as a transaction that does so only if there is no such key. */
 char *etcd_lock_request(const char *key, const char *name, uint64_t lease);
+/* A request to watch a key: its answer is a line for each change. */
+char *etcd_watch_request(const char *key);
 /* Requests for a lease of some seconds, and to keep or revoke one. */
 char *etcd_grant_request(unsigned seconds);
 char *etcd_lease_request(uint64_t lease);
@@ -51,21 +57,31 @@ int etcd_range_answer(const char *body, size_t len, struct etcd_value *v, char *
 int etcd_txn_answer(const char *body, size_t len, bool *done, uint64_t *revision, char *why,
 		    size_t why_len);
 /*
- * Reads the answer to a request for a lease, or to keep one. *lease is 0 if it has expired. Returns
- * 0 or -EBADMSG as above.
+ * Reads the answer to a request for a lease, or to keep one. *seconds is 0 if it has expired.
+ * Returns 0 or -EBADMSG as above.
  */
-int etcd_lease_answer(const char *body, size_t len, uint64_t *lease, char *why, size_t why_len);
+int etcd_lease_answer(const char *body, size_t len, uint64_t *lease, uint64_t *seconds, char *why,
+		      size_t why_len);
 /*
- * Calls `found` with what is behind `key` and '/' in each key of an answer to etcd_below_request().
- * Returns 0 or -EBADMSG.
+ * Calls `found` with what is behind `key` and '/' in each key of an answer to etcd_below_request(),
+ * and with its value, 0 if that is no number of seconds. Returns 0 or -EBADMSG.
  */
 int etcd_below_answer(const char *body, size_t len, const char *key,
-		      void (*found)(void *ctx, const char *name), void *ctx, char *why,
-		      size_t why_len);
+		      void (*found)(void *ctx, const char *name, unsigned seconds), void *ctx,
+		      char *why, size_t why_len);
+/*
+ * Reads the whole lines at the start of `text`, which is an answer to etcd_watch_request(); *used is
+ * their length. *changed: the watch has begun or the key has changed. Returns 0, or -EBADMSG: a line
+ * is none of etcd, or ends the watch.
+ */
+int etcd_watch_lines(const char *text, size_t len, size_t *used, bool *changed);
 /* Copies the message of an error to `why`, as one line. Leaves it if the body has none. */
 void etcd_error_answer(const char *body, size_t len, char *why, size_t why_len);
 
-/* Milliseconds until the next request, after this many requests in a row without an answer. */
-unsigned etcd_pause_ms(unsigned failures);
+/*
+ * Milliseconds until the next look at a table, after this many requests in a row without an answer.
+ * `watched`: changes are reported meanwhile.
+ */
+unsigned etcd_pause_ms(unsigned failures, bool watched);
 
 #endif

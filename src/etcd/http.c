@@ -3,17 +3,20 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <curl/curl.h>
-
 #include "etcd/answer.h"
 
 #define TIMEOUT_MS 2000L
+#define STATUS_OK  200
+#define STATUS_OWN 500 /* and above: of this endpoint; another one may answer */
 
 struct http {
+	const struct etcd_name *name;
+	unsigned at; /* the endpoint for the next request */
 	CURL *curl;
 	struct curl_slist *head;
 	char *body;
@@ -37,14 +40,21 @@ static size_t collect(char *data, size_t one, size_t n, void *ctx)
 	return n;
 }
 
-struct http *http_open(void)
+void http_begin(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	struct http *h = calloc(1, sizeof(*h));
 
 	pthread_once(&once, begin_curl);
+}
+
+struct http *http_open(const struct etcd_name *n)
+{
+	struct http *h = calloc(1, sizeof(*h));
+
+	http_begin();
 	if (!h)
 		return NULL;
+	h->name = n;
 	h->body = malloc(ETCD_ANSWER_MAX);
 	h->curl = curl_easy_init();
 	h->head = curl_slist_append(NULL, "Content-Type: application/json");
@@ -64,29 +74,44 @@ void http_close(struct http *h)
 	free(h);
 }
 
+const char *http_endpoint(const struct http *h)
+{
+	return h->name->endpoint[h->at];
+}
+
+void http_set_up(CURL *curl, const char *url, struct curl_slist *head)
+{
+	curl_easy_reset(curl); /* keeps the connection */
+	curl_easy_setopt(curl, CURLOPT_URL, url);
+	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(curl, CURLOPT_PROXY, "");
+	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, head);
+}
+
 static void set_up(struct http *h, const char *url, const char *body)
 {
-	curl_easy_reset(h->curl); /* keeps the connection */
-	curl_easy_setopt(h->curl, CURLOPT_URL, url);
-	curl_easy_setopt(h->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-	curl_easy_setopt(h->curl, CURLOPT_PROXY, "");
-	curl_easy_setopt(h->curl, CURLOPT_NOSIGNAL, 1L);
+	http_set_up(h->curl, url, h->head);
 	curl_easy_setopt(h->curl, CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
-	curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, h->head);
 	curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, body);
 	curl_easy_setopt(h->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
 	curl_easy_setopt(h->curl, CURLOPT_WRITEFUNCTION, collect);
 	curl_easy_setopt(h->curl, CURLOPT_WRITEDATA, h);
 }
 
-static int post(struct http *h, const char *url, const char *body, char *why, size_t why_len)
+/* *other: another endpoint may answer. */
+static int post(struct http *h, const char *path, const char *body, bool *other, char *why,
+		size_t why_len)
 {
+	char url[ETCD_ENDPOINT_MAX + 64];
 	long status = 0;
 	CURLcode rc;
 
+	snprintf(url, sizeof(url), "%s%s", http_endpoint(h), path);
 	set_up(h, url, body);
 	h->len = 0;
 	rc = curl_easy_perform(h->curl);
+	*other = true;
 	if (rc == CURLE_WRITE_ERROR) {
 		snprintf(why, why_len, "the answer is longer than %u bytes", ETCD_ANSWER_MAX);
 		return -EFBIG;
@@ -96,22 +121,28 @@ static int post(struct http *h, const char *url, const char *body, char *why, si
 		return rc == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT : -EHOSTUNREACH;
 	}
 	curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
-	if (status == 200)
+	*other = status >= STATUS_OWN;
+	if (status == STATUS_OK)
 		return 0;
 	snprintf(why, why_len, "HTTP status %ld", status);
 	etcd_error_answer(h->body, h->len, why, why_len);
 	return -EPROTO;
 }
 
-int http_post(struct http *h, const char *url, char *body, const char **answer, size_t *len,
-	      char *why, size_t why_len)
+int http_post(struct http *h, const char *path, char *body, enum http_repeat repeat,
+	      const char **answer, size_t *len, char *why, size_t why_len)
 {
+	unsigned tries = repeat == HTTP_REPEAT ? h->name->endpoints : 1;
+	bool other = body;
 	int rc = -ENOMEM;
 
-	if (body)
-		rc = post(h, url, body, why, why_len);
-	else
+	if (!body)
 		snprintf(why, why_len, "%s", strerror(ENOMEM));
+	while (other && tries--) {
+		rc = post(h, path, body, &other, why, why_len);
+		if (other)
+			h->at = (h->at + 1) % h->name->endpoints;
+	}
 	free(body);
 	*answer = h->body;
 	*len = h->len;

@@ -6,8 +6,7 @@
 #include <string.h>
 
 #include "etcd/answer.h"
-
-#define RENEW_NS (LEASE_S * UINT64_C(1000000000) / 4)
+#include "kvwire/fence.h"
 
 void lease_nodes(char *to, size_t len, const char *key)
 {
@@ -19,29 +18,25 @@ void lease_name(char *to, size_t len, const struct kv_table_node *n)
 	snprintf(to, len, "%s:%u", n->address, n->service);
 }
 
-/* Sends a request to `path` of the server. */
-static int ask(const struct lease *l, struct http *h, const char *path, char *body,
-	       const char **answer, size_t *len, char *why, size_t why_len)
-{
-	char url[512];
-
-	snprintf(url, sizeof(url), "%s%s", l->base, path);
-	return http_post(h, url, body, answer, len, why, why_len);
-}
-
 static int renew(struct lease *l, struct http *h, char *why, size_t why_len)
 {
+	uint64_t sent = kv_fence_now(), id, seconds;
 	const char *answer;
 	size_t len;
-	int rc = ask(l, h, "/v3/lease/keepalive", etcd_lease_request(l->id), &answer, &len, why,
-		     why_len);
+	int rc = http_post(h, "/v3/lease/keepalive", etcd_lease_request(l->tenure.id), HTTP_REPEAT,
+			   &answer, &len, why, why_len);
 
-	return rc ? rc : etcd_lease_answer(answer, len, &l->id, why, why_len);
+	if (!rc)
+		rc = etcd_lease_answer(answer, len, &id, &seconds, why, why_len);
+	if (!rc)
+		tenure_renewed(&l->tenure, sent, seconds);
+	return rc;
 }
 
-/* Sets the key, with this lease. */
-static int set(const struct lease *l, struct http *h, uint64_t id, char *why, size_t why_len)
+/* Sets the key, with the lease. */
+static int set(const struct lease *l, struct http *h, char *why, size_t why_len)
 {
+	const struct tenure *t = &l->tenure;
 	uint64_t revision;
 	const char *answer;
 	bool done = true;
@@ -49,10 +44,11 @@ static int set(const struct lease *l, struct http *h, uint64_t id, char *why, si
 	int rc;
 
 	if (!l->alone)
-		return ask(l, h, "/v3/kv/put", etcd_member_request(l->key, l->name, id), &answer,
-			   &len, why, why_len);
-	rc = ask(l, h, "/v3/kv/txn", etcd_lock_request(l->key, l->name, id), &answer, &len, why,
-		 why_len);
+		return http_post(h, "/v3/kv/put",
+				 etcd_member_request(l->key, l->name, t->id, t->want_s),
+				 HTTP_REPEAT, &answer, &len, why, why_len);
+	rc = http_post(h, "/v3/kv/txn", etcd_lock_request(l->key, l->name, t->id), HTTP_ONCE,
+		       &answer, &len, why, why_len);
 	if (!rc)
 		rc = etcd_txn_answer(answer, len, &done, &revision, why, why_len);
 	if (rc || done)
@@ -63,34 +59,50 @@ static int set(const struct lease *l, struct http *h, uint64_t id, char *why, si
 
 static int get(struct lease *l, struct http *h, char *why, size_t why_len)
 {
+	uint64_t sent = kv_fence_now(), id, seconds;
 	const char *answer;
 	size_t len;
-	int rc = ask(l, h, "/v3/lease/grant", etcd_grant_request(LEASE_S), &answer, &len, why,
-		     why_len);
+	int rc = http_post(h, "/v3/lease/grant", etcd_grant_request(l->tenure.want_s), HTTP_REPEAT,
+			   &answer, &len, why, why_len);
 
 	if (!rc)
-		rc = etcd_lease_answer(answer, len, &l->id, why, why_len);
-	if (rc)
-		return rc;
-	rc = set(l, h, l->id, why, why_len);
-	if (rc)
-		lease_end(l, h);
+		rc = etcd_lease_answer(answer, len, &id, &seconds, why, why_len);
+	if (!rc)
+		tenure_granted(&l->tenure, sent, id, seconds);
 	return rc;
 }
 
-int lease_keep(struct lease *l, struct http *h, uint64_t now_ns, char *why, size_t why_len)
+static int set_key(struct lease *l, struct http *h, char *why, size_t why_len)
+{
+	int rc = set(l, h, why, why_len);
+
+	if (rc)
+		tenure_refused(&l->tenure);
+	else
+		tenure_registered(&l->tenure);
+	return rc;
+}
+
+int lease_keep(struct lease *l, struct http *h, char *why, size_t why_len)
 {
 	int rc = 0;
 
-	if (l->id && now_ns < l->due_ns)
-		return 0;
-	if (l->id)
-		rc = renew(l, h, why, why_len);
-	/* It has expired, or there was none. */
-	if (!rc && !l->id)
-		rc = get(l, h, why, why_len);
-	if (!rc)
-		l->due_ns = now_ns + RENEW_NS;
+	/* A lease that has ended, a new one, and its key. */
+	for (unsigned i = 0; i < 3 && !rc; i++) {
+		switch (tenure_next(&l->tenure, kv_fence_now())) {
+		case TENURE_REST:
+			return 0;
+		case TENURE_GRANT:
+			rc = get(l, h, why, why_len);
+			break;
+		case TENURE_REGISTER:
+			rc = set_key(l, h, why, why_len);
+			break;
+		case TENURE_RENEW:
+			rc = renew(l, h, why, why_len);
+			break;
+		}
+	}
 	return rc;
 }
 
@@ -99,9 +111,10 @@ void lease_end(struct lease *l, struct http *h)
 	const char *answer;
 	char why[100];
 	size_t len;
+	uint64_t id = l->tenure.id;
 
-	if (l->id)
-		ask(l, h, "/v3/lease/revoke", etcd_lease_request(l->id), &answer, &len, why,
-		    sizeof(why));
-	l->id = 0;
+	tenure_lost(&l->tenure); /* first the fence is closed */
+	if (id)
+		http_post(h, "/v3/lease/revoke", etcd_lease_request(id), HTTP_REPEAT, &answer, &len,
+			  why, sizeof(why));
 }

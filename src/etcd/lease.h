@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keys that exist as long as a program renews their lease. Each node of a table has one that shows
- * that it runs, KEY/nodes/ADDRESS:SERVICE; the program that moves a partition has KEY/move. The
- * functions block, as those of http.h.
+ * Keys that exist as long as a program renews their lease (tenure.h). Each node of a table has one
+ * that shows that it runs, KEY/nodes/ADDRESS:SERVICE; the program that moves a partition has
+ * KEY/move. The functions block, as those of http.h.
  */
 #ifndef ROOST_ETCD_LEASE_H
 #define ROOST_ETCD_LEASE_H
@@ -12,16 +12,13 @@
 #include <stdint.h>
 
 #include "etcd/http.h"
+#include "etcd/tenure.h"
 #include "kvwire/table.h"
 
-#define LEASE_S 10u /* a node that has not renewed its lease for so long is lost */
-
 struct lease {
-	const char *base;			   /* http://HOST:PORT */
 	char key[256], name[KV_TABLE_ADDRESS + 8]; /* of KEY/NAME */
 	bool alone;				   /* one program at a time has the key */
-	uint64_t id;				   /* 0: none */
-	uint64_t due_ns;
+	struct tenure tenure;			   /* tenure_init() */
 };
 
 /* The key of all nodes of a table, and the name of one of them below it. */
@@ -29,9 +26,10 @@ void lease_nodes(char *to, size_t len, const char *key);
 void lease_name(char *to, size_t len, const struct kv_table_node *n);
 /*
  * Gets or renews the lease when it is due. Returns 0, or a negative errno with a line in `why`:
- * -EBUSY if another program has the key.
+ * -EBUSY if another program has the key. After its lease has ended, a program may get the key again
+ * behind another one.
  */
-int lease_keep(struct lease *l, struct http *h, uint64_t now_ns, char *why, size_t why_len);
+int lease_keep(struct lease *l, struct http *h, char *why, size_t why_len);
 /* Gives the lease back: one try. */
 void lease_end(struct lease *l, struct http *h);
 

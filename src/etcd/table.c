@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,24 +18,28 @@
 #include "etcd/answer.h"
 #include "etcd/http.h"
 #include "etcd/lease.h"
+#include "etcd/name.h"
+#include "etcd/stream.h"
 #include "kvwire/remote.h"
 
-#define WHY	     300
-#define URL	     400
-#define TRY_FOR_S    60
-#define MARK_OF_LAST "/last-change" /* behind the key of the table */
+#define WHY	      300
+#define PATH_OF_RANGE "/v3/kv/range"
+#define NS_PER_MS     UINT64_C(1000000)
+#define TRY_FOR_S     60
+#define MOVE_LEASE_S  10u
+#define MARK_OF_LAST  "/last-change" /* behind the key of the table */
 
 /* A table in etcd, and a connection to it. */
 struct at {
 	const char *name;
-	char base[URL], range[URL], txn[URL], mark[URL];
-	const char *key; /* a part of the name */
+	struct etcd_name etcd;
+	char mark[ETCD_KEY_MAX + sizeof(MARK_OF_LAST)];
 	struct http *http;
 };
 
 static int fail(char *why, size_t why_len, const char *name, int rc, const char *line)
 {
-	snprintf(why, why_len, "%s: %s", name, line);
+	snprintf(why, why_len, "%.150s: %s", name, line);
 	return rc;
 }
 
@@ -44,24 +49,16 @@ static void leave(struct at *a)
 	a->http = NULL;
 }
 
-/* Divides a name. The key is all behind the address. */
 static int reach(struct at *a, const char *name, char *why, size_t why_len)
 {
-	const char *url = name + strlen(KV_TABLE_REMOTE), *host = strstr(url, "://"), *slash;
-	int base;
+	int rc;
 
 	*a = (struct at){.name = name};
-	slash = host ? strchr(host + 3, '/') : NULL;
-	if ((strncmp(url, "http://", 7) && strncmp(url, "https://", 8)) || !slash ||
-	    slash == host + 3 || !slash[1] || strlen(name) > URL / 2)
-		return fail(why, why_len, name, -EINVAL, "not etcd:http://HOST:PORT/KEY");
-	base = (int)(slash - url);
-	a->key = slash + 1;
-	snprintf(a->base, sizeof(a->base), "%.*s", base, url);
-	snprintf(a->range, sizeof(a->range), "%.*s/v3/kv/range", base, url);
-	snprintf(a->txn, sizeof(a->txn), "%.*s/v3/kv/txn", base, url);
-	snprintf(a->mark, sizeof(a->mark), "%s%s", a->key, MARK_OF_LAST);
-	a->http = http_open();
+	rc = etcd_name_parse(&a->etcd, name, why, why_len);
+	if (rc)
+		return rc;
+	snprintf(a->mark, sizeof(a->mark), "%s%s", a->etcd.key, MARK_OF_LAST);
+	a->http = http_open(&a->etcd);
 	return a->http ? 0 : fail(why, why_len, name, -ENOMEM, strerror(ENOMEM));
 }
 
@@ -73,7 +70,8 @@ static int read_once(const struct at *a, struct kv_table *t, char *line)
 	struct etcd_value v;
 	const char *answer;
 	size_t len;
-	int rc = http_post(a->http, a->range, etcd_range_request(a->key), &answer, &len, line, WHY);
+	int rc = http_post(a->http, PATH_OF_RANGE, etcd_range_request(a->etcd.key), HTTP_REPEAT,
+			   &answer, &len, line, WHY);
 
 	if (!rc)
 		rc = etcd_range_answer(answer, len, &v, line, WHY);
@@ -108,7 +106,7 @@ static int txn(const struct at *a, char *body, bool *done, uint64_t *revision, c
 {
 	const char *answer;
 	size_t len;
-	int rc = http_post(a->http, a->txn, body, &answer, &len, line, WHY);
+	int rc = http_post(a->http, "/v3/kv/txn", body, HTTP_ONCE, &answer, &len, line, WHY);
 
 	return rc ? rc : etcd_txn_answer(answer, len, done, revision, line, WHY);
 }
@@ -117,29 +115,34 @@ static int txn(const struct at *a, char *body, bool *done, uint64_t *revision, c
  * One try. A try before, without an answer, may have taken effect: then the revision has changed,
  * and the mark is ours. Returns -EEXIST if others have changed the table.
  */
-static int write_once(const struct at *a, const char *text, uint64_t mark, bool unknown,
-		      uint64_t *revision, char *line)
+static int write_once(const struct at *a, const char *text, uint64_t mark, const char *gone,
+		      bool unknown, uint64_t *revision, char *line)
 {
 	uint64_t next = 0;
 	bool done = false;
-	int rc = txn(a, etcd_put_request(a->key, *revision, text, strlen(text), a->mark, mark),
-		     &done, &next, line);
+	int rc = txn(
+		a,
+		etcd_put_request(a->etcd.key, *revision, text, strlen(text), a->mark, mark, gone),
+		&done, &next, line);
 
 	if (!rc && !done && unknown)
-		rc = txn(a, etcd_check_request(a->key, a->mark, mark), &done, &next, line);
+		rc = txn(a, etcd_check_request(a->etcd.key, a->mark, mark), &done, &next, line);
 	if (rc)
 		return rc;
 	if (!done) {
-		snprintf(line, WHY, "%s",
-			 *revision ? "the table was changed by others"
-				   : "there is a table already");
+		snprintf(
+			line, WHY, "%s",
+			gone ? "the table was changed by others, or the lost node has a lease again"
+			: *revision ? "the table was changed by others"
+				    : "there is a table already");
 		return -EEXIST;
 	}
 	*revision = next;
 	return 0;
 }
 
-static int write_text(const struct at *a, const char *text, uint64_t *revision, char *line)
+static int write_text(const struct at *a, const char *text, const char *gone, uint64_t *revision,
+		      char *line)
 {
 	struct timespec start, now;
 	unsigned failures = 0;
@@ -154,27 +157,41 @@ static int write_text(const struct at *a, const char *text, uint64_t *revision, 
 	do {
 		unsigned ms;
 
-		rc = write_once(a, text, mark, failures > 0, revision, line);
+		rc = write_once(a, text, mark, gone, failures > 0, revision, line);
 		if (!rc || rc == -EEXIST || rc == -ENOMEM)
 			return rc;
-		ms = etcd_pause_ms(failures++);
+		/* First all endpoints, without a pause. */
+		ms = ++failures < a->etcd.endpoints ? 0 : etcd_pause_ms(failures, false);
 		nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
 		clock_gettime(CLOCK_MONOTONIC, &now);
 	} while (now.tv_sec - start.tv_sec < TRY_FOR_S);
 	return rc;
 }
 
-static int write_table(struct kv_table *t, const char *name, char *why, size_t why_len)
+/* The key of a node. */
+static void node_key(char *to, size_t len, const char *key, const struct kv_table_node *n)
+{
+	char nodes[ETCD_KEY_MAX + 8], one[KV_TABLE_ADDRESS + 8];
+
+	lease_nodes(nodes, sizeof(nodes), key);
+	lease_name(one, sizeof(one), n);
+	snprintf(to, len, "%s/%s", nodes, one);
+}
+
+static int write_table(struct kv_table *t, const char *name, const struct kv_table_node *gone,
+		       char *why, size_t why_len)
 {
 	size_t len = kv_table_format(t, NULL, 0);
-	char *text = malloc(len + 1), line[WHY];
+	char *text = malloc(len + 1), line[WHY], key[2 * ETCD_KEY_MAX];
 	struct at a;
 	int rc = text ? reach(&a, name, why, why_len)
 		      : fail(why, why_len, name, -ENOMEM, strerror(ENOMEM));
 
 	if (!rc) {
 		kv_table_format(t, text, len + 1);
-		rc = write_text(&a, text, &t->revision, line);
+		if (gone)
+			node_key(key, sizeof(key), a.etcd.key, gone);
+		rc = write_text(&a, text, gone ? key : NULL, &t->revision, line);
 		leave(&a);
 		if (rc)
 			fail(why, why_len, name, rc, line);
@@ -189,17 +206,19 @@ struct kv_follow {
 	struct at at;
 	char *name;
 	const char *program;
-	bool is_node;
+	struct kv_fence *fence; /* of a node; NULL: a client */
 	int fd;
 	pthread_t thread;
-	pthread_mutex_t lock; /* of all below */
-	pthread_cond_t changed;
-	bool stop;
-	struct kv_table last;
+	atomic_bool stop;
+	struct stream *stream;
+	pthread_mutex_t lock;
+	struct kv_table last; /* with the lock */
 	/* of the thread only */
+	const char *watched; /* the endpoint of the stream */
 	struct kv_table read;
 	struct lease lease;
 	unsigned failures;
+	bool fenced; /* this was reported */
 };
 
 static void report(struct kv_follow *f, const char *line)
@@ -207,14 +226,6 @@ static void report(struct kv_follow *f, const char *line)
 	if (!f->failures++)
 		fprintf(stderr, "%s: %s: %s; the last table that was read is in use\n", f->program,
 			f->name, line);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 static void take(struct kv_follow *f)
@@ -227,44 +238,79 @@ static void take(struct kv_follow *f)
 	pthread_mutex_unlock(&f->lock);
 }
 
+/* Writes one line when the node begins to serve nothing. */
+static void report_fence(struct kv_follow *f)
+{
+	if (atomic_load(&f->fence->until_ns) > kv_fence_now()) {
+		f->fenced = false;
+	} else if (!f->fenced) {
+		f->fenced = true;
+		fprintf(stderr, "%s: %s: no lease; the node serves no keys until it has one\n",
+			f->program, f->name);
+	}
+}
+
 static void look(struct kv_follow *f)
 {
 	char line[WHY];
-	int rc = read_once(&f->at, &f->read, line);
+	int kept = f->fence ? lease_keep(&f->lease, f->at.http, line, WHY) : 0, rc = kept;
 
-	if (!rc)
+	/* A node that etcd gives no lease follows the table, too. */
+	if (!kept || kept == -EPROTO)
+		rc = read_once(&f->at, &f->read, line);
+	if (!rc) {
 		take(f);
-	if (!rc && f->is_node)
-		rc = lease_keep(&f->lease, f->at.http, now_ns(), line, WHY);
-	if (rc)
+		tenure_read(&f->lease.tenure, f->read.version);
+	}
+	if (f->fence)
+		report_fence(f);
+	if (rc || kept)
 		report(f, line);
 	else
 		f->failures = 0;
 }
 
+/* Watches the key at the endpoint that answers. A read behind the begin of the watch misses nothing. */
+static void watch(struct kv_follow *f)
+{
+	const char *endpoint = http_endpoint(f->at.http);
+	char url[ETCD_ENDPOINT_MAX + 16];
+
+	if (f->failures || (stream_runs(f->stream) && f->watched == endpoint))
+		return;
+	f->watched = endpoint;
+	snprintf(url, sizeof(url), "%s/v3/watch", endpoint);
+	stream_start(f->stream, url, etcd_watch_request(f->at.etcd.key));
+}
+
+/* Waits until it is time to look at the table, or to renew the lease. */
+static void rest(struct kv_follow *f)
+{
+	uint64_t start = kv_fence_now(), now = start, until;
+	bool changed = false;
+
+	do {
+		until = start + etcd_pause_ms(f->failures, stream_runs(f->stream)) * NS_PER_MS;
+		if (f->fence && !f->failures && f->lease.tenure.due_ns < until)
+			until = f->lease.tenure.due_ns;
+		if (now < until)
+			changed = stream_wait(f->stream, (unsigned)((until - now) / NS_PER_MS) + 1);
+		now = kv_fence_now();
+	} while (!changed && now < until && !atomic_load(&f->stop));
+}
+
 static void *follow_loop(void *arg)
 {
 	struct kv_follow *f = arg;
-	struct timespec until;
-	bool stop;
 
 	do {
-		uint64_t ns;
-
 		look(f);
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		ns = (uint64_t)until.tv_nsec + etcd_pause_ms(f->failures) * UINT64_C(1000000);
-		until.tv_sec += (time_t)(ns / 1000000000);
-		until.tv_nsec = (long)(ns % 1000000000);
-		pthread_mutex_lock(&f->lock);
-		while (!f->stop &&
-		       !pthread_cond_clockwait(&f->changed, &f->lock, CLOCK_MONOTONIC, &until))
-			;
-		stop = f->stop;
-		pthread_mutex_unlock(&f->lock);
-	} while (!stop);
-	if (!f->failures)
-		lease_end(&f->lease, f->at.http);
+		watch(f);
+		rest(f);
+	} while (!atomic_load(&f->stop));
+	if (f->failures)
+		tenure_lost(&f->lease.tenure);
+	lease_end(&f->lease, f->at.http);
 	return NULL;
 }
 
@@ -284,23 +330,23 @@ static int start_thread(struct kv_follow *f)
 static void free_follow(struct kv_follow *f)
 {
 	leave(&f->at);
+	stream_close(f->stream);
 	if (f->fd >= 0)
 		close(f->fd);
 	free(f->name);
 	free(f);
 }
 
-static void begin_lease(struct kv_follow *f, const struct kv_table_node *self)
+static int begin_lease(struct kv_follow *f, const struct kv_table_self *self, char *line)
 {
-	f->is_node = self;
-	if (!self)
-		return;
-	f->lease.base = f->at.base;
-	lease_nodes(f->lease.key, sizeof(f->lease.key), f->at.key);
-	lease_name(f->lease.name, sizeof(f->lease.name), self);
+	f->fence = self->fence;
+	lease_nodes(f->lease.key, sizeof(f->lease.key), f->at.etcd.key);
+	lease_name(f->lease.name, sizeof(f->lease.name), &self->node);
+	tenure_init(&f->lease.tenure, self->lease_s, self->fence);
+	return lease_keep(&f->lease, f->at.http, line, WHY);
 }
 
-static int follow(struct kv_table *t, const char *name, const struct kv_table_node *self,
+static int follow(struct kv_table *t, const char *name, const struct kv_table_self *self,
 		  const char *program, struct kv_follow **out, char *why, size_t why_len)
 {
 	struct kv_follow *f = calloc(1, sizeof(*f));
@@ -312,20 +358,24 @@ static int follow(struct kv_table *t, const char *name, const struct kv_table_no
 	f->program = program;
 	f->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	f->name = strdup(name);
-	rc = f->fd < 0 || !f->name ? fail(why, why_len, name, -ENOMEM, strerror(ENOMEM))
-				   : reach(&f->at, f->name, why, why_len);
+	f->stream = stream_open();
+	rc = f->fd < 0 || !f->name || !f->stream
+		     ? fail(why, why_len, name, -ENOMEM, strerror(ENOMEM))
+		     : reach(&f->at, f->name, why, why_len);
 	if (!rc) {
-		begin_lease(f, self);
-		rc = read_once(&f->at, &f->last, line);
-		if (!rc && self)
-			rc = lease_keep(&f->lease, f->at.http, now_ns(), line, WHY);
+		rc = self ? begin_lease(f, self, line) : 0;
+		if (!rc)
+			rc = read_once(&f->at, &f->last, line);
+		if (!rc)
+			tenure_read(&f->lease.tenure, f->last.version);
 		if (rc)
 			fail(why, why_len, name, rc, line);
+		if (rc && self)
+			lease_end(&f->lease, f->at.http);
 	}
 	if (!rc) {
 		*t = f->last;
 		pthread_mutex_init(&f->lock, NULL);
-		pthread_cond_init(&f->changed, NULL);
 		rc = start_thread(f);
 		if (rc)
 			fail(why, why_len, name, rc, strerror(-rc));
@@ -360,12 +410,9 @@ static int follow_fd(const struct kv_follow *f)
 
 static void end_follow(struct kv_follow *f)
 {
-	pthread_mutex_lock(&f->lock);
-	f->stop = true;
-	pthread_cond_signal(&f->changed);
-	pthread_mutex_unlock(&f->lock);
+	atomic_store(&f->stop, true);
+	stream_wake(f->stream);
 	pthread_join(f->thread, NULL);
-	pthread_cond_destroy(&f->changed);
 	pthread_mutex_destroy(&f->lock);
 	free_follow(f);
 }
@@ -380,7 +427,7 @@ struct kv_table_lock {
 static int hold(struct kv_table_lock *l, char *why, size_t why_len)
 {
 	char line[WHY];
-	int rc = lease_keep(&l->lease, l->at.http, now_ns(), line, WHY);
+	int rc = lease_keep(&l->lease, l->at.http, line, WHY);
 
 	return rc ? fail(why, why_len, l->at.name, rc, line) : 0;
 }
@@ -399,13 +446,15 @@ static int lock(const char *name, struct kv_table_lock **out, char *why, size_t 
 		   : fail(why, why_len, name, -ENOMEM, strerror(ENOMEM));
 
 	if (!rc) {
-		l->lease.base = l->at.base;
 		l->lease.alone = true;
-		snprintf(l->lease.key, sizeof(l->lease.key), "%s", l->at.key);
+		tenure_init(&l->lease.tenure, MOVE_LEASE_S, NULL);
+		snprintf(l->lease.key, sizeof(l->lease.key), "%s", l->at.etcd.key);
 		snprintf(l->lease.name, sizeof(l->lease.name), "move");
 		rc = hold(l, why, why_len);
-		if (rc)
+		if (rc) {
+			lease_end(&l->lease, l->at.http);
 			leave(&l->at);
+		}
 	}
 	if (rc)
 		free(l);
@@ -418,35 +467,37 @@ static int lock(const char *name, struct kv_table_lock **out, char *why, size_t 
 
 struct look_up {
 	const struct kv_table *t;
-	bool *runs;
+	unsigned *lease_s;
 };
 
-static void take_node(void *ctx, const char *name)
+static void take_node(void *ctx, const char *name, unsigned seconds)
 {
 	const struct look_up *l = ctx;
 	char one[KV_TABLE_ADDRESS + 8];
 
 	for (unsigned i = 0; i < l->t->nodes; i++) {
 		lease_name(one, sizeof(one), &l->t->node[i]);
-		l->runs[i] |= !strcmp(one, name);
+		if (!strcmp(one, name))
+			l->lease_s[i] = seconds ? seconds : KV_TABLE_LEASE_S;
 	}
 }
 
-static int look_up(const struct kv_table *t, const char *name, bool runs[KV_TABLE_NODES], char *why,
-		   size_t why_len)
+static int look_up(const struct kv_table *t, const char *name, unsigned lease_s[KV_TABLE_NODES],
+		   char *why, size_t why_len)
 {
-	struct look_up l = {t, runs};
-	char nodes[URL], line[WHY];
+	struct look_up l = {t, lease_s};
+	char nodes[ETCD_KEY_MAX + 8], line[WHY];
 	const char *answer;
 	struct at a;
 	size_t len;
 	int rc = reach(&a, name, why, why_len);
 
-	memset(runs, 0, KV_TABLE_NODES * sizeof(*runs));
+	memset(lease_s, 0, KV_TABLE_NODES * sizeof(*lease_s));
 	if (rc)
 		return rc;
-	lease_nodes(nodes, sizeof(nodes), a.key);
-	rc = http_post(a.http, a.range, etcd_below_request(nodes), &answer, &len, line, WHY);
+	lease_nodes(nodes, sizeof(nodes), a.etcd.key);
+	rc = http_post(a.http, PATH_OF_RANGE, etcd_below_request(nodes), HTTP_REPEAT, &answer, &len,
+		       line, WHY);
 	if (!rc)
 		rc = etcd_below_answer(answer, len, nodes, take_node, &l, line, WHY);
 	leave(&a);

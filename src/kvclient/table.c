@@ -33,6 +33,7 @@ struct kvc_table {
 	struct roost_kv *retired;
 	struct op_list again; /* operations to be repeated */
 	uint64_t looked, tried;
+	unsigned refused; /* operations that were kept to be repeated */
 };
 
 /* ---- the table ---- */
@@ -159,6 +160,7 @@ bool kvc_table_keep(struct roost_kv *whole, struct roost_kv_op *op)
 	if (now - op->since > whole->timeout_ns)
 		return false;
 	op_list_add(&whole->nodes->again, op);
+	whole->nodes->refused++;
 	return true;
 }
 
@@ -264,8 +266,11 @@ int kvc_table_wait(struct roost_kv *whole)
 	uint64_t start = kvc_now();
 
 	while (whole->open && !whole->err) {
+		unsigned refused = whole->nodes->refused;
+
 		kvc_table_flush(whole);
-		if (kvc_table_poll(whole))
+		/* A node that refuses has answered. */
+		if (kvc_table_poll(whole) || whole->nodes->refused != refused)
 			start = kvc_now();
 		else if (whole->open && !whole->nodes->again.first &&
 			 kvc_now() - start > whole->timeout_ns)

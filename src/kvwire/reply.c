@@ -13,8 +13,9 @@
 #define SAME_SIZE  0x80u
 
 /* The index is the status on the wire. */
-static const int statuses[] = {0,	-ENOENT,     -EEXIST, -ECANCELED, -EINVAL, -E2BIG,
-			       -ENOSPC, -EOPNOTSUPP, -ERANGE, -EFAULT,	  -ETIME,  -EREMCHG};
+static const int statuses[] = {0,      -ENOENT,	 -EEXIST,     -ECANCELED, -EINVAL,
+			       -E2BIG, -ENOSPC,	 -EOPNOTSUPP, -ERANGE,	  -EFAULT,
+			       -ETIME, -EREMCHG, -ETIMEDOUT};
 #define STATUSES (sizeof(statuses) / sizeof(statuses[0]))
 #define FAILED	 STATUS /* any other error */
 

@@ -59,8 +59,10 @@ int kv_table_read(struct kv_table *t, const char *path, char *why, size_t why_le
 int kv_table_create(struct kv_table *t, const char *path, char *why, size_t why_len);
 /*
  * Replaces the table in a file by a later version. Returns 0, or a negative errno as above: -EEXIST
- * if others have changed the table in etcd since it was read.
+ * if others have changed the table in etcd since it was read, or if the node `gone` (NULL: none) has
+ * a lease there.
  */
-int kv_table_replace(struct kv_table *t, const char *path, char *why, size_t why_len);
+int kv_table_replace(struct kv_table *t, const char *path, const struct kv_table_node *gone,
+		     char *why, size_t why_len);
 
 #endif

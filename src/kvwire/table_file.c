@@ -118,14 +118,15 @@ static int put_file(const struct kv_table *t, const char *path, bool replace, ch
 	return rc ? fail(why, why_len, path, rc) : 0;
 }
 
-static int put(struct kv_table *t, const char *path, bool replace, char *why, size_t why_len)
+static int put(struct kv_table *t, const char *path, bool replace, const struct kv_table_node *gone,
+	       char *why, size_t why_len)
 {
 	int rc;
 
 	if (!kv_table_is_remote(path))
 		return put_file(t, path, replace, why, why_len);
 	rc = kv_table_has_remote(path, why, why_len);
-	return rc ? rc : kv_table_remote->write(t, path, why, why_len);
+	return rc ? rc : kv_table_remote->write(t, path, gone, why, why_len);
 }
 
 int kv_table_read(struct kv_table *t, const char *path, char *why, size_t why_len)
@@ -141,10 +142,11 @@ int kv_table_read(struct kv_table *t, const char *path, char *why, size_t why_le
 int kv_table_create(struct kv_table *t, const char *path, char *why, size_t why_len)
 {
 	t->revision = 0;
-	return put(t, path, false, why, why_len);
+	return put(t, path, false, NULL, why, why_len);
 }
 
-int kv_table_replace(struct kv_table *t, const char *path, char *why, size_t why_len)
+int kv_table_replace(struct kv_table *t, const char *path, const struct kv_table_node *gone,
+		     char *why, size_t why_len)
 {
-	return put(t, path, true, why, why_len);
+	return put(t, path, true, gone, why, why_len);
 }

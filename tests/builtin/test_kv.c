@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "builtin/builtin.h"
+#include "builtin/kv_store.h"
 #include "kvwire/kvwire.h"
 #include "rig.h"
 
@@ -319,6 +320,53 @@ static void scans(void **state)
 	rig_close(r);
 }
 
+/* A node refuses the operations of a move that has written another version than the node has. */
+static void a_move_has_the_version_of_the_table(void **state)
+{
+	static struct kv_table t = {.version = 7,
+				    .partitions = 1,
+				    .nodes = 2,
+				    .node = {{"a", 1}, {"b", 1}},
+				    .from = {1}};
+	struct roost_kv_op get = {.code = ROOST_KV_GET, .key = "k", .key_len = 1};
+	struct roost_kv_op put = {.code = ROOST_KV_MOVE_PUT,
+				  .key = "k",
+				  .key_len = 1,
+				  .value = "v",
+				  .value_len = 1,
+				  .cursor = 6};
+	struct roost_kv_op remove = {.code = ROOST_KV_MOVE_DELETE, .key = "k", .key_len = 1};
+	static struct roost_kv_config config;
+	struct kv_store *store;
+	uint8_t out[16];
+
+	assert_int_equal(kv_store_open(NULL, NULL, &store), 0);
+	config.store = store;
+	rig_open(r, SEED, &(struct rig_shape){0});
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("kv"), &config), 0);
+	/* The partition comes from another node. */
+	assert_int_equal(kv_store_set_table(store, &t, "a", 1), 0);
+	assert_int_equal(one(&put, 0, 100, out), -EREMCHG);
+	put.cursor = 8;
+	assert_int_equal(one(&put, 0, 100, out), -EREMCHG);
+	put.cursor = 7;
+	assert_int_equal(one(&put, 0, 100, out), 0);
+	assert_int_equal(one(&get, 0, 100, out), -EREMCHG);
+	/* The other node has it. */
+	t.version = 8;
+	t.from[0] = KV_TABLE_NOBODY;
+	t.owner[0] = 1;
+	assert_int_equal(kv_store_set_table(store, &t, "a", 1), 0);
+	assert_int_equal(one(&put, 0, 100, out), -EREMCHG);
+	remove.cursor = 7;
+	assert_int_equal(one(&remove, 0, 100, out), -EREMCHG);
+	remove.cursor = 8;
+	assert_int_equal(one(&remove, 0, 100, out), 0);
+	assert_int_equal(one(&remove, 0, 100, out), -ENOENT);
+	rig_close(r);
+	kv_store_close(store);
+}
+
 /* Updates, reduce and filter in one batch, and their errors beside the others' results. */
 static void vectors(void **state)
 {
@@ -385,9 +433,13 @@ static void vectors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(as_the_model), cmocka_unit_test(once_over_a_bad_link),
-		cmocka_unit_test(long_values),	cmocka_unit_test(nonsense),
-		cmocka_unit_test(scans),	cmocka_unit_test(vectors),
+		cmocka_unit_test(as_the_model),
+		cmocka_unit_test(once_over_a_bad_link),
+		cmocka_unit_test(long_values),
+		cmocka_unit_test(nonsense),
+		cmocka_unit_test(scans),
+		cmocka_unit_test(vectors),
+		cmocka_unit_test(a_move_has_the_version_of_the_table),
 	};
 
 	printf("seed %d\n", SEED);

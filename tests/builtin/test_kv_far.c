@@ -100,6 +100,23 @@ static void post(unsigned caller, unsigned slot, unsigned code, unsigned k, unsi
 	rig_post(r, caller, slot, ROOST_KV_OP, buf, len, SPACE, 0);
 }
 
+/* Waits for a reply. All of its `n` results have this status. */
+static void await_status(unsigned caller, unsigned slot, unsigned n, int status)
+{
+	struct rig_reply a = rig_wait(r, caller, slot, SPACE);
+	struct kvwire_results results;
+	struct kvwire_result got;
+
+	assert_int_equal(a.status, ROOST_RPC_OK);
+	assert_int_equal(kvwire_reply_open(&results, a.data, a.len), 0);
+	for (unsigned i = 0; i < n; i++) {
+		assert_int_equal(kvwire_reply_next(&results, &got), 1);
+		assert_int_equal(got.status, status);
+	}
+	assert_int_equal(kvwire_reply_next(&results, &got), 0);
+	rig_reap(r);
+}
+
 /* Checks the reply to GETs of `n` keys from k, or to PUTs. */
 static void check(const struct rig_reply *a, unsigned code, unsigned k, unsigned n)
 {
@@ -241,6 +258,44 @@ static void caller_gone(void **state)
 		post(1, 2, ROOST_KV_GET, k, 8);
 		await(1, 2, ROOST_KV_GET, k, 8);
 	}
+	close_rig();
+}
+
+/*
+ * A node without a lease serves no key. An operation that began with the lease and ends without it
+ * may have been done, and is not acknowledged.
+ */
+static void a_fence_closes(void **state)
+{
+	static struct kv_table table = {
+		.version = 3, .partitions = 2, .nodes = 1, .node = {{"a", 1}}};
+	struct kv_fence fence = {.until_ns = UINT64_MAX, .version = 3};
+	bool waits[LATE / 2];
+	unsigned waiting;
+
+	memset(table.from, 0xff, sizeof(table.from));
+	open_rig(0);
+	store->fence = &fence;
+	assert_int_equal(kv_store_set_table(store, &table, "a", 1), 0);
+	fill();
+	/* Its table is older than the lease. */
+	fence.version = 4;
+	post(1, 1, ROOST_KV_PUT, 1, 1);
+	await_status(1, 1, 1, -EREMCHG);
+	fence.version = 3;
+	waiting = hold();
+	assert_true(waiting >= LATE / 8);
+	for (unsigned i = 0; i < LATE / 2; i++)
+		waits[i] = !answered(0, i);
+	fence.until_ns = kv_fence_now();
+	post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+	await_status(1, 1, 1, -EREMCHG);
+	far.held = false;
+	for (unsigned i = 0; i < LATE / 2; i++)
+		await_status(0, i, 2, waits[i] ? -ETIMEDOUT : 0);
+	fence.until_ns = UINT64_MAX;
+	post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
+	await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
 	close_rig();
 }
 
@@ -464,6 +519,7 @@ int main(void)
 		cmocka_unit_test(caller_gone),
 		cmocka_unit_test(payload_waits),
 		cmocka_unit_test(caller_gone_in_a_snapshot),
+		cmocka_unit_test(a_fence_closes),
 		cmocka_unit_test(one_caller_leaves_places),
 		cmocka_unit_test(groups_are_shared),
 		cmocka_unit_test(a_scan_waits),

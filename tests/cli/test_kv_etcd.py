@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""A table of partitions in etcd: nodes and clients follow it, a partition moves under load, and
-etcd stops for ten seconds in the middle of a move while the node that has the pairs is killed.
-Exit status 77 when etcd is not installed, or Roost was built without libcurl."""
+"""A table of partitions in etcd: nodes and clients follow it, a partition moves under load, etcd
+stops for ten seconds in the middle of a move while the node that has the pairs is killed, and a
+node that is cut off from etcd serves nothing when its partition was taken. Exit status 77 when
+etcd is not installed, or Roost was built without libcurl."""
 import base64
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -31,6 +34,7 @@ os.environ['ROOST_LIBDIR'] = os.path.join(BUILD, 'lib')
 SERVER = 'http://127.0.0.1:2379'
 KEY = 'roost/parts'
 TABLE = f'etcd:{SERVER}/{KEY}'
+TWO = f'etcd:http://127.0.0.1:9,{SERVER}/{KEY}'  # the first one does not answer
 STOPPED_S = 10
 A, B = '10.0.0.1', '10.0.0.2'
 
@@ -72,6 +76,48 @@ class Etcd:
         self.process.wait()
 
 
+class Relay:
+    """Connections to etcd that can be cut."""
+
+    def __init__(self):
+        self.open = True
+        self.ends = []
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.table = f'etcd:http://127.0.0.1:{self.listener.getsockname()[1]}/{KEY}'
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            one = self.listener.accept()[0]
+            if not self.open:
+                one.close()
+                continue
+            other = socket.create_connection(('127.0.0.1', 2379))
+            self.ends += one, other
+            for pair in (one, other), (other, one):
+                threading.Thread(target=self.copy, args=pair, daemon=True).start()
+
+    def copy(self, source, to):
+        try:
+            while data := source.recv(65536):
+                to.sendall(data)
+        except OSError:
+            pass
+        for end in source, to:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self):
+        self.open = False
+        for end in self.ends:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
 def kv(*args):
     return run('kv', '--port', 'shm:10.0.0.9', '--timeout', '60', *args)
 
@@ -105,7 +151,7 @@ def two_movers():
 
 def moves():
     """Partitions move to another node under load. No operation is lost, none is done twice."""
-    clients = Client(TABLE, 'count'), Client(TABLE, 'load', 'new', 'slow')
+    clients = Client(TWO, 'count'), Client(TABLE, 'load', 'new', 'slow')
     until('the load begins', lambda: stat('--partitions', TABLE, 'stat').get('pairs', 0) > 100)
     for partition in 0, 1:
         r = kv('move', TABLE, str(partition), B)
@@ -199,6 +245,42 @@ def after(client, keys, counts, snapshot):
     check('the client ends', client.end()[0] == 0)
 
 
+def cut_off():
+    """A and a client of it are cut off from etcd. Its partition goes to B, while it still runs."""
+    relay = Relay()
+    a = Node(f'shm:{A}', '--kv', '64M', '--kv-partitions', relay.table, '--kv-lease', '5')
+    client = Client(relay.table, 'ask')
+    keys = [f'fenced-{i}' for i in range(40)]
+    r = kv('move', TABLE, '1', A)
+    check('A has partition 1', r.returncode == 0, r)
+    for k in keys:
+        until('the client stores keys', lambda: client.ask(k) == '0')  # noqa: B023
+    on_a = kv('scan', A, '--keys-only').stdout.split()
+    key = next(k for k in keys if k in on_a)
+    relay.cut()
+    until('the lease ends', lambda: f'lost node      {A}' in table())
+    answer = client.ask(key)
+    check(f'A refuses the client that has the old table: {answer}', answer == 'EREMCHG')
+    check('A serves nothing', stat('stat', A).get('partitions') == 0)
+    r = kv('move', TABLE, '1', B, '--lost')
+    check('A is replaced while it runs', r.returncode == 0, r)
+    answer = client.ask(key)
+    check(f'A still refuses: {answer}', answer == 'EREMCHG')
+    check('B serves', kv('--partitions', TABLE, 'put', key, 'new').returncode == 0)
+
+    relay.open = True
+    until('the client follows', lambda: client.ask(key) == '0')
+    check('B has its pair', key in kv('scan', B, '--keys-only').stdout.split())
+    until('A has a lease again', lambda: f'lost node      {A}' not in table())
+    r = kv('move', TABLE, '1', A)
+    check('A gets the partition back', r.returncode == 0, r)
+    until('the client follows again', lambda: client.ask(key) == '0')
+    check('A serves', key in kv('scan', A, '--keys-only').stdout.split())
+    check('the client ends', client.end()[0] == 0)
+    status, err = a.end()
+    check(f'A ends well: {err}', status == 0 and 'no lease' in err)
+
+
 with tempfile.TemporaryDirectory() as work:
     server = Etcd(work)
     try:
@@ -208,10 +290,12 @@ with tempfile.TemporaryDirectory() as work:
             check('a table', made.returncode == 0, made)
             two_movers()
             file = os.path.join(work, 'snapshot')
-            first = Node(f'shm:{A}', '--kv', '64M', '--kv-partitions', TABLE, '--snapshot', file)
-            second = Node(f'shm:{B}', '--kv', '64M', '--kv-partitions', TABLE)
+            first = Node(f'shm:{A}', '--kv', '64M', '--kv-partitions', TABLE, '--snapshot', file,
+                         '--kv-lease', '10')
+            second = Node(f'shm:{B}', '--kv', '64M', '--kv-partitions', TWO, '--kv-lease', '120')
             moves()
             after(*outage(server, first), file)
+            cut_off()
             status, err = second.end()
             check('a node that ends gives its lease back', f'lost node      {B}' in table())
             lines = [x for x in err.split('\n') if 'etcd:' in x]

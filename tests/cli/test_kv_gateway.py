@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a server in the place of etcd may do: answers that are garbage, huge, late or errors, and
-transactions that take effect without an answer. Exit status 77 when Roost was built without
-libcurl."""
+"""What a server in the place of etcd may do: answers that are garbage, huge, late or errors,
+watches that end or make no sense, and transactions that take effect without an answer. Exit status
+77 when Roost was built without libcurl."""
 import base64
 import http.server
 import json
 import os
+import socket
 import sys
 import threading
 import time
 
-from cli import check, finish, one_line_error, own_network, run, skip
+from cli import check, finish, last_json, one_line_error, own_network, run, skip
 
 BUILD = os.path.abspath(sys.argv[2])
 if not os.path.exists(os.path.join(BUILD, 'lib', 'roost-etcd.so')):
@@ -20,12 +21,15 @@ own_network()
 os.environ['ROOST_LIBDIR'] = os.path.join(BUILD, 'lib')
 
 from node import Node  # noqa: E402  (a folder of this process)
+from parts import until  # noqa: E402
 
 A = '10.0.0.1'
 KEY = 'parts'
 pairs = {}  # key: (value, revision), both in base64
 revision = 0
 fault = None  # of the next requests
+watch = None  # what is answered to a watch: its status and bytes
+watches = 0
 
 
 def lookup(key):
@@ -68,7 +72,8 @@ def lease(path):
     if path.endswith('grant'):
         return {'header': {}, **one}
     if path.endswith('revoke'):
-        pairs.pop(coded(f'{KEY}/move'), None)
+        for key in KEY, f'{KEY}2':
+            pairs.pop(coded(f'{key}/move'), None)
         return {'header': {}}
     return {'result': {'header': {}, **one}}
 
@@ -85,11 +90,39 @@ class Gateway(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def line(self, body):
+        text = json.dumps(body).encode() + b'\n'
+        self.wfile.write(f'{len(text):x}\r\n'.encode() + text + b'\r\n')
+
+    def follow(self, key):
+        """A watch: a line at the start, and after each change."""
+        global watches
+        self.close_connection = True
+        watches += 1
+        if watch:
+            self.reply(*watch)
+            return
+        self.send_response(200)
+        self.send_header('Transfer-Encoding', 'chunked')
+        self.end_headers()
+        self.line({'result': {'header': {}, 'created': True}})
+        last = pairs.get(key)
+        while True:
+            time.sleep(0.01)
+            if pairs.get(key) != last:
+                last = pairs.get(key)
+                self.line({'result': {'header': {}, 'events': [{'kv': {'key': key}}]}})
+
     def do_POST(self):
         global fault
         body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+        if self.path.endswith('watch'):
+            self.follow(body['create_request']['key'])
+            return
         now = fault
-        if now == 'lost':  # once
+        if now == 'lost txn' and not self.path.endswith('txn'):
+            now = None
+        elif now in ('lost', 'lost txn') or now and now[0] == 'once':
             fault = None
         if self.path.endswith('txn'):
             answer = transact(body)
@@ -99,16 +132,18 @@ class Gateway(http.server.BaseHTTPRequestHandler):
             pairs[body['key']] = body['value'], 1
             answer = {'header': {}}
         elif 'range_end' in body:
-            answer = {'header': {}, 'kvs': [{'key': k} for k in sorted(pairs) if
-                                            decoded(body['key']) <= decoded(k)
+            answer = {'header': {}, 'kvs': [{'key': k, 'value': pairs[k][0]} for k in sorted(pairs)
+                                            if decoded(body['key']) <= decoded(k)
                                             < decoded(body['range_end'])]}
         else:
             answer = {'header': {'revision': '1'}, **lookup(body['key'])}
-        if now == 'lost':
+        if now in ('lost', 'lost txn'):
             self.close_connection = True
         elif now == 'late':
             time.sleep(4)
             self.close_connection = True
+        elif isinstance(now, tuple) and now[0] == 'once':
+            self.reply(now[1], b'{}')
         elif isinstance(now, tuple):
             self.reply(*now)
         else:
@@ -117,6 +152,20 @@ class Gateway(http.server.BaseHTTPRequestHandler):
 
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    ends = []
+
+    def get_request(self):
+        one = super().get_request()
+        self.ends.append(one[0])
+        return one
+
+    def cut(self):
+        """Ends all connections."""
+        while self.ends:
+            try:
+                self.ends.pop().shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
     def handle_error(self, *_):
         pass  # a client that did not wait
@@ -124,7 +173,9 @@ class Server(http.server.ThreadingHTTPServer):
 
 server = Server(('127.0.0.1', 0), Gateway)
 threading.Thread(target=server.serve_forever, daemon=True).start()
-TABLE = f'etcd:http://127.0.0.1:{server.server_port}/{KEY}'
+HERE = f'http://127.0.0.1:{server.server_port}'
+TABLE = f'etcd:{HERE}/{KEY}'
+NOBODY = 'http://127.0.0.1:9'
 
 
 def coded(text):
@@ -163,6 +214,76 @@ def reads():
     read_with(None, 'no such key')
 
 
+def unreachable():
+    """A node that does not answer the command may have clients elsewhere: its lease counts."""
+    c = '10.0.0.3'
+    check('a table', kv('table', f'{TABLE}2', '1', c).returncode == 0)
+    node = Node(f'shm:{A}', '--kv', '16M', '--kv-partitions', f'{TABLE}2')
+    name = coded(f'{KEY}2/nodes/{c}:4792')
+    pairs[name] = coded('1'), 1  # second
+    r = kv('move', f'{TABLE}2', '0', A, '--lost')
+    one_line_error('a node that renews its lease is not lost', r, 1, 'renews its lease')
+    pairs.pop(name)
+    r = kv('move', f'{TABLE}2', '0', A, '--lost')
+    check('a node without a lease is lost', r.returncode == 0, r)
+    check('another node ends well', node.end()[0] == 0)
+
+
+def watched():
+    """A node follows the table with a watch, and also without one."""
+    global watch
+    name = coded(f'{KEY}4')
+    check('a table', kv('table', f'{TABLE}4', '1', A).returncode == 0)
+    node = Node(f'shm:{A}', '--kv', '16M', '--kv-partitions', f'{TABLE}4')
+    version = 1
+
+    def change(what):
+        nonlocal version
+        text = decoded(pairs[name][0]).decode().replace(f'version {version}\n',
+                                                        f'version {version + 1}\n')
+        version += 1
+        pairs[name] = coded(text), 100 + version
+        until(f'{what}: version {version}',
+              lambda: (last_json(kv('stat', A, '--json')) or {}).get('table_version') == version)
+
+    until('the node watches', lambda: watches)
+    for _ in range(3):
+        change('a watch')
+    for answer in ((200, b'garbage\n'), (200, b'x' * (3 << 20)), (200, b''), (404, b'not here'),
+                   (200, b'{"result": {"canceled": true}}\n'), (200, b'[' * 100000 + b'\n'),
+                   (200, b'{"error": {"message": "no"}}\n')):
+        watch = answer
+        server.cut()
+        before = watches
+        until('the node tries to watch again', lambda: watches > before)  # noqa: B023
+        change(f'a bad watch: {answer}'[:60])
+    watch = None
+    before = watches
+    until('the node watches again', lambda: watches > before)
+    change('a good watch again')
+    check('the node ends well', node.end()[0] == 0)
+
+
+def endpoints():
+    """If an endpoint does not answer, or answers that it cannot, the next one is asked."""
+    global fault
+    for first in NOBODY, f'{NOBODY},{NOBODY}', '127.0.0.1:9':
+        r = kv('table', f'etcd:{first},{HERE}/{KEY}')
+        check(f'the endpoint behind {first}', r.returncode == 0, r)
+    one_line_error('none answers', kv('table', f'etcd:{NOBODY},{NOBODY}/{KEY}'), 1, 'connect')
+    fault = 'once', 503
+    r = kv('table', f'etcd:{HERE},{HERE}/{KEY}')
+    check('an endpoint without a leader', r.returncode == 0 and fault is None, r)
+    fault = 'once', 400
+    one_line_error('a request that is refused', kv('table', f'etcd:{HERE},{HERE}/{KEY}'), 1, '400')
+    # The answer to the change is lost; the next endpoint knows that the change was made.
+    fault = 'lost txn'
+    name = f'etcd:{HERE},{HERE}/{KEY}3'
+    r = kv('table', name, '2', A)
+    check('a table whose answer is lost', r.returncode == 0 and fault is None, r)
+    check('it is there', kv('table', name).returncode == 0)
+
+
 def writes():
     """A change whose answer is lost is not done twice, and not taken for that of others."""
     global fault
@@ -189,6 +310,8 @@ def writes():
     check('a client', r.returncode == 0, r)
     r = kv('table', TABLE)
     check('both nodes have a lease', r.stdout == after, r)
+    r = kv('move', TABLE, '1', A, '--lost')
+    one_line_error('a node that runs is not lost', r, 1, 'has its lease')
     for node in a, b:
         status, err = node.end()
         check(f'a node ends well: {status}, {err}', status == 0 and err.count('\n') <= 1)
@@ -196,5 +319,8 @@ def writes():
 
 reads()
 writes()
+unreachable()
+watched()
+endpoints()
 server.shutdown()
 finish()

@@ -21,12 +21,17 @@ static void test_requests(void **state)
 	(void)state;
 	assert_string_equal(body, "{\"key\":\"YS9i\"}");
 	free(body);
-	body = etcd_put_request("a", 12, "hello", 5, "m", 255);
+	body = etcd_put_request("a", 12, "hello", 5, "m", 255, NULL);
 	assert_string_equal(
 		body,
 		"{\"compare\":[{\"key\":\"YQ==\",\"target\":\"MOD\",\"result\":\"EQUAL\","
 		"\"mod_revision\":\"12\"}],\"success\":[{\"request_put\":{\"key\":\"YQ==\","
 		"\"value\":\"aGVsbG8=\"}},{\"request_put\":{\"key\":\"bQ==\",\"value\":\"ZmY=\"}}]}");
+	free(body);
+	body = etcd_put_request("a", 12, "hello", 5, "m", 255, "g");
+	assert_non_null(strstr(body,
+			       "\"mod_revision\":\"12\"},{\"key\":\"Zw==\",\"target\":\"CREATE\","
+			       "\"result\":\"EQUAL\",\"create_revision\":\"0\"}],"));
 	free(body);
 	body = etcd_check_request("a", "m", 255);
 	assert_string_equal(
@@ -130,22 +135,22 @@ static void test_transactions(void **state)
 	}
 }
 
-static int leased(const char *body, uint64_t *lease)
+static int leased(const char *body, uint64_t *lease, uint64_t *seconds)
 {
 	char why[200] = "";
 
-	*lease = 99;
-	return etcd_lease_answer(body, strlen(body), lease, why, sizeof(why));
+	*lease = *seconds = 99;
+	return etcd_lease_answer(body, strlen(body), lease, seconds, why, sizeof(why));
 }
 
 static void test_leases(void **state)
 {
-	char *body = etcd_member_request("a", "b", UINT64_MAX);
-	uint64_t lease;
+	char *body = etcd_member_request("a", "b", UINT64_MAX, 10);
+	uint64_t lease, seconds;
 
 	(void)state;
-	assert_string_equal(body,
-			    "{\"key\":\"YS9i\",\"value\":\"\",\"lease\":\"18446744073709551615\"}");
+	assert_string_equal(
+		body, "{\"key\":\"YS9i\",\"value\":\"MTA=\",\"lease\":\"18446744073709551615\"}");
 	free(body);
 	body = etcd_lock_request("a", "b", 3);
 	assert_string_equal(
@@ -153,20 +158,23 @@ static void test_leases(void **state)
 		      "\"create_revision\":\"0\"}],\"success\":[{\"request_put\":{\"key\":\"YS9i\","
 		      "\"value\":\"\",\"lease\":\"3\"}}]}");
 	free(body);
-	assert_int_equal(leased("{\"header\":{},\"ID\":\"7\",\"TTL\":\"10\"}", &lease), 0);
+	assert_int_equal(leased("{\"header\":{},\"ID\":\"7\",\"TTL\":\"10\"}", &lease, &seconds),
+			 0);
 	assert_int_equal(lease, 7);
-	assert_int_equal(leased("{\"result\":{\"ID\":\"8\",\"TTL\":\"10\"}}\n", &lease), 0);
+	assert_int_equal(seconds, 10);
+	assert_int_equal(leased("{\"result\":{\"ID\":\"8\",\"TTL\":\"11\"}}\n", &lease, &seconds),
+			 0);
 	assert_int_equal(lease, 8);
-	assert_int_equal(leased("{\"result\":{\"ID\":\"8\"}}\n", &lease), 0);
-	assert_int_equal(lease, 0);
-	assert_int_equal(leased("{\"error\":{}}", &lease), -EBADMSG);
-	assert_int_equal(leased("7", &lease), -EBADMSG);
+	assert_int_equal(seconds, 11);
+	assert_int_equal(leased("{\"result\":{\"ID\":\"8\"}}\n", &lease, &seconds), 0);
+	assert_int_equal(seconds, 0);
+	assert_int_equal(leased("{\"error\":{}}", &lease, &seconds), -EBADMSG);
+	assert_int_equal(leased("7", &lease, &seconds), -EBADMSG);
 }
 
-static void add_name(void *ctx, const char *name)
+static void add_name(void *ctx, const char *name, unsigned seconds)
 {
-	strcat(ctx, name);
-	strcat(ctx, " ");
+	sprintf((char *)ctx + strlen(ctx), "%s %u ", name, seconds);
 }
 
 static int below(const char *body, char *names)
@@ -182,17 +190,55 @@ static void test_members(void **state)
 	char *body = etcd_below_request("a"), names[100];
 
 	(void)state;
-	assert_string_equal(body, "{\"key\":\"YS8=\",\"range_end\":\"YTA=\",\"keys_only\":true}");
+	assert_string_equal(body, "{\"key\":\"YS8=\",\"range_end\":\"YTA=\"}");
 	free(body);
 	assert_int_equal(below("{\"header\":{}}", names), 0);
 	assert_string_equal(names, "");
-	assert_int_equal(
-		below("{\"header\":{},\"kvs\":[{\"key\":\"YS9i\"},{\"key\":\"YS9jYw==\"}]}", names),
-		0);
-	assert_string_equal(names, "b cc ");
+	assert_int_equal(below("{\"header\":{},\"kvs\":[{\"key\":\"YS9i\",\"value\":\"MTI=\"},"
+			       "{\"key\":\"YS9jYw==\",\"value\":\"MTJh\"},{\"key\":\"YS9k\"}]}",
+			       names),
+			 0);
+	assert_string_equal(names, "b 12 cc 0 d 0 ");
 	assert_int_equal(below("{\"header\":{},\"kvs\":[{\"key\":\"Yi9i\"}]}", names), -EBADMSG);
 	assert_int_equal(below("{\"header\":{},\"kvs\":[{}]}", names), -EBADMSG);
 	assert_int_equal(below("{\"kvs\":[]}", names), -EBADMSG);
+}
+
+static void test_watches(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t used;
+		int rc;
+		bool changed;
+	} rows[] = {
+		{"", 0, 0, false},
+		{"{\"result\"", 0, 0, false},
+		{"\n\n{\"re", 2, 0, false},
+		{"{\"result\":{\"header\":{}}}\n{", 25, 0, false},
+		{"{\"result\":{\"created\":true}}\n", 28, 0, true},
+		{"{\"result\":{\"events\":[]}}\n", 25, 0, false},
+		{"{\"result\":{\"events\":[{}]}}\n{\"result\":{}}\n", 41, 0, true},
+		{"{\"result\":{\"created\":true,\"canceled\":true}}\n", 44, -EBADMSG, false},
+		{"{\"error\":{\"message\":\"no\"}}\n", 27, -EBADMSG, false},
+		{"{\"result\":{\"created\":true}}\n7\n{}\n", 30, -EBADMSG, true},
+		{"{\n", 2, -EBADMSG, false},
+	};
+	char *body = etcd_watch_request("a");
+
+	(void)state;
+	assert_string_equal(body, "{\"create_request\":{\"key\":\"YQ==\"}}");
+	free(body);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		bool changed = true;
+		size_t used = 99;
+
+		assert_int_equal(
+			etcd_watch_lines(rows[i].text, strlen(rows[i].text), &used, &changed),
+			rows[i].rc);
+		assert_int_equal(used, rows[i].used);
+		assert_int_equal(changed, rows[i].changed);
+	}
 }
 
 static void test_errors(void **state)
@@ -210,10 +256,12 @@ static void test_errors(void **state)
 static void test_pauses(void **state)
 {
 	(void)state;
-	assert_in_range(etcd_pause_ms(0), 1, 100);
-	for (unsigned i = 0; i < 40; i++)
-		assert_in_range(etcd_pause_ms(i + 1), etcd_pause_ms(i), 1000);
-	assert_int_equal(etcd_pause_ms(UINT32_MAX), 1000);
+	assert_int_equal(etcd_pause_ms(0, false), 1000);
+	assert_in_range(etcd_pause_ms(0, true), 2000, 10000);
+	assert_in_range(etcd_pause_ms(1, true), 1, 200);
+	for (unsigned i = 1; i < 40; i++)
+		assert_in_range(etcd_pause_ms(i + 1, i & 1), etcd_pause_ms(i, true), 1000);
+	assert_int_equal(etcd_pause_ms(UINT32_MAX, false), 1000);
 }
 
 int main(void)
@@ -223,6 +271,7 @@ int main(void)
 		cmocka_unit_test(test_bad_values), cmocka_unit_test(test_transactions),
 		cmocka_unit_test(test_errors),	   cmocka_unit_test(test_pauses),
 		cmocka_unit_test(test_leases),	   cmocka_unit_test(test_members),
+		cmocka_unit_test(test_watches),
 	};
 
 	return cmocka_run_group_tests_name("etcd answers", tests, NULL, NULL);

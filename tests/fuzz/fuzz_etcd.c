@@ -36,16 +36,17 @@ static void read_txn(const char *body, size_t len)
 	must(rc || !done || revision, "a change has a revision");
 }
 
-static void found(void *ctx, const char *name)
+static void found(void *ctx, const char *name, unsigned seconds)
 {
+	must(seconds <= 86400, "a lease of more than a day");
 	*(size_t *)ctx += strlen(name);
 }
 
 static void read_lease(const char *body, size_t len)
 {
-	uint64_t lease = 0;
+	uint64_t lease = 0, seconds = 0;
 	char why[200] = "";
-	int rc = etcd_lease_answer(body, len, &lease, why, sizeof(why));
+	int rc = etcd_lease_answer(body, len, &lease, &seconds, why, sizeof(why));
 
 	must(!rc == !*why && !strchr(why, '\n'), "an error is not one line");
 }
@@ -58,6 +59,23 @@ static void read_below(const char *body, size_t len)
 
 	must(!rc == !*why && !strchr(why, '\n'), "an error is not one line");
 	must(all <= len, "names are longer than their base64");
+}
+
+/* Lines that come in two pieces have the same result as one text, up to the first error. */
+static void read_watch(const char *body, size_t len)
+{
+	size_t used, cut = len / 2, first, rest;
+	bool changed, before, behind;
+	int rc = etcd_watch_lines(body, len, &used, &changed), rc2;
+
+	must(used <= len && (!used || body[used - 1] == '\n'), "whole lines are read");
+	rc2 = etcd_watch_lines(body, cut, &first, &before);
+	must(first <= cut, "more than there is");
+	if (rc2)
+		return;
+	rc2 = etcd_watch_lines(body + first, len - first, &rest, &behind);
+	must(rc == rc2 && used == first + rest && changed == (before || behind),
+	     "the result depends on the pieces");
 }
 
 static void read_error(const char *body, size_t len)
@@ -82,6 +100,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		read_lease(body, size - 1);
 	else if (*data == 'b')
 		read_below(body, size - 1);
+	else if (*data == 'w')
+		read_watch(body, size - 1);
 	else
 		read_error(body, size - 1);
 	return 0;

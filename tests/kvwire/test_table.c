@@ -156,7 +156,7 @@ static void test_file(void **state)
 	assert_int_equal(kv_table_read(&table, path, why, sizeof(why)), 0);
 	assert_int_equal(table.version, 7);
 	table.version++;
-	assert_int_equal(kv_table_replace(&table, path, why, sizeof(why)), 0);
+	assert_int_equal(kv_table_replace(&table, path, NULL, why, sizeof(why)), 0);
 	assert_int_equal(kv_table_read(&again, path, why, sizeof(why)), 0);
 	assert_int_equal(again.version, 8);
 	unlink(path);

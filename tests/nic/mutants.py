@@ -3,7 +3,8 @@
 stands there instead).
 
 Who must notice: 'simulator', or a rule's test as docs/conformance.md names it; of another room than
-nic, with that in front (kernels/runtime:TEST).
+nic, with that in front (kernels/runtime:TEST); or a function of a test of the command
+(cli/test_kv_parts.py:FUNCTION).
 """
 MUTANTS = [
     # Invariants, which the simulator checks after each turn (nic/check.h).
@@ -457,4 +458,42 @@ MUTANTS = [
      'if (unlikely(psn != r->epsn)) {', 'if (unlikely(psn_before(r->epsn, psn))) {'),
     ('builtin/kv_history:linearizable', 'src/nic/resp.c',
      'if (unlikely(psn != r->epsn)) {', 'if (unlikely(psn_before(r->epsn, psn))) {'),
+    # Leases, and the fence of a node: no margin for clocks, a table that was read too early, a
+    # fence that does not close, a version off by one, a result that is acknowledged too late.
+    ('etcd/tenure:nothing_is_served_after_a_takeover', 'src/etcd/tenure.c', '((ns) / 5 * 4)',
+     '(ns)'),
+    ('etcd/tenure:nothing_is_served_after_a_takeover', 'src/etcd/tenure.c',
+     'if (!t->registered || t->current)', 'if (t->current)'),
+    ('etcd/tenure:nothing_is_served_after_a_takeover', 'src/etcd/tenure.c',
+     'atomic_store(&t->fence->version, version);', ''),
+    ('etcd/tenure:nothing_is_served_after_a_takeover', 'src/etcd/tenure.c',
+     't->current ? t->end_ns : 0);', 't->end_ns);'),
+    ('etcd/tenure:nothing_is_served_after_a_takeover', 'src/etcd/tenure.c',
+     'else\n\t\ttenure_lost(t);', ''),
+    ('etcd/tenure:lies', 'src/etcd/tenure.c', 'if (t->doubt)', 'if (0)'),
+    ('etcd/tenure:lies', 'src/etcd/tenure.c', '(seconds < t->want_s ? seconds : t->want_s)',
+     'seconds'),
+    ('builtin/kv_far:a_fence_closes', 'src/builtin/kv_parts.h',
+     'return p->owned[partition] && !p->fenced;', 'return p->owned[partition];'),
+    ('builtin/kv_far:a_fence_closes', 'src/kvwire/fence.h', '&& version >= atomic_load',
+     '&& version + 1 >= atomic_load'),
+    ('builtin/kv_far:a_fence_closes', 'src/builtin/kv.c', 'g->op[i].status = -ETIMEDOUT;', ';'),
+    ('cli/test_kv_etcd.py:cut_off', 'src/cli/node/partitions.c', 'store->fence = &p->fence;', ';'),
+    ('cli/test_kv_gateway.py:unreachable', 'src/cli/kv/move.c',
+     'return etcd ? await_lease_end(m, node) : CLI_OK;', 'return CLI_OK;'),
+    # Requests to etcd: a transaction without a condition, a lost answer that is taken for a
+    # conflict, a watch that does not end, an endpoint that is asked again and again.
+    ('etcd/answer:test_requests', 'src/etcd/answer.c', 'if (o && gone &&', 'if (o && 0 &&'),
+    ('etcd/answer:test_watches', 'src/etcd/answer.c',
+     'json_is_true(json_object_get(result, "canceled"))', '0'),
+    ('cli/test_kv_gateway.py:writes', 'src/etcd/table.c', 'if (!rc && !done && unknown)',
+     'if (0)'),
+    ('cli/test_kv_gateway.py:endpoints', 'src/etcd/http.c',
+     'h->at = (h->at + 1) % h->name->endpoints;', ';'),
+    # A move: pairs that are not copied, a partition that two nodes serve, a stale move.
+    ('cli/test_kv_parts.py:moves', 'src/cli/kv/move.c', 'rc = copy(m);', ';'),
+    ('cli/test_kv_parts.py:moves', 'src/builtin/kv_parts.c', 'p->owned[i] = ours && !moves;',
+     'p->owned[i] = ours;'),
+    ('builtin/kv:a_move_has_the_version_of_the_table', 'src/builtin/kv.c',
+     'if (op->cursor != p->version ||', 'if (op->cursor > p->version ||'),
 ]

@@ -271,6 +271,15 @@ def runs(texts, name, test):
                      texts.get(f'tests/{room}/test_{name}.c', ''))
 
 
+def calls(top, name, function):
+    """ROOM/test_NAME.py has the function."""
+    path = os.path.join(top, 'tests', name)
+    if not os.path.exists(path):
+        return False
+    with open(path, encoding='utf-8') as f:
+        return f'\ndef {function}(' in f.read()
+
+
 def conformance(top):
     """Each row of docs/conformance.md has its file, and its test in tests/nic, and each RULE there
     its row."""
@@ -424,7 +433,8 @@ def mutants(top):
             yield f'{what}: is there {times} times'
         if old == new:
             yield f'{what}: breaks nothing'
-        if who != 'simulator' and not runs(texts, *who.split(':')):
+        if who != 'simulator' and not (calls(top, *who.split(':')) if '.py:' in who else
+                                       runs(texts, *who.split(':'))):
             yield f'{what}: there is no such test'
 
 
@@ -491,6 +501,9 @@ CASES = [
      SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'MUT' 'ANTS = [', 'x')]\n", []),
     ('tests/nic/mutants.py',
      SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'go' 'ne', 'x')]\n", ['mutants']),
+    ('tests/nic/mutants.py',
+     SPDX_PY + "MUTANTS = [('cli/a.py:b', 'tests/nic/mutants.py', 'MUT' 'ANTS', 'x')]\n",
+     ['mutants']),
     ('tests/nic/mutants.py',
      SPDX_PY + "MUTANTS = [('a:b', 'tests/nic/mutants.py', 'MUT' 'ANTS', 'x')]\n", ['mutants']),
     ('src/nic/names.c', SPDX + 'struct nic_hook *hook; /* in place, libfabric */\n', []),

@@ -19,10 +19,11 @@
 #include "cli/commands.h"
 #include "cli/kv/kv.h"
 
-#define WHY   400
-#define NAP   1000000 /* ns between two looks at the version of a node */
-#define PUTS  64u     /* at once */
-#define SPACE (2u * ROOST_KV_VALUE_MAX)
+#define WHY	  400
+#define NAP	  1000000   /* ns between two looks at the version of a node */
+#define LEASE_NAP 100000000 /* ns between two looks at its lease */
+#define PUTS	  64u	    /* at once */
+#define SPACE	  (2u * ROOST_KV_VALUE_MAX)
 
 struct end {
 	const struct kv_table_node *node;
@@ -71,8 +72,11 @@ static int run_one(const struct end *e, struct roost_kv_op *op)
 
 /* ---- the table ---- */
 
-/* Writes the next version, and waits until the nodes that are connected have it. */
-static int publish(struct move *m, unsigned owner, unsigned from)
+/*
+ * Writes the next version, if the node `gone` has no lease (NULL: no condition), and waits until the
+ * nodes that are connected have it.
+ */
+static int publish(struct move *m, unsigned owner, unsigned from, const struct kv_table_node *gone)
 {
 	const struct end *ends[] = {&m->from, &m->to};
 	char why[WHY];
@@ -80,7 +84,7 @@ static int publish(struct move *m, unsigned owner, unsigned from)
 	m->table.owner[m->partition] = (uint16_t)owner;
 	m->table.from[m->partition] = (uint16_t)from;
 	m->table.version++;
-	if (kv_table_replace(&m->table, m->file, why, sizeof(why)))
+	if (kv_table_replace(&m->table, m->file, gone, why, sizeof(why)))
 		return opt_failed(m->cmd, "%s", why);
 	for (unsigned i = 0; i < 2; i++) {
 		struct timespec start, now;
@@ -156,8 +160,10 @@ static int clear(const struct move *m, const struct end *e)
 		while (!rc && roost_kv_next_pair(&scan, &at, &p, &scan.cursor)) {
 			if (!is_ours(m, &p))
 				continue;
-			ops[n++] = (struct roost_kv_op){
-				.code = ROOST_KV_MOVE_DELETE, .key = p.key, .key_len = p.key_len};
+			ops[n++] = (struct roost_kv_op){.code = ROOST_KV_MOVE_DELETE,
+							.key = p.key,
+							.key_len = p.key_len,
+							.cursor = m->table.version};
 			if (n == PUTS) {
 				rc = run_all(m, e, ops, n);
 				n = 0;
@@ -198,6 +204,7 @@ static int copy_some(const struct move *m, struct roost_kv_op *scan)
 						.key_len = p.key_len,
 						.value = p.value,
 						.value_len = p.value_len,
+						.cursor = m->table.version,
 						.ttl = expires ? expires - now : 0};
 		if (n == PUTS) {
 			rc = run_all(m, &m->to, ops, n);
@@ -236,13 +243,13 @@ static int perform(struct move *m, unsigned from, unsigned to)
 		rc = connect_to(m, &m->to, to);
 	/* Also if the table says so already: a node may not have that version yet. */
 	if (!rc)
-		rc = publish(m, to, from);
+		rc = publish(m, to, from, NULL);
 	if (!rc)
 		rc = clear(m, &m->to);
 	if (!rc)
 		rc = copy(m);
 	if (!rc)
-		rc = publish(m, to, KV_TABLE_NOBODY);
+		rc = publish(m, to, KV_TABLE_NOBODY, NULL);
 	return rc ? rc : clear(m, &m->from);
 }
 
@@ -256,43 +263,85 @@ static int undo(struct move *m, unsigned from, unsigned to)
 	m->to.node = &m->table.node[to];
 	if (roost_kv_open(m->to.node->address, m->to.node->service, m->attr, &m->to.kv))
 		m->to.kv = NULL; /* it has ended, and its pairs with it */
-	rc = publish(m, from, KV_TABLE_NOBODY);
+	rc = publish(m, from, KV_TABLE_NOBODY, NULL);
 	return rc || !m->to.kv ? rc : clear(m, &m->to);
 }
 
-/* A node that does not answer may be cut off from here only: then it renews its lease. */
-static int check_lease(const struct move *m, unsigned node)
+/* Returns whether a node is reached from here. */
+static bool answers(const struct move *m, const struct kv_table_node *n)
 {
-	bool runs[KV_TABLE_NODES];
-	char why[WHY];
+	struct roost_kv *kv;
 
-	if (!kv_table_is_remote(m->file))
-		return CLI_OK;
-	if (kv_table_remote->look_up(&m->table, m->file, runs, why, sizeof(why)))
-		return opt_failed(m->cmd, "%s", why);
-	if (!runs[node])
-		return CLI_OK;
-	return opt_failed(m->cmd, "%s, service %u: its lease in etcd has not expired yet",
-			  m->table.node[node].address, m->table.node[node].service);
+	if (roost_kv_open(n->address, n->service, m->attr, &kv))
+		return false;
+	roost_kv_close(kv);
+	return true;
 }
 
-/* Gives the partition of a dead node to another one. */
+/*
+ * Waits until a node has no lease in etcd. A node that runs renews its lease for ever, although it
+ * may not be reached from here.
+ */
+static int await_lease_end(const struct move *m, unsigned node)
+{
+	const struct kv_table_node *n = &m->table.node[node];
+	unsigned lease_s[KV_TABLE_NODES];
+	struct timespec start, now;
+	char why[WHY];
+
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	for (;;) {
+		if (kv_table_remote->hold(m->lock, why, sizeof(why)) ||
+		    kv_table_remote->look_up(&m->table, m->file, lease_s, why, sizeof(why)))
+			return opt_failed(m->cmd, "%s", why);
+		if (!lease_s[node])
+			return CLI_OK;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec - start.tv_sec > (time_t)(2 * lease_s[node]))
+			return opt_failed(
+				m->cmd,
+				"%s, service %u: the node renews its lease in etcd: it is not lost",
+				n->address, n->service);
+		nanosleep(&(struct timespec){.tv_nsec = LEASE_NAP}, NULL);
+	}
+}
+
+/*
+ * Makes sure that a node serves nothing any more. Without etcd it is dead if it does not answer.
+ * With etcd it may be cut off and answer, but serves nothing without a lease.
+ */
+static int await_death(const struct move *m, unsigned node)
+{
+	const struct kv_table_node *n = &m->table.node[node];
+	bool etcd = kv_table_is_remote(m->file);
+	unsigned lease_s[KV_TABLE_NODES] = {0};
+	char why[WHY];
+
+	if (etcd && kv_table_remote->look_up(&m->table, m->file, lease_s, why, sizeof(why)))
+		return opt_failed(m->cmd, "%s", why);
+	if ((!etcd || lease_s[node]) && answers(m, n))
+		return opt_failed(m->cmd, "%s, service %u: the node answers%s: move without --lost",
+				  n->address, n->service, etcd ? ", and has its lease" : "");
+	return etcd ? await_lease_end(m, node) : CLI_OK;
+}
+
+/*
+ * Gives the partition of a dead node to another one. In etcd the first version is written only if
+ * the dead node has no lease at that moment. If it comes back later it reads that version, and does
+ * not serve the partition.
+ */
 static int replace(struct move *m, unsigned dead, unsigned to)
 {
 	char why[WHY];
 	int rc;
 
 	m->from.node = &m->table.node[dead];
-	if (!roost_kv_open(m->from.node->address, m->from.node->service, m->attr, &m->from.kv))
-		return opt_failed(m->cmd, "%s, service %u: the node answers: move without --lost",
-				  m->from.node->address, m->from.node->service);
-	m->from.kv = NULL;
-	rc = check_lease(m, dead);
+	rc = await_death(m, dead);
 	if (!rc)
 		rc = connect_to(m, &m->to, to);
 	m->table.lost[m->partition] = m->table.version + 1;
 	if (!rc)
-		rc = publish(m, to, dead);
+		rc = publish(m, to, dead, m->from.node);
 	if (!rc)
 		rc = clear(m, &m->to);
 	if (!rc && m->want->snapshot) {
@@ -301,7 +350,7 @@ static int replace(struct move *m, unsigned dead, unsigned to)
 		if (rc)
 			return *why ? opt_failed(m->cmd, "%s", why) : failed(m, &m->to, rc);
 	}
-	return rc ? rc : publish(m, to, KV_TABLE_NOBODY);
+	return rc ? rc : publish(m, to, KV_TABLE_NOBODY, NULL);
 }
 
 /* The node that owned the partition was started again: clients shall use it. */
@@ -315,7 +364,7 @@ static int restart(struct move *m, unsigned owner)
 				 "starts (roost node --snapshot)");
 	rc = connect_to(m, &m->to, owner);
 	m->table.lost[m->partition] = m->table.version + 1;
-	return rc ? rc : publish(m, owner, KV_TABLE_NOBODY);
+	return rc ? rc : publish(m, owner, KV_TABLE_NOBODY, NULL);
 }
 
 static int begin_lost(struct move *m, unsigned owner, unsigned from, unsigned to)

@@ -84,7 +84,7 @@ int kv_show_table(const struct opt_command *cmd, const char *file)
 {
 	static struct kv_table t;
 	static char text[KV_TABLE_TEXT];
-	bool runs[KV_TABLE_NODES];
+	unsigned lease_s[KV_TABLE_NODES];
 	char why[WHY];
 
 	if (kv_table_read(&t, file, why, sizeof(why)))
@@ -93,10 +93,10 @@ int kv_show_table(const struct opt_command *cmd, const char *file)
 	fputs(text, stdout);
 	if (!kv_table_is_remote(file))
 		return CLI_OK;
-	if (kv_table_remote->look_up(&t, file, runs, why, sizeof(why)))
+	if (kv_table_remote->look_up(&t, file, lease_s, why, sizeof(why)))
 		return opt_failed(cmd, "%s", why);
 	for (unsigned i = 0; i < t.nodes; i++) {
-		if (!runs[i])
+		if (!lease_s[i])
 			printf("lost node      %s, service %u\n", t.node[i].address,
 			       t.node[i].service);
 	}

@@ -67,6 +67,7 @@ static bool take(void *ctx, const struct kv_pair *p)
 					      .key_len = p->key_len,
 					      .value = keep(r, p->value, p->value_len),
 					      .value_len = p->value_len,
+					      .cursor = t->version,
 					      .ttl = p->expires ? p->expires - r->now : 0};
 	return true;
 }

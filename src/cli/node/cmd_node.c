@@ -54,6 +54,10 @@ static const struct opt opts[] = {
 	OPT_VALUE(
 		"kv-partitions", 0, OPT_STRING, &node.partitions.file, "FILE",
 		"the table of partitions (roost kv table): the store has the keys\nthat it gives to this node"),
+	OPT_VALUE(
+		"kv-lease", 0, OPT_TIME, &node.partitions.lease_ns, "TIME",
+		"with a table in etcd: after this time without etcd another node\nmay have the partitions, and before that they are not served (30s)",
+		.min = KV_TABLE_LEASE_S_LEAST * 1e9, .max = KV_TABLE_LEASE_S_MOST * 1e9),
 	OPT_VALUE("kv-far", 0, OPT_STRING, &node.kv.far.folder, "FOLDER",
 		  "the store's memory is a file in this folder; only a part is in\nnear memory"),
 	OPT_VALUE("kv-near", 0, OPT_BYTES, &node.kv.far.near, "SIZE",
@@ -252,10 +256,10 @@ static int end(int rc)
 	if (memcached)
 		mc_server_stop(memcached);
 	node_control_close(&control);
-	node_partitions_close(&node.partitions);
 	node_close(&node);
 	if (rc == CLI_OK && node_store_last_snapshot(&node.kv))
 		rc = CLI_FAILED;
+	node_partitions_close(&node.partitions);
 	node_store_close(&node.kv);
 	if (node.region.mem)
 		mem_free_pages(node.region.mem, node.region.size);
@@ -288,12 +292,15 @@ static int check_store_options(void)
 		       : node.partitions.file && !want.service
 			       ? opt_usage(&cmd,
 					   "--kv-partitions needs a --service, which the table has")
+		       : node.partitions.lease_ns && !(node.partitions.file &&
+						       kv_table_is_remote(node.partitions.file))
+			       ? opt_usage(&cmd, "--kv-lease needs --kv-partitions etcd:...")
 			       : 0;
 	if (node.kv.config.evict)
 		return opt_usage(&cmd, "--kv-evict needs --kv SIZE");
 	if (node.kv.far.folder || node.kv.far.near)
 		return opt_usage(&cmd, "--kv-far and --kv-near need --kv SIZE");
-	if (node.partitions.file)
+	if (node.partitions.file || node.partitions.lease_ns)
 		return opt_usage(&cmd, "--kv-partitions needs --kv SIZE");
 	if (want.memcached)
 		return opt_usage(&cmd, "--memcached needs --kv SIZE");

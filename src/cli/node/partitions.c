@@ -34,12 +34,15 @@ static int watch(struct node_partitions *p)
 
 static int first_table(struct node_partitions *p, char *err, size_t errlen)
 {
-	struct kv_table_node self = {.service = p->service};
+	struct kv_table_self self = {.node = {.service = p->service},
+				     .lease_s = p->lease_ns ? (unsigned)(p->lease_ns / 1000000000)
+							    : KV_TABLE_LEASE_S,
+				     .fence = &p->fence};
 	int rc;
 
 	if (kv_table_is_remote(p->file)) {
 		rc = kv_table_has_remote(p->file, err, errlen);
-		snprintf(self.address, sizeof(self.address), "%s", p->address);
+		snprintf(self.node.address, sizeof(self.node.address), "%s", p->address);
 		if (!rc)
 			rc = kv_table_remote->follow(&p->table, p->file, &self, "roost node",
 						     &p->follow, err, errlen);
@@ -66,6 +69,8 @@ int node_partitions_open(struct node_partitions *p, struct kv_store *store, cons
 	p->store = store;
 	p->address = address;
 	p->service = service;
+	if (kv_table_is_remote(p->file))
+		store->fence = &p->fence;
 	rc = first_table(p, err, errlen);
 	if (rc)
 		return rc;
