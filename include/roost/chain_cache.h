@@ -30,9 +30,9 @@
 extern "C" {
 #endif
 
-/* ---- what writer, chain and client share ---- */
+/* ---- shared by writer, chain and client ---- */
 
-/* What clients must know of a cache. */
+/* The description of a cache that its clients need. */
 struct roost_cache_shape {
 	uint64_t seed;
 	uint32_t log_buckets; /* of a generation: 1 << log_buckets of them; 1 to 28 */
