@@ -47,7 +47,7 @@ struct kv_group {
 	struct kv_op op[KV_STORE_GROUP];
 };
 
-/* `busy` says what the thread does that has the store. */
+/* `busy`: the activity of the thread that has the store. */
 enum kv_store_busy {
 	KV_STORE_FREE,
 	KV_STORE_SERVES,

@@ -19,7 +19,7 @@ struct answer {
 	uint32_t at;			 /* number of the WRITE in its queue */
 };
 
-/* What differs between the answers: the WQE from raddr on, with the first piece. */
+/* The part in which the answers differ: the WQE from raddr on, with the first piece. */
 #define ANSWER_PART	offsetof(struct roost_wqe, raddr)
 #define ANSWER_PART_LEN ((uint32_t)(sizeof(struct roost_wqe) - ANSWER_PART))
 /* The address of the value in the part. */

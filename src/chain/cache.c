@@ -35,7 +35,9 @@ static struct roost_sge sge_of(struct roost_ref r, uint32_t len)
 	return (struct roost_sge){r.addr, len, r.key};
 }
 
-/* READs a bucket to three addresses. The stores of address and length rely on little-endian order. */
+/*
+ * READs a bucket to three addresses. The stores of address and length rely on little-endian order.
+ */
 static void emit_read(const struct roost_cache_chain *l, uint32_t hit, struct roost_ref part)
 {
 	struct roost_chain_queue *q = l->loop.queue;

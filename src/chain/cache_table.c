@@ -364,7 +364,7 @@ ROOST_EXPORT int roost_cache_begin(struct roost_cache *c, void *index, void *ite
 	c->generation = !serves;
 	c->bucket = (void *)((uint8_t *)index + base_of(&c->shape, c->generation));
 	c->old = (void *)((uint8_t *)index + base_of(&c->shape, serves));
-	/* A get that has the base of the generation before that one would find it empty. */
+	/* A get that has the base of the previous generation would find the table empty. */
 	count_move(c);
 	roost_cache_clear(c);
 	return 0;

@@ -40,7 +40,7 @@ struct asm_state {
 	/* the queue */
 	struct roost_chain chain;
 	struct roost_chain_queue queue;
-	struct roost_chain_data data; /* what constructs store: region `constants` */
+	struct roost_chain_data data; /* values that constructs store: region `constants` */
 	int constants;		      /* -1: there is none */
 	bool depth_given, to_first_stop;
 	/* counts that breaks and calls of the queue wait for: from each stop to the next */

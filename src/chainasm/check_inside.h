@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of the checker share: the variants of WQEs, and who enables and waits for whom. */
+/* Declarations of the checker's files: the variants of WQEs, their ENABLEs and their WAITs. */
 #ifndef ROOST_CHAINASM_CHECK_INSIDE_H
 #define ROOST_CHAINASM_CHECK_INSIDE_H
 
 #include "chainasm/check.h"
 
-/* What a slot of a ring may have when it is fetched. */
+/* A WQE that a slot of a ring may have when it is fetched. */
 struct variant {
 	uint16_t queue;
 	uint32_t slot;

@@ -81,7 +81,7 @@ static uint64_t available(const struct checker *c, const struct chain_watch_name
 		     count_slots(c, (unsigned)w->queue, can_run(c, (unsigned)w->queue), false));
 }
 
-/* What the WAIT needs in the first turn of its queue. */
+/* Returns the completions that the WAIT needs in the first turn of its queue. */
 static uint64_t needed(const struct checker *c, const struct chain_watch_name *w,
 		       const struct variant *v)
 {
@@ -122,7 +122,7 @@ void check_wait_counts(struct checker *c)
 
 typedef bool edges[CHAIN_MAX_QUEUES][CHAIN_MAX_QUEUES];
 
-/* Who reaches whom by ENABLEs, among the queues that loop. */
+/* Finds which queues reach which by ENABLEs, among the queues that loop. */
 static void reach(const struct checker *c, edges to)
 {
 	const unsigned n = c->p->queues;
@@ -178,7 +178,7 @@ static bool is_paced(const struct checker *c, const edges to, unsigned loop)
 	return false;
 }
 
-/* True if an ENABLE of the loop may become a WQE that does not go on with the loop. */
+/* True if an ENABLE of the loop may become a WQE that does not continue the loop. */
 static bool has_end(const struct checker *c, const edges to, unsigned loop)
 {
 	for (uint32_t i = 0; i < c->variants; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A model of a NIC that executes chains, after docs/chains.md alone. It is not the NIC's code and
- * uses none of it: tests compare the two, and the checker uses the model to see what a program
- * does. It executes one WQE at a time, in the images of the program.
+ * uses none of it: tests compare the two, and the checker uses the model to see the effects of a
+ * program. It executes one WQE at a time, in the images of the program.
  *
  * The model has the queues of one program, whose connections have no losses. A WQE of an ordinary
  * queue takes effect when it is issued.

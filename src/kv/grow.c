@@ -163,7 +163,7 @@ static bool split_one(struct kv *kv)
 	struct bucket home =
 		*(const struct bucket *)kv_read(&kv->mem, kv_bucket_addr(from), BUCKET_BYTES);
 
-	/* What is in one bucket fits into one bucket. */
+	/* The pairs of one bucket fit into one bucket. */
 	if (home.chain && !take_places(&s, count(&s, &home) - 1))
 		return false;
 	divide_chain(&s, home);

@@ -199,10 +199,10 @@ void kv_ahead_end(struct kv *kv, struct kv_ahead *a);
 
 /*
  * Operations of a store with a far tier, without waiting. A batch and its operations belong to the
- * store until all are finished (kv_finished()) or cancelled. Operations of one client on one key take
- * effect in the order in which they were submitted; those on other keys do not wait for each other.
- * No client fills the places of operations in execution: others find some. The results in an arena
- * are in the order of the batch.
+ * store until all are finished (kv_finished()) or cancelled. Operations of one client on one key
+ * take effect in the order in which they were submitted; those on other keys do not wait for each
+ * other. No client fills the places of operations in execution: others find some. The results in an
+ * arena are in the order of the batch.
  */
 struct kv_batch {
 	struct kv_op *ops;

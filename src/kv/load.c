@@ -201,7 +201,7 @@ static int store(struct loader *l, const struct kv_pair *p)
 			   .value_len = p->value_len,
 			   .expires = p->expires};
 
-	/* An older value of the key may be in the file, before this one. */
+	/* An older value of the key may be in the file, before this value. */
 	if (kv_is_over(l->kv, p->expires))
 		op.code = KV_DELETE;
 	kv_run(l->kv, &op, 1);

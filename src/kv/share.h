@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shares of clients in a number of places. A client gets a place if it has fewer than SHARE_RATIO
- * times those that are free (dynamic thresholds: Choudhury and Hahne, 1998). So one client alone gets
- * nearly all places, the next one finds some free, and those that have few come first when places
- * become free. Pure: what the places are is the caller's business.
+ * Shares of clients in a number of places. A client gets a place if it has fewer places than
+ * SHARE_RATIO times the free ones (dynamic thresholds: Choudhury and Hahne, 1998). So one client
+ * alone gets nearly all places, the next client finds free ones, and clients with few places come
+ * first when places become free. Pure: the caller decides the meaning of a place.
  */
 #ifndef ROOST_KV_SHARE_H
 #define ROOST_KV_SHARE_H

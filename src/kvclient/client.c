@@ -16,7 +16,9 @@
 #define OPS	   64u
 #define OPS_MAX	   1024u
 #define TIMEOUT_MS 5000
-/* sends besides those of the calls in flight: a call's WRITE of payload, and calls not yet retired */
+/*
+ * sends besides those of the calls in flight: a call's WRITE of payload, and calls not yet retired
+ */
 #define SPARE_SENDS 16
 #define SENDS_MIN   64
 #define SPIN_NS	    200000u /* a wait polls for so long, then sleeps between polls */

@@ -67,8 +67,8 @@ struct roost_kv {
 	struct long_lane lane;
 	bool resend; /* the current batch has operations that ask again */
 	/*
-	 * A connection to all nodes of a table has `nodes`, and of the above only err, open, completed
-	 * and timeout_ns. One to a node of a table has `whole`, the former.
+	 * A connection to all nodes of a table has `nodes`, and of the above only err, open,
+	 * completed and timeout_ns. One to a node of a table has `whole`, the former.
 	 */
 	struct kvc_table *nodes;
 	struct roost_kv *whole;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A connection to all nodes of a table of partitions: it has a connection to each node, and gives
- * each operation to that of the node that owns the key. An operation that a node refuses, because it
- * does not own the key, was not done; it is repeated until it succeeds or its time is over.
+ * each operation to that of the node that owns the key. An operation that a node refuses, because
+ * it does not own the key, was not done; it is repeated until it succeeds or its time is over.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static void retire(struct kvc_table *t, struct member *m)
 	*m = (struct member){.lost = true};
 }
 
-/* The connections of the nodes that both tables have go on, unless they failed. */
+/* Connections of nodes that both tables have are kept, unless they failed. */
 static void take_next(struct kvc_table *t)
 {
 	struct member before[KV_TABLE_NODES];

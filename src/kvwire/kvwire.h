@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The wire format of batches of store operations and of their replies (docs/kv-wire.md). Pure
- * functions on memory. A reader takes any bytes; what it returns points into them.
+ * functions on memory. A reader takes any bytes; its results point into them.
  */
 #ifndef ROOST_KVWIRE_KVWIRE_H
 #define ROOST_KVWIRE_KVWIRE_H
@@ -31,7 +31,7 @@ enum kvwire_flags {
 
 /* ---- batches ---- */
 
-/* What "same as before" refers to. */
+/* The previous values, to which "same as before" refers. */
 struct kvwire_same {
 	uint32_t key_len, value_len;
 	const uint8_t *value; /* NULL: none yet */

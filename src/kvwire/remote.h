@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Tables of partitions that a server has. Their names begin with "etcd:"; kv_table_read(),
- * kv_table_create() and kv_table_replace() take them too. The code that talks to the server (src/etcd)
- * is a module, so that libcurl is loaded by programs only that use such a table.
+ * kv_table_create() and kv_table_replace() take them too. The code that talks to the server
+ * (src/etcd) is a module, so that libcurl is loaded by programs only that use such a table.
  */
 #ifndef ROOST_KVWIRE_REMOTE_H
 #define ROOST_KVWIRE_REMOTE_H
@@ -22,9 +22,9 @@ struct kv_table_remote {
 	/* One try. */
 	int (*read)(struct kv_table *t, const char *name, char *why, size_t why_len);
 	/*
-	 * Writes the table if that of the server has the revision t->revision (0: there is none), and
-	 * sets t->revision. Tries for up to a minute while the server does not answer. -EEXIST: the
-	 * revision is another one.
+	 * Writes the table if that of the server has the revision t->revision (0: there is none),
+	 * and sets t->revision. Tries for up to a minute while the server does not answer. -EEXIST:
+	 * the revision is another one.
 	 */
 	int (*write)(struct kv_table *t, const char *name, char *why, size_t why_len);
 	/*
@@ -42,8 +42,9 @@ struct kv_table_remote {
 	int (*fd)(const struct kv_follow *f);
 	void (*end)(struct kv_follow *f);
 	/*
-	 * Lets one program at a time move partitions. It calls hold() before each step: that renews the
-	 * lock when it is due. -EBUSY: another program has the lock. A step takes seconds at most.
+	 * Lets one program at a time move partitions. It calls hold() before each step: that renews
+	 * the lock when it is due. -EBUSY: another program has the lock. A step takes seconds at
+	 * most.
 	 */
 	int (*lock)(const char *name, struct kv_table_lock **out, char *why, size_t why_len);
 	int (*hold)(struct kv_table_lock *l, char *why, size_t why_len);

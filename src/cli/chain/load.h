@@ -18,7 +18,7 @@ struct chain_loaded {
 
 /* Makes everything, and posts nothing. 0, or -errno with a line in err; chain_unload() follows. */
 int chain_load(struct chain_loaded *l, struct chain_program *p);
-/* Posts the queues and enables those that have a start. 0, or -errno with a line in err. */
+/* Posts the queues, enables those with a start. Returns 0, or -errno with a line in err. */
 int chain_start(struct chain_loaded *l);
 void chain_unload(struct chain_loaded *l);
 

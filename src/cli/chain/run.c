@@ -2,7 +2,7 @@
 /*
  * `roost chain run`: a program on a NIC of this process. The NIC calls the debugger after each WQE,
  * in the thread that owns the processing unit; the debugger compares the memory with its copy and
- * prints what has changed. While it waits for a command, the processing unit stands still.
+ * prints what has changed. While it waits for a command, the processing unit runs no turn.
  */
 #include <inttypes.h>
 #include <stdatomic.h>

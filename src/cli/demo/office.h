@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the two ends of a call for an offload share. */
+/* Declarations for the two ends of a call for an offload. */
 #ifndef ROOST_CLI_DEMO_OFFICE_H
 #define ROOST_CLI_DEMO_OFFICE_H
 

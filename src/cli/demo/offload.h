@@ -2,8 +2,8 @@
 /*
  * The look-up of `roost demo` by a chain. The client obtains an offload of its own by a call: the
  * kernel notes the call, a thread of the other process makes the queue pairs, their regions and the
- * chain, and the client repeats the call until it is done. After that no thread of the other process
- * takes part in a look-up, and the client has no key of its memory.
+ * chain, and the client repeats the call until it is done. After that no thread of the other
+ * process takes part in a look-up, and the client has no key of its memory.
  */
 #ifndef ROOST_CLI_DEMO_OFFLOAD_H
 #define ROOST_CLI_DEMO_OFFLOAD_H

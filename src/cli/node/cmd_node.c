@@ -137,7 +137,7 @@ static void announce(void)
 	json_decref(all);
 }
 
-/* Returns whether the node goes on: SIGUSR1 only asks for a snapshot. */
+/* Returns whether the node continues: SIGUSR1 only asks for a snapshot. */
 static bool on_signals(int signals)
 {
 	struct signalfd_siginfo info;
@@ -246,7 +246,7 @@ static int run(int signals)
 	return rc;
 }
 
-/* The last snapshot has what clients were told is done, so their connections end before. */
+/* The last snapshot has all acknowledged operations, so connections end before it. */
 static int end(int rc)
 {
 	if (memcached)
