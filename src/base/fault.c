@@ -68,7 +68,7 @@ static bool has_handler(struct fault *f)
 }
 
 /*
- * Does what the kernel would do for the earlier handler (sigaction(2)), but keeps this handler
+ * Acts as the Linux kernel would for the earlier handler (sigaction(2)), but keeps this handler
  * installed. A stray signal of another process must not remove it, or the next fault in a step
  * would end the process. The kernel restores the mask on return, and ends a process that ignores a
  * fault of its own.

@@ -285,7 +285,7 @@ static void field_set(struct cm_msg *m, const struct cm_field *f, uint64_t v)
 }
 
 /*
- * ---- the vendor id of ECE in a REP and a SIDR_REP: what is left over between other fields
+ * ---- the vendor id of ECE in a REP and a SIDR_REP: the free bits between other fields
  * (ibta_vol1_c12.h) ----
  */
 

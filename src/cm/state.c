@@ -166,7 +166,7 @@ void cm_end(struct cm_conn *c, struct cm_event *e)
 		cm_tell(c, e);
 }
 
-/* ---- what time does ---- */
+/* ---- timers ---- */
 
 void cm_give_up(struct cm_conn *c, uint64_t now)
 {

@@ -58,8 +58,7 @@ uint32_t port_mtu_fit(uint32_t bytes, uint32_t limit);
 
 /*
  * Open a lane of a kind, without faults and capture. Without spec->has_address they choose an
- * address. They return NULL, with errno set and one line in err that says what to do, if this
- * fails.
+ * address. They return NULL, with errno set and one line in err with the remedy, if this fails.
  */
 struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen);

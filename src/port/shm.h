@@ -305,7 +305,7 @@ void shm_end_close(struct shm_port *s, struct shm_end *end);
 bool shm_same_user(int fd);
 /*
  * Logs, once for each limit, that a limit of this machine keeps a peer out, if `rc` (-errno) is the
- * error of one. The peer itself only notices that nobody answers.
+ * error of one. The peer itself only notices that no answer comes.
  */
 void shm_say_limit(struct shm_port *s, int rc);
 /* Checks that rings can be made here: makes a short one and frees it. Returns 0 or -errno. */

@@ -442,7 +442,9 @@ void udp_tx_forget(struct udp_port *u, const struct udp_path *path)
 	struct udp_tx *t = &u->tx;
 	bool waits = false;
 
-	/* Without a waiting packet there is no flush, so that answers to many addresses share one. */
+	/*
+	 * Without a waiting packet there is no flush, so that answers to many addresses share one.
+	 */
 	for (unsigned i = t->first; i < t->count; i++)
 		waits |= t->group[i].path == path;
 	if (!waits || udp_flush(&u->port))

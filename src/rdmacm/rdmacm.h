@@ -320,8 +320,8 @@ void rdmacm_close_listener(struct rdmacm_id *id);
 /* ---- early.c; lock held ---- */
 
 /*
- * Note that a listener of the service has ended, and that one has started. The second function
- * passes the requests that were kept for the service to the new listener.
+ * Note that a listener of the service has ended, and that a listener has started. The second
+ * function passes the requests that were kept for the service to the new listener.
  */
 void rdmacm_early_unlisten(uint64_t service_id);
 void rdmacm_early_listen(uint64_t service_id);
