@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the rows of chains in bench_core share: NICs on the wire of bench_core, and queues of chains. */
+/*
+ * Shared by the rows of chains in bench_core: NICs on the wire of bench_core, and queues of
+ * chains.
+ */
 #ifndef ROOST_BENCH_CORE_NODE_H
 #define ROOST_BENCH_CORE_NODE_H
 

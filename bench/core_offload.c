@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rows of bench_core: the orders of WQEs, and offloads that eight clients use at once, each with one
- * request under way. Values are checked. READs do the same work beside them: one READ of the value
- * (the ideal), FaRM's way, a READ of six buckets and one of the value, and a READ for each node of a
- * list.
+ * Rows of bench_core: the orders of WQEs, and offloads that eight clients use at once, each with
+ * one request under way. Values are checked. READs do the same work beside them: one READ of the
+ * value (the ideal), FaRM's way, a READ of six buckets and one of the value, and a READ for each
+ * node of a list.
  */
 #include "core_offload.h"
 

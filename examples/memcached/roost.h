@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What memcached calls so that its items are in a table for gets by chains, too (roost/chain_cache.h).
- * Without a hull, roost_on is false and the functions do nothing. Include memcached.h first.
+ * Functions that memcached calls so that its items are in a table for gets by chains, too
+ * (roost/chain_cache.h). Without a hull, roost_on is false and the functions do nothing. Include
+ * memcached.h first.
  */
 #ifndef ROOST_MEMCACHED_H
 #define ROOST_MEMCACHED_H

@@ -404,7 +404,9 @@ static void restart(void)
 		item = make(k->name, k->len, number_in(old), old->value_len);
 		loaded++;
 		k->item = item;
-		/* in another order, a key may have as many others before it as there are attempts */
+		/*
+		 * in another order, a key may have as many others before it as there are attempts
+		 */
 		if (roost_cache_publish(&cache, item, 0) != 0) {
 			assert_true(shape.key_bits < 48);
 			slot_free(item);

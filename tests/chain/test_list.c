@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The traversal of a linked list as a chain, with and without break, over a link that loses packets,
- * with values of 64 B to 64 KiB.
+ * The traversal of a linked list as a chain, with and without break, over a link that loses
+ * packets, with values of 64 B to 64 KiB.
  */
 #include <errno.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * 3,000 clients of one server: each has a connection and two queues there, those of the parallel
- * look-up, which are 9,000 queue pairs. The memory that a client costs is printed. A client that has
- * no key of the server cannot READ or WRITE its table and its rings, and its look-up works.
+ * look-up, which are 9,000 queue pairs. The memory that a client costs is printed. A client that
+ * has no key of the server cannot READ or WRITE its table and its rings, and its look-up works.
  */
 #include <stdio.h>
 

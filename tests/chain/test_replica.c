@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Chain replication over three nodes and links that lose packets: an acknowledged write is on all. */
+/*
+ * Chain replication over three nodes and links that lose packets: an acknowledged write is on all.
+ */
 #include <errno.h>
 
 #include "offload.h"

@@ -87,8 +87,8 @@ static void both_ids_or_nothing(void **state)
 
 /*
  * Ids, transaction ids and the tables' hash come from generators whose past and future outputs
- * cannot be computed from the seen ones (test_secret.c, base/numbers.h). The simulator's generator, xoshiro256**,
- * reveals its state in 18 outputs.
+ * cannot be computed from the seen ones (test_secret.c, base/numbers.h). The simulator's generator,
+ * xoshiro256**, reveals its state in 18 outputs.
  */
 static void ids_are_secret(void **state)
 {

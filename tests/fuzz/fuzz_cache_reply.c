@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes the client of a cache (roost/chain_cache_get.h) with bytes as the shape that a server sends
- * and as its replies. The memory for replies is exactly as large as the shape says. A hit has the
- * key of the get, and its value lies in the reply. The input:
+ * Fuzzes the client of a cache (roost/chain_cache_get.h) with bytes as the shape that a server
+ * sends and as its replies. The memory for replies is exactly as large as the shape says. A hit has
+ * the key of the get, and its value lies in the reply. The input:
  *
  *	log_buckets | key_bits | bytes of max_item (2) | seed | key_len | now | reply...
  *	reply: repairs | len (2) | at (2) | bytes

@@ -106,7 +106,10 @@ static void batches_are_read_as_written(void **state)
 	}
 }
 
-/* The paper's compaction: a PUT of the sizes and value of the previous one costs its key and a byte. */
+/*
+ * The paper's compaction: a PUT of the sizes and value of the previous one costs its key and a
+ * byte.
+ */
 static void repetition_is_short(void **state)
 {
 	uint8_t buf[1024];

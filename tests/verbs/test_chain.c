@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The calls of roost/chain_verbs.h on queue pairs of one process that are connected to themselves. */
+/*
+ * The calls of roost/chain_verbs.h on queue pairs of one process that are connected to themselves.
+ */
 #include "fixture.h"
 
 #include <stdatomic.h>

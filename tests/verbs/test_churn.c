@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Eight programs at one address, all connected with all, are killed and stopped at random under
- * load. Each WRITE is read back and compared. Each word in memory names its sender and receiver with
- * the number of their lives, so a packet that reached a wrong program or a successor is found. Only
- * the death of a peer may end a connection.
+ * load. Each WRITE is read back and compared. Each word in memory names its sender and receiver
+ * with the number of their lives, so a packet that reached a wrong program or a successor is found.
+ * Only the death of a peer may end a connection.
  *
  *	test-verbs-churn [KILLS [SEED]]
  */
