@@ -42,7 +42,7 @@ static uint64_t number(const char *text)
 
 #define MAX_JOBS 64
 
-/* What all processes see. */
+/* Memory that all processes share. */
 struct shared {
 	_Atomic uint64_t next, done, failed;
 	struct run_stats st[MAX_JOBS];
@@ -55,7 +55,7 @@ struct options {
 	const char *name;
 };
 
-/* Seeds, until there are no more or one has failed. */
+/* Runs seeds until all were run or one has failed. */
 static void work(struct shared *s, const struct options *o, struct run_stats *st)
 {
 	uint64_t end = o->first + o->count, seed;
@@ -80,7 +80,7 @@ static void draw(uint64_t done, uint64_t count)
 	fprintf(stderr, "\r[%s] %" PRIu64 " of %" PRIu64 " seeds ", bar, done, count);
 }
 
-/* False: a process has ended badly. */
+/* Returns false if a process has failed. */
 static bool await(struct shared *s, const struct options *o, unsigned jobs)
 {
 	const struct timespec tick = {.tv_nsec = 100000000};
