@@ -378,7 +378,7 @@ struct line {
 	unsigned bins, gets[MAX_BINS];
 };
 
-/* The server came back with no items: what clients must do before their gets find any. */
+/* The server came back without items: clients must store them before their gets find any. */
 static void come_back(void)
 {
 	close(other.fd);

@@ -13,7 +13,7 @@
 #define CACHE_INDEX "index"
 #define CACHE_ITEMS "items"
 
-/* What client and server tell each other in the private data of rdma_cm. */
+/* The private data of rdma_cm from client and server. */
 struct cache_hello {
 	uint64_t addr; /* of the memory for replies */
 	uint32_t rkey, len;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The kernel `kv` against a plain model, over good and bad links: each operation is done once, its
- * result is right, and batches that make no sense hurt nobody.
+ * result is right, and invalid batches do no harm.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -241,7 +241,7 @@ static void long_values(void **state)
 	rig_close(r);
 }
 
-/* What makes no sense: nothing is done, or the operations before it. */
+/* Invalid batches: no operation is executed, or those before the error. */
 static void nonsense(void **state)
 {
 	static const uint8_t other[] = {2, 0, 0, 0};

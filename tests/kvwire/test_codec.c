@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Batches and replies: what is written is read again, a batch that is cut at any byte fails, and
+ * Batches and replies: a written batch is read again, a batch that is cut at any byte fails, and
  * lengths beyond the end fail.
  */
 #include <setjmp.h>

@@ -260,7 +260,7 @@ static void test_first_packet(void **state)
 	expect_sent(&p, from, sent);
 
 	/*
-	 * What comes after two packets, a new message or a flush, shows that the message had two
+	 * The next call after two packets, a new message or a flush, shows that the message had two
 	 * packets.
 	 */
 	from = sent;

@@ -21,7 +21,7 @@ static int rank, ranks;
 		MPI_Abort(MPI_COMM_WORLD, 1);                                                      \
 	} while (0)
 
-/* Element i of what `from` has for `to`. */
+/* Returns element i of the data that `from` sends to `to`. */
 static int64_t value(int from, int to, size_t i, int round)
 {
 	return (int64_t)(((uint64_t)from << 40) ^ ((uint64_t)to << 32) ^ i * 2654435761u) + round;

@@ -28,9 +28,9 @@
 #define BYTES	 (WORDS * 8)
 #define PAUSE_US 200
 
-/* What a program says to another about their connection. */
+/* A message of a program to another about their connection. */
 struct offer {
-	_Atomic uint64_t lives; /* own << 32 | the other's; 0: nothing yet */
+	_Atomic uint64_t lives; /* own << 32 | the other's; 0: not known yet */
 	_Atomic uint32_t ready;
 	uint32_t qpn, rkey;
 	uint64_t addr;
