@@ -64,8 +64,7 @@ class Node:
 
 
 def memcached(folder, client, batch, depth):
-    """Returns the path of the program; Returns the path of the program; None: it is not
-    installed."""
+    """Returns the rate of memcached; None: it is not installed."""
     if not shutil.which('memcached'):
         return None
     path = os.path.join(folder, 'memcached')
