@@ -35,7 +35,7 @@ static inline bool answer_fits(const struct roost_chain_queue *q)
 	return q->depth == ROOST_LOOKUP_ANSWER && q->stride >= ROOST_LOOKUP_STRIDE && !q->n;
 }
 
-/* Where a part is copied to. */
+/* The destination of a copied part. */
 static inline struct roost_ref answer_ref(const struct answer *a)
 {
 	return roost_chain_field(a->queue->queue, a->at, ANSWER_PART);
@@ -55,8 +55,8 @@ struct roost_ref answer_emit(struct answer *a, const struct roost_chain_queue *n
 
 /*
  * Emits into `loop` the test of a bucket: 2 copies, a CAS, and the copy of the part that it makes.
- * The key found goes to `found`. Stores in sge[0] to sge[2] where a receive puts the key and the
- * addresses of the bucket's two words.
+ * The key found goes to `found`. Stores in sge[0] to sge[2] the places where a receive must put the
+ * key and the addresses of the bucket's two words.
  */
 void answer_bucket(const struct answer *a, const struct roost_chain *loop, struct roost_ref found,
 		   struct roost_sge *sge);

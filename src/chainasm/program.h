@@ -2,7 +2,7 @@
 /*
  * A program of chains: regions of data, queues, and the bytes of both as they are posted. The
  * assembler makes it from text (docs/chains.md), the disassembler makes text from it, the checker
- * and the model read it. Nothing here needs a NIC.
+ * and the model read it. No function needs a NIC.
  *
  * A program is bound to addresses, keys and queue pair numbers. The assembler binds it to numbers
  * of its own; a loader stores those of its memory and queue pairs and calls chain_bind().

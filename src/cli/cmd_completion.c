@@ -53,7 +53,7 @@ static void print_words(const char *const *words)
 }
 
 /*
- * Runs --help of each command with its table passed to `show`; the command does nothing else then.
+ * Runs --help of each command with its table passed to `show`; the command then does nothing else.
  */
 static void each_table(void (*show)(const struct opt_command *cmd))
 {

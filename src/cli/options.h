@@ -66,7 +66,7 @@ struct opt {
 
 /* The values that the shell completion offers for operands. */
 enum opt_operands {
-	OPT_OTHER, /* nothing: the operand is an address, a number ... */
+	OPT_OTHER, /* no value: the operand is an address, a number ... */
 	OPT_FILES,
 	OPT_PROGRAM, /* a program, and its own arguments */
 };
@@ -86,8 +86,8 @@ enum { OPT_HELP = -1, OPT_ERROR = -2 };
 
 /*
  * Parses argv[1..] and returns the index of the first operand (argc when there is none), OPT_HELP
- * or OPT_ERROR. Operands may stand between options and are moved to the end, unless stop_at_operand
- * is set (for commands that pass the rest on). "--" ends the options.
+ * or OPT_ERROR. Operands may be between options and are moved to the end, unless stop_at_operand is
+ * set (for commands that pass the rest on). "--" ends the options.
  */
 int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at_operand);
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Registered functions of a store: code of others, which runs guarded (base/guard.h). */
+/* Registered functions of a store: code of other authors, which runs guarded (base/guard.h). */
 #ifndef ROOST_KV_FUNCTIONS_H
 #define ROOST_KV_FUNCTIONS_H
 

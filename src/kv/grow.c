@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Growth by linear hashing. The index grows by one bucket at a time, which gets its pairs from one
- * other bucket. A step is one such split. It goes along the chain with copies of three buckets: the
- * one that it reads; the last one that is kept, into which the pairs of later buckets move if they
- * fit; and the one of the new chain that is being filled. So its cost is in proportion to the
- * length of the chain, as that of a look-up, and does not depend on the size of the index.
+ * other bucket. A step is one such split. It follows the chain with copies of three buckets: the
+ * bucket that it reads; the last bucket that is kept, into which the pairs of later buckets move if
+ * they fit; and the bucket of the new chain that is being filled. So its cost is in proportion to
+ * the length of the chain, as that of a look-up, and does not depend on the size of the index.
  */
 #include <errno.h>
 

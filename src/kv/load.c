@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Loads snapshots. The file is read twice: nothing is stored before all of it was found whole. It
- * may change in between, so the second pass makes all checks again.
+ * Loads snapshots. The file is read twice: no pair is stored before the whole file was found valid.
+ * The file may change in between, so the second pass makes all checks again.
  */
 #include <errno.h>
 #include <fcntl.h>

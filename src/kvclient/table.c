@@ -15,7 +15,7 @@
 #include "kvwire/table.h"
 
 #define TIMEOUT_MS 5000
-#define LOOK_NS	   1000000u /* between two looks at the table, and two tries of an operation */
+#define LOOK_NS	   1000000u /* between two checks of the table, and two attempts of an operation */
 #define WHY	   300
 
 struct member {
@@ -73,7 +73,7 @@ static bool read_next(struct kvc_table *t)
 	return !kv_table_read(&t->next, t->path, why, sizeof(why));
 }
 
-/* Looks whether the table has a new version, not too often. Returns true if it has. */
+/* Checks at intervals whether the table has a new version. Returns true if it has. */
 static bool look(struct kvc_table *t)
 {
 	uint64_t now = kvc_now();
@@ -221,7 +221,7 @@ int kvc_table_flush(struct roost_kv *whole)
 {
 	const struct kvc_table *t = whole->nodes;
 
-	/* An error is that of the operations of one node. */
+	/* An error concerns the operations of one node. */
 	for (unsigned i = 0; i < t->table.nodes; i++) {
 		if (t->member[i].kv)
 			roost_kv_flush(t->member[i].kv);

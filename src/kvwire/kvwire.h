@@ -66,7 +66,7 @@ struct kvwire_reader {
 int kvwire_open(struct kvwire_reader *r, const void *batch, size_t len);
 /*
  * Reads the next operation into the fields that describe it, and clears the others. Returns 1, 0 at
- * the end, or -EBADMSG if the rest of the batch makes no sense.
+ * the end, or -EBADMSG if the rest of the batch is invalid.
  */
 int kvwire_next(struct kvwire_reader *r, struct roost_kv_op *op);
 

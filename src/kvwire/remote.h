@@ -28,11 +28,11 @@ struct kv_table_remote {
 	 */
 	int (*write)(struct kv_table *t, const char *name, char *why, size_t why_len);
 	/*
-	 * Reads a table, and starts a thread that reads it again and again. `self`: the thread also
-	 * keeps a lease for this node, which the server then has as one that runs; NULL: a client,
-	 * which has none. While the server does not
-	 * answer, the thread tries again, ever less often, and writes one line to stderr, which
-	 * begins with `program`.
+	 * Reads a table, and starts a thread that reads it periodically. `self`: the thread also
+	 * keeps a lease for this node, by which the server knows that the node runs; NULL: a
+	 * client, which has no lease. While the server does not answer, the thread repeats its
+	 * requests with a growing interval, and writes one line to stderr, which begins with
+	 * `program`.
 	 */
 	int (*follow)(struct kv_table *t, const char *name, const struct kv_table_node *self,
 		      const char *program, struct kv_follow **out, char *why, size_t why_len);

@@ -33,7 +33,7 @@ static struct debugger {
 	uint64_t stop_offset;
 } d;
 
-/* The memory as it is, or as it was when the user quit: the NIC may have gone on since. */
+/* Returns the present memory, or that of the time when the user quit: the NIC may still run. */
 static const uint8_t *shown(unsigned region)
 {
 	return d.quit ? d.copy[region] : d.l.memory[region];
@@ -193,7 +193,7 @@ static void command(void)
 	}
 }
 
-/* ---- the NIC calls ---- */
+/* ---- calls from the NIC ---- */
 
 static void executed(void *ctx, struct nic_qp *qp, uint32_t index, const struct roost_wqe *wqe)
 {

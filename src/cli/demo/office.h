@@ -12,7 +12,7 @@
 
 /* The parameters of the call. */
 struct office_ask {
-	uint64_t reply; /* where the answers of the chain go */
+	uint64_t reply; /* the destination of the chain's answers */
 	uint32_t reply_key, qp_num;
 	uint8_t gid[16];
 };

@@ -30,8 +30,8 @@ struct demo_offload;
 struct demo_offload *demo_offload_open(const struct perf_nic *nic, struct ibv_qp *calls, char *err);
 void demo_offload_close(struct demo_offload *f); /* NULL: nothing */
 /*
- * Looks a key up. Returns 0 and stores where the value is until the next look-up; or -errno with a
- * line in err, -ENOENT if there is no such key.
+ * Looks a key up. Returns 0 and stores the address of the value, which is valid until the next
+ * look-up; or -errno with a line in err, -ENOENT if there is no such key.
  */
 int demo_offload_get(struct demo_offload *f, uint64_t key, const uint8_t **value, char *err);
 

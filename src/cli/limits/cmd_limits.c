@@ -242,8 +242,8 @@ static double median(unsigned i)
 }
 
 /*
- * Selects the figures that the user asked for, and tells whether one needs memory. Returns false if
- * there is none.
+ * Selects the figures that the user requested, and reports whether one needs memory. Returns false
+ * if there is none.
  */
 static bool choose(bool *memory)
 {

@@ -21,7 +21,7 @@
 
 #define DEFAULT_MEMORY (UINT64_C(64) << 20)
 #define LEAST_LIMIT    (UINT64_C(64) << 20)
-#define LEAVING_MS     100 /* between checks whether a version has no calls any more */
+#define LEAVING_MS     100 /* between checks for versions without calls */
 
 static struct {
 	const char *port, *kernels, *table, *memcached;
