@@ -19,8 +19,8 @@ static const struct opt_command cmd = {
 	.name = "completion",
 	.synopsis = "bash|zsh|fish",
 	.about =
-		"Prints what completes the commands, options and values of roost in a shell. Packages and\n"
-		"`make install` put files that call this where the shells look for them.",
+		"Prints the script that completes the commands, options and values of roost in a shell. Packages\n"
+		"and `make install` put files that call this command where the shells look for them.",
 	.opts = opts,
 	.examples = "  eval \"$(roost completion bash)\"        (in ~/.bashrc)\n"
 		    "  eval \"$(roost completion zsh)\"         (in ~/.zshrc, behind compinit)\n"

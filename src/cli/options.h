@@ -74,7 +74,7 @@ enum opt_operands {
 struct opt_command {
 	const char *name;     /* the subcommand, as in `roost perf` */
 	const char *synopsis; /* "[OPTIONS] FILE..."; newlines separate several forms */
-	const char *about;    /* paragraphs, lines below 80 columns */
+	const char *about;    /* paragraphs, lines of at most 100 columns */
 	const struct opt *opts;
 	const char *examples; /* lines ready to print, indented by two */
 	/* possible values of the first operand, ends with NULL; NULL: any */

@@ -188,7 +188,7 @@ static void command(void)
 			list_queue(arg);
 			break;
 		default:
-			printf("s steps, c goes on, p LABEL prints a word, l QUEUE lists a queue, q ends\n");
+			printf("s steps, c continues, p LABEL prints a word, l QUEUE lists a queue, q ends\n");
 		}
 	}
 }

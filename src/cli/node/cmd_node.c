@@ -83,8 +83,8 @@ static const struct opt_command cmd = {
 	.name = "node",
 	.synopsis = "[OPTIONS]",
 	.about =
-		"Hosts a NIC and serves memory and kernels to all who connect, until it is interrupted. While\n"
-		"nobody calls it sleeps. A hash table for the kernel get can be filled to begin with.\n"
+		"Hosts a NIC and serves memory and kernels to all peers that connect, until it is interrupted. It\n"
+		"sleeps while there are no calls. A hash table for the kernel get can be filled at the start.\n"
 		"`roost call` calls its kernels, `roost kernel` loads, replaces and unloads them.",
 	.opts = opts,
 	.examples = "  roost node --port udp:127.0.0.2 --fill 1000 -v\n"
