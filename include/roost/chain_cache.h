@@ -201,8 +201,8 @@ static inline uint64_t roost_cache_index_len(const struct roost_cache_shape *s)
  */
 int roost_cache_format(void *index, const struct roost_cache_shape *shape, uint64_t items_len);
 /*
- * Starts a writer: takes the generation that does not serve, and empties its buckets. index and
- * items remain the caller's. Returns 0, or -EINVAL: the index has no cache.
+ * Starts a writer: takes the inactive generation, and empties its buckets. index and items remain
+ * the caller's. Returns 0, or -EINVAL: the index has no cache.
  */
 int roost_cache_begin(struct roost_cache *c, void *index, void *items);
 /* Returns the memory of this writer's items, of items_len / 2 bytes. */
@@ -211,8 +211,8 @@ static inline void *roost_cache_memory(const struct roost_cache *c)
 	return c->items + c->generation * (c->items_len / 2);
 }
 /*
- * Returns the next sound item of the generation that serves, for the writer to load; NULL: that was
- * the last one. Valid until roost_cache_serve().
+ * Returns the next sound item of the active generation, for the writer to load; NULL: that was the
+ * last one. Valid until roost_cache_serve().
  */
 const struct roost_cache_item *roost_cache_old(struct roost_cache *c);
 /* Makes gets use this writer's generation from now on. */

@@ -4,7 +4,7 @@
  *
  *	WAIT		for a receive, which has stored bucket offsets, keys and number
  *	READ		the count of moves
- *	READ		the base of the buckets that serve, to the address of the first bucket
+ *	READ		the base of the active buckets, to the address of the first bucket
  *	copy		the address to that of the second bucket
  *	ADD, ADD	the offsets of the buckets
  *	copy		a NOP over the answer
