@@ -12,8 +12,8 @@
  *	index	struct roost_cache_control, and the buckets of two generations
  *	items	the items of two generations
  *
- * A writer has one generation and fills it, while that of the writer before it serves. Then
- * roost_cache_serve() lets its own generation serve, by one store of 8 bytes.
+ * A writer has one generation and fills it, while that of the previous writer is active. Then
+ * roost_cache_serve() makes its own generation the active one, by one store of 8 bytes.
  */
 #ifndef ROOST_CHAIN_CACHE_H
 #define ROOST_CHAIN_CACHE_H

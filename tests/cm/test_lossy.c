@@ -181,7 +181,7 @@ static void on_event(struct end *e, const struct cm_event *ev)
 		h->timewait_over = true;
 		break;
 	default:
-		fail_msg("told %s", cm_event_str(ev->type));
+		fail_msg("event %s was not expected", cm_event_str(ev->type));
 	}
 }
 
