@@ -153,7 +153,7 @@ void shm_disarm(struct port *p, bool woken)
 	if (s->armed)
 		woken |= set_flags(s, 0);
 	s->armed = false;
-	/* A wake-up that comes after this is stale, and wakes a thread in vain. */
+	/* A wake-up after this is stale: it only wakes a thread that finds no packet. */
 	if (woken)
 		shm_drain(s);
 }

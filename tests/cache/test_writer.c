@@ -142,7 +142,7 @@ static int work(struct roost_hull *hull, void *arg)
 	for (uint32_t key = 0; key < KEYS; key++)
 		set(key, number_of[key] + 1);
 	roost_cache_serve(&cache);
-	/* The key KEYS is there for a moment only; a deletion is for good. */
+	/* The key KEYS exists for a moment only; a deleted key does not come back. */
 	set(KEYS, 1);
 	release(item_of[KEYS]);
 	item_of[KEYS] = NULL;

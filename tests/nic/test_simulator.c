@@ -2,12 +2,12 @@
 /*
  * The simulator: random programs over random links, a seed each (see runner.h, program.h).
  *
- *   test-nic-simulator                   500 seeds (100 under a sanitizer), or as many as
- *                                        ROOST_SIM_SEEDS says
- *   test-nic-simulator --count 10000     as many
- *   test-nic-simulator --jobs 2          in so many processes; 0: one for each CPU. At a terminal
- *                                        it shows how far it is
- *   test-nic-simulator --seed 1234       one alone, with its parameters: replays a failure
+ *   test-nic-simulator                   500 seeds (100 under a sanitizer), or the number in
+ *                                        ROOST_SIM_SEEDS
+ *   test-nic-simulator --count 10000     10,000 seeds
+ *   test-nic-simulator --jobs 2          in 2 processes; 0: one for each CPU. At a terminal it
+ *                                        shows the progress
+ *   test-nic-simulator --seed 1234       one seed, with its parameters: repeats a failure
  *   test-nic-simulator --trace --seed 1234   prints every packet too
  */
 #include <inttypes.h>

@@ -429,7 +429,7 @@ static void test_no_ring(void **state)
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	assert_true(is(path_to(a, b), "udp")); /* b has announced that it takes no ring */
 	assert_int_equal(port_stats_of(a).tx_shm_packets, 0);
-	assert_true(port_stats_of(a).tx_shm_fallbacks > 0); /* b has a host port all the same */
+	assert_true(port_stats_of(a).tx_shm_fallbacks > 0); /* b has a host port nevertheless */
 }
 
 /* The sender can make no ring, while the receiver has space for one. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shm port between two honest endpoints: addresses, exchange, back-pressure, sleeping and
+ * The shm port between two correct endpoints: addresses, exchange, back-pressure, sleeping and
  * waking.
  */
 #include <fcntl.h>

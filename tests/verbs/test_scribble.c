@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A program of the pool writes random bytes over the memory that all members map, and uses the
- * sockets that it holds for nonsense. Two others are connected at the same address meanwhile, and
- * programs join. None of them crashes or waits without end: a transfer has the right bytes or a
+ * sockets that it has to send invalid data. Two others are connected at the same address meanwhile,
+ * and programs join. None of them crashes or waits without end: a transfer has the right bytes or a
  * completion with an error, and a program that can't join prints a line. When all have ended, the
  * next programs have a sound pool.
  *
