@@ -149,7 +149,7 @@ static void batches(const struct sim_params *sp, unsigned rounds)
 	rng_seed(&rng, SEED);
 	open_rig(sp);
 	for (unsigned round = 0; round < rounds; round++) {
-		/* Expected values are those before the batch: also stale ones are wanted. */
+		/* Expected values are those before the batch, so some are stale, as intended. */
 		uint32_t space = rng_below(&rng, 4) ? 8000 : 300;
 		struct rig_reply a;
 		unsigned n = 0;

@@ -7,7 +7,7 @@
  * the history of the whole store.
  *
  * tests/nic/mutants.py breaks forwarding, write-backs and the recognition of repeated calls, one at
- * a time; each must be noticed here.
+ * a time; this test must detect each.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,8 +59,8 @@ static unsigned idle;
 /* ---- values ---- */
 
 /*
- * A value is a number as often as the upper half of the number says: sums change its lower half
- * only. So a value of which only a part was written is noticed.
+ * A value is a number, repeated; the upper half of the number gives the count, and sums change its
+ * lower half only. So the test detects a value that was written in part.
  */
 static unsigned count_of(uint64_t value)
 {

@@ -306,7 +306,7 @@ static void held_back_by_who_wants_the_core(void **state)
 	spinner_lost(&s, now, policy_table.yield_untaken, true, STAKE);
 	assert_false(spins_at(&s, now + policy_table.lost_factor * STAKE - 1));
 	assert_true(spins_at(&s, now + policy_table.lost_factor * STAKE));
-	/* After a machine stood still for a minute, busy polling is held back for lost_max. */
+	/* After a machine was stopped for a minute, busy polling is delayed for lost_max. */
 	now += 100000 * MS;
 	spinner_lost(&s, now, 60000 * MS, false, STAKE);
 	assert_false(spins_at(&s, now + policy_table.lost_max - 1));

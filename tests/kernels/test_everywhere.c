@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whatever a kernel may ask for works wherever a kernel runs: one function, with one request in it,
- * as a call, by the host, in the parameters of a hook, and on each kind of stream.
+ * Each request of a kernel works wherever a kernel runs: one function, with one request in it, as a
+ * call, by the host, in the parameters of a hook, and on each kind of stream.
  */
 #include <errno.h>
 #include <setjmp.h>
