@@ -224,11 +224,10 @@ int roost_kv_open(const char *host, uint16_t service, const struct roost_kv_attr
 		  struct roost_kv **out);
 /*
  * Opens the stores of all nodes of a table of partitions, a file that `roost kv table` has written,
- * or a value in etcd, etcd:http://HOST:PORT/KEY, which a thread reads until roost_kv_close(). Each
- * operation goes to the node that owns its key; the first operation for a node makes the
- * connection. If the node does not own the key any more, the library reads the table again and
- * repeats the operation, which was not done. The library gives up after `timeout_ms`, with
- * -EREMCHG.
+ * or a value in etcd, etcd:http://HOST:PORT/KEY, which a thread reads until roost_kv_close().
+ * Each operation goes to the node that owns its key; the connection to a node begins with the first
+ * one. If the node does not own the key any more, the library reads the table again and repeats the
+ * operation, which was not done. It gives up after `timeout_ms`, with -EREMCHG.
  *
  * Operations that are submitted before an earlier one is done have no order. When a connection
  * ends, its operations in flight get -ENOTCONN or -ETIMEDOUT, and later ones on partitions of that

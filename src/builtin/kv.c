@@ -266,7 +266,7 @@ static void end_scan(struct kvwire_reply *w, const struct kv_store_scan *s, uint
 
 /*
  * Adds the pairs of whole buckets as long as they fit. Returns false if lines of the far tier are
- * missing: the scan then continues later.
+ * missing: then it goes on later.
  */
 static bool run_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
@@ -395,7 +395,7 @@ static void run_move(struct kv_store *st, struct kvwire_reply *w, const struct r
 	add_result(w, &run);
 }
 
-/* Executes an operation that the engine does not have. Returns false if it continues later. */
+/* An operation that is not one of the store's own. Returns false if it goes on later. */
 static bool run_alone(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
 	if (g->alone.code == ROOST_KV_SCAN)

@@ -22,17 +22,17 @@ struct kv_table_remote {
 	/* One try. */
 	int (*read)(struct kv_table *t, const char *name, char *why, size_t why_len);
 	/*
-	 * Writes the table if that of the server has the revision t->revision (0: there is none),
-	 * and sets t->revision. Tries for up to a minute while the server does not answer. -EEXIST:
-	 * the revision is another one.
+	 * Writes the table if that of the server has the revision t->revision (0: there is none), and
+	 * sets t->revision. Tries for up to a minute while the server does not answer. -EEXIST: the
+	 * revision is another one.
 	 */
 	int (*write)(struct kv_table *t, const char *name, char *why, size_t why_len);
 	/*
-	 * Reads a table, and starts a thread that reads it periodically. `self`: the thread also
-	 * keeps a lease for this node, by which the server knows that the node runs; NULL: a
-	 * client, which has no lease. While the server does not answer, the thread repeats its
-	 * requests with a growing interval, and writes one line to stderr, which begins with
-	 * `program`.
+	 * Reads a table, and starts a thread that reads it again and again. `self`: the thread also
+	 * keeps a lease for this node, which the server then has as one that runs; NULL: a client,
+	 * which has none. While the server does not
+	 * answer, the thread tries again, ever less often, and writes one line to stderr, which
+	 * begins with `program`.
 	 */
 	int (*follow)(struct kv_table *t, const char *name, const struct kv_table_node *self,
 		      const char *program, struct kv_follow **out, char *why, size_t why_len);
@@ -42,9 +42,8 @@ struct kv_table_remote {
 	int (*fd)(const struct kv_follow *f);
 	void (*end)(struct kv_follow *f);
 	/*
-	 * Lets one program at a time move partitions. It calls hold() before each step: that renews
-	 * the lock when it is due. -EBUSY: another program has the lock. A step takes seconds at
-	 * most.
+	 * Lets one program at a time move partitions. It calls hold() before each step: that renews the
+	 * lock when it is due. -EBUSY: another program has the lock. A step takes seconds at most.
 	 */
 	int (*lock)(const char *name, struct kv_table_lock **out, char *why, size_t why_len);
 	int (*hold)(struct kv_table_lock *l, char *why, size_t why_len);

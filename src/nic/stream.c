@@ -260,7 +260,7 @@ int nic_stream_detach(struct nic_qp *qp, struct nic_stream_hook *hook)
 		return -EBUSY;
 	if (!take_out(s->out, &qp->num_out, hook))
 		return -ENOENT;
-	nic_schedule(qp); /* packets may have waited for the hook */
+	nic_schedule(qp); /* the hook may have held packets back */
 	if (hook->produce)
 		resize_end(qp);
 	for (unsigned i = 0; i < qp->num_out; i++)

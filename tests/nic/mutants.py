@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Mutants of the core, for scripts/mutants: (test that must detect it, file, text, replacement).
 
-The test is 'simulator', or a rule's test as docs/conformance.md names it; a test of another room
-than nic begins with the room (kernels/runtime:TEST).
+Who must notice: 'simulator', or a rule's test as docs/conformance.md names it; of another room than
+nic, with that in front (kernels/runtime:TEST).
 """
 MUTANTS = [
     # Invariants, which the simulator checks after each turn (nic/check.h).

@@ -187,7 +187,7 @@ static void qp_numbers_rest(void **state)
 	free(numbers);
 }
 
-/* Without a pool that keeps the numbers, the start is random. */
+/* Without a pool that remembers, the start is random. */
 static void random_start(void **state)
 {
 	struct ep e;
