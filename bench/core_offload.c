@@ -355,7 +355,7 @@ static void ask(struct bench *b, struct client *c)
 	post(b, c, w);
 }
 
-/* True if the request is answered. */
+/* Returns true if the request is answered. */
 static bool answered(struct bench *b, struct client *c)
 {
 	const uint8_t *end = c->reply + b->value_len;

@@ -30,8 +30,8 @@ static struct fault *find(int sig)
 }
 
 /*
- * True if no instruction of this thread raised the signal: a process sent it, or it reports memory
- * that was not accessed yet.
+ * Returns true if no instruction of this thread raised the signal: a process sent it, or it reports
+ * memory that was not accessed yet.
  */
 static bool was_sent(int sig, const siginfo_t *info)
 {
@@ -57,8 +57,8 @@ static void end_process(int sig, siginfo_t *info)
 }
 
 /*
- * True if a handler of the program must be called. One with SA_RESETHAND is called the first time
- * only.
+ * Returns true if a handler of the program must be called. One with SA_RESETHAND is called the
+ * first time only.
  */
 static bool has_handler(struct fault *f)
 {

@@ -21,8 +21,8 @@ static inline uint32_t numbers_second(uint64_t now)
 }
 
 /*
- * True if less than NUMBERS_REST_S have passed since then. A second is added because the times are
- * whole seconds. A time far in the future is invalid, and is ignored.
+ * Returns true if less than NUMBERS_REST_S have passed since then. A second is added because the
+ * times are whole seconds. A time far in the future is invalid, and is ignored.
  */
 static inline bool numbers_rest(uint32_t then, uint32_t second)
 {

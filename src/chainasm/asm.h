@@ -62,7 +62,7 @@ bool asm_end(struct asm_state *s); /* an error unless the line ends here */
 bool asm_value(struct asm_state *s, uint64_t *v);
 bool asm_location(struct asm_state *s, struct asm_location *p);
 bool asm_ref(struct asm_state *s, struct roost_ref *r);
-/* True if a location comes next, and not an expression. */
+/* Returns true if a location comes next, and not an expression. */
 bool asm_is_location(struct asm_state *s);
 bool asm_queue_name(struct asm_state *s, int *queue);
 bool asm_operand(struct asm_state *s, struct roost_operand *o);

@@ -156,7 +156,7 @@ static bool takes_time(const struct variant *v)
 	       (v->w.raddr & kind) == kind && (v->w.swap_add || v->computed & 1 << 4);
 }
 
-/* True if a queue of the loop waits for completions that others make, or for a time. */
+/* Returns true if a queue of the loop waits for completions that others make, or for a time. */
 static bool is_paced(const struct checker *c, const edges to, unsigned loop)
 {
 	for (uint32_t i = 0; i < c->variants; i++) {
@@ -178,7 +178,7 @@ static bool is_paced(const struct checker *c, const edges to, unsigned loop)
 	return false;
 }
 
-/* True if an ENABLE of the loop may become a WQE that does not continue the loop. */
+/* Returns true if an ENABLE of the loop may become a WQE that does not continue the loop. */
 static bool has_end(const struct checker *c, const edges to, unsigned loop)
 {
 	for (uint32_t i = 0; i < c->variants; i++) {

@@ -219,8 +219,8 @@ void cm_input(struct cm *cm, uint64_t now, const struct pkt_addr *src, const str
 	      const uint8_t *mad, size_t len);
 
 /*
- * True if both addresses count as one source: the same IPv4 address, or the same IPv6 network of 64
- * bits. Any thread.
+ * Returns true if both addresses count as one source: the same IPv4 address, or the same IPv6
+ * network of 64 bits. Any thread.
  */
 bool cm_same_source(const struct pkt_addr *a, const struct pkt_addr *b);
 

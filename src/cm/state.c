@@ -61,8 +61,8 @@ uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout)
 }
 
 /*
- * True if the peer waits for an answer of this end: the connection counts against the listener's
- * backlog.
+ * Returns true if the peer waits for an answer of this end: the connection counts against the
+ * listener's backlog.
  */
 static bool is_waiting(enum cm_state s)
 {

@@ -282,7 +282,7 @@ struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *er
 
 #define PORT_DEFAULT_SPEC "host" /* the specification if the user gives none */
 
-/* True if `word` is the name of a kind. */
+/* Returns true if `word` is the name of a kind. */
 bool port_is_kind(const char *word);
 
 /*

@@ -63,8 +63,8 @@ struct shm_holder {
  */
 int shm_dir_holder(int dirfd, const struct pkt_addr *addr, unsigned lane, struct shm_holder *h);
 /*
- * True if a process with this id, as a socket reports it (SO_PEERCRED), may be the holder. Ids of
- * another namespace cannot be compared; the result is then true.
+ * Returns true if a process with this id, as a socket reports it (SO_PEERCRED), may be the holder.
+ * Ids of another namespace cannot be compared; the result is then true.
  */
 bool shm_dir_may_hold(const struct shm_holder *h, pid_t pid);
 

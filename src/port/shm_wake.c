@@ -105,8 +105,8 @@ static bool set_flags(struct shm_port *s, uint32_t value)
 }
 
 /*
- * True if a ring on which reservations failed has space for any packet, or its peer sent invalid
- * data (the next reservation handles that).
+ * Returns true if a ring on which reservations failed has space for any packet, or its peer sent
+ * invalid data (the next reservation handles that).
  */
 static bool space_came_free(struct shm_port *s)
 {

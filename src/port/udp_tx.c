@@ -360,10 +360,11 @@ static void drop(struct udp_port *u, int rc)
 }
 
 /*
- * True if another packet may have caused the error. ICMP errors come at any time, from any host, in
- * any number, and each makes a call fail; none may cost a packet. The kernel queues an error first
- * and then makes a call fail for it. So once after errors were read, a failure may belong to one of
- * them although the queue is empty. Only ECONNREFUSED is never an error of the packet of the call.
+ * Returns true if another packet may have caused the error. ICMP errors come at any time, from any
+ * host, in any number, and each makes a call fail; none may cost a packet. The kernel queues an
+ * error first and then makes a call fail for it. So once after errors were read, a failure may
+ * belong to one of them although the queue is empty. Only ECONNREFUSED is never an error of the
+ * packet of the call.
  */
 static bool is_foreign(struct udp_port *u, int rc)
 {

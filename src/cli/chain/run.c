@@ -236,7 +236,9 @@ static unsigned pu_of(const struct chain_loaded *l)
 	return verbs_qp(l->starter)->pu;
 }
 
-/* True if no queue has a WQE that it can execute. All of them are on one processing unit. */
+/*
+ * Returns true if no queue has a WQE that it can execute. All of them are on one processing unit.
+ */
 static bool is_stuck(void)
 {
 	struct nic_chain_state s;
