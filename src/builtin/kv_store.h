@@ -83,7 +83,7 @@ struct kv_store_far {
  */
 int kv_store_open(const struct roost_kv_config *config, const struct kv_store_far *far,
 		  struct kv_store **out);
-/* No thread uses the store any more. */
+/* Closes the store, which no thread may use any more. */
 void kv_store_close(struct kv_store *st);
 
 /*

@@ -35,7 +35,7 @@ static inline bool answer_fits(const struct roost_chain_queue *q)
 	return q->depth == ROOST_LOOKUP_ANSWER && q->stride >= ROOST_LOOKUP_STRIDE && !q->n;
 }
 
-/* The destination of a copied part. */
+/* Returns the destination of a copied part. */
 static inline struct roost_ref answer_ref(const struct answer *a)
 {
 	return roost_chain_field(a->queue->queue, a->at, ANSWER_PART);

@@ -262,7 +262,7 @@ static bool forever_line(struct asm_state *s)
 	return true;
 }
 
-/* Returns the queue as an argument for roost/chain.h. In the first pass it may be unknown. */
+/* Takes a queue as an argument for roost/chain.h. In the first pass it may be unknown. */
 static bool other_queue(struct asm_state *s, struct roost_chain_queue *q)
 {
 	int i;

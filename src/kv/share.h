@@ -27,9 +27,9 @@ struct shares {
 	struct share clients[SHARE_PLACES]; /* that have a place */
 };
 
-/* `limit`: 1 to SHARE_PLACES. */
+/* Initialises the shares of `limit` places, 1 to SHARE_PLACES. */
 void share_init(struct shares *s, unsigned limit);
-/* Takes a place, if the client may have one more. `client` is any number. */
+/* Takes a place if the client may have one more. Returns whether it did. `client`: any number. */
 bool share_take(struct shares *s, uint64_t client);
 void share_give(struct shares *s, uint64_t client);
 

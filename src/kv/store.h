@@ -50,7 +50,8 @@ struct kv_loc {
 uint64_t kv_hash(const struct kv *kv, const void *key, uint32_t len);
 
 /*
- * The tag of an inline pair, 1 to 15. Its bits are neither those of a home nor of kv_second_hash.
+ * Returns the tag of an inline pair, 1 to 15. Its bits are neither those of a home nor of
+ * kv_second_hash.
  */
 static inline unsigned kv_tag(uint64_t hash)
 {

@@ -44,7 +44,7 @@ static void free_many(struct arena *a, void **p, unsigned n)
 		arena_free(a, p[i], SIZE);
 }
 
-/* Returns whether there are chunks. Without chunks the test ends. */
+/* Skips the rest of the test if there are no chunks. */
 static void need_chunks(void)
 {
 	struct arena a;

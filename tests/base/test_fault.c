@@ -76,7 +76,7 @@ static void before(int sig, void (*handler)(int), int flags)
 	sigaction(sig, &sa, NULL);
 }
 
-/* Returns the wait status of a process that runs fn and exits with its result; 0: success. */
+/* Returns the wait status of a process that runs body() and exits with its result; 0: success. */
 static int in_process(int (*body)(void))
 {
 	const struct rlimit no_core = {0, 0};

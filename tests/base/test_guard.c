@@ -41,7 +41,7 @@ static void spins_for_ever(void)
 		__asm__ volatile("");
 }
 
-/* Runs one step. Returns 0 if the step returned, or the cause of its end. */
+/* Runs one step. Returns NULL if the step returned, or the cause of its end. */
 static void *run(void *body)
 {
 	struct guard_scope scope;

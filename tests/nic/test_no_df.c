@@ -113,7 +113,7 @@ static void connect_to_socket(struct ep *e)
 	ep_to_rts(e, &a);
 }
 
-/* Drives the NIC until it answers. Returns the answer. */
+/* Drives the NIC until it answers, and takes the answer. */
 static void take_answer(int fd, struct pkt_view *v, uint8_t *buf, size_t size)
 {
 	struct pollfd pfd = {.fd = fd, .events = POLLIN};

@@ -45,7 +45,7 @@ static void load(struct replay *r, const char *name)
 	assert_int_equal(pkt_addr_parse("10.77.0.1", &r->server), 0);
 }
 
-/* The next packet of a reliable connection; *to_server says which way it went. */
+/* Takes the next packet of a reliable connection. *to_server is its direction. */
 static bool next(struct replay *r, struct pkt_view *v, bool *to_server)
 {
 	struct pcap_record rec;

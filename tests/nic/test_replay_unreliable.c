@@ -35,7 +35,7 @@ static void capture_open(struct capture *c, const char *name, const char *to)
 	assert_int_equal(pkt_addr_parse(to, &c->to), 0);
 }
 
-/* Returns the next packet of the service to that side. Its payload is in the capture. */
+/* Takes the next packet of the service to that side. Its payload is in the capture. */
 static bool next_of(struct capture *c, uint8_t service, struct pkt_view *v)
 {
 	struct pcap_record rec;

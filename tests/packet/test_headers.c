@@ -97,7 +97,8 @@ static void test_table(void **state)
 }
 
 /*
- * Builds a packet of the op-code, with payload of n bytes and its pad. Returns BTH .. ICRC.
+ * Builds a packet of the op-code, with payload of n bytes and its pad. Returns the length of BTH ..
+ * ICRC.
  */
 static size_t build(uint8_t *bth, uint8_t opcode, size_t n, unsigned bth_flags, uint32_t qpn,
 		    uint32_t psn, bool ackreq)
