@@ -23,7 +23,7 @@ def perf(roost, op, size):
 def rates(roost, op, size, count):
     """Gbit/s and messages/s of `count` senders at one address that start together, each with a
     target of its own at another address."""
-    # The shell starts them in one namespace and prints their output.
+    # The shell starts them in one namespace and prints what all say.
     script = f'for i in $(seq {count}); do "$@" & done; wait'
     out = measure.command([*OWN, 'sh', '-c', script, 'sh', *perf(roost, op, size)],
                           dict(os.environ, ROOST_PUS='1'))
