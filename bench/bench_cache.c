@@ -10,8 +10,8 @@
  * HULL is the hull's address, OWN and OTHER the TCP ports of the two memcacheds at 127.0.0.1, READS
  * an address for the target of the READs. `latency` takes turns; meanwhile WRITERS threads set keys
  * of their own at the server that is measured. `time` gets from both servers at once, and prints
- * the number of gets in each 100 ms. When the memcached without a hull comes back, its client stores
- * all items again, one after the other; there are 20,000 of them.
+ * the number of gets in each 100 ms. When the memcached without a hull comes back, its client
+ * stores all items again, one after the other; there are 20,000 of them.
  */
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -378,7 +378,7 @@ struct line {
 	unsigned bins, gets[MAX_BINS];
 };
 
-/* The server came back with no items: what clients must do before their gets find any. */
+/* The server came back without items: clients must store them before their gets find any. */
 static void come_back(void)
 {
 	close(other.fd);

@@ -173,7 +173,7 @@ static struct result row(const char *way, unsigned in_flight, unsigned cacheable
 	double start, t, accesses;
 	uint64_t n;
 
-	serve(kv, seconds / 2 * 1e9); /* until near memory has what is used often */
+	serve(kv, seconds / 2 * 1e9); /* until near memory has the lines that are used often */
 	kv_get_stat(kv, &a);
 	start = now_ns();
 	n = serve(kv, seconds * 1e9);

@@ -186,7 +186,7 @@ static double succeed(struct rdma_event_channel *ch, pid_t *pid, unsigned server
 	*pid = start(server, &said);
 	if (!eager && read(said, &byte, 1) != 1)
 		quit("a successor");
-	while (connect_once(ch, server) < 0) /* refused: nobody listens yet */
+	while (connect_once(ch, server) < 0) /* refused: no program listens yet */
 		nanosleep(&retry, NULL);
 	took = 1e6 * (now() - from);
 	if (eager && read(said, &byte, 1) != 1)

@@ -10,7 +10,7 @@
  * The limit for many QPs: a message touches LINES cache lines that are out of the caches. If each
  * costs as much as a random read of 64 bytes in as much memory, where the reads do not depend on
  * each other, and none overlaps with the work, the rate is ns_of_16 / (ns_of_16 + LINES *
- * random_read_ns) of that of 16 QPs. What is above comes from prefetches that overlap with work.
+ * random_read_ns) of that of 16 QPs. A higher rate comes from prefetches that overlap with work.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""memcached: gets by chains from one in a hull beside those from one of its own, as Debian has it,
-and two READs; by size of the value, beside writers, and while the servers are killed.
+"""memcached: gets by chains from a patched memcached in a hull, beside gets from Debian's own
+memcached and two READs; by size of the value, beside writers, and while the servers are killed.
 
 usage: cache.py BUILD-FOLDER MEMCACHED-FOLDER [SECONDS]   prints all rows, as JSON
 
-The programs are those of tests/cache/source.py. Without Debian's source nothing is measured.
+The programs are those of tests/cache/source.py. Without Debian's source the script measures
+nothing.
 """
 import json
 import os
@@ -32,7 +33,7 @@ LIMIT = 60  # seconds
 
 
 def pid_of(port):
-    """Of the memcached that listens at a TCP port; 0: none does."""
+    """The process id of the memcached that listens at a TCP port; 0: there is none."""
     try:
         with socket.create_connection(('127.0.0.1', port), LIMIT) as s:
             s.sendall(b'stats\r\n')
@@ -45,7 +46,8 @@ def pid_of(port):
 
 
 class Servers:
-    """A hull with the patched memcached, and a stock one, which is started again when it ends."""
+    """A hull with the patched memcached, and a stock memcached, which is started again when it
+    ends."""
 
     def __init__(self, build, folder):
         build, folder = os.path.abspath(build), os.path.abspath(folder)
@@ -127,7 +129,7 @@ def one_round(build, folder, seconds=0.4, sizes=None, writers=None, kills=None):
 
 
 def merge(runs):
-    """The median of each figure; of the gets over time the last run."""
+    """Returns the median of each figure; of the gets over time, the last run."""
     def rows(key):
         for several in zip(*(r[key] for r in runs)):
             yield dict(several[0], **{k: statistics.median(s[k] for s in several)

@@ -17,7 +17,7 @@ SECONDS = sys.argv[2] if len(sys.argv) > 2 else '0.3'
 RUNS = int(sys.argv[3]) if len(sys.argv) > 3 else 3
 PLOT = sys.argv[4] if len(sys.argv) > 4 else None
 
-# What is measured, the row, what it is called in the paper, the paper's figure.
+# The measurement, the row, its name in the paper, the paper's figure.
 VERBS = [('WRITE, 64 B, loop-back', 'chain_write', 'table 3, WRITE', '63 M/s'),
          ('READ, 64 B', 'chain_read', 'table 3, READ', '65 M/s'),
          ('CAS', 'chain_cas', 'table 3, CAS', '8.4 M/s'),

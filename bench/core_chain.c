@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The rows of chains in bench_core: a loop-back WQE, an `if`, a turn of a recycled loop, and
- * look-ups of 20,000 keys in 65,536 buckets by eight clients over the wire of bench_core. Nobody
- * posts to the chains while they are measured.
+ * look-ups of 20,000 keys in 65,536 buckets by eight clients over the wire of bench_core. No
+ * program posts to the chains while they are measured.
  */
 #include "core_chain.h"
 
@@ -19,7 +19,7 @@
 #define BUCKETS (1u << 16)
 #define VALUE	64u
 
-/* What an interval without work measures: the clock is a system call. */
+/* The duration of an interval without work: the clock is a system call. */
 static double empty_ns(void)
 {
 	double sum = 0, before;

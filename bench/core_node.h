@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the rows of chains in bench_core share: NICs on the wire of bench_core, and queues of chains. */
+/*
+ * Shared by the rows of chains in bench_core: NICs on the wire of bench_core, and queues of
+ * chains.
+ */
 #ifndef ROOST_BENCH_CORE_NODE_H
 #define ROOST_BENCH_CORE_NODE_H
 
@@ -42,7 +45,7 @@ void node_poll(struct node *n);
 void queue_open(struct queue *q, struct node *n, uint32_t depth, uint8_t shift,
 		struct nic_chain_attr attr);
 void queue_connect(struct queue *q, const struct queue *peer);
-/* Hands what has been emitted into the image, which is the ring, to the NIC. */
+/* Gives the WQEs that were emitted into the image, which is the ring, to the NIC. */
 void queue_publish(struct queue *q);
 /* Enables `receives` of one queue and n WQEs of another by a queue that is destroyed then. */
 void queue_start(struct node *n, struct queue *recv, uint32_t receives, struct queue *send,

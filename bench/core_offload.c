@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rows of bench_core: the orders of WQEs, and offloads that eight clients use at once, each with one
- * request under way. Values are checked. READs do the same work beside them: one READ of the value
- * (the ideal), FaRM's way, a READ of six buckets and one of the value, and a READ for each node of a
- * list.
+ * Rows of bench_core: the orders of WQEs, and offloads that eight clients use at once, each with
+ * one request under way. Values are checked. READs do the same work beside them: one READ of the
+ * value (the ideal), FaRM's way, a READ of six buckets and one of the value, and a READ for each
+ * node of a list.
  */
 #include "core_offload.h"
 
@@ -355,7 +355,7 @@ static void ask(struct bench *b, struct client *c)
 	post(b, c, w);
 }
 
-/* True if the request is answered. */
+/* Returns true if the request is answered. */
 static bool answered(struct bench *b, struct client *c)
 {
 	const uint8_t *end = c->reply + b->value_len;

@@ -25,7 +25,9 @@
 static const uint32_t sizes[] = {64, 256, 1024, 4096, 16384, 65536};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-/* Links: for each size FLIGHT chains of one bucket, and two of two buckets; the two-sided server. */
+/*
+ * Links: for each size FLIGHT chains of one bucket, and two of two buckets; the two-sided server.
+ */
 #define PER_SIZE    (FLIGHT + 2)
 #define LINKS	    (SIZES * PER_SIZE + 1)
 #define SERVER_LINK (LINKS - 1)

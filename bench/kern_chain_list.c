@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bench-kernels chain_list: look-ups in a list of eight nodes with values of 64 bytes, by chains with
- * and without break, beside READs and the kernel `traversal`, after RedN's figure 13. The key is one
- * of the first n.
+ * bench-kernels chain_list: look-ups in a list of eight nodes with values of 64 bytes, by chains
+ * with and without break, beside READs and the kernel `traversal`, after RedN's figure 13. The key
+ * is one of the first n.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bench-kernels endless: 64-byte READs of one tenant, while chains without end of another one run on
- * the same NIC: none; one with a rate limit; one, and 16, without.
+ * bench-kernels endless: 64-byte READs of one tenant, while chains without end of another one run
+ * on the same NIC: none; one with a rate limit; one, and 16, without.
  */
 #include <stdlib.h>
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What is measured of kernels: which commands, the bars, and the part of bench/RESULTS.md that they
-make."""
+"""The measurements of kernels: commands, bars, and their part of bench/RESULTS.md."""
 import os
 import re
 import statistics
@@ -22,7 +21,7 @@ def named(test, delay=0):
 # ---- measuring ----
 
 def merge(runs):
-    """Rows of several runs: the median of each figure."""
+    """Returns the median of each figure over the rows of several runs."""
     rows = []
     for several in zip(*(r['rows'] for r in runs)):
         row = dict(several[0])
@@ -54,7 +53,8 @@ def hll_alone(folder):
 
 
 def instructions(exe, args):
-    """Of a whole run, by callgrind: the same each time, whatever else the machine does."""
+    """Returns the instructions of a whole run, by callgrind. Other work on the machine does not
+    change the number."""
     with tempfile.TemporaryDirectory() as tmp:
         try:
             r = subprocess.run(
@@ -69,8 +69,8 @@ def instructions(exe, args):
 
 
 def unused(folder):
-    """Instructions for a 64-byte WRITE, with kernels that nobody calls over those without; what a
-    run needs besides is taken off."""
+    """Instructions for a 64-byte WRITE, with kernels that are not called over those without
+    kernels; the instructions of the rest of the run are subtracted."""
     exe = os.path.join(folder, 'bench', 'bench-core')
 
     def each(extra):
@@ -105,7 +105,7 @@ def plan(path):
 # ---- reading ----
 
 class Rows:
-    """Of one test at one delay, by way and size."""
+    """The figures of one test at one delay, by way and size."""
 
     def __init__(self, f, test, delay=0):
         self.rows = f.load(named(test, delay)).get('rows', [])
@@ -130,12 +130,13 @@ def share(a, b):
 
 
 def core_allows(*rates):
-    """What one core can do that does all of it, one after the other."""
+    """The rate of one core that does all of the work, one part after the other."""
     return 1 / sum(1 / r for r in rates) if all(rates) else None
 
 
 def bars(f):
-    """What it is; value and unit; beside it what; the bar as text and as a test of the value."""
+    """A row: the name; value and unit; the value beside it; the bar as text and as a test of the
+    value."""
     look, get, walk, hll, shuffle = (Rows(f, t) for t in ('list', 'get', 'walk', 'hll', 'shuffle'))
     hop = over(walk.of('kernel', 32), walk.of('kernel', 1), 1000 / 31)
     bare = walk.of('bare loop', figure='rate')

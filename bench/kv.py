@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What is measured of the key-value store's engine, its bars, and its part of bench/RESULTS.md."""
+"""The measurements of the key-value store's engine, its bars, and its part of bench/RESULTS.md."""
 import os
 import statistics
 
@@ -10,7 +10,7 @@ FAR = 'kv-far'
 
 
 def merge(runs):
-    """Rows of several runs: the median of each figure."""
+    """Returns the median of each figure over the rows of several runs."""
     rows = []
     for several in zip(*(r['rows'] for r in runs)):
         row = dict(several[0])
@@ -36,7 +36,7 @@ def plan(path):
 
 
 def bar(row):
-    """The bar as text, and whether it is met; None: there is none."""
+    """Returns the bar as text, and whether it is met; None: there is no bar."""
     way = row['way']
     if way.startswith('GET'):
         return 'at least 40% of the limit', row['of_limit'] >= 0.4
@@ -67,7 +67,7 @@ def engine(f):
 
 
 def far(f):
-    """The store with a far tier, and what the far tier allows."""
+    """The store with a far tier, and the limit of the far tier."""
     rows = {row['way']: row for row in f.load(FAR).get('rows', [])}
     if not rows:
         yield 'With a far tier: not measured.'

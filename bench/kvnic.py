@@ -16,8 +16,8 @@ KEYS, VALUE, SECONDS = 1000000, 64, 0.4
 STORE = '256M'  # about half of it is in use
 ADDRESSES = {'shm': ('10.0.0.2', '10.0.0.3'), 'udp': ('127.0.0.2', '127.0.0.3')}
 
-# What, port, operations in a call, calls in flight, what memcached does beside it: keys in a
-# request, requests in flight.
+# Name, port, operations in a call, calls in flight; of memcached beside it: keys in a request,
+# requests in flight.
 RATES = [
     ('GETs, one in a call, 64 calls in flight', 'shm', 1, 64, (1, 64)),
     ('GETs, 64 in a call', 'shm', 64, 8, (64, 8)),
@@ -51,7 +51,8 @@ class Node:
              '0', '--duration', str(SECONDS), '--json']))
 
     def sends(self):
-        """Packets that the node has sent, and the system calls or ring updates that sent them."""
+        """Returns the number of packets that the node has sent, and of the system calls or ring
+        updates that sent them."""
         counters = measure.last_json(
             measure.command([self.roost, 'stat', str(self.process.pid), '--json']))
         port = counters['ports'][0] if 'ports' in counters else counters
@@ -63,7 +64,7 @@ class Node:
 
 
 def memcached(folder, client, batch, depth):
-    """None: it is not installed."""
+    """Returns the rate of memcached; None: it is not installed."""
     if not shutil.which('memcached'):
         return None
     path = os.path.join(folder, 'memcached')

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Look-ups as chains, in hash tables and lists, at the server of a benchmark with two processes (duo.h). */
+/*
+ * Look-ups as chains, in hash tables and lists, at the server of a benchmark with two processes
+ * (duo.h).
+ */
 #ifndef ROOST_BENCH_LOOK_CHAIN_H
 #define ROOST_BENCH_LOOK_CHAIN_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A two-sided server for look-ups: it takes requests in SENDs and answers each by WRITEs to the
- * client's memory. Receives and answers are posted as lists, what is short is inline.
+ * client's memory. Receives and answers are posted as lists; short data are inline.
  */
 #ifndef ROOST_BENCH_LOOK_SERVER_H
 #define ROOST_BENCH_LOOK_SERVER_H

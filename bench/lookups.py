@@ -20,7 +20,8 @@ def rate(way):
 
 
 def price_rows(look):
-    """What; value and unit; beside it; the paper's value; the bar as text and as a test."""
+    """A row: name; value and unit; the value beside it; the paper's value; the bar as text and as a
+    test."""
     for size in SIZES:
         p50, p99 = (look.of('chain', size, k) for k in ('p50_us', 'p99_us'))
         paper = {64: '5.7, p99 6.9 us', 4096: '6.7, p99 8.4 us'}[size]
@@ -110,7 +111,7 @@ def cache_rows(data):
 
 
 def longest_gap(data, way):
-    """ms without a get: bins of the time line in which there is none."""
+    """Returns the milliseconds without a get: the bins of the time line without one."""
     gap = most = 0
     for n in data[way]:
         gap = 0 if n else gap + data['bin_ms']

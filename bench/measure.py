@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What is measured, by which command, and how its output is read."""
+"""The measurements, their commands, and the readers of their output."""
 import json
 import os
 import re
@@ -18,20 +18,20 @@ SIZE_64K = 65536
 
 
 class Failed(Exception):
-    """A command that did not do what it should; the message is one line."""
+    """A command failed; the message is one line."""
 
 
 PAIRS = 3
-STEPS = 9    # sweeps a round where steps between sizes are looked at
-SHORTER = 3  # bandwidths and rates: so many times more pairs, each that much shorter
+STEPS = 9    # sweeps in a round, if steps between sizes are checked
+SHORTER = 3  # bandwidths and rates have more pairs by this factor, each shorter by it
 
 
 class Measurement:
     """
-    `run` gives a dictionary with 'value' (in `unit`), or 'rows' (a sweep, or what `merge` makes one
-    of several), or anything (limits). `beside`, in the same unit, is what the value is compared
-    with: measured before and after each run, since a shared machine is another one a minute later,
-    and `pairs` times a round, since it may be another one a second later.
+    `run` returns a dictionary with 'value' (in `unit`), or 'rows' (a sweep, or rows that `merge`
+    joins), or anything (limits). `beside`, in the same unit, is the value of the comparison. It is
+    measured before and after each run, and `pairs` times in a round, because the speed of a shared
+    machine changes within minutes and within seconds.
     """
 
     def __init__(self, name, shown, run, unit='', sweep=False, merge=None, beside=None,
@@ -49,7 +49,7 @@ def between(beside, run):
 
 
 def command(args, env=None):
-    """Standard output of a command that succeeds."""
+    """Returns the standard output of a command, which must succeed."""
     try:
         r = subprocess.run(args, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                            timeout=LIMIT, check=False)
@@ -66,7 +66,7 @@ def command(args, env=None):
 # ---- two programs, a server and a client ----
 
 def pair(server, client, port, env=None):
-    """Standard output of the client. The server is ended when it does not end by itself."""
+    """Returns the standard output of the client. Ends a server that does not end by itself."""
     if not shutil.which(server[0]):
         raise Failed(f'{server[0]} is not installed')
     with subprocess.Popen(server, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -89,7 +89,7 @@ def pair(server, client, port, env=None):
 
 
 def two_cpus():
-    """A CPU for each side; twice the same when there is one only."""
+    """Returns a CPU for each side; the same one if there is only one."""
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[0], allowed[1] if len(allowed) > 1 else allowed[0]
 
@@ -97,7 +97,7 @@ def two_cpus():
 # ---- Roost ----
 
 def last_json(text):
-    """The object at the end, on one line or on many."""
+    """Returns the object at the end, on one line or on several."""
     lines = text.strip().splitlines()
     starts = [i for i, line in enumerate(lines) if line.startswith('{')]
     try:
@@ -114,12 +114,12 @@ class Roost:
         return 'build/roost ' + ' '.join(args)
 
     def json_of(self, args):
-        """The object that --json prints; a build that lacks the subcommand fails as any command
-        does."""
+        """Returns the object that --json prints. A build without the subcommand fails as other
+        commands do."""
         return last_json(command([self.path, *args]))
 
     def limit(self, *path, scale=1, part=4):
-        """A figure of `roost limits`, in a fraction of a run's time."""
+        """Measures a figure of `roost limits`, in a fraction of a run's time."""
         def run():
             v = self.json_of(['limits', '--only', path[0], '--rounds', '1', '--seconds',
                               f'{max(self.seconds / part, 0.1):g}', '--json'])
@@ -159,8 +159,8 @@ class Roost:
         return Measurement(name, self.shown(args), lambda: self.json_of(args), sweep=True)
 
     def steps(self, port, verb, post_list):
-        """Goodput from size to size, several times a round: one step of one run says nothing on a
-        shared machine."""
+        """Goodput from size to size, several times in a round: one step of one run has no meaning
+        on a shared machine."""
         sizes = ','.join(str(64 << i) for i in range(15))
         args = ['perf', verb, '--local', '--port', port, '--post-list', str(post_list), '--sweep',
                 '--sizes', sizes, '--seconds', f'{max(self.seconds / 20, 0.05):.2g}', '--json']
@@ -174,7 +174,7 @@ class Roost:
         return Measurement('limits', self.shown(args), lambda: self.json_of(args))
 
     def stages(self):
-        """Where the nanoseconds go: bench/stages samples the core of this build."""
+        """The time of each stage: bench/stages samples the core of this build."""
         args = [os.path.join(os.path.dirname(os.path.abspath(__file__)), 'stages'),
                 os.path.dirname(self.path), '--json']
         return Measurement('stages', 'bench/stages build --json', lambda: last_json(command(args)))
@@ -193,8 +193,8 @@ class Roost:
         return Measurement(name, 'build/bench/bench-qps 0.1', run, 'M/s')
 
     def flood(self, name, family):
-        """How long connecting takes while 100,000 forged REQs a second come, beside an idle
-        network: p99."""
+        """The time to connect while 100,000 forged REQs a second arrive, beside an idle network:
+        p99."""
         args = [os.path.join(os.path.dirname(self.path), 'tests', 'attacks', 'test-attacks-flood'),
                 family, 'measure', '100000', '4']
 
@@ -209,7 +209,8 @@ class Roost:
                            'us')
 
     def stock_latency(self, name, shared, beside=None):
-        """perftest's ib_write_lat, which spins on its memory and never polls, under `roost run`."""
+        """perftest's ib_write_lat, which spins on its memory and does not poll, under `roost
+        run`."""
         a, b = two_cpus()
         b = a if shared else b
 
@@ -259,8 +260,8 @@ class Roost:
 
 
 def connected(client):
-    """Output of a client that is refused until its server listens: that is not to be seen from
-    outside."""
+    """Returns the output of a client. It is repeated until its server listens, which cannot be seen
+    from outside."""
     deadline = time.monotonic() + 10
     while True:
         try:
@@ -272,7 +273,7 @@ def connected(client):
 
 
 def perftest_latency(out):
-    """The line of figures: bytes, iterations, t_min, t_max, t_typical, t_avg, t_stdev, 99%,
+    """Reads the line of figures: bytes, iterations, t_min, t_max, t_typical, t_avg, t_stdev, 99%,
     99.9%."""
     for line in out.splitlines():
         words = line.split()
@@ -323,7 +324,7 @@ MB_PER_GBIT = (1 << 20) * 8 / 1e9  # ucx_perftest counts a MB as 2^20 bytes
 
 
 def plan(path, seconds):
-    """All measurements, in the order of a round: what is compared stands close together."""
+    """Returns all measurements, in the order of a round: compared ones are close together."""
     r = Roost(path, seconds)
     ring, both, small = r.limit('ring_gbps', '4096', part=8), r.limit(
         'ring_bidir_gbps', '4096', part=8), r.limit('ring_rate', '64', scale=1e-6, part=8)

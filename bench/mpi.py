@@ -9,8 +9,8 @@ from programs import build_program
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RANKS = (2, 4)
-# What carries the messages: the port, for Roost; and what Open MPI and MPICH are told. MPICH passes
-# messages of one host by memory of its own else.
+# The transport of the messages: the port, for Roost; and the options of Open MPI and MPICH.
+# Otherwise MPICH passes messages within a host by its own memory.
 UCX = '--mca pml ucx --mca osc ucx -x UCX_TLS=rc,self -x UCX_NET_DEVICES=roost0:1'
 FAR = 'MPIR_CVAR_NOLOCAL=1 UCX_WARN_UNUSED_ENV_VARS=n'
 WAYS = {

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Compares two builds of Roost, run by run in turns: a change is to cost nothing where it is not
-wanted.
+"""Compares two builds of Roost by alternate runs, to show the costs of a change.
 
 usage: bench/pairs.py OLD-BUILD NEW-BUILD [--rounds N] [--note TEXT]
 
-OLD and NEW are build folders with bench/bench-core and roost. The core's rows are run by one thread
-with both NICs, so that a shared machine's other load falls on both; `roost perf` between two
-processes says what is left of it from end to end. Prints a table, and writes the rows as JSON into
-bench/results/pairs.json, which is not part of the tree.
+OLD and NEW are build folders with bench/bench-core and roost. One thread with both NICs runs the
+core's rows, so that other load of a shared machine affects both; `roost perf` between two processes
+shows the remaining difference from end to end. The script prints a table, and writes the rows as
+JSON into bench/results/pairs.json, which is not part of the tree.
 """
 import argparse
 import json
@@ -19,7 +18,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# what, its command in a build folder, the member of its JSON, whether more is better
+# name, its command in a build folder, the member of its JSON, whether more is better
 CORE = [(f'core: {text}', ['bench/bench-core', '0.12', *row.split()], lambda j: j['rows'][0]['ns'],
          False) for text, row in (('WRITE of 64 bytes, one at a time', 'write 64 1'),
                                   ('WRITEs of 64 bytes, 32 posted', 'write 64 32'),
@@ -47,7 +46,7 @@ def one(build, command, pick):
 
 
 def compare(old, new, row, rounds):
-    """Ratios of times: above 1 the new build is slower."""
+    """Returns ratios of times: above 1 the new build is slower."""
     what, command, pick, more = row
     ratios, values = [], {old: [], new: []}
     for i in range(rounds):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Axes of the plots whose sizes stand side by side, whatever they are, and lines in them."""
+"""Axes of the plots, with any sizes side by side, and lines in them."""
 import math
 
 from plot import GAP, HEIGHT, LEFT, TOP, WIDTH, line, text
@@ -56,7 +56,7 @@ def entry(p, row, name, color, dash=''):
 
 
 def svg(panels, below, lines):
-    """A picture of so many panels side by side, with space below."""
+    """A picture with a number of panels side by side, and space below."""
     width, height = LEFT + panels * (WIDTH + GAP + LEFT), TOP + HEIGHT + below
     return '\n'.join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '

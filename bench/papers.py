@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The part of bench/RESULTS.md that puts figures of two papers beside ours. Ours come from
-bench/results; a figure that nothing measures is said not to be measured.
+"""The part of bench/RESULTS.md with figures of two papers beside ours. Ours come from
+bench/results; figures without a measurement are marked.
 """
 import kernels
 
 PORTS = ('shm', 'udp')
-FULL = 0.9  # of the highest goodput of a sweep: from this size on the port counts as saturated
+FULL = 0.9  # fraction of the highest goodput of a sweep: from that size on the port is saturated
 
 
 def cell(value, unit=''):
@@ -15,7 +15,7 @@ def cell(value, unit=''):
 
 
 def ways(values, unit=''):
-    """`values` has a figure for each port. One that no port has is not measured."""
+    """`values` has a figure for each port. A figure that no port has is not measured."""
     if all(v is None for v in values):
         return 'not measured'
     return ', '.join(f'{port} {cell(v, unit)}' for port, v in zip(PORTS, values))
@@ -53,7 +53,7 @@ class Ours:
                      for rows in self.rows(verb)], 'Gbit/s')
 
     def rate(self, verb):
-        """The highest of the messages below 512 bytes."""
+        """The highest rate of messages below 512 bytes."""
         return ways([max((r['msg_rate'] / 1e6 for r in rows if r['size'] < 512), default=None)
                      for rows in self.rows(verb)], 'M/s')
 
@@ -85,7 +85,7 @@ class Ours:
         return '; '.join(f'{way} {cell(self.looked_up(test, size, way), "us")}' for way in several)
 
     def grows(self, way):
-        """What an element of a list adds, from 8 to 32 elements."""
+        """The time that each element of a list adds, from 8 to 32 elements."""
         short, long = (self.looked_up('list', n, way) for n in (8, 32))
         return kernels.over(long, short, 1 / 24)
 

@@ -2,8 +2,8 @@
 """docs/perf-sweep.svg: goodput, message rate and latency over the message size, from the sweeps in
 bench/results.
 
-Beside our curves stand figures of the FPGA NICs that Roost follows, as their papers give them:
-other machines, other links; they show where such a NIC's limits lie, not a race.
+Beside our curves are figures of the FPGA NICs that Roost follows, from their papers. The machines
+and links differ: the figures show the limits of such a NIC, and are no comparison.
 """
 import math
 

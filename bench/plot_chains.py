@@ -20,8 +20,8 @@ DASHES = {0: '', 5: '5 3'}  # us of a round trip on the wire
 
 
 def round_trips(trips, size):
-    """READs take a list node by node: of the first `size` keys the mean needs (size + 1) / 2 nodes,
-    then the value."""
+    """READs follow a list node by node: for the first `size` keys they need (size + 1) / 2 nodes on
+    average, then the value."""
     return (size + 1) / 2 + 1 if trips is None else trips
 
 

@@ -14,7 +14,7 @@ BAR = '#1b6ca8'
 
 
 def latencies(f, index, test, title, key, choose):
-    """p50 over `key` of the rows, a curve for each way and delay."""
+    """Draws the p50 over `key` of the rows, a curve for each way and delay."""
     data = {d: [r for r in kernels.Rows(f, test, d).rows if choose(r)] for d in kernels.DELAYS}
     rows = [r for d in data.values() for r in d]
     if not rows:

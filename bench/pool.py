@@ -9,7 +9,7 @@ import measure
 
 COUNTS = (1, 2, 8, 32)
 CASES = (('write', 64), ('write', 65536), ('read', 64), ('read', 65536))
-# A pool is of one network namespace: here the programs of the machine are no part of it.
+# A pool belongs to one network namespace, so other programs of the machine are not in this pool.
 OWN = ['unshare', *([] if os.geteuid() == 0 else ['-r']), '-n', 'sh', '-c',
        'ip link set lo up && exec "$@"', 'sh']
 
@@ -35,7 +35,7 @@ def rates(roost, op, size, count, apart=False):
 
 
 def sums(roost, op, size):
-    """Each number of programs between two runs of one program."""
+    """Runs each number of programs between two runs of one program."""
     def run():
         rows, before = [], rates(roost, op, size, 1)
         for count in COUNTS:
@@ -53,7 +53,7 @@ def sums(roost, op, size):
 
 
 def merge(runs):
-    """The run with the median ratio, for each number of programs."""
+    """Returns the run with the median ratio, for each number of programs."""
     return [sorted(several, key=lambda row: row['ratio'])[len(several) // 2]
             for several in zip(*(r['rows'] for r in runs))]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""bench/RESULTS.md from bench/results/*.json. Nothing here knows a figure: what was not measured is
-said to be so."""
+"""Makes bench/RESULTS.md from bench/results/*.json. There are no figures in this file; figures
+without a measurement are marked."""
 import json
 import os
 import statistics
@@ -34,7 +34,7 @@ class Figures:
         return load(self.folder, name).get('median')
 
     def limit(self, *path):
-        """A member of `roost limits`, its median over the runs."""
+        """Returns the median of a member of `roost limits` over the runs."""
         values = []
         for run in load(self.folder, 'limits').get('runs', []):
             for key in path:
@@ -45,8 +45,8 @@ class Figures:
         return values[len(values) // 2] if values else None
 
 
-# Name, what it is, what stands beside it in the measurement, and what must hold, as text and as a
-# test of value and ratio. The bars are those of the issues that this release answers.
+# Name, description, the value beside it in the measurement, and the bar, as text and as a test of
+# value and ratio. The bars are those of the issues of this release.
 BARS = [
     ('shm-write-64k', 'WRITE of 64 KiB over shm, one QP', 'ring, 4 KiB slots', 'at least 70%',
      lambda v, r: r >= 0.70),
@@ -203,12 +203,12 @@ def sweep_tables(f):
         yield ''
 
 
-FALL = 0.85  # of the goodput of the next smaller size: what falls below is named
+FALL = 0.85  # fraction of the goodput of the next smaller size: lower ones are named
 
 
 def steps_of(runs):
-    """Per size but the first: neighbours of one sweep are compared, since they were measured within
-    moments of each other."""
+    """Returns the ratio of each size but the first to the next smaller one in the same sweep, since
+    these were measured within moments of each other."""
     steps = {}
     for run in runs:
         for a, b in zip(run['rows'], run['rows'][1:]):
@@ -217,8 +217,8 @@ def steps_of(runs):
 
 
 def steps_table(f):
-    """For each verb, port and length of posted lists: sizes whose goodput is far below that of the
-    next smaller one."""
+    """Returns, for each verb, port and length of posted lists, the sizes whose goodput is far below
+    that of the next smaller size."""
     names = [f'steps-{port}-{verb}-{n}' for port in ('shm', 'udp')
              for verb in ('write', 'read', 'send') for n in (1, 16)]
     sweeps = [(name, load(f.folder, name)) for name in names]
@@ -271,8 +271,7 @@ def stage_table(f):
 
 
 def kept_section(name):
-    """Of comparisons of two builds (bench/pairs.py), which `make bench` can't repeat: kept as
-    text."""
+    """The text of comparisons of two builds (bench/pairs.py), which `make bench` cannot repeat."""
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), name),
               encoding='utf-8') as f:
         yield from f.read().splitlines()

@@ -9,11 +9,11 @@ import time
 
 import measure
 
-# a round: a single run of an unpinned program on a virtual machine has one of several values
+# runs in a round: a run of an unpinned program on a virtual machine has one of several values
 RUNS = 5
 
-# The program, its name as a title, what `roost perf` calls the same, and whether both print half of
-# a round trip.
+# The program, its name as a title, the arguments of `roost perf` for the same test, and whether
+# both print half of a round trip.
 TOOLS = [
     ('ib_read_lat', 'read --size 64 --lat completion', False),
     ('ib_write_lat', 'write --size 64 --lat pingpong', True),
@@ -25,15 +25,15 @@ PORTS = {
          'udp': ('udp:127.0.0.2', 'udp:127.0.0.3', 'udp_short_p99_ns', 1.3),
          'shm': ('shm:10.0.0.1', 'shm:10.0.0.2', 'ring_short_p99_ns', 1.5),
          }
-TAIL = 5       # p99 may be so many times the typical value
+TAIL = 5       # the limit of p99, in multiples of the typical value
 IDLE_TIME = 10  # seconds
 
 
 # ---- measuring ----
 
 def latency_line(out):
-    """perftest's line of figures: bytes, iterations, t_min, t_max, t_typical, t_avg, t_stdev, 99%,
-    99.9%."""
+    """Reads perftest's line of figures: bytes, iterations, t_min, t_max, t_typical, t_avg, t_stdev,
+    99%, 99.9%."""
     for line in out.splitlines():
         words = line.split()
         if len(words) >= 8 and words[1] == '1000' and words[0].isdigit():
@@ -42,7 +42,7 @@ def latency_line(out):
 
 
 def stock(roost, port, tool, prefix=()):
-    """One run: dictionary of the client's figures."""
+    """Runs a pair once. Returns a dictionary of the client's figures."""
     if not shutil.which(tool):
         raise measure.Failed(f'{tool} is not installed')
     service = measure.free_tcp_port()
@@ -65,8 +65,8 @@ def of_perf(roost, port, what):
 
 
 def beside_perf(roost, name, text, port, what, half, once):
-    """`once` between two runs of `roost perf` with both sides polling, and the bare p99 of the same
-    moments."""
+    """Calls `once` between two runs of `roost perf` with both sides polling. Also returns the bare
+    p99 of the same moments."""
     bare = roost.limit(PORTS[port][2], scale=1e-3 / (2 if half else 1), part=8)
 
     def run():
@@ -97,8 +97,8 @@ def passive(roost, port):
 
 
 def cpu_ms(pid):
-    """User and system time of all threads, which the kernel counts in ticks; and what the scheduler
-    counts in nanoseconds."""
+    """Returns the user and system time of all threads, which the Linux kernel counts in ticks, and
+    the scheduler's time in nanoseconds."""
     with open(f'/proc/{pid}/stat', encoding='ascii') as f:
         fields = f.read().rpartition(')')[2].split()
     ticks = int(fields[11]) + int(fields[12])
@@ -136,7 +136,7 @@ def idle(roost, port):
 
 
 def ucx():
-    """UCX as its user types it, but for a number of iterations that ends in time; a second run for
+    """Runs UCX as its user types it, except for the number of iterations; a second run is for
     p99."""
     env = {**os.environ, 'UCX_TLS': 'tcp,self', 'UCX_WARN_UNUSED_ENV_VARS': 'n'}
 

@@ -64,7 +64,7 @@ static int program(struct roost_hull *hull, void *arg)
 {
 	struct table *t = arg;
 
-	/* Repairs the value that the life before left half changed, and goes on. */
+	/* Repairs the value that the previous process left half changed, and continues. */
 	for (uint64_t key = 0; key < KEYS; key++)
 		set(t, key, t->entry[key].value);
 	t->lives++;

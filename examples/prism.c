@@ -43,7 +43,7 @@ static uint64_t replace(uint64_t old, const char *value)
 	found = roost_prism_output(&c, reply, len, 1, &r);
 	must(found != NULL, "a CAS");
 	memcpy(&was, found, sizeof(was));
-	printf("%s: %s\n", value, r.status == ROOST_RPC_OK ? "stands" : "somebody was quicker");
+	printf("%s: %s\n", value, r.status == ROOST_RPC_OK ? "stored" : "another client was first");
 	return was;
 }
 

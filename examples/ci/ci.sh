@@ -38,7 +38,7 @@ mkdir -p "$out" || exit 1
 on_roost server "$address" "$server_command" &
 server=$!
 
-# A client that comes before the server listens finds nobody, and is tried again for ten seconds.
+# A client that comes before the server listens cannot connect, and is repeated for ten seconds.
 tries=1
 until (on_roost client "$client_address" "$client_command"); do
 	kill -0 "$server" 2>/dev/null || fail "the server ended before the client"

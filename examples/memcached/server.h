@@ -13,7 +13,7 @@
 #define CACHE_INDEX "index"
 #define CACHE_ITEMS "items"
 
-/* What client and server tell each other in the private data of rdma_cm. */
+/* The private data of rdma_cm from client and server. */
 struct cache_hello {
 	uint64_t addr; /* of the memory for replies */
 	uint32_t rkey, len;
@@ -21,7 +21,8 @@ struct cache_hello {
 
 /*
  * Makes the memory of a cache, of items_len bytes for items of two generations, and starts a thread
- * that accepts clients at address:service, an address of the NIC. Ends the process with a message if something fails.
+ * that accepts clients at address:service, an address of the NIC. Ends the process with a message
+ * if something fails.
  */
 void cache_serve(struct roost_hull *hull, const struct roost_cache_shape *shape, uint64_t items_len,
 		 const char *address, const char *service);

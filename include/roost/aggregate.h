@@ -57,7 +57,7 @@ struct roost_aggregate_params {
 	uint32_t record;    /* bytes of a record; the payload is a multiple of it */
 	uint32_t predicate; /* enum roost_aggregate_predicate */
 	struct roost_aggregate_field where;
-	uint64_t operand; /* 8 bytes, whatever the field's width; signed if the field is signed */
+	uint64_t operand; /* 8 bytes for each width of the field; signed if the field is signed */
 	struct roost_aggregate_field value, group;
 	uint32_t max_groups; /* 1 .. ROOST_AGGREGATE_MAX_GROUPS with a group; 0 without */
 	uint32_t spans;	     /* 0: no rows; otherwise no group */

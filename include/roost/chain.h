@@ -205,8 +205,8 @@ uint64_t *roost_chain_break(const struct roost_chain *c, struct roost_ref x,
 void roost_chain_loop_end(const struct roost_chain *c, struct roost_ref x, enum roost_compare cmp,
 			  struct roost_operand y, struct roost_wqe after);
 /*
- * Emits what starts a loop, for the first time or again: a copy that undoes `after`, and an ENABLE.
- * `c` is for another queue.
+ * Emits the start of a loop, for the first time or again: a copy that undoes `after`, and an
+ * ENABLE. `c` is for another queue.
  */
 void roost_chain_loop_start(const struct roost_chain *c, const struct roost_chain_queue *loop);
 

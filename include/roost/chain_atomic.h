@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counters and locks as chains: a client SENDs the address of a counter and what to add, or that of
- * a lock, and the NIC answers. No CPU of the server takes part, and the client has no key of the
- * server's memory. docs/chains.md describes them.
+ * Counters and locks as chains: a client SENDs the address of a counter and the number to add, or
+ * that of a lock, and the NIC answers. No CPU of the server takes part, and the client has no key
+ * of the server's memory. docs/chains.md describes them.
  *
  * The queue pairs of a client are those of roost/chain_lookup.h, and so is the reply: a struct
  * roost_lookup_end. A client has one request under way at a time. The number of a request is not

@@ -12,8 +12,8 @@
  *	index	struct roost_cache_control, and the buckets of two generations
  *	items	the items of two generations
  *
- * A writer has one generation and fills it, while that of the writer before it serves. Then
- * roost_cache_serve() lets its own generation serve, by one store of 8 bytes.
+ * A writer has one generation and fills it, while that of the previous writer is active. Then
+ * roost_cache_serve() makes its own generation the active one, by one store of 8 bytes.
  */
 #ifndef ROOST_CHAIN_CACHE_H
 #define ROOST_CHAIN_CACHE_H
@@ -30,9 +30,9 @@
 extern "C" {
 #endif
 
-/* ---- what writer, chain and client share ---- */
+/* ---- shared by writer, chain and client ---- */
 
-/* What clients must know of a cache. */
+/* The description of a cache that its clients need. */
 struct roost_cache_shape {
 	uint64_t seed;
 	uint32_t log_buckets; /* of a generation: 1 << log_buckets of them; 1 to 28 */
@@ -201,8 +201,8 @@ static inline uint64_t roost_cache_index_len(const struct roost_cache_shape *s)
  */
 int roost_cache_format(void *index, const struct roost_cache_shape *shape, uint64_t items_len);
 /*
- * Starts a writer: takes the generation that does not serve, and empties its buckets. index and
- * items remain the caller's. Returns 0, or -EINVAL: the index has no cache.
+ * Starts a writer: takes the inactive generation, and empties its buckets. index and items remain
+ * the caller's. Returns 0, or -EINVAL: the index has no cache.
  */
 int roost_cache_begin(struct roost_cache *c, void *index, void *items);
 /* Returns the memory of this writer's items, of items_len / 2 bytes. */
@@ -211,8 +211,8 @@ static inline void *roost_cache_memory(const struct roost_cache *c)
 	return c->items + c->generation * (c->items_len / 2);
 }
 /*
- * Returns the next sound item of the generation that serves, for the writer to load; NULL: that was
- * the last one. Valid until roost_cache_serve().
+ * Returns the next sound item of the active generation, for the writer to load; NULL: that was the
+ * last one. Valid until roost_cache_serve().
  */
 const struct roost_cache_item *roost_cache_old(struct roost_cache *c);
 /* Makes gets use this writer's generation from now on. */

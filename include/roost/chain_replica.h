@@ -34,7 +34,7 @@ struct roost_replica {
 	struct roost_chain out;
 	uint32_t in;	    /* queue pair number */
 	uint32_t watch;	    /* in `loop`: index of the CQ of the receives */
-	uint32_t after;	    /* nodes behind this one; 0: it is the last */
+	uint32_t after;	    /* nodes behind this node; 0: it is the last */
 	uint32_t len;	    /* bytes of a write */
 	uint32_t store_key; /* of the region that clients may write */
 	/* ROOST_REPLICA_BYTES(after, len) of this node's own, aligned to 8 bytes */

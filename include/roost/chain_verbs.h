@@ -53,7 +53,7 @@ struct roost_chain_attr {
 	 * Gets a completion for each executed WQE of the managed send queue, also if its SIGNALED
 	 * flag is clear: imm_data is the op-code (enum roost_op, in host byte order), wr_id that of
 	 * the post. WAITs do not count them on other queues. If it overruns, the queue pair goes to
-	 * the error state: nothing is executed without an audit. NULL: none.
+	 * the error state: no WQE is executed without an audit. NULL: none.
 	 */
 	struct ibv_cq *audit;
 	struct roost_chain_limit limit;

@@ -47,8 +47,8 @@ struct roost_hull_program {
 	 */
 	long (*request)(void *ctx, const void *request, size_t len, void *reply);
 	/*
-	 * Returns true if a child that has ended is to be started again. wait_status is that of
-	 * waitpid(2). NULL: it is, unless it exited with status 0.
+	 * Returns true to start a child again that has ended. wait_status is that of waitpid(2).
+	 * NULL: it is, unless it exited with status 0.
 	 */
 	bool (*ended)(void *ctx, int wait_status);
 	void *ctx;

@@ -109,7 +109,7 @@ struct roost_kernel {
 	enum roost_next (*stream)(struct roost_call *c);
 	bool rewrites; /* stream() changes outgoing bytes in place: c->rewrite */
 	/*
-	 * stream() replaces outgoing WRITEs by other bytes, of any length: those that it sends by
+	 * stream() replaces outgoing WRITEs by the bytes, of any length, that it sends by
 	 * ROOST_SEND and ROOST_SEND_FROM, in order. One WRITE may become several, to consecutive
 	 * addresses. Output that remains after the last piece is sent with the next message. SENDs
 	 * are not passed to the kernel.
@@ -129,17 +129,18 @@ struct roost_kernel {
 	/*
 	 * A call was ended by the runtime: its queue pair ended, an access was refused, it exceeded
 	 * its bound, or its payload was cut short. The call still has its state, self and
-	 * parameters. cut() gives back what the call took from self, and asks for nothing. It is
-	 * not called after a crash. May be NULL.
+	 * parameters. cut() gives back the resources that the call took from self, and makes no
+	 * request. It is not called after a crash. May be NULL.
 	 */
 	void (*cut)(struct roost_call *c);
 	/*
-	 * Resources: what calls take of `self`, beside their own state. They are numbered from 1 to
-	 * `resources` (at most ROOST_KERNEL_RESOURCES). A resource belongs to the connection whose
-	 * call took it by roost_take(), or to the host. A connection may have `resources_each` (0:
-	 * all), and all connections of one peer (address) together half of them. From its first use
-	 * on each counts as `resource_bytes` of the node's memory. Versions that share a `self`
-	 * share its resources; the first of these versions sets their number.
+	 * Resources: parts of `self` that calls take, beside their own state. They are numbered
+	 * from 1 to `resources` (at most ROOST_KERNEL_RESOURCES). A resource belongs to the
+	 * connection whose call took it by roost_take(), or to the host. A connection may have
+	 * `resources_each` (0: all), and all connections of one peer (address) together half of
+	 * them. From its first use on each counts as `resource_bytes` of the node's memory.
+	 * Versions that share a `self` share its resources; the first of these versions sets their
+	 * number.
 	 */
 	uint32_t resources, resources_each;
 	uint64_t resource_bytes;

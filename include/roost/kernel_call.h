@@ -191,7 +191,7 @@ static inline enum roost_next roost_write(struct roost_call *c, uint64_t va, con
  * Writes `len` bytes of buf to `va` at once, without a step in between. Whole aligned lines of 64
  * bytes are stored past the cache: use it for streams that scatter many pieces. The checks are
  * those of every access. Returns 0, or another value if the access is refused: the call then ends
- * with ROOST_RPC_ACCESS when the step returns, whatever the step returns.
+ * with ROOST_RPC_ACCESS when the step returns, regardless of the value that the step returns.
  */
 static inline int roost_put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
 {

@@ -106,8 +106,8 @@ enum roost_kv_code {
 	ROOST_KV_FIND_FUNCTION,
 	/*
 	 * `out` is the version of the table of partitions, and a number for each partition: the
-	 * operations on its keys, or ROOST_KV_NOT_OWNED. A node without a table has version 0 and no
-	 * partitions. The numbers have 8 bytes, low bytes first.
+	 * operations on its keys, or ROOST_KV_NOT_OWNED. A node without a table has version 0 and
+	 * no partitions. The numbers have 8 bytes, low bytes first.
 	 */
 	ROOST_KV_PARTITIONS,
 	/*
@@ -154,9 +154,7 @@ enum roost_kv_fn {
 	ROOST_KV_REGISTERED = 256, /* and above: functions that the node has loaded */
 };
 
-/*
- * What operation a loaded function is for: UPDATE, UPDATE_EACH and UPDATE_VECTOR; REDUCE; FILTER.
- */
+/* The operations of a loaded function: UPDATE, UPDATE_EACH and UPDATE_VECTOR; REDUCE; FILTER. */
 enum roost_kv_kind { ROOST_KV_KIND_UPDATE, ROOST_KV_KIND_REDUCE, ROOST_KV_KIND_FILTER };
 
 /* The result of ROOST_KV_FIND_FUNCTION. */
@@ -233,14 +231,15 @@ int roost_kv_open(const char *host, uint16_t service, const struct roost_kv_attr
  * one. If the node does not own the key any more, the library reads the table again and repeats the
  * operation, which was not done. It gives up after `timeout_ms`, with -EREMCHG.
  *
- * Operations that are submitted before an earlier one is done have no order. When a connection ends,
- * its operations in flight get -ENOTCONN or -ETIMEDOUT, and later ones on partitions of that node get
- * -EHOSTDOWN, until the table has a new version; other partitions are served. A node that was
- * started again has the pairs of its last snapshot: what changed later is gone. SCAN, STAT and
+ * Operations that are submitted before an earlier one is done have no order. When a connection
+ * ends, its operations in flight get -ENOTCONN or -ETIMEDOUT, and later ones on partitions of that
+ * node get -EHOSTDOWN, until the table has a new version; other partitions are served. A node that
+ * was started again has the pairs of its last snapshot: later changes are lost. SCAN, STAT and
  * PARTITIONS are for the connection to one node: they get -EOPNOTSUPP. FIND_FUNCTION goes to the
  * first node that is not lost: all nodes must load the same functions.
  *
- * Returns 0, -EINVAL, -ENOMEM, or an error of the file or of etcd, with a line in `why`, which may be NULL.
+ * Returns 0, -EINVAL, -ENOMEM, or an error of the file or of etcd, with a line in `why`, which may
+ * be NULL.
  */
 int roost_kv_open_table(const char *path, const struct roost_kv_attr *attr, struct roost_kv **out,
 			char *why, size_t why_len);

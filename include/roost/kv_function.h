@@ -34,7 +34,7 @@
 /* Version of the structures below. A store refuses objects of another version. */
 #define ROOST_KV_FUNCTION_ABI 1u
 
-/* What a function gets. Elements, operands and acc are aligned to 8 bytes, param is not. */
+/* The arguments of a function. Elements, operands and acc are aligned to 8 bytes, param is not. */
 struct roost_kv_call {
 	void *elements;
 	size_t num;

@@ -10,7 +10,7 @@
  * 										reply_len
  *
  * The tail is the last 8 bytes of the buffer, and the data end where it begins. So one WRITE
- * carries both, and the caller polls one address whatever the length is. A kernel that sends data
+ * carries both, and the caller polls one address for data of any length. A kernel that sends data
  * in several pieces writes them from the front of the buffer (ROOST_RPC_FRONT), and then the tail
  * by a WRITE of its own.
  *

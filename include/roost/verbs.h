@@ -59,8 +59,8 @@ int roost_qp_offer_rpc(struct ibv_qp *qp);
 bool roost_qp_has_rpc(struct ibv_qp *qp);
 
 /*
- * Limits what the peer may use of this node's kernels through a queue pair, until the queue pair is
- * moved to RESET.
+ * Limits the peer's use of this node's kernels through a queue pair, until the queue pair is moved
+ * to RESET.
  *
  *   calls	calls in flight. Further calls get RNR NAKs. 0: no limit but the 256 slots for calls
  *   steps	steps of kernels in one turn of the NIC. Further steps wait for the next turn. 0: no

@@ -27,7 +27,7 @@ int cgroup_numbers(const char *dir, const char *name, long long *a, long long *b
 	return n;
 }
 
-/* True if `list`, whose words are separated by commas, contains `word`. */
+/* Returns true if `list`, whose words are separated by commas, contains `word`. */
 static bool has_word(const char *list, const char *word)
 {
 	size_t n = strlen(word);

@@ -19,8 +19,8 @@ unsigned cores_allowed(void);
 double cores_quota(void);
 
 /*
- * True if there is a quota below two CPUs. A spinning thread then takes time from the thread that
- * it waits for, as on one core. Any thread.
+ * Returns true if there is a quota below two CPUs. A spinning thread then takes time from the
+ * thread that it waits for, as on one core. Any thread.
  */
 bool cores_quota_short(void);
 

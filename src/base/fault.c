@@ -30,8 +30,8 @@ static struct fault *find(int sig)
 }
 
 /*
- * True if no instruction of this thread raised the signal: a process sent it, or it reports memory
- * that was not accessed yet.
+ * Returns true if no instruction of this thread raised the signal: a process sent it, or it reports
+ * memory that was not accessed yet.
  */
 static bool was_sent(int sig, const siginfo_t *info)
 {
@@ -57,8 +57,8 @@ static void end_process(int sig, siginfo_t *info)
 }
 
 /*
- * True if a handler of the program must be called. One with SA_RESETHAND is called the first time
- * only.
+ * Returns true if a handler of the program must be called. One with SA_RESETHAND is called the
+ * first time only.
  */
 static bool has_handler(struct fault *f)
 {
@@ -68,7 +68,7 @@ static bool has_handler(struct fault *f)
 }
 
 /*
- * Does what the kernel would do for the earlier handler (sigaction(2)), but keeps this handler
+ * Acts as the Linux kernel would for the earlier handler (sigaction(2)), but keeps this handler
  * installed. A stray signal of another process must not remove it, or the next fault in a step
  * would end the process. The kernel restores the mask on return, and ends a process that ignores a
  * fault of its own.

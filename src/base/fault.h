@@ -3,7 +3,7 @@
  * Handlers of the signals that an instruction raises (SIGSEGV, SIGBUS, SIGFPE, SIGILL). A signal
  * goes to the functions added here, and if none of them handles it, to the handler that was
  * installed before. Signals that a process sent (si_code <= 0) go the same way. A program that
- * installs its own handler later must hand signals on to this one.
+ * installs its own handler later must pass signals on to this handler.
  */
 #ifndef ROOST_BASE_FAULT_H
 #define ROOST_BASE_FAULT_H

@@ -153,8 +153,8 @@ static uint64_t run_ns(int tid)
 }
 
 /*
- * True if the thread runs or waits for a core. The state in proc_pid_stat(5) follows a name in
- * brackets that may contain any character.
+ * Returns true if the thread runs or waits for a core. The state in proc_pid_stat(5) follows a name
+ * in brackets that may contain any character.
  */
 static bool wants_core(int tid)
 {
@@ -175,8 +175,8 @@ static bool wants_core(int tid)
 }
 
 /*
- * True if the step may continue: it has not reached the limits, or its thread waited for a core
- * most of the time.
+ * Returns true if the step may continue: it has not reached the limits, or its thread waited for a
+ * core most of the time.
  */
 static bool has_time(const struct guard *g, const struct watchdog_limits *p, int tid)
 {

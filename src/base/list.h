@@ -40,8 +40,8 @@ static inline bool list_empty(const struct list_head *head)
 }
 
 /*
- * True if this entry (not a head) is on a list. Valid for entries that started as zeros and leave
- * lists by list_del().
+ * Returns true if this entry (not a head) is on a list. Valid for entries that started as zeros and
+ * leave lists by list_del().
  */
 static inline bool list_linked(const struct list_head *entry)
 {

@@ -92,8 +92,8 @@ void *mem_alloc_pages(size_t size);
 void mem_free_pages(void *p, size_t size);
 
 /*
- * True if a file of this process may have this many bytes (RLIMIT_FSIZE); the limit also holds for
- * memory with a descriptor. A longer one would end the process with SIGXFSZ. Any thread.
+ * Returns true if a file of this process may have this many bytes (RLIMIT_FSIZE); the limit also
+ * holds for memory with a descriptor. A longer one would end the process with SIGXFSZ. Any thread.
  */
 bool mem_file_fits(uint64_t bytes);
 

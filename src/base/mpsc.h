@@ -100,7 +100,10 @@ static inline bool mpsc_pop(struct mpsc *m, uint32_t *value)
 	return true;
 }
 
-/* True if mpsc_pop() would find no value now. The answer may be outdated at once. Any thread. */
+/*
+ * Returns true if mpsc_pop() would find no value now. The answer may be outdated at once. Any
+ * thread.
+ */
 static inline bool mpsc_empty(struct mpsc *m)
 {
 	uint32_t pos = atomic_load_explicit(&m->head, memory_order_relaxed);

@@ -14,15 +14,17 @@
 
 #define NUMBERS_REST_S 60 /* seconds in which no number returns */
 
-/* A time in ns of the machine's monotonic clock, as the memory has it; 0 is no time. */
+/*
+ * Converts a time in ns of the machine's monotonic clock to the form in the memory; 0 is no time.
+ */
 static inline uint32_t numbers_second(uint64_t now)
 {
 	return (uint32_t)(now / 1000000000) + 1;
 }
 
 /*
- * True if less than NUMBERS_REST_S have passed since then. A second is added because the times are
- * whole seconds. A time far in the future is nonsense, and does not count.
+ * Returns true if less than NUMBERS_REST_S have passed since then. A second is added because the
+ * times are whole seconds. A time far in the future is invalid, and is ignored.
  */
 static inline bool numbers_rest(uint32_t then, uint32_t second)
 {

@@ -177,7 +177,7 @@ int sys_epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms)
 int sys_epoll_wait_ns(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns)
 {
 #ifdef SYS_epoll_pwait2
-	/* The kernel expects 64-bit times, whatever the timespec of libc is. */
+	/* The Linux kernel expects 64-bit times, also where the timespec of libc has 32 bits. */
 	int64_t ts[2] = {timeout_ns / NS_PER_SEC, timeout_ns % NS_PER_SEC};
 	int ret = (int)RAW(SYS_epoll_pwait2, epfd, evs, max, timeout_ns < 0 ? NULL : ts, NULL,
 			   KERNEL_SIGSET_BYTES);

@@ -17,9 +17,9 @@ extern const struct roost_kernel kernel_shuffle;
 extern const struct roost_kernel kernel_shuffle_out;
 extern const struct roost_kernel kernel_traversal;
 
-/* Built-in kernels, by name; NULL: no such one. Any thread. */
+/* Returns the built-in kernel of this name, or NULL. Any thread. */
 const struct roost_kernel *kernels_builtin(const char *name);
-/* The same by number, for lists. */
+/* Returns a built-in kernel by its number, for lists. */
 const struct roost_kernel *kernels_builtin_at(unsigned i);
 
 #endif

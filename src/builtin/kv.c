@@ -6,10 +6,10 @@
  * the store into the reply, each behind its place; then the results move together.
  *
  * With a far tier the group is submitted. If it is not finished at once, the call pauses, and other
- * calls and packets have their turns. Each turn of the call goes on with all groups in flight.
+ * calls and packets have their turns. Each turn of the call continues all groups in flight.
  *
- * Calls of several processing units may run at the same time: a step has the store alone, and one
- * that finds it taken tries again at its next turn.
+ * Calls of several processing units may run at the same time: a step has the store alone, and a
+ * step that finds the store taken tries again at its next turn.
  */
 #include <endian.h>
 #include <errno.h>
@@ -431,7 +431,7 @@ enum progress { PARKED, MORE, COMPLETE };
 
 /*
  * Encodes the results of a group that is finished, and runs the operation behind it. PARKED: that
- * one is not finished, and this is to be called again.
+ * operation is not finished, and the caller calls again.
  */
 static enum progress end_group(struct kv_store *st, struct call_state *s, struct kv_group *g)
 {
@@ -510,7 +510,7 @@ static enum roost_next no_space(struct roost_call *c)
 	return roost_reply(c, ROOST_RPC_OK, c->scratch, (uint32_t)least);
 }
 
-/* Executes a group, in a store without a far tier. Never PARKED. */
+/* Executes a group, in a store without a far tier. Does not return PARKED. */
 static enum progress run_group(struct kv_store *st, struct call_state *s)
 {
 	struct kv_group g;
@@ -578,9 +578,10 @@ static enum roost_next run_step(struct roost_call *c)
 }
 
 /*
- * With other calls behind this one: prefetches what the first operations of the batch need. The
- * batch runs in its next step, after the other calls have begun, so that the cache misses of all
- * these batches overlap. A batch with many operations overlaps its own. Returns whether to wait.
+ * With other calls behind this one: prefetches the cache lines for the first operations of the
+ * batch. The batch runs in its next step, after the other calls have begun, so that the cache
+ * misses of all these batches overlap. A batch with many operations overlaps its own. Returns
+ * whether to wait.
  */
 static bool look_ahead(struct roost_call *c)
 {

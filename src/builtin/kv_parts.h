@@ -52,8 +52,8 @@ static inline bool kv_parts_count(struct kv_parts *p, const void *key, size_t le
 }
 
 /*
- * Takes the partitions of the node at `address` from a table. Counts of operations go on if it is a
- * later version of the same table.
+ * Takes the partitions of the node at `address` from a table. The counts of operations are kept if
+ * it is a later version of the same table.
  */
 void kv_parts_set(struct kv_parts *p, const struct kv_table *t, const char *address,
 		  uint16_t service);

@@ -203,7 +203,7 @@ static void nap(uint64_t ns)
 	nanosleep(&t, NULL);
 }
 
-/* A kernel that crashed keeps the store for ever. */
+/* A kernel that crashed does not give the store back. */
 static bool take(struct kv_store *st)
 {
 	uint64_t start = 0;

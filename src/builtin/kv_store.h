@@ -47,7 +47,7 @@ struct kv_group {
 	struct kv_op op[KV_STORE_GROUP];
 };
 
-/* `busy` says what the thread does that has the store. */
+/* `busy`: the activity of the thread that has the store. */
 enum kv_store_busy {
 	KV_STORE_FREE,
 	KV_STORE_SERVES,
@@ -85,7 +85,7 @@ struct kv_store_far {
  */
 int kv_store_open(const struct roost_kv_config *config, const struct kv_store_far *far,
 		  struct kv_store **out);
-/* No thread uses the store any more. */
+/* Closes the store, which no thread may use any more. */
 void kv_store_close(struct kv_store *st);
 
 /*

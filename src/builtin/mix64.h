@@ -9,8 +9,7 @@
 #define AVX2 __attribute__((target("avx2,bmi,bmi2")))
 
 /*
- * a * b modulo 2^64: AVX2 multiplies 32 by 32 bits. `b_swapped` has the halves of b the other way
- * round.
+ * a * b modulo 2^64: AVX2 multiplies 32 by 32 bits. `b_swapped` has the halves of b exchanged.
  */
 AVX2 static inline __m256i mul64(__m256i a, __m256i b, __m256i b_swapped)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The kernel `prism`, described in roost/prism.h. The whole chain is checked before its first
- * operation runs, so that an invalid chain changes nothing.
+ * operation runs, so that an invalid chain has no effect.
  */
 #include <endian.h>
 #include <string.h>

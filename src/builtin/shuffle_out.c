@@ -62,7 +62,7 @@ struct shuffle_out {
 	struct roost_shuffle_target entry[CHUNK];
 };
 
-/* No operation uses the bench: payload() waits for that, and cut() is called only then. */
+/* No operation uses the bench: payload() waits for that, and cut() is called later. */
 static void give_back(struct roost_call *c)
 {
 	struct shuffle_out *s = c->state;

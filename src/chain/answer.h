@@ -19,7 +19,7 @@ struct answer {
 	uint32_t at;			 /* number of the WRITE in its queue */
 };
 
-/* What differs between the answers: the WQE from raddr on, with the first piece. */
+/* The part in which the answers differ: the WQE from raddr on, with the first piece. */
 #define ANSWER_PART	offsetof(struct roost_wqe, raddr)
 #define ANSWER_PART_LEN ((uint32_t)(sizeof(struct roost_wqe) - ANSWER_PART))
 /* The address of the value in the part. */
@@ -35,7 +35,7 @@ static inline bool answer_fits(const struct roost_chain_queue *q)
 	return q->depth == ROOST_LOOKUP_ANSWER && q->stride >= ROOST_LOOKUP_STRIDE && !q->n;
 }
 
-/* Where a part is copied to. */
+/* Returns the destination of a copied part. */
 static inline struct roost_ref answer_ref(const struct answer *a)
 {
 	return roost_chain_field(a->queue->queue, a->at, ANSWER_PART);
@@ -55,8 +55,8 @@ struct roost_ref answer_emit(struct answer *a, const struct roost_chain_queue *n
 
 /*
  * Emits into `loop` the test of a bucket: 2 copies, a CAS, and the copy of the part that it makes.
- * The key found goes to `found`. Stores in sge[0] to sge[2] where a receive puts the key and the
- * addresses of the bucket's two words.
+ * The key found goes to `found`. Stores in sge[0] to sge[2] the places where a receive must put the
+ * key and the addresses of the bucket's two words.
  */
 void answer_bucket(const struct answer *a, const struct roost_chain *loop, struct roost_ref found,
 		   struct roost_sge *sge);

@@ -6,7 +6,7 @@
  *	CAS	that word: NOP with the id y -> the op-code of `then`
  *	then
  *
- * For an order, MAX or MIN with y comes between the copy and the CAS: max(x, y) == y says x <= y.
+ * For an order, MAX or MIN with y comes between the copy and the CAS: max(x, y) == y means x <= y.
  */
 #include <errno.h>
 #include <string.h>
@@ -66,7 +66,7 @@ ROOST_EXPORT uint32_t roost_chain_if(const struct roost_chain *c, struct roost_r
 				     struct roost_wqe then)
 {
 	const bool word = y.at.key, ordered = cmp != ROOST_EQ;
-	/* the copy of x, of y, the calculation and the CAS stand before `then` */
+	/* the copies of x and of y, the calculation and the CAS are before `then` */
 	const uint32_t n = c->queue->n + 2 + (word ? 1u + ordered : 0) + ordered;
 
 	if (then.flags & ROOST_WQE_INLINE || cmp > ROOST_GE)

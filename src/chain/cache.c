@@ -4,7 +4,7 @@
  *
  *	WAIT		for a receive, which has stored bucket offsets, keys and number
  *	READ		the count of moves
- *	READ		the base of the buckets that serve, to the address of the first bucket
+ *	READ		the base of the active buckets, to the address of the first bucket
  *	copy		the address to that of the second bucket
  *	ADD, ADD	the offsets of the buckets
  *	copy		a NOP over the answer
@@ -35,7 +35,9 @@ static struct roost_sge sge_of(struct roost_ref r, uint32_t len)
 	return (struct roost_sge){r.addr, len, r.key};
 }
 
-/* READs a bucket to three addresses. The stores of address and length rely on little-endian order. */
+/*
+ * READs a bucket to three addresses. The stores of address and length rely on little-endian order.
+ */
 static void emit_read(const struct roost_cache_chain *l, uint32_t hit, struct roost_ref part)
 {
 	struct roost_chain_queue *q = l->loop.queue;

@@ -6,7 +6,7 @@
  *
  * - An item is sealed before a bucket names it. Another item takes its place by one store.
  * - An entry moves by a copy to its other bucket; then the bucket that it leaves is emptied. A get
- *   that read the one too early and the other too late finds that `moves` has changed.
+ *   that read one bucket too early and the other one too late finds that `moves` has changed.
  * - A new generation is complete before the base names it.
  */
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 #define PATH_MAX_MOVES 250
 
-/* Each store that chains can see. Tests look at the table after each one. */
+/* Makes a store that chains can see. Tests check the table after each store. */
 #ifdef CACHE_TABLE_STORED
 void CACHE_TABLE_STORED(void);
 #else
@@ -111,7 +111,7 @@ static struct roost_bucket *find(const struct roost_cache *c, uint64_t key)
 	return NULL;
 }
 
-/* Takes an entry out. */
+/* Removes an entry. */
 static void empty(struct roost_cache *c, uint64_t key)
 {
 	struct roost_bucket *b = find(c, key);
@@ -135,8 +135,8 @@ static struct roost_bucket *other_bucket(const struct roost_cache *c, struct roo
 }
 
 /*
- * Empties a bucket by moving its entry, and before that those in the way: the path is followed to
- * an empty bucket first, then the moves are made from its end.
+ * Empties a bucket by moving its entry, after the entries in its way: the path is first followed to
+ * an empty bucket, then the moves are made from its end.
  */
 static bool make_space(struct roost_cache *c, struct roost_bucket *b)
 {
@@ -194,7 +194,7 @@ static void forget(struct roost_cache *c, struct roost_cache_displaced *d)
 	*d = c->displaced[--c->num_displaced];
 }
 
-/* Takes the entry of an attempt out. An item that waits for this key of 48 bits takes its place. */
+/* Removes the entry of an attempt. An item that waits for this key of 48 bits replaces it. */
 static void release(struct roost_cache *c, uint64_t key)
 {
 	struct roost_cache_displaced *d = c->displaced;
@@ -216,7 +216,7 @@ static void release(struct roost_cache *c, uint64_t key)
 	empty(c, key);
 }
 
-/* Where an item with a key is in the table, or could be: then `item` is NULL. */
+/* The location of the item with a key in the table; `item` NULL: there is none. */
 struct entry_at {
 	struct roost_bucket *bucket;
 	struct roost_cache_item *item;
@@ -322,7 +322,7 @@ ROOST_EXPORT void roost_cache_clear(struct roost_cache *c)
 			store(&c->bucket[i].key, 0);
 }
 
-/* ---- lives of the writer ---- */
+/* ---- start and successors of the writer ---- */
 
 static uint64_t base_of(const struct roost_cache_shape *s, uint32_t generation)
 {
@@ -364,7 +364,7 @@ ROOST_EXPORT int roost_cache_begin(struct roost_cache *c, void *index, void *ite
 	c->generation = !serves;
 	c->bucket = (void *)((uint8_t *)index + base_of(&c->shape, c->generation));
 	c->old = (void *)((uint8_t *)index + base_of(&c->shape, serves));
-	/* A get that has the base of the generation before that one would find it empty. */
+	/* A get that has the base of the previous generation would find the table empty. */
 	count_move(c);
 	roost_cache_clear(c);
 	return 0;

@@ -3,7 +3,7 @@
  * roost/chain_parallel.h. A turn for each request:
  *
  *	loop i	WAIT for a request; a copy that takes the last answer back; the test of bucket i; a
- *		NOP, whose completion says that the bucket was tested
+ *		NOP, whose completion shows that the bucket was tested
  *	answer	WAIT for both loops; the WRITE of the first bucket's value; the WRITE of the second
  *		one's, and of the end; RECV_ENABLE; ENABLE of both loops and of the next turn
  *

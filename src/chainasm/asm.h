@@ -40,7 +40,7 @@ struct asm_state {
 	/* the queue */
 	struct roost_chain chain;
 	struct roost_chain_queue queue;
-	struct roost_chain_data data; /* what constructs store: region `constants` */
+	struct roost_chain_data data; /* values that constructs store: region `constants` */
 	int constants;		      /* -1: there is none */
 	bool depth_given, to_first_stop;
 	/* counts that breaks and calls of the queue wait for: from each stop to the next */
@@ -62,7 +62,7 @@ bool asm_end(struct asm_state *s); /* an error unless the line ends here */
 bool asm_value(struct asm_state *s, uint64_t *v);
 bool asm_location(struct asm_state *s, struct asm_location *p);
 bool asm_ref(struct asm_state *s, struct roost_ref *r);
-/* True if a location comes next, and not an expression. */
+/* Returns true if a location comes next, and not an expression. */
 bool asm_is_location(struct asm_state *s);
 bool asm_queue_name(struct asm_state *s, int *queue);
 bool asm_operand(struct asm_state *s, struct roost_operand *o);

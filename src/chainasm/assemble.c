@@ -501,7 +501,7 @@ static bool second_pass(struct chain_program *p, struct chain_error *err, int co
 			.at = {p->region[constants].addr, p->region[constants].key},
 			.image = p->region[constants].image,
 			.size = p->region[constants].size};
-	/* From the values that receives and peers have: the first pass has not set them. */
+	/* Uses the values of receives and peers, which the first pass has not set. */
 	return pass(&s, p->text, strlen(p->text));
 }
 

@@ -109,7 +109,7 @@ void check_addresses(struct checker *c)
 		const int faults = c->faults;
 		bool told = false;
 
-		/* one message for a WQE, however many variants it has */
+		/* one message for a WQE with any number of variants */
 		for (uint32_t k = 0; k < i && !told; k++)
 			told = c->variant[k].queue == c->variant[i].queue &&
 			       c->variant[k].slot == c->variant[i].slot &&

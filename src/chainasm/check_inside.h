@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of the checker share: the variants of WQEs, and who enables and waits for whom. */
+/* Declarations of the checker's files: the variants of WQEs, their ENABLEs and their WAITs. */
 #ifndef ROOST_CHAINASM_CHECK_INSIDE_H
 #define ROOST_CHAINASM_CHECK_INSIDE_H
 
 #include "chainasm/check.h"
 
-/* What a slot of a ring may have when it is fetched. */
+/* A WQE that a slot of a ring may have when it is fetched. */
 struct variant {
 	uint16_t queue;
 	uint32_t slot;
@@ -45,7 +45,7 @@ struct checker {
 
 void check_fault(struct checker *c, enum chain_fault_class class, uint32_t line, const char *fmt,
 		 ...) __attribute__((format(printf, 4, 5)));
-/* The line of a WQE, or of its queue. */
+/* Returns the line of a WQE, or of its queue. */
 uint32_t check_line(const struct checker *c, unsigned queue, uint32_t slot);
 
 /* check_variants.c: false without memory */
@@ -55,9 +55,9 @@ static inline uint16_t variant_op(const struct variant *v)
 {
 	return ROOST_CTRL_OP(v->w.ctrl);
 }
-/* The queue that an ENABLE of send WQEs names; -1: it is none. */
+/* Returns the queue that an ENABLE of send WQEs names; -1: the WQE is no such ENABLE. */
 int check_enables(const struct checker *c, const struct variant *v);
-/* The completions that a WAIT names, in *watch; false: it is none, or they are computed. */
+/* Stores the completions that a WAIT names; false: it is no WAIT, or they are computed. */
 bool check_waits(const struct checker *c, const struct variant *v, struct chain_watch_name *watch);
 
 /* check_order.c */

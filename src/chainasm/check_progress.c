@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The checker: WAITs that nothing satisfies, and loops without a limit. */
+/* The checker: WAITs that no completion satisfies, and loops without a limit. */
 #include <string.h>
 
 #include "chainasm/check_inside.h"
@@ -13,7 +13,7 @@ static bool is_message(uint16_t op)
 	return op == ROOST_OP_SEND || op == ROOST_OP_SEND_IMM || op == ROOST_OP_WRITE_IMM;
 }
 
-/* The slots below `end` that may complete with a completion, or send a message. */
+/* Returns the number of slots below `end` that may raise a completion, or send a message. */
 static uint64_t count_slots(const struct checker *c, unsigned queue, uint32_t end, bool messages)
 {
 	uint64_t n = 0;
@@ -33,7 +33,7 @@ static uint64_t count_slots(const struct checker *c, unsigned queue, uint32_t en
 	return n;
 }
 
-/* The WQEs of a queue that can run at all. */
+/* Returns the number of WQEs of a queue that can run. */
 static uint32_t can_run(const struct checker *c, unsigned queue)
 {
 	const struct chain_queue *q = &c->p->queue[queue];
@@ -69,7 +69,7 @@ static uint64_t received(const struct checker *c, unsigned queue)
 	return sent < space ? sent : space;
 }
 
-/* The completions that a WAIT in this slot may see. */
+/* Returns the number of completions that a WAIT in this slot may see. */
 static uint64_t available(const struct checker *c, const struct chain_watch_name *w,
 			  const struct variant *v)
 {
@@ -81,7 +81,7 @@ static uint64_t available(const struct checker *c, const struct chain_watch_name
 		     count_slots(c, (unsigned)w->queue, can_run(c, (unsigned)w->queue), false));
 }
 
-/* What the WAIT needs in the first turn of its queue. */
+/* Returns the completions that the WAIT needs in the first turn of its queue. */
 static uint64_t needed(const struct checker *c, const struct chain_watch_name *w,
 		       const struct variant *v)
 {
@@ -122,7 +122,7 @@ void check_wait_counts(struct checker *c)
 
 typedef bool edges[CHAIN_MAX_QUEUES][CHAIN_MAX_QUEUES];
 
-/* Who reaches whom by ENABLEs, among the queues that loop. */
+/* Finds which queues reach which by ENABLEs, among the queues that loop. */
 static void reach(const struct checker *c, edges to)
 {
 	const unsigned n = c->p->queues;
@@ -131,7 +131,7 @@ static void reach(const struct checker *c, edges to)
 		const struct variant *v = &c->variant[i];
 		int q = check_enables(c, v);
 
-		/* an absolute ENABLE allows no more the second time, unless its count grows */
+		/* an absolute ENABLE has no effect the second time, unless its count grows */
 		if (q >= 0 && c->loops[q] && c->loops[v->queue] &&
 		    (v->w.raddr & ROOST_CHAIN_RELATIVE || v->computed & 1 << 4))
 			to[v->queue][q] = true;
@@ -147,7 +147,7 @@ static bool in_loop(const edges to, unsigned of, unsigned queue)
 	return to[of][queue] && to[queue][of];
 }
 
-/* A WAIT for so many ns from its turn on. */
+/* Returns true for a WAIT for a number of ns from its turn on. */
 static bool takes_time(const struct variant *v)
 {
 	const uint64_t kind = ROOST_CHAIN_TIME | ROOST_CHAIN_RELATIVE;
@@ -156,7 +156,7 @@ static bool takes_time(const struct variant *v)
 	       (v->w.raddr & kind) == kind && (v->w.swap_add || v->computed & 1 << 4);
 }
 
-/* True if a queue of the loop waits for completions that others make, or for a time. */
+/* Returns true if a queue of the loop waits for completions that others make, or for a time. */
 static bool is_paced(const struct checker *c, const edges to, unsigned loop)
 {
 	for (uint32_t i = 0; i < c->variants; i++) {
@@ -178,7 +178,7 @@ static bool is_paced(const struct checker *c, const edges to, unsigned loop)
 	return false;
 }
 
-/* True if an ENABLE of the loop may become a WQE that does not go on with the loop. */
+/* Returns true if an ENABLE of the loop may become a WQE that does not continue the loop. */
 static bool has_end(const struct checker *c, const edges to, unsigned loop)
 {
 	for (uint32_t i = 0; i < c->variants; i++) {

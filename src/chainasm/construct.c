@@ -105,7 +105,7 @@ static bool simple(struct asm_state *s, struct roost_wqe *w)
 	return true;
 }
 
-/* The next line that is not empty. */
+/* Goes to the next line that is not empty. */
 static bool inner_line(struct asm_state *s)
 {
 	while (asm_next_line(s))
@@ -262,7 +262,7 @@ static bool forever_line(struct asm_state *s)
 	return true;
 }
 
-/* The queue as roost/chain.h wants it. In the first pass it may be unknown. */
+/* Takes a queue as an argument for roost/chain.h. In the first pass it may be unknown. */
 static bool other_queue(struct asm_state *s, struct roost_chain_queue *q)
 {
 	int i;

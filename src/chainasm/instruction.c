@@ -51,7 +51,7 @@ static void set_remote(struct asm_wqe *w, struct roost_ref at)
 	w->w.rkey = at.key;
 }
 
-/* , OLD: where the old value goes; without it, to a word that nobody reads. */
+/* , OLD: the location of the old value; by default a word that no instruction reads. */
 static bool old_value(struct asm_state *s, struct asm_wqe *w)
 {
 	struct roost_ref at;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A model of a NIC that executes chains, after docs/chains.md alone. It is not the NIC's code and
- * uses none of it: tests compare the two, and the checker uses the model to see what a program
- * does. It executes one WQE at a time, in the images of the program.
+ * uses none of it: tests compare the two, and the checker uses the model to see the effects of a
+ * program. It executes one WQE at a time, in the images of the program.
  *
  * The model has the queues of one program, whose connections have no losses. A WQE of an ordinary
  * queue takes effect when it is issued.
@@ -12,7 +12,7 @@
 
 #include "chainasm/program.h"
 
-#define MODEL_FETCH 16 /* most WQEs that an ordinary queue fetches at once */
+#define MODEL_FETCH 16 /* the most WQEs that an ordinary queue fetches at once */
 
 enum model_result {
 	MODEL_DONE,    /* a WQE was executed */
@@ -52,7 +52,7 @@ struct chain_model {
 	void *ctx;
 };
 
-/* Begins with the program as posted and started. False: no memory. The images change. */
+/* Opens the model of a program that was posted and started. The images change. False: no memory. */
 bool model_open(struct chain_model *m, struct chain_program *p);
 void model_close(struct chain_model *m);
 /* Executes the next WQE of a queue, if it can. */

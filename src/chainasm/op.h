@@ -37,7 +37,7 @@ struct chain_field {
 };
 extern const struct chain_field chain_fields[];
 const struct chain_field *chain_field_named(const char *name);
-/* The field at an offset of a WQE; NULL: none begins there. */
+/* Returns the field at an offset of a WQE; NULL: none begins there. */
 const struct chain_field *chain_field_at(uint32_t offset);
 
 struct chain_flag {

@@ -2,7 +2,7 @@
 /*
  * A program of chains: regions of data, queues, and the bytes of both as they are posted. The
  * assembler makes it from text (docs/chains.md), the disassembler makes text from it, the checker
- * and the model read it. Nothing here needs a NIC.
+ * and the model read it. No function needs a NIC.
  *
  * A program is bound to addresses, keys and queue pair numbers. The assembler binds it to numbers
  * of its own; a loader stores those of its memory and queue pairs and calls chain_bind().
@@ -109,9 +109,9 @@ void chain_print_location(const struct chain_program *p, unsigned region, uint64
 			  char *buf, size_t n);
 
 /*
- * The image of a program as a file: a header, the tables and the bytes, in the byte order of the
- * machine. chain_read_image() checks all of it; lines are those of the disassembled text. Returned
- * memory is for free().
+ * Write and read the image of a program, a file with a header, the tables and the bytes, in the
+ * byte order of the machine. chain_read_image() checks all of it; lines are those of the
+ * disassembled text. Returned memory is for free().
  */
 void *chain_write_image(const struct chain_program *p, size_t *n);
 struct chain_program *chain_read_image(const void *image, size_t n, struct chain_error *err);

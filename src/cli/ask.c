@@ -31,7 +31,7 @@ static void end_answer(struct ask_answer *a, bool complete)
 	a->text = NULL;
 }
 
-/* Reads what has come. */
+/* Reads the bytes that have arrived. */
 static void read_more(struct ask_answer *a)
 {
 	ssize_t n;

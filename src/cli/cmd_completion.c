@@ -19,8 +19,8 @@ static const struct opt_command cmd = {
 	.name = "completion",
 	.synopsis = "bash|zsh|fish",
 	.about =
-		"Prints what completes the commands, options and values of roost in a shell. Packages and\n"
-		"`make install` put files that call this where the shells look for them.",
+		"Prints the script that completes the commands, options and values of roost in a shell. Packages\n"
+		"and `make install` put files that call this command where the shells look for them.",
 	.opts = opts,
 	.examples = "  eval \"$(roost completion bash)\"        (in ~/.bashrc)\n"
 		    "  eval \"$(roost completion zsh)\"         (in ~/.zshrc, behind compinit)\n"
@@ -53,7 +53,7 @@ static void print_words(const char *const *words)
 }
 
 /*
- * Runs --help of each command with its table passed to `show`; the command does nothing else then.
+ * Runs --help of each command with its table passed to `show`; the command then does nothing else.
  */
 static void each_table(void (*show)(const struct opt_command *cmd))
 {

@@ -152,7 +152,7 @@ static void print_table(const json_t *devices)
 	table_free(&t);
 }
 
-/* Returns NULL if a device can't be opened, which was said. */
+/* Returns NULL after a message if a device cannot be opened. */
 static json_t *list_devices(void)
 {
 	struct ibv_device **list;
@@ -177,7 +177,7 @@ static json_t *list_devices(void)
 
 /*
  * The engine describes in one line why it cannot open a port; the verbs return only errno. Returns
- * NULL with the line in err, empty if it was said.
+ * NULL with the line in err, which is empty if the line was printed.
  */
 static json_t *open_and_list(char *err, size_t errlen)
 {
@@ -210,7 +210,7 @@ static json_t *list_programs(void)
 {
 	struct programs before, now;
 	char err[600];
-	/* Without a folder there are those of the pool. */
+	/* Without a folder, the list has the programs of the pool. */
 	int dirfd = shm_dir_open(err, sizeof(err));
 	json_t *rows;
 
@@ -233,11 +233,11 @@ int cmd_devices(int argc, char **argv)
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	opt_environment(port_spec, 0);
-	/* Before this process becomes one of them. */
+	/* Lists the programs before this process is one of them. */
 	programs = list_programs();
 	devices = open_and_list(err, sizeof(err));
 	if (!devices) {
-		/* Perhaps a program has to be stopped: they are listed all the same. */
+		/* The programs are listed also then, since the user may have to stop one. */
 		rc = err[0] ? opt_failed(&cmd, "%s", err) : CLI_FAILED;
 		devices = json_array();
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The subcommands of `roost`, one file each. argv[0] is the name of the subcommand. Each function
- * returns the exit status, which is CLI_OK only if the command did what the user asked for.
+ * returns the exit status, which is CLI_OK only if the command succeeded.
  */
 #ifndef ROOST_CLI_COMMANDS_H
 #define ROOST_CLI_COMMANDS_H

@@ -3,9 +3,9 @@
  * Command line options from a table. One table defines the parser, the checks and --help.
  *
  * Options are long (--name VALUE or --name=VALUE); a few have a letter as well. On an error the
- * parser prints one line on stderr, which tells the user what to do, and returns OPT_ERROR; the
- * command then exits with CLI_USAGE. On --help the parser prints the help and returns OPT_HELP; the
- * command then exits with CLI_OK.
+ * parser prints one line with the remedy on stderr, and returns OPT_ERROR; the command then exits
+ * with CLI_USAGE. On --help the parser prints the help and returns OPT_HELP; the command then exits
+ * with CLI_OK.
  */
 #ifndef ROOST_CLI_OPTIONS_H
 #define ROOST_CLI_OPTIONS_H
@@ -54,7 +54,7 @@ struct opt {
 		.name = name_, .letter = letter_, .kind = kind_, .to = to_, .arg = arg_,           \
 		.help = help_, __VA_ARGS__                                                         \
 	}
-/* Of commands that look at what a program started now would see. */
+/* Of commands that show the view of a program that starts now. */
 #define OPT_PORT_OF_PROGRAM(to_)                                                                   \
 	OPT_VALUE("port", 'p', OPT_STRING, to_, "SPEC",                                            \
 		  "as the program would have it (ROOST_PORT; else chosen)")
@@ -64,9 +64,9 @@ struct opt {
 		.name = NULL                                                                       \
 	}
 
-/* What the shell completion offers for operands. */
+/* The values that the shell completion offers for operands. */
 enum opt_operands {
-	OPT_OTHER, /* nothing: the operand is an address, a number ... */
+	OPT_OTHER, /* no value: the operand is an address, a number ... */
 	OPT_FILES,
 	OPT_PROGRAM, /* a program, and its own arguments */
 };
@@ -74,7 +74,7 @@ enum opt_operands {
 struct opt_command {
 	const char *name;     /* the subcommand, as in `roost perf` */
 	const char *synopsis; /* "[OPTIONS] FILE..."; newlines separate several forms */
-	const char *about;    /* paragraphs, lines below 80 columns */
+	const char *about;    /* paragraphs, lines of at most 100 columns */
 	const struct opt *opts;
 	const char *examples; /* lines ready to print, indented by two */
 	/* possible values of the first operand, ends with NULL; NULL: any */
@@ -86,8 +86,8 @@ enum { OPT_HELP = -1, OPT_ERROR = -2 };
 
 /*
  * Parses argv[1..] and returns the index of the first operand (argc when there is none), OPT_HELP
- * or OPT_ERROR. Operands may stand between options and are moved to the end, unless stop_at_operand
- * is set (for commands that pass the rest on). "--" ends the options.
+ * or OPT_ERROR. Operands may be between options and are moved to the end, unless stop_at_operand is
+ * set (for commands that pass the rest on). "--" ends the options.
  */
 int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at_operand);
 /*

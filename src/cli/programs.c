@@ -51,7 +51,7 @@ static const char *name_of(long long pid, char *buf, size_t n)
 	return plain_text(buf);
 }
 
-/* True if the process is stopped, by a signal or a debugger. It would not answer. */
+/* Returns true if the process is stopped, by a signal or a debugger. It would not answer. */
 static bool is_stopped(long long pid)
 {
 	char path[64], line[512] = "", *end;

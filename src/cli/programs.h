@@ -13,7 +13,7 @@
 
 /* One look. */
 struct programs {
-	json_t *nics;	/* what NICs answered (src/drive/stat.c), in the order of process ids */
+	json_t *nics;	/* the answers of NICs (src/drive/stat.c), in the order of process ids */
 	json_t *silent; /* programs that did not answer: pid (0: unknown), program, state, ports */
 	uint64_t at;	/* ns of clock_ns() */
 };
@@ -34,9 +34,9 @@ bool programs_is(const json_t *program, const char *name);
 
 /*
  * Makes a row of each program and address, in the order of addresses: objects with address, kind,
- * slots, pid, program, state ("running", "stopped", "silent"). Programs that answered also have qps,
- * connections, rx_bytes and tx_bytes, and with an earlier look `before` (else NULL): rx_bits_s and
- * tx_bits_s.
+ * slots, pid, program, state ("running", "stopped", "silent"). Programs that answered also have
+ * qps, connections, rx_bytes and tx_bytes, and with an earlier look `before` (else NULL): rx_bits_s
+ * and tx_bits_s.
  */
 json_t *programs_rows(const struct programs *p, const struct programs *before);
 

@@ -178,9 +178,9 @@ struct cm_ops {
 	void (*send)(void *ctx, const struct cm_datagram *d);
 	void (*event)(void *ctx, const struct cm_event *e);
 	/*
-	 * Keeps the DREQ of an established connection, for another process to send if this one is
-	 * killed. d NULL: the connection has ended. `index` tells the connections apart. NULL:
-	 * nobody keeps them. Must call no function of this header.
+	 * Keeps the DREQ of an established connection, for another process to send if this process
+	 * is killed. d NULL: the connection has ended. `index` tells the connections apart. NULL:
+	 * no process keeps them. Must call no function of this header.
 	 */
 	void (*will)(void *ctx, uint32_t index, const struct cm_datagram *d);
 };
@@ -219,8 +219,8 @@ void cm_input(struct cm *cm, uint64_t now, const struct pkt_addr *src, const str
 	      const uint8_t *mad, size_t len);
 
 /*
- * True if both addresses count as one source: the same IPv4 address, or the same IPv6 network of 64
- * bits. Any thread.
+ * Returns true if both addresses count as one source: the same IPv4 address, or the same IPv6
+ * network of 64 bits. Any thread.
  */
 bool cm_same_source(const struct pkt_addr *a, const struct pkt_addr *b);
 

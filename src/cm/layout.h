@@ -12,7 +12,7 @@ enum cm_form {
 	FORM_HEX,
 	FORM_GID,    /* printed as an address */
 	FORM_MTU,    /* a code: 1 is 256 bytes */
-	FORM_LID,    /* not printed when 0xffff, which is what RoCE has */
+	FORM_LID,    /* not printed when 0xffff, the value of RoCE */
 	FORM_ABOUT,  /* which message */
 	FORM_REASON, /* why it was rejected */
 	FORM_BYTES   /* not printed: another field has its length */

@@ -285,7 +285,7 @@ static void field_set(struct cm_msg *m, const struct cm_field *f, uint64_t v)
 }
 
 /*
- * ---- the vendor id of ECE in a REP and a SIDR_REP: what is left over between other fields
+ * ---- the vendor id of ECE in a REP and a SIDR_REP: the free bits between other fields
  * (ibta_vol1_c12.h) ----
  */
 
@@ -323,7 +323,7 @@ static enum cm_error check_header(const uint8_t *mad)
 	return cm_layout((enum cm_attr)get_bits(mad, 128, 16)) ? CM_OK : CM_ERR_ATTR;
 }
 
-/* Lengths that the sender made up end here. */
+/* Limits lengths that exceed their fields. */
 static void clamp_lengths(struct cm_msg *m)
 {
 	uint8_t *len = m->attr == CM_REJ	? &m->rej.ari_len

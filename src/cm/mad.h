@@ -218,7 +218,7 @@ enum cm_error {
 
 const char *cm_error_str(enum cm_error e);
 const char *cm_attr_str(enum cm_attr a); /* "REQ" ...; NULL: no message */
-/* "invalid service id" ...; "unknown": no known reason */
+/* Returns "invalid service id" ...; "unknown": no known reason */
 const char *cm_reason_str(unsigned reason);
 
 /* Returns the bytes of private data of a message; 0: no message. */

@@ -51,9 +51,9 @@ static struct cm_conn *rej_conn(struct cm *cm, const struct cm_rx *rx)
 }
 
 /*
- * True if a REJ fits the state, by the message that it rejects. A REJ of a REQ that got another
- * answer since is late, and does not end the connection: the REQ was sent twice, and the first one
- * found no listener.
+ * Returns true if a REJ fits the state, by the message that it rejects. A REJ of a REQ that got
+ * another answer since is late, and does not end the connection: the REQ was sent twice, and the
+ * first one found no listener.
  */
 static bool rej_fits(const struct cm_conn *c, uint8_t about)
 {

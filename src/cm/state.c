@@ -61,8 +61,8 @@ uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout)
 }
 
 /*
- * True if the peer waits for an answer of this end: the connection counts against the listener's
- * backlog.
+ * Returns true if the peer waits for an answer of this end: the connection counts against the
+ * listener's backlog.
  */
 static bool is_waiting(enum cm_state s)
 {
@@ -166,7 +166,7 @@ void cm_end(struct cm_conn *c, struct cm_event *e)
 		cm_tell(c, e);
 }
 
-/* ---- what time does ---- */
+/* ---- timers ---- */
 
 void cm_give_up(struct cm_conn *c, uint64_t now)
 {

@@ -156,8 +156,8 @@ static struct cm_conn *take_conn(struct cm *cm)
 }
 
 /*
- * The count of the sequence may be in memory of several programs. One that is hostile must not keep
- * this one here.
+ * The count of the sequence may be in memory of several programs. A hostile program must not keep
+ * this program in the loop.
  */
 static bool next_id(struct cm *cm, uint64_t now, unsigned *draws, uint32_t *id)
 {

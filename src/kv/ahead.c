@@ -2,7 +2,7 @@
 /*
  * Hints for operations that are executed one by one, as those of many small batches are. The first
  * hint of a key prefetches its bucket. Some hints later, when the bucket is in the cache, the
- * records that its slots point to are prefetched. A hint changes nothing in the store.
+ * records that its slots point to are prefetched. A hint does not change the store.
  */
 #include "kv/hash.h"
 #include "kv/match.h"
@@ -36,7 +36,7 @@ void kv_ahead_key(struct kv *kv, struct kv_ahead *a, const void *key, uint32_t l
 {
 	uint64_t hash;
 
-	/* A line of the far tier cannot be looked at here. */
+	/* A line of the far tier cannot be read here. */
 	if (!len || len > KV_KEY_MAX || kv->mem.near)
 		return;
 	hash = hash_of(kv, key, len);

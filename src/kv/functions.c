@@ -173,7 +173,7 @@ int kv_run_registered(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 		memcpy(fs->operands, op->value, op->value_len);
 		memcpy(&acc, op->value, width);
 		r->end = guard_call(&fs->guard, run_step, &s);
-		/* As wrong as a crash: the elements are not there. */
+		/* Handled as a crash: the function returned elements that do not exist. */
 		if (s.matched > s.call.num)
 			r->end = GUARD_FAULT;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Registered functions of a store: code of others, which runs guarded (base/guard.h). */
+/* Registered functions of a store: code of other authors, which runs guarded (base/guard.h). */
 #ifndef ROOST_KV_FUNCTIONS_H
 #define ROOST_KV_FUNCTIONS_H
 
@@ -26,7 +26,7 @@ int kv_function(const struct kv *kv, const char *name);
 
 /*
  * Returns the guard for functions, for a watchdog; NULL if there is no function. If the thread of
- * the store has an open guard, functions run in that one. Without a watchdog a function that does
+ * the store has an open guard, functions run in that guard. Without a watchdog a function that does
  * not return stops the store.
  */
 struct guard *kv_guard(struct kv *kv);

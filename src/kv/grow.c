@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Growth by linear hashing. The index grows by one bucket at a time, which gets its pairs from one
- * other bucket. A step is one such split. It goes along the chain with copies of three buckets: the
- * one that it reads; the last one that is kept, into which the pairs of later buckets move if they
- * fit; and the one of the new chain that is being filled. So its cost is in proportion to the
- * length of the chain, as that of a look-up, and does not depend on the size of the index.
+ * other bucket. A step is one such split. It follows the chain with copies of three buckets: the
+ * bucket that it reads; the last bucket that is kept, into which the pairs of later buckets move if
+ * they fit; and the bucket of the new chain that is being filled. So its cost is in proportion to
+ * the length of the chain, as that of a look-up, and does not depend on the size of the index.
  */
 #include <errno.h>
 
@@ -163,7 +163,7 @@ static bool split_one(struct kv *kv)
 	struct bucket home =
 		*(const struct bucket *)kv_read(&kv->mem, kv_bucket_addr(from), BUCKET_BYTES);
 
-	/* What is in one bucket fits into one bucket. */
+	/* The pairs of one bucket fit into one bucket. */
 	if (home.chain && !take_places(&s, count(&s, &home) - 1))
 		return false;
 	divide_chain(&s, home);

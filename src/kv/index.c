@@ -219,7 +219,7 @@ static int replace(struct kv *kv, uint64_t hash, struct kv_loc *loc, const struc
 	return 0;
 }
 
-/* Writes only the value, if nothing else changes. Returns false if something does. */
+/* Writes only the value. Returns false if another part of the pair changes. */
 static bool overwrite_inline(struct kv *kv, uint64_t hash, struct kv_loc *loc,
 			     const struct kv_pair *p)
 {

@@ -91,7 +91,7 @@ enum kv_fn {
 	KV_FNS_ELEMENT,
 	/*
 	 * Updates: the operand replaces the elements that equal those of `expect`, byte by byte. If
-	 * KV_UPDATE replaces nothing, its status is -ECANCELED.
+	 * KV_UPDATE replaces no element, its status is -ECANCELED.
 	 */
 	KV_SWAP = KV_FNS_ELEMENT,
 	KV_EQ, /* predicates, as the operators of C */
@@ -114,7 +114,7 @@ struct kv_op {
 	/* These are in one cache line, because each operation uses them. */
 	uint8_t code;	  /* enum kv_code */
 	uint8_t type;	  /* enum kv_type; this and the next two: KV_UPDATE to KV_FILTER */
-	bool fetch;	  /* updates: `out` gets the value of before */
+	bool fetch;	  /* updates: `out` gets the old value */
 	uint16_t fn;	  /* enum kv_fn */
 	uint32_t key_len; /* 1 to KV_KEY_MAX */
 	uint32_t value_len;
@@ -166,7 +166,7 @@ struct kv_stat {
 	/* with a far tier */
 	uint64_t far_reads, far_writes; /* lines */
 	uint64_t near_lines;		/* in near memory now */
-	uint64_t parked;		/* times that an operation waited for lines */
+	uint64_t parked;		/* number of waits of operations for lines */
 	uint64_t forwarded;		/* operations that ran right after one on the same key */
 	uint64_t merged;		/* writes to a line that was to be written back already */
 	uint64_t near_hits;		/* accesses, less the lines that were read for them */
@@ -199,10 +199,10 @@ void kv_ahead_end(struct kv *kv, struct kv_ahead *a);
 
 /*
  * Operations of a store with a far tier, without waiting. A batch and its operations belong to the
- * store until all are finished (kv_finished()) or cancelled. Operations of one client on one key take
- * effect in the order in which they were submitted; those on other keys do not wait for each other.
- * No client fills the places of operations in execution: others find some. The results in an arena
- * are in the order of the batch.
+ * store until all are finished (kv_finished()) or cancelled. Operations of one client on one key
+ * take effect in the order in which they were submitted; those on other keys do not wait for each
+ * other. One client cannot take all places of operations in execution: others find free ones. The
+ * results in an arena are in the order of the batch.
  */
 struct kv_batch {
 	struct kv_op *ops;
@@ -217,7 +217,7 @@ static inline bool kv_finished(const struct kv_batch *batch)
 {
 	return batch->ended == batch->n;
 }
-/* Goes on with all batches. `wait`: if nothing can run, blocks until the far tier has a line. */
+/* Continues all batches. `wait`: if none can run, blocks until the far tier has a line. */
 void kv_poll(struct kv *kv, bool wait);
 /* Ends a batch. An operation that is not finished had no effect. */
 void kv_cancel(struct kv *kv, struct kv_batch *batch);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Loads snapshots. The file is read twice: nothing is stored before all of it was found whole. It
- * may change in between, so the second pass makes all checks again.
+ * Loads snapshots. The file is read twice: no pair is stored before the whole file was found valid.
+ * The file may change in between, so the second pass makes all checks again.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -201,7 +201,7 @@ static int store(struct loader *l, const struct kv_pair *p)
 			   .value_len = p->value_len,
 			   .expires = p->expires};
 
-	/* An older value of the key may be in the file, before this one. */
+	/* An older value of the key may be in the file, before this value. */
 	if (kv_is_over(l->kv, p->expires))
 		op.code = KV_DELETE;
 	kv_run(l->kv, &op, 1);

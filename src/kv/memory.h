@@ -31,7 +31,7 @@ struct kv_memory {
 int kv_memory_open(struct kv_memory *m, uint64_t size);
 void kv_memory_close(struct kv_memory *m);
 
-/* near.c: get the lines of an access into near memory, and save the bytes that are to be written */
+/* near.c: get the lines of an access into near memory, and save the bytes that will be written */
 void kv_near_need(struct kv_near *n, uint64_t addr, uint32_t len);
 void kv_near_change(struct kv_near *n, uint64_t addr, uint32_t len);
 /* Asks for lines that the operation needs later. */

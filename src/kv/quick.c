@@ -51,7 +51,7 @@ static bool find_record(struct kv *kv, struct bucket *b, uint64_t hash, const st
 		if ((head & RECORD_KEY) != op->key_len ||
 		    !match_equal(at + RECORD_HEAD, op->key, op->key_len))
 			continue;
-		/* The clock of the eviction must learn that the pair is used. */
+		/* The pair must be marked as used for the clock of the eviction. */
 		if (head & (RECORD_EXPIRES | RECORD_EXTENTS) ||
 		    (kv->config.evict && !(b->used >> i & 1)))
 			return false;

@@ -144,7 +144,7 @@ static const uint8_t *parse(const uint8_t *at, struct kv_pair *p)
 
 /*
  * Parses a record whose head was accessed. The head is in one line with the second of expiry, and
- * says how long the rest is.
+ * has the length of the rest.
  */
 static const uint8_t *parse_more(struct kv *kv, uint64_t addr, struct kv_pair *p)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The head of a record. record.c describes what follows. */
+/* The head of a record. record.c describes the rest. */
 #ifndef ROOST_KV_RECORD_H
 #define ROOST_KV_RECORD_H
 

@@ -67,7 +67,7 @@ static int get(struct kv *kv, struct kv_op *op)
 	if (!lookup(kv, op, 0, &loc))
 		return -ENOENT;
 	mark(kv, &loc);
-	err = kv_claim(op, loc.pair.value_len); /* first: no extent is read for nothing */
+	err = kv_claim(op, loc.pair.value_len); /* first, so that no extent is read in vain */
 	if (!err)
 		memcpy(op->out, kv_value(kv, op->hash, &loc), loc.pair.value_len);
 	return err;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Scans. The pairs of a chain are visited in the order of their hash. So a scan that stops within a
- * chain can go on there later, although pairs have moved within the chain or to another bucket
+ * chain can continue there later, although pairs have moved within the chain or to another bucket
  * meanwhile. A cursor has the bucket (40 bits) and, above it, 1 plus the first bits of the hash of
  * the next pair, or 0 for the start of the chain.
  */
@@ -103,7 +103,7 @@ static bool visit_found(struct scan *s, const struct found *f, kv_visit visit, v
 	return visit(ctx, &p);
 }
 
-/* Returns whether all pairs were visited; if not, *order is that of the pair to go on with. */
+/* Returns whether all pairs were visited; if not, *order is that of the next pair. */
 static bool scan_chain(struct scan *s, uint64_t *order, kv_visit visit, void *ctx)
 {
 	do {

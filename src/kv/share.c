@@ -12,7 +12,7 @@ void share_init(struct shares *s, unsigned limit)
 	}
 }
 
-/* Returns where the client is linked, or the end of the list of its slot. */
+/* Returns the link to the client, or the end of the list of its slot. */
 static uint16_t *find(struct shares *s, uint64_t client)
 {
 	uint16_t *at = &s->slots[client * 0x9e3779b97f4a7c15u >> 32 & (SHARE_PLACES - 1)];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shares of clients in a number of places. A client gets a place if it has fewer than SHARE_RATIO
- * times those that are free (dynamic thresholds: Choudhury and Hahne, 1998). So one client alone gets
- * nearly all places, the next one finds some free, and those that have few come first when places
- * become free. Pure: what the places are is the caller's business.
+ * Shares of clients in a number of places. A client gets a place if it has fewer places than
+ * SHARE_RATIO times the free ones (dynamic thresholds: Choudhury and Hahne, 1998). So one client
+ * alone gets nearly all places, the next client finds free ones, and clients with few places come
+ * first when places become free. Pure: the caller decides the meaning of a place.
  */
 #ifndef ROOST_KV_SHARE_H
 #define ROOST_KV_SHARE_H
@@ -27,9 +27,9 @@ struct shares {
 	struct share clients[SHARE_PLACES]; /* that have a place */
 };
 
-/* `limit`: 1 to SHARE_PLACES. */
+/* Initialises the shares of `limit` places, 1 to SHARE_PLACES. */
 void share_init(struct shares *s, unsigned limit);
-/* Takes a place, if the client may have one more. `client` is any number. */
+/* Takes a place if the client may have one more. Returns whether it did. `client`: any number. */
 bool share_take(struct shares *s, uint64_t client);
 void share_give(struct shares *s, uint64_t client);
 

@@ -134,7 +134,7 @@ static bool merge_for(struct slab *s, unsigned class)
 	return false;
 }
 
-/* An operation that is to run again finds the slabs as they were. */
+/* If the operation runs again, it finds the slabs as they were. */
 static void save(struct slab *s)
 {
 	kv_save(s->mem, s, offsetof(struct slab, merge.blocks));

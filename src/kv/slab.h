@@ -9,7 +9,7 @@
  *	far    [ ................    near is empty: as many come back, in one access
  *
  * If both are empty a larger slab is split, or fresh memory if there is no larger slab. When memory
- * runs out, a merge begins (merge.c). It goes on in small steps, one in each later call.
+ * runs out, a merge begins (merge.c). It continues in small steps, one in each later call.
  */
 #ifndef ROOST_KV_SLAB_H
 #define ROOST_KV_SLAB_H
@@ -42,7 +42,7 @@ struct slab_merge {
 	unsigned class;
 	uint64_t marks;	 /* address of a bitmap: a bit for each slab of the class */
 	uint64_t marked; /* bits that are set */
-	uint32_t from;	 /* word of `blocks` at which the sweep goes on */
+	uint32_t from;	 /* word of `blocks` at which the sweep continues */
 	/* a bit for each block of the bitmap that has a bit */
 	uint64_t blocks[SLAB_SEGMENT_MAX / SLAB_UNIT / SLAB_BLOCK / 64];
 };
@@ -98,7 +98,7 @@ void slab_merge_start(struct slab *s);
  * none is running.
  */
 bool slab_merge_step(struct slab *s);
-/* Gives back at least one slab of those that the merge of this class has taken, if there is one. */
+/* Gives back at least one of the slabs that the merge of this class has taken, if there is one. */
 void slab_merge_give(struct slab *s, unsigned class);
 
 static inline uint64_t slab_addr(const struct slab *s, uint32_t place)

@@ -49,7 +49,10 @@ struct kv_loc {
 
 uint64_t kv_hash(const struct kv *kv, const void *key, uint32_t len);
 
-/* The tag of an inline pair, 1 to 15. Its bits are neither those of a home nor of kv_second_hash. */
+/*
+ * Returns the tag of an inline pair, 1 to 15. Its bits are neither those of a home nor of
+ * kv_second_hash.
+ */
 static inline unsigned kv_tag(uint64_t hash)
 {
 	return 1 + ((unsigned)(hash >> 47 & 0xff) * 15 >> 8);
@@ -81,7 +84,7 @@ static inline uint64_t kv_bucket_addr(uint64_t bucket)
 	return bucket * BUCKET_BYTES;
 }
 
-/* Sets what follows from the number of buckets. */
+/* Sets the fields that depend on the number of buckets. */
 static inline void kv_set_buckets(struct kv *kv, uint64_t buckets)
 {
 	kv->buckets = buckets;
@@ -110,8 +113,8 @@ void kv_record_read(struct kv *kv, struct slab *s, uint32_t place, struct kv_pai
 const uint8_t *kv_record_value(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p);
 
 /*
- * Asks for the records of a bucket, which are all read next, so that a far tier reads their lines at
- * the same time.
+ * Asks for the records of a bucket, which are all read next, so that a far tier reads their lines
+ * at the same time.
  */
 void kv_want_records(struct kv *kv, const struct slab *s, const struct bucket *b);
 
@@ -145,8 +148,8 @@ void kv_begin(const struct kv *kv, struct kv_op *op);
 void kv_execute(struct kv *kv, struct kv_op *op);
 
 /*
- * scan.c: visits the pairs of the bucket of the cursor. Returns the next cursor, or 0 behind the last
- * bucket. *stopped: `visit` stopped the scan.
+ * scan.c: visits the pairs of the bucket of the cursor. Returns the next cursor, or 0 behind the
+ * last bucket. *stopped: `visit` stopped the scan.
  */
 uint64_t kv_scan_bucket(struct kv *kv, uint64_t cursor, kv_visit visit, void *ctx, bool *stopped);
 

@@ -16,7 +16,9 @@
 #define OPS	   64u
 #define OPS_MAX	   1024u
 #define TIMEOUT_MS 5000
-/* sends besides those of the calls in flight: a call's WRITE of payload, and calls not yet retired */
+/*
+ * sends besides those of the calls in flight: a call's WRITE of payload, and calls not yet retired
+ */
 #define SPARE_SENDS 16
 #define SENDS_MIN   64
 #define SPIN_NS	    200000u /* a wait polls for so long, then sleeps between polls */
@@ -142,7 +144,7 @@ static bool add(struct roost_kv *kv, struct roost_kv_op *op)
 
 /* ---- replies ---- */
 
-/* Asks again for data that were cut: in the current batch, or in the lane. */
+/* Requests data that were cut again: in the current batch, or in the lane. */
 static void ask_again(struct roost_kv *kv, struct roost_kv_op *op)
 {
 	if (op->out_len > SHORT_MAX || !add(kv, op))
@@ -218,7 +220,7 @@ static unsigned land_all(struct roost_kv *kv)
 /*
  * Drives the NIC until replies to a quarter of the calls have come, or no more come. Then the
  * program begins its next operations, while later replies are on the way. Otherwise all calls in
- * flight would gather in one group, and program and node would wait for each other.
+ * flight would form one group, and program and node would wait for each other.
  */
 static void poll_batches(struct roost_kv *kv)
 {

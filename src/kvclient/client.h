@@ -12,7 +12,7 @@
 
 /* Less than the node's slots for calls of a connection, and than its WRITEs of replies. */
 #define CALLS_MAX 160u
-/* A value that was cut is asked for again in a batch up to this length, else in a long reply. */
+/* A cut value is requested again in a batch up to this length, otherwise in a long reply. */
 #define SHORT_MAX 8192u
 
 struct op_list {
@@ -67,13 +67,14 @@ struct roost_kv {
 	struct long_lane lane;
 	bool resend; /* the current batch has operations that ask again */
 	/*
-	 * A connection to all nodes of a table has `nodes`, and of the above only err, open, completed
-	 * and timeout_ns. One to a node of a table has `whole`, the former.
+	 * A connection to all nodes of a table has `nodes`, and of the fields above only err, open,
+	 * completed and timeout_ns. A connection to one node of a table has `whole`, the connection
+	 * to all.
 	 */
 	struct kvc_table *nodes;
 	struct roost_kv *whole;
 	struct roost_kv *retired; /* the next one of kvc_table.retired */
-	struct op_list again;	  /* to be asked for in the long lane when it is free */
+	struct op_list again;	  /* to be requested in the long lane when it is free */
 };
 
 /* ---- client.c ---- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A connection to all nodes of a table of partitions: it has a connection to each node, and gives
- * each operation to that of the node that owns the key. An operation that a node refuses, because it
- * does not own the key, was not done; it is repeated until it succeeds or its time is over.
+ * each operation to that of the node that owns the key. An operation that a node refuses, because
+ * it does not own the key, was not done; it is repeated until it succeeds or its time is over.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "kvwire/table.h"
 
 #define TIMEOUT_MS 5000
-#define LOOK_NS	   1000000u /* between two looks at the table, and two tries of an operation */
+#define LOOK_NS	   1000000u /* between two checks of the table, and two attempts of an operation */
 #define WHY	   300
 
 struct member {
@@ -47,7 +47,7 @@ static void retire(struct kvc_table *t, struct member *m)
 	*m = (struct member){.lost = true};
 }
 
-/* The connections of the nodes that both tables have go on, unless they failed. */
+/* Connections of nodes that both tables have are kept, unless they failed. */
 static void take_next(struct kvc_table *t)
 {
 	struct member before[KV_TABLE_NODES];
@@ -74,7 +74,7 @@ static bool read_next(struct kvc_table *t)
 	return !kv_table_read(&t->next, t->path, why, sizeof(why));
 }
 
-/* Looks whether the table has a new version, not too often. Returns true if it has. */
+/* Checks at intervals whether the table has a new version. Returns true if it has. */
 static bool look(struct kvc_table *t)
 {
 	uint64_t now = kvc_now();
@@ -223,7 +223,7 @@ int kvc_table_flush(struct roost_kv *whole)
 {
 	const struct kvc_table *t = whole->nodes;
 
-	/* An error is that of the operations of one node. */
+	/* An error concerns the operations of one node. */
 	for (unsigned i = 0; i < t->table.nodes; i++) {
 		if (t->member[i].kv)
 			roost_kv_flush(t->member[i].kv);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The wire format of batches of store operations and of their replies (docs/kv-wire.md). Pure
- * functions on memory. A reader takes any bytes; what it returns points into them.
+ * functions on memory. A reader takes any bytes; its results point into them.
  */
 #ifndef ROOST_KVWIRE_KVWIRE_H
 #define ROOST_KVWIRE_KVWIRE_H
@@ -31,7 +31,7 @@ enum kvwire_flags {
 
 /* ---- batches ---- */
 
-/* What "same as before" refers to. */
+/* The previous values, to which "same as before" refers. */
 struct kvwire_same {
 	uint32_t key_len, value_len;
 	const uint8_t *value; /* NULL: none yet */
@@ -66,7 +66,7 @@ struct kvwire_reader {
 int kvwire_open(struct kvwire_reader *r, const void *batch, size_t len);
 /*
  * Reads the next operation into the fields that describe it, and clears the others. Returns 1, 0 at
- * the end, or -EBADMSG if the rest of the batch makes no sense.
+ * the end, or -EBADMSG if the rest of the batch is invalid.
  */
 int kvwire_next(struct kvwire_reader *r, struct roost_kv_op *op);
 

@@ -44,8 +44,8 @@ static bool load_from(const char *dir, const char *below)
 }
 
 /*
- * The module is beside the drop-in libraries: in the folder of this one, or, seen from the folder of
- * the command, in that of an installation or of a build.
+ * The module is beside the drop-in libraries: in the folder of this library, or, seen from the
+ * folder of the command, in that of an installation or of a build.
  */
 static void load(void)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Tables of partitions that a server has. Their names begin with "etcd:"; kv_table_read(),
- * kv_table_create() and kv_table_replace() take them too. The code that talks to the server (src/etcd)
- * is a module, so that libcurl is loaded by programs only that use such a table.
+ * kv_table_create() and kv_table_replace() take them too. The code that talks to the server
+ * (src/etcd) is a module, so that libcurl is loaded by programs only that use such a table.
  */
 #ifndef ROOST_KVWIRE_REMOTE_H
 #define ROOST_KVWIRE_REMOTE_H

@@ -126,7 +126,7 @@ static int take_number(struct text *x, const char *name, unsigned base, uint64_t
 	return 0;
 }
 
-/* What a line says of its partitions. */
+/* The attributes that a line gives to its partitions. */
 enum line { LINE_NODE, LINE_FROM, LINE_LOST };
 
 struct ranges {
@@ -143,7 +143,7 @@ static int take_lost(struct text *x, struct kv_table *t, uint64_t i, uint64_t ve
 	return 0;
 }
 
-/* Takes what a line says of partition i. */
+/* Takes the attributes of partition i from a line. */
 static int take_one(struct text *x, struct kv_table *t, uint64_t i, const struct ranges *r)
 {
 	bool from = r->line == LINE_FROM;

@@ -53,8 +53,8 @@ size_t kv_table_format(const struct kv_table *t, char *text, size_t cap);
 /* Reads the table in a file or in etcd. Returns 0, or a negative errno with a line in `why`. */
 int kv_table_read(struct kv_table *t, const char *path, char *why, size_t why_len);
 /*
- * Writes a table to a new file, which appears with its whole content. Returns 0, or a negative errno
- * with a line in `why`: -EEXIST if there is a file.
+ * Writes a table to a new file, which appears with its whole content. Returns 0, or a negative
+ * errno with a line in `why`: -EEXIST if there is a file.
  */
 int kv_table_create(struct kv_table *t, const char *path, char *why, size_t why_len);
 /*

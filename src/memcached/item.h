@@ -41,7 +41,7 @@ struct item_key {
 	uint32_t len;
 };
 
-/* What the front end has for all its connections. */
+/* The state of a front end for all its connections. */
 struct items {
 	const char *host; /* of the node */
 	uint16_t service;

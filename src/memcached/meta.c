@@ -6,7 +6,7 @@
 
 #include "memcached/session.h"
 
-/* A request under way, and what its reply may show. */
+/* A request under way, and the values that its reply may show. */
 struct meta {
 	struct mc_session *m;
 	struct items *s;

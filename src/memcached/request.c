@@ -75,7 +75,7 @@ bool mc_next_key(struct mc_word *keys, struct mc_word *key)
 	return next_word(keys, key);
 }
 
-/* The reply to an error is sent, whatever the request says of replies. */
+/* The reply to an error is sent even if the request asks for no reply. */
 static void refuse(struct mc_request *r, const char *error)
 {
 	r->command = MC_INVALID;

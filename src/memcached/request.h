@@ -77,8 +77,8 @@ struct mc_request {
 };
 
 /*
- * Parses the first line of `len` bytes. Returns false if the line is not complete. What `r` names
- * points into the bytes. An error of the line is an MC_INVALID request; data may follow it.
+ * Parses the first line of `len` bytes. Returns false if the line is not complete. The pointers of
+ * `r` point into the bytes. An error of the line is an MC_INVALID request; data may follow it.
  */
 bool mc_parse(const char *bytes, size_t len, struct mc_request *r);
 

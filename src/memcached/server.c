@@ -145,7 +145,7 @@ static void on_read(struct bufferevent *bev, void *arg)
 		end_conn(c);
 }
 
-/* The replies are sent. Reading goes on if it waited for that. */
+/* The replies are sent. Reading continues if it waited for that. */
 static void on_write(struct bufferevent *bev, void *arg)
 {
 	struct conn *c = arg;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Execution of requests: what the connections of a front end share. */
+/* Execution of requests: the state that the connections of a front end share. */
 #ifndef ROOST_MEMCACHED_SESSION_H
 #define ROOST_MEMCACHED_SESSION_H
 

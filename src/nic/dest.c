@@ -157,7 +157,10 @@ void dest_sent_unacked(struct dest *d, uint32_t bytes)
 		d->paced += bytes;
 }
 
-/* True if the window has space for the bytes. Otherwise the QP waits in the FIFO of waiters. */
+/*
+ * Returns true if the window has space for the bytes. Otherwise the QP waits in the FIFO of
+ * waiters.
+ */
 bool dest_admit(struct nic_qp *qp, uint32_t bytes)
 {
 	struct dest *d = qp->dest;

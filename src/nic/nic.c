@@ -432,7 +432,10 @@ static unsigned run_list(struct pu *pu, struct list_head *list, struct list_head
 				pu->stuck = true;
 				continue; /* no work: a thread may sleep until there is space */
 			}
-			/* The QP keeps its place: it is first when the port has space. */
+			/*
+			 * The QP stays at the head of the list: it is first when the port has
+			 * space.
+			 */
 			if (port_count(pu->nic) == 1) {
 				list_add(entry, list);
 				list_splice_tail_init(&again, list);

@@ -208,8 +208,7 @@ void nic_tell_time(struct nic *nic, unsigned pu, uint64_t now);
  */
 uint64_t nic_deadline(struct nic *nic, unsigned pu);
 /*
- * Returns true if the PU has work that no descriptor reports: doorbells, packets that are held
- * back. [owner]
+ * Returns true if the PU has work that no descriptor reports: doorbells, delayed packets. [owner]
  */
 bool nic_pending(struct nic *nic, unsigned pu);
 

@@ -36,7 +36,7 @@ struct nic_stream_hook {
 	/*
 	 * The hook takes no bytes. bytes() sets it, and nic_stream_resume() clears it. Meanwhile
 	 * incoming WRITEs get an RNR NAK (on an unreliable connection they are dropped), and
-	 * outgoing packets are held back.
+	 * outgoing packets wait.
 	 */
 	atomic_bool paused;
 	/*

@@ -149,7 +149,9 @@ static inline void qp_prefetch_responder(const struct nic_qp *qp)
  * kernels, and moves the present entries to them. Returns 0 or -ENOMEM.
  */
 int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more);
-/* Returns true if sizes and pointers of a ring are valid. A depth of 0 is valid: there is no ring. */
+/*
+ * Returns true if sizes and pointers of a ring are valid. A depth of 0 is valid: there is no ring.
+ */
 bool queue_ok(const struct nic_queue_attr *q);
 void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32_t pd);
 /* Frees the QP and its send queue entries. No table may refer to the QP any more. */

@@ -51,10 +51,10 @@ static uint32_t next_number(struct nic *nic, struct qp_numbers *numbers, unsigne
 }
 
 /*
- * Takes a free QP number of the PU's lane: slot | index | generation. The slot is the PU's. An index
- * stays unused as long as possible, and then gets the next generation, so that a late packet for a
- * destroyed QP finds no QP. The first index and the first generations are random. Returns the
- * index, -ENOMEM (all are in use), or -EAGAIN (those that are free must rest).
+ * Takes a free QP number of the PU's lane: slot | index | generation. The slot is the PU's. An
+ * index stays unused as long as possible, and then gets the next generation, so that a late packet
+ * for a destroyed QP finds no QP. The first index and the first generations are random. Returns the
+ * index, -ENOMEM (all are in use), or -EAGAIN (the free ones must rest).
  */
 static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu, uint64_t now)
 {

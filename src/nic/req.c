@@ -386,7 +386,7 @@ bool req_idle(struct nic_qp *qp)
  * Returns true if the posted requests wait for more, on a port whose flush is a system call. A few
  * small requests wait while others are outstanding, and leave together, as with Nagle's algorithm
  * (RFC 896). The wait ends when the program has posted enough, or with an ACK if little is
- * outstanding or BATCH_NS are over.
+ * outstanding or BATCH_NS have passed.
  */
 static bool batches(const struct nic_qp *qp)
 {

@@ -145,7 +145,7 @@ static void advance(struct nic_qp *qp)
 		z->open += z->hook->produce(z->hook, segment(z) + z->open, SEG_BYTES - z->open,
 					    &z->needs_input);
 	}
-	/* emit() shows the segment to the hooks behind this one. */
+	/* emit() shows the segment to the hooks behind this hook. */
 	if (!stream_paused(qp))
 		emit(qp, NIC_WC_SUCCESS, z->needs_input && z->in == z->cur->len);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The responder of a QP: the receive queue, the message in progress, and the READs and atomics that
- * are to be answered, or to be answered again.
+ * must be answered, or answered again.
  */
 #ifndef ROOST_NIC_RESPONDER_H
 #define ROOST_NIC_RESPONDER_H

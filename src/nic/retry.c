@@ -108,8 +108,8 @@ static void probe(struct nic_qp *qp)
 
 /*
  * Returns true if the retries are used up because the peer's process is stopped. A hardware NIC
- * would have answered in its place, so the retries start again. A single look cannot tell a stopped
- * process from a busy one. So a second look counts only if no packet has come since the first.
+ * would have answered instead, so the retries start again. A single check cannot tell a stopped
+ * process from a busy one. So a second check counts only if no packet has come since the first.
  */
 static bool peer_stalled(struct nic_qp *qp)
 {
@@ -150,7 +150,7 @@ void retry_fire(struct nic_qp *qp)
 		return;
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return;
-	if (qp->type != NIC_QPT_RC) { /* the window held the packet back: the QP tries again */
+	if (qp->type != NIC_QPT_RC) { /* the destination's window was full: the QP tries again */
 		nic_schedule(qp);
 		return;
 	}
@@ -168,7 +168,7 @@ void retry_fire(struct nic_qp *qp)
 		return;
 	if (now >= deadline(qp)) {
 		if (!psn_before(sq->psn_una, sq->psn_next))
-			/* the QP was rewound and held back, so nothing is in flight */
+			/* the QP was rewound and waits, so no packet is in flight */
 			sq->progress = now;
 		else if (qp->attr.timeout && now >= sq->progress + timeout_ns(qp))
 			expire(qp);

@@ -216,8 +216,8 @@ bool sq_fetch(struct nic_qp *qp);
 /* Fetches WQEs of the program, so that entries of kernels cannot starve the program. */
 void sq_mix(struct nic_qp *qp);
 /*
- * The number of WQEs that can be copied now: posted, and with space for a copy; at most max. If the
- * ring's index is invalid, the QP goes to the error state and the number is 0.
+ * Returns the number of WQEs that can be copied now: posted, and with space for a copy; at most
+ * max. If the ring's index is invalid, the QP goes to the error state and the number is 0.
  */
 uint32_t sq_available(struct nic_qp *qp, uint32_t max);
 void sq_copy(struct nic_qp *qp, struct sq_entry *e); /* copies and checks the next posted WQE */

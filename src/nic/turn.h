@@ -4,8 +4,8 @@
 #define ROOST_NIC_TURN_H
 
 enum req_result {
-	REQ_IDLE, /* nothing to send, or the QP waits */
-	REQ_MORE, /* the turn is over, and work is left */
+	REQ_IDLE, /* there is no packet to send, or the QP waits */
+	REQ_MORE, /* the turn has ended, and work is left */
 	REQ_PORT_FULL,
 };
 

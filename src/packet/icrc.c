@@ -10,7 +10,7 @@
  * moves with the state: forward when zero bytes are appended, and back when they are removed. Both
  * operations are linear. The variable parts of the pseudo header (two length fields, the
  * identification) are therefore tables of what each value adds to the state after the UDP header.
- * The reserved byte of the BTH, which counts as ones whatever its value, is corrected in the state
+ * The reserved byte of the BTH, which counts as ones with any value, is corrected in the state
  * before the BTH.
  *
  * Removing n zero bytes is a multiplication by x^-8n modulo the polynomial of the CRC. It is used

@@ -47,13 +47,13 @@ static inline bool pkt_addr_eq(const struct pkt_addr *a, const struct pkt_addr *
 	return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
 }
 
-/* True for the address of a multicast group: 224/4 or ff00::/8. */
+/* Returns true for the address of a multicast group: 224/4 or ff00::/8. */
 static inline bool pkt_addr_is_group(const struct pkt_addr *a)
 {
 	return a->b[0] == 0xff || ((a->b[12] & 0xf0) == 0xe0 && pkt_addr_is_v4(a));
 }
 
-/* True for an address of the loopback interface: 127/8 or ::1. */
+/* Returns true for an address of the loopback interface: 127/8 or ::1. */
 static inline bool pkt_addr_is_loopback(const struct pkt_addr *a)
 {
 	static const struct pkt_addr loopback6 = {{[15] = 1}};

@@ -154,7 +154,10 @@ struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn);
 struct ask *ask_new(struct oracle *o, struct stream *s, uint64_t psn);
 /* Notes that it was requested from this PSN on. */
 void ask_note_start(struct ask *a, uint64_t psn);
-/* True if it was requested from this PSN on, or if there were too many such PSNs to remember. */
+/*
+ * Returns true if it was requested from this PSN on, or if there were too many such PSNs to
+ * remember.
+ */
 bool ask_named(const struct ask *a, uint64_t psn);
 /* Returns the oldest unanswered READ or atomic, or NULL. */
 struct ask *ask_first_open(struct oracle *o, struct stream *s);

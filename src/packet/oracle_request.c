@@ -102,7 +102,7 @@ static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
 		turn_settled(s);
 	} else if (s->local_req) {
 		oracle_broken(o, ORACLE_NAK_RESUME,
-			      "PSN %u was NAKed, but the stream goes on at PSN %u",
+			      "PSN %u was NAKed, but the stream continues at PSN %u",
 			      low24(s->turn_psn), low24(psn));
 		turn_settled(s);
 	} else if (psn > s->turn_psn) {

@@ -8,7 +8,7 @@
 /* The most PSNs by which an answer may be below the first request of the trace. */
 #define LATE 1024
 
-/* True if the PSN may belong to a READ of unknown size. */
+/* Returns true if the PSN may belong to a READ of unknown size. */
 static bool in_vague_read(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	for (uint32_t i = 0; s->vague && i < o->opts.max_reads; i++) {

@@ -94,7 +94,7 @@ static void give_back(struct fault_port *f, struct fault_item *it)
 	list_add(&it->link, &f->spare);
 }
 
-/* Copies the counters of the inner port and adds the losses of this one. */
+/* Copies the counters of the inner port and adds the losses of this port. */
 static void sync_stats(struct fault_port *f)
 {
 	uint64_t blocked = f->port.stats.tx_blocked;

@@ -59,7 +59,7 @@ static void set_hot(struct host_port *h)
 
 /* ---- paths ---- */
 
-/* True if a program of the pool would take rings there, but none can be made now. */
+/* Returns true if a program of the pool would take rings there, but none can be made now. */
 static bool lacks_ring(const struct host_port *h, const struct pkt_addr *dst, uint32_t dqpn)
 {
 	struct pool_socket sock;

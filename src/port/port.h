@@ -170,7 +170,7 @@ struct port_ops {
 	 * after -EAGAIN.
 	 *
 	 * disarm: called when the thread is awake again. It is cheap if the port is not armed.
-	 * `woken`: p->fd was readable, and the call reads what made it so.
+	 * `woken`: p->fd was readable, and the call reads its cause.
 	 */
 	bool (*arm)(struct port *p);
 	void (*disarm)(struct port *p, bool woken);
@@ -274,15 +274,15 @@ struct port {
  * chooses 10.0.0.1, or the next free address. Lanes after the first pass the address that lane 0
  * got. Control path: allocates memory.
  *
- * On failure it returns NULL, writes one line that says what to do into err (errlen bytes), and
- * sets errno: EADDRNOTAVAIL (not an address of this machine), EADDRINUSE, EAFNOSUPPORT, EINVAL (bad
+ * On failure it returns NULL, writes one line with the remedy into err (errlen bytes), and sets
+ * errno: EADDRNOTAVAIL (not an address of this machine), EADDRINUSE, EAFNOSUPPORT, EINVAL (bad
  * specification, or not the address of one endpoint), ENOMEM, or the error of the kernel.
  */
 struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *err, size_t errlen);
 
 #define PORT_DEFAULT_SPEC "host" /* the specification if the user gives none */
 
-/* True if `word` is the name of a kind. */
+/* Returns true if `word` is the name of a kind. */
 bool port_is_kind(const char *word);
 
 /*

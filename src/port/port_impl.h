@@ -47,7 +47,7 @@ struct port_spec {
 
 /* Parses a specification. Returns 0, or -EINVAL with one line in err. Pure. */
 int port_spec_parse(const char *text, struct port_spec *spec, char *err, size_t errlen);
-/* True if any fault injection is requested. */
+/* Returns true if any fault injection is requested. */
 bool port_faults_any(const struct port_faults *f);
 
 /*
@@ -58,8 +58,7 @@ uint32_t port_mtu_fit(uint32_t bytes, uint32_t limit);
 
 /*
  * Open a lane of a kind, without faults and capture. Without spec->has_address they choose an
- * address. They return NULL, with errno set and one line in err that says what to do, if this
- * fails.
+ * address. They return NULL, with errno set and one line in err with the remedy, if this fails.
  */
 struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen);
@@ -80,7 +79,7 @@ struct port *host_open_port(const struct port_spec *spec, unsigned lane, unsigne
  * rings.
  */
 struct pool;
-/* True if the ring size of the specification is 0 or an allowed size. */
+/* Returns true if the ring size of the specification is 0 or an allowed size. */
 bool shm_ring_ok(const struct port_spec *spec); /* ring= */
 struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
 			      const struct pkt_addr *addr, unsigned slot, char *err, size_t errlen);

@@ -301,11 +301,11 @@ int shm_watch_connection(struct shm_port *s, struct shm_end *end);
 int shm_watch(int epfd, uint32_t events, struct shm_end *end);
 /* Closes a descriptor and removes it from the epoll sets. Has no effect if it is closed already. */
 void shm_end_close(struct shm_port *s, struct shm_end *end);
-/* True if the process at the other end of a socket has the same user. */
+/* Returns true if the process at the other end of a socket has the same user. */
 bool shm_same_user(int fd);
 /*
  * Logs, once for each limit, that a limit of this machine keeps a peer out, if `rc` (-errno) is the
- * error of one. The peer itself only notices that nobody answers.
+ * error of one. The peer itself only notices that no answer comes.
  */
 void shm_say_limit(struct shm_port *s, int rc);
 /* Checks that rings can be made here: makes a short one and frees it. Returns 0 or -errno. */
@@ -322,8 +322,8 @@ int shm_find(struct shm_port *s, const struct shm_path *path, struct shm_peer *p
  */
 int shm_find_ring(struct shm_port *s, const struct shm_peer *peer, uint32_t *ring);
 /*
- * True if the process at the other end of an accepted connection is the endpoint, or was the last
- * process that was.
+ * Returns true if the process at the other end of an accepted connection is the endpoint, or was
+ * the last process that was.
  */
 bool shm_is_owner(struct shm_port *s, const struct shm_peer *peer, int fd);
 /* Makes the address of an endpoint's socket. Returns the length of the address. */
@@ -364,7 +364,7 @@ struct shm_tx *shm_tx_get(struct shm_port *s, const struct shm_peer *peer,
 /* shm_mcast.c */
 int shm_join(struct port *p, const struct pkt_addr *group);
 void shm_leave(struct port *p, const struct pkt_addr *group);
-/* True if the port has joined the group. */
+/* Returns true if the port has joined the group. */
 bool shm_is_member(const struct shm_port *s, const struct pkt_addr *group);
 /* Turns a new path into a path to a group. Returns 0 or -ENOMEM. */
 int shm_fanout_make(struct shm_port *s, struct shm_path *path);

@@ -123,7 +123,7 @@ static void end_older(struct shm_port *s, const struct shm_peer *from, const str
 	}
 }
 
-/* True if a ring back to the sender will be needed and does not exist yet. */
+/* Returns true if a ring back to the sender will be needed and does not exist yet. */
 static bool wants_way_back(const struct shm_port *s, const struct shm_rx *rx)
 {
 	static const struct pkt_addr no_group;

@@ -23,13 +23,13 @@
 
 /*
  * Opens the folder, and makes it if it does not exist. Returns a descriptor to use as a directory
- * only, or -errno with one line in err that says what to do.
+ * only, or -errno with one line in err with the remedy.
  */
 int shm_dir_open(char *err, size_t errlen);
 
 /*
- * Makes the address of a socket in the folder, through the open descriptor. It is short whatever
- * the path of the folder is, and nobody can redirect it. Returns the length for bind() and
+ * Makes the address of a socket in the folder, through the open descriptor. It is short for any
+ * path of the folder, and other users cannot redirect it. Returns the length for bind() and
  * connect(). `name` has at most SHM_NAME_MAX bytes.
  */
 socklen_t shm_dir_sockaddr(int dirfd, const char *name, struct sockaddr_un *sa);
@@ -63,8 +63,8 @@ struct shm_holder {
  */
 int shm_dir_holder(int dirfd, const struct pkt_addr *addr, unsigned lane, struct shm_holder *h);
 /*
- * True if a process with this id, as a socket reports it (SO_PEERCRED), may be the holder. Ids of
- * another namespace cannot be compared; the result is then true.
+ * Returns true if a process with this id, as a socket reports it (SO_PEERCRED), may be the holder.
+ * Ids of another namespace cannot be compared; the result is then true.
  */
 bool shm_dir_may_hold(const struct shm_holder *h, pid_t pid);
 

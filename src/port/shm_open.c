@@ -75,7 +75,7 @@ static struct pkt_addr nth_choice(unsigned i)
 	return a;
 }
 
-/* True for an address that one endpoint may have: unicast and not unspecified. */
+/* Returns true for an address that one endpoint may have: unicast and not unspecified. */
 static bool addr_usable(const struct pkt_addr *a)
 {
 	static const struct pkt_addr none;

@@ -307,7 +307,7 @@ static inline void shm_prod_publish_finished(struct shm_prod *p)
 	p->sent = p->last_pos;
 }
 
-/* True if the consumer has not yet released all published packets. */
+/* Returns true if the consumer has not yet released all published packets. */
 static inline bool shm_prod_unread(const struct shm_prod *p)
 {
 	return atomic_load_explicit(&p->ctl->head, memory_order_relaxed) != p->published;

@@ -105,8 +105,8 @@ static bool set_flags(struct shm_port *s, uint32_t value)
 }
 
 /*
- * True if a ring on which reservations failed has space for any packet, or its peer sent invalid
- * data (the next reservation handles that).
+ * Returns true if a ring on which reservations failed has space for any packet, or its peer sent
+ * invalid data (the next reservation handles that).
  */
 static bool space_came_free(struct shm_port *s)
 {
@@ -153,7 +153,7 @@ void shm_disarm(struct port *p, bool woken)
 	if (s->armed)
 		woken |= set_flags(s, 0);
 	s->armed = false;
-	/* A wake-up that comes after this is stale, and wakes a thread in vain. */
+	/* A wake-up after this is stale: it only wakes a thread that finds no packet. */
 	if (woken)
 		shm_drain(s);
 }

@@ -254,7 +254,10 @@ static inline struct udp_port *udp_port(struct port *p)
 socklen_t udp_name(union udp_name *n, const struct pkt_addr *addr, uint16_t port, uint32_t scope);
 /* Gets the address and port of a socket address. */
 void udp_addr(const union udp_name *n, struct pkt_addr *addr, uint16_t *port);
-/* True for an address that one endpoint may have: it is specified, no group and no broadcast. */
+/*
+ * Returns true for an address that one endpoint may have: it is specified, no group and no
+ * broadcast.
+ */
 bool udp_is_unicast(const struct pkt_addr *a);
 static inline socklen_t udp_name_len(const struct udp_port *u)
 {
@@ -293,8 +296,8 @@ void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t 
 /* udp_reader.c */
 enum port_reader udp_reader(struct port *p, const struct port_path *path);
 /*
- * True if a socket of this network namespace has the address and port 4791. Reads a whole file of
- * /proc.
+ * Returns true if a socket of this network namespace has the address and port 4791. Reads a whole
+ * file of /proc.
  */
 bool udp_reader_is_there(const struct udp_port *u, const struct pkt_addr *addr);
 
@@ -311,8 +314,8 @@ void udp_tx_forget(struct udp_port *u, const struct udp_path *path);
 
 /* udp_join.c */
 /*
- * True if the port at the end of the path accepts joined packets. Looks it up at each call. Control
- * path.
+ * Returns true if the port at the end of the path accepts joined packets. Looks it up at each call.
+ * Control path.
  */
 bool udp_join_path(const struct udp_port *u, const struct udp_path *path);
 /*
@@ -334,7 +337,7 @@ static inline bool udp_rx_waiting(const struct udp_port *u)
 {
 	return u->rx.next < u->rx.count;
 }
-/* True if datagrams of programs that have ended may wait. Makes no system call. */
+/* Returns true if datagrams of programs that have ended may wait. Makes no system call. */
 static inline bool udp_leftovers_wait(const struct udp_port *u)
 {
 	return u->leftover >= 0 || atomic_load_explicit(u->leftovers, memory_order_acquire);
@@ -365,7 +368,7 @@ void udp_mail_close(struct udp_port *u);
 bool udp_mail_pass(struct udp_port *u, unsigned slot, const struct port_pkt *pkt);
 /* Sends the collected mail. Mail that does not fit into the buffer of the receiver is lost. */
 void udp_mail_flush(struct udp_port *u);
-/* True if mail waits. Makes no system call. */
+/* Returns true if mail waits. Makes no system call. */
 bool udp_mail_waits(const struct udp_port *u);
 /* Makes the next burst look for mail that was not counted yet. */
 void udp_mail_look(struct udp_port *u);

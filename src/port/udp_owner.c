@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Finds the user who has a socket with an address, for a message. */
+/* Finds the user that has a socket with an address, for a message. */
 #include <stdio.h>
 #include <string.h>
 

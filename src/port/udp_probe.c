@@ -27,7 +27,7 @@ static uint32_t receive_memory(int fd)
 								    : info[SK_MEMINFO_RMEM_ALLOC];
 }
 
-/* True if the kernel sends `count` pieces of one byte with one call. */
+/* Returns true if the kernel sends `count` pieces of one byte with one call. */
 static bool cuts(int fd, const union udp_name *self, socklen_t len, unsigned count)
 {
 	static const uint8_t zeros[UDP_SEGS_NEW];

@@ -112,8 +112,8 @@ static void read_control(struct msghdr *h, struct udp_rx_buf *b)
 }
 
 /*
- * True if the source of a datagram belongs to a member of the pool, or to one that has ended. The
- * answers are kept until the pool changes.
+ * Returns true if the source of a datagram belongs to a member of the pool, or to one that has
+ * ended. The answers are kept until the pool changes.
  */
 static bool is_member(struct udp_port *u, const struct udp_rx_buf *b)
 {
@@ -129,10 +129,10 @@ static bool is_member(struct udp_port *u, const struct udp_rx_buf *b)
 }
 
 /*
- * False if the datagram cannot come from a NIC. Any user of this machine can send from loopback
- * addresses, but only the NIC that holds port 4791 of an address sends from that port, and the pool
- * knows the source ports of its members. NICs on other machines choose their source ports (IBA
- * A17.9.3), so that connections take several paths; see rx.c for these.
+ * Returns false if the datagram cannot come from a NIC. Any user of this machine can send from
+ * loopback addresses, but only the NIC that holds port 4791 of an address sends from that port, and
+ * the pool knows the source ports of its members. NICs on other machines choose their source ports
+ * (IBA A17.9.3), so that connections take several paths; see rx.c for these.
  */
 static bool is_from_nic(struct udp_port *u, const struct udp_rx_buf *b)
 {

@@ -360,10 +360,11 @@ static void drop(struct udp_port *u, int rc)
 }
 
 /*
- * True if another packet may have caused the error. ICMP errors come at any time, from any host, in
- * any number, and each makes a call fail; none may cost a packet. The kernel queues an error first
- * and then makes a call fail for it. So once after errors were read, a failure may belong to one of
- * them although the queue is empty. Only ECONNREFUSED is never an error of the packet of the call.
+ * Returns true if another packet may have caused the error. ICMP errors come at any time, from any
+ * host, in any number, and each makes a call fail; none may cost a packet. The kernel queues an
+ * error first and then makes a call fail for it. So once after errors were read, a failure may
+ * belong to one of them although the queue is empty. Only ECONNREFUSED is never an error of the
+ * packet of the call.
  */
 static bool is_foreign(struct udp_port *u, int rc)
 {
@@ -442,7 +443,9 @@ void udp_tx_forget(struct udp_port *u, const struct udp_path *path)
 	struct udp_tx *t = &u->tx;
 	bool waits = false;
 
-	/* Without a waiting packet there is no flush, so that answers to many addresses share one. */
+	/*
+	 * Without a waiting packet there is no flush, so that answers to many addresses share one.
+	 */
 	for (unsigned i = t->first; i < t->count; i++)
 		waits |= t->group[i].path == path;
 	if (!waits || udp_flush(&u->port))

@@ -142,7 +142,7 @@ static void on_will(void *ctx, uint32_t index, const struct cm_datagram *d)
 		       d ? d->tclass : 0, d ? d->mad : NULL);
 }
 
-/* ---- what `roost stat` shows ---- */
+/* ---- counters for `roost stat` ---- */
 
 static const char *stat_label(size_t i)
 {

@@ -20,7 +20,7 @@ void rdmacm_fill_ah(const struct rdmacm_id *id, struct ibv_ah_attr *ah)
 	ah->port_num = id->id.port_num;
 }
 
-/* True if the id has RC; UC has no READs and no retries. */
+/* Returns true if the id has RC; UC has no READs and no retries. */
 static bool is_rc(const struct rdmacm_id *id)
 {
 	return (id->id.qp ? id->id.qp->qp_type : id->id.qp_type) != IBV_QPT_UC;

@@ -232,7 +232,7 @@ void rdmacm_id_end(struct rdmacm_id *id);
 int rdmacm_addr_from(const struct sockaddr *sa, struct pkt_addr *addr, uint16_t *port);
 /* Converts an address and a port in host order to a socket address of the address's family. */
 void rdmacm_addr_to(const struct pkt_addr *addr, uint16_t port, struct sockaddr_storage *sa);
-/* True if the address is a wildcard. */
+/* Returns true if the address is a wildcard. */
 bool rdmacm_addr_is_any(const struct sockaddr *sa);
 socklen_t rdmacm_addr_len(const struct sockaddr *sa);
 /*
@@ -298,7 +298,7 @@ void rdmacm_take_reply(struct rdmacm_event *e);
 int rdmacm_settle_depths(struct rdmacm_id *id, const struct rdma_conn_param *p);
 /* Returns the number of the id's QP, or of the QP that the program names in `p`. */
 uint32_t rdmacm_qp_number(const struct rdmacm_id *id, const struct rdma_conn_param *p);
-/* True if the id's QP has a shared receive queue, or, without a QP, if `p` says so. */
+/* Returns true if the id's QP has a shared receive queue, or, without a QP, if `p` says so. */
 bool rdmacm_has_srq(const struct rdmacm_id *id, const struct rdma_conn_param *p);
 struct cm_ece rdmacm_cm_ece(const struct ibv_ece *e);
 /* Copies the connection parameters of the peer from an event. */
@@ -320,8 +320,8 @@ void rdmacm_close_listener(struct rdmacm_id *id);
 /* ---- early.c; lock held ---- */
 
 /*
- * Note that a listener of the service has ended, and that one has started. The second function
- * passes the requests that were kept for the service to the new listener.
+ * Note that a listener of the service has ended, and that a listener has started. The second
+ * function passes the requests that were kept for the service to the new listener.
  */
 void rdmacm_early_unlisten(uint64_t service_id);
 void rdmacm_early_listen(uint64_t service_id);

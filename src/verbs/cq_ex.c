@@ -150,7 +150,7 @@ static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ex)
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec - age;
 }
 
-/* All readers are set, whatever wc_flags asked for: programs call them without a check. */
+/* All readers are set for any wc_flags: programs call them without a check. */
 void verbs_cq_ex_init(struct verbs_cq *cq)
 {
 	struct ibv_cq_ex *ex = &cq->ex;

@@ -65,7 +65,7 @@ STUBS = {
     "data": "char {0} = 0;\n",
 }
 
-# Passes six register arguments on unchanged, whatever their types: integers or pointers.
+# Passes six register arguments on unchanged, of any type: integers or pointers.
 FORWARD = (
     "long {1}(long, long, long, long, long, long);\n"
     "long {0}(long, long, long, long, long, long);\n"

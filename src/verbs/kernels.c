@@ -13,7 +13,7 @@
 #include "roost/verbs.h"
 #include "verbs/kernel_runtime.h"
 
-/* ---- what `roost stat` shows ---- */
+/* ---- counters for `roost stat` ---- */
 
 static const char *stat_label(size_t i)
 {

@@ -166,7 +166,7 @@ static void attr_from_nic(const struct nic_qp_attr *a, struct ibv_qp_attr *attr)
 	attr->sq_draining = a->sq_draining;
 }
 
-/* Fills in all attributes, whatever the mask asks for. */
+/* Fills in all attributes, for any mask. */
 VERBS_EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int attr_mask,
 			      struct ibv_qp_init_attr *init_attr)
 {

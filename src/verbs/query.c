@@ -22,8 +22,8 @@
 #define PHYS_LINK_UP 5
 
 /*
- * The verbs require a link speed, and software has no lanes. 4X at 10 Gbit/s is about what a UDP
- * loopback reaches.
+ * The verbs require a link speed, and software has no lanes. 4X at 10 Gbit/s is about the rate that
+ * a UDP loopback reaches.
  */
 #define ACTIVE_WIDTH 2
 #define ACTIVE_SPEED 8

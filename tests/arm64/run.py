@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The unit tests on arm64, which this machine is not: built by Debian's cross compiler, run under
-emulation.
+"""Runs the unit tests on arm64 under emulation; Debian's cross compiler builds them.
 
 usage: run.py [--build DIR] [--sysroot DIR] [--only TEXT] [--brief]
 
-Each test is a process in qemu-aarch64, qemu's emulation of a user's process. What that cannot do is
-named in UNABLE; what takes long there, in SLOW. With --brief, only what is installed and the
+Each test is a process in qemu-aarch64, qemu's emulation of a user's process. UNABLE names the tests
+that cannot run there, SLOW those that take long. With --brief, only what is installed and the
 programs of the tests are built, and the linker does not optimize the programs as a whole. No unit
 test has such a program.
 
-Exit status 0 only when all passed; 77, with the reason in the last line, when packages or tools
-cannot be had, and 1 for that too with ROOST_INTEROP=required in the environment.
+The exit status is 0 if all tests passed, and 77, with the reason in the last line, if packages or
+tools are missing; with ROOST_INTEROP=required in the environment it is then 1.
 """
 import argparse
 import concurrent.futures
@@ -31,7 +30,7 @@ from sysroot import Missing, skip
 TOP = os.path.dirname(os.path.dirname(sysroot.HERE))
 LIMIT = 300  # seconds for a test; tests that are slow beside other work take a tenth of it
 
-# What an emulated process lacks (qemu 7.2), and the tests that need it.
+# Features that an emulated process lacks (qemu 7.2), and the tests that need them.
 UNABLE = [
     (r"port-udp_lanes|port-udp_alone|port-udp_steer|port-udp_leftovers|port-udp_mixed|"
      r"port-udp_refused|port-udp_strangers|port-host|pool-pool|pool-filter|pool-view|"
@@ -49,7 +48,8 @@ UNABLE = [
     (r"shm_hostile", "memfd_create() and fcntl(F_ADD_SEALS) know fewer flags"),
     (r"drive-busy_poll", "an emulated thread is slower than the time of a busy poll"),
 ]
-# Minutes there; and what has a shorter form. Fuzz targets run on a tenth of their mutations.
+# Tests that take minutes there; some have a shorter form. Fuzz targets run on a tenth of their
+# mutations.
 SLOW = r"^(drive-models|nic-longest)$"
 FEWER = {"nic-simulator": ["--count", "40"]}
 ENV = {"ROOST_FUZZ_FRACTION": "10"}
@@ -63,7 +63,7 @@ class Test:
 
 
 def unit_tests(build):
-    """Those that are a program for arm64; scripts test what is built on this machine."""
+    """Returns the tests that are programs for arm64. Scripts test the build of this machine."""
     listed = json.loads(sysroot.output("meson", "introspect", "--tests", build))
     return [Test(entry, build) for entry in listed
             if any(suite.endswith("unit") for suite in entry["suite"])
@@ -103,7 +103,7 @@ def why_not(test):
 
 
 def run_user(test, root):
-    """(test, exit status, output, seconds)"""
+    """Runs a test. Returns (test, exit status, output, seconds)."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="roost-arm64-") as scratch:
         env = dict(os.environ, TMPDIR=scratch, **test.env)
@@ -120,7 +120,7 @@ def run_user(test, root):
 
 
 def all_user(tests, root, jobs):
-    """(failed, passed, left out)"""
+    """Runs the tests. Returns (failed, passed, left out)."""
     able = [test for test in tests if not why_not(test) and not re.search(SLOW, test.name)]
     for pattern, why in UNABLE:
         names = [test.name for test in tests if re.search(pattern, test.name)]

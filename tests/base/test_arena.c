@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Pieces of random sizes keep their bytes and lie apart; what is freed is used again, and goes
- * back. What chunks do is not seen where there are none, under the address sanitizer.
+ * Pieces of random sizes keep their bytes and do not overlap; freed memory is used again, and is
+ * returned to the system. The address sanitizer has no chunks, so tests of chunks are skipped
+ * there.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +44,7 @@ static void free_many(struct arena *a, void **p, unsigned n)
 		arena_free(a, p[i], SIZE);
 }
 
-/* Are there chunks at all? Else the test is over. */
+/* Skips the rest of the test if there are no chunks. */
 static void need_chunks(void)
 {
 	struct arena a;
@@ -114,7 +115,7 @@ static void random_sizes(void **state)
 	rng_seed(&r, 11);
 	arena_init(&a);
 	for (unsigned round = 0; round < 50000; round++) {
-		/* Up and down: nearly all are taken, then nearly none. */
+		/* Nearly all pieces are taken, then nearly none, in turn. */
 		unsigned in_use = round / 10000 % 2 ? SLOTS / 50 : SLOTS;
 		struct slot *s = &slots[rng_below(&r, SLOTS)];
 
@@ -143,7 +144,7 @@ static void random_sizes(void **state)
 	free(slots);
 }
 
-/* Up to the end of a chunk, and not beyond, whatever the size. */
+/* Pieces of any size end at the end of a chunk, or before. */
 static void whole_chunks(void **state)
 {
 	static void *p[40000];
@@ -168,9 +169,9 @@ static void whole_chunks(void **state)
 	}
 }
 
-/* ---- what it costs ---- */
+/* ---- memory in use ---- */
 
-/* The chunks of these pieces that are mapped. */
+/* Returns the number of mapped chunks of these pieces. */
 static unsigned mapped(void **p, unsigned n)
 {
 	uintptr_t seen[MANY * SIZE / MEM_HUGE_PAGE + 3];
@@ -192,8 +193,8 @@ static unsigned mapped(void **p, unsigned n)
 }
 
 /*
- * What is freed is used again, in whatever order, and all goes back but for one chunk; that goes at
- * the end.
+ * Memory that is freed in any order is used again, and all chunks but one are unmapped; the last
+ * one is unmapped at the end.
  */
 static void goes_round(void **state)
 {
@@ -230,7 +231,7 @@ static void goes_round(void **state)
 	assert_int_equal(mapped(p, MANY), 0);
 }
 
-/* What is still in use when the arena ends, stays as it is. */
+/* Memory that is still in use when the arena ends stays as it is. */
 static void outlives(void **state)
 {
 	struct arena a;
@@ -250,7 +251,7 @@ static void outlives(void **state)
 	mem_free_pages((void *)ALIGN_DOWN((uintptr_t)p[1], MEM_HUGE_PAGE), MEM_HUGE_PAGE);
 }
 
-/* Who makes and ends one object over and over, just where a new chunk begins, maps it once. */
+/* A caller that takes and frees one object repeatedly, where a new chunk begins, maps it once. */
 static void no_flutter(void **state)
 {
 	static void *p[MANY];
@@ -269,7 +270,7 @@ static void no_flutter(void **state)
 		take_many(&a, p + n - 1, 1);
 		assert_int_equal(chunks(&a), 3);
 	}
-	/* Of two that have space, the empty one goes. */
+	/* Of two chunks with space, the empty one is unmapped. */
 	arena_free(&a, p[0], SIZE);
 	arena_free(&a, p[n - 1], SIZE);
 	assert_int_equal(chunks(&a), 2);
@@ -278,7 +279,7 @@ static void no_flutter(void **state)
 	arena_fini(&a);
 }
 
-/* A few objects are not worth a huge page: resident is what they touch. */
+/* A few objects do not use a huge page: only the pages that they touch are resident. */
 static void few_cost_little(void **state)
 {
 	static unsigned char resident[MEM_HUGE_PAGE / 4096];

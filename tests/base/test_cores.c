@@ -67,12 +67,12 @@ static void version_2(void **state)
 	write_file("v2/a/b/cpu.max", "50000 100000\n");
 	assert_true(quota("0::/a/b\n", "/", "v2", "cgroup2", "rw") == 0.5);
 	assert_true(quota("0::/a\n", "/", "v2", "cgroup2", "rw") == 0);
-	/* The group above has less. */
+	/* The parent group has a smaller quota. */
 	write_file("v2/a/cpu.max", "20000 100000\n");
 	assert_true(quota("0::/a/b\n", "/", "v2", "cgroup2", "rw") == 0.2);
-	/* In a namespace of control groups the own group is the top. */
+	/* In a namespace of control groups, the own group is the root. */
 	assert_true(quota("0::/\n", "/", "v2/a/b", "cgroup2", "rw") == 0.5);
-	/* Of a mount that shows the own group alone, by its name outside. */
+	/* A mount that shows only the own group, by its name outside of the namespace. */
 	assert_true(quota("0::/x/y\n", "/x/y", "v2/a/b", "cgroup2", "rw") == 0.5);
 	assert_true(quota("0::/x/y\n", "/x/yy", "v2/a/b", "cgroup2", "rw") == 0.5);
 	assert_true(quota("0::/\n", "/..", "v2/a", "cgroup2", "rw") == 0.2);
@@ -97,7 +97,7 @@ static void version_1(void **state)
 	assert_true(quota("3:cpu:/docker/id\n", "/", "v1", "cgroup", "rw,cpuset") == 0);
 }
 
-/* The limit on memory, by the same groups. */
+/* The same groups limit the memory. */
 static uint64_t memory_of(const char *cgroup, const char *root, const char *mount_point,
 			  const char *type, const char *options)
 {
@@ -114,7 +114,7 @@ static void memory(void **state)
 	assert_int_equal(memory_of("0::/a/b\n", "/", "v2", "cgroup2", "rw"), 268435456);
 	write_file("v2/a/b/memory.max", "1048576\n");
 	assert_int_equal(memory_of("0::/a/b\n", "/", "v2", "cgroup2", "rw"), 1048576);
-	/* Version 1 has a number that no machine has for no limit. */
+	/* In version 1, a number above the memory of any machine means no limit. */
 	write_file("v1/memory.limit_in_bytes", "9223372036854771712\n");
 	assert_int_equal(memory_of("3:memory:/docker/id\n", "/", "v1", "cgroup", "rw,memory"), 0);
 	write_file("v1/docker/id/memory.limit_in_bytes", "536870912\n");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Signals that are sent, ignored or blocked, and steps that crash behind them: what the program had
- * before is done as the kernel would do it, and the guard stands. Each in a process of its own; how
- * that ends is what is asked.
+ * Signals that are sent, ignored or blocked, and steps that crash after them: the program's earlier
+ * action is taken as the Linux kernel would take it, and the guard still works. Each case runs in a
+ * process of its own, and the test checks its wait status.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,7 +62,7 @@ static bool guarded_crash(void)
 	return left;
 }
 
-/* What the program has before Roost comes. */
+/* The action that the program set before Roost. */
 static void before(int sig, void (*handler)(int), int flags)
 {
 	struct sigaction sa = {.sa_handler = handler, .sa_flags = flags & ~SA_SIGINFO};
@@ -76,7 +76,7 @@ static void before(int sig, void (*handler)(int), int flags)
 	sigaction(sig, &sa, NULL);
 }
 
-/* The wait status of a process that runs it; it exits with what that returns, 0 is good. */
+/* Returns the wait status of a process that runs body() and exits with its result; 0: success. */
 static int in_process(int (*body)(void))
 {
 	const struct rlimit no_core = {0, 0};
@@ -131,8 +131,8 @@ static int sent_by_default(void)
 }
 
 /*
- * As without Roost. Else the guard would have to go, and the next crash of a kernel would end the
- * process: later, and for no reason to be seen.
+ * The result is that without Roost. Otherwise the handler would be removed, and the next crash of a
+ * kernel would end the process later, without a visible cause.
  */
 static void one_that_kills_kills_at_once(void **state)
 {
@@ -160,7 +160,7 @@ static int handled_with_info(void)
 	return heard == 1 && masked && guarded_crash() ? 0 : 2;
 }
 
-/* With the signals blocked that it asked for. */
+/* The handler runs with the signals blocked that it asked for. */
 static void the_programs_handler_is_called(void **state)
 {
 	assert_good(in_process(handled_and_sent));
@@ -198,7 +198,7 @@ static int crash_outside_ignored(void)
 	return crash_outside();
 }
 
-/* Whoever ignores it: so does the kernel. */
+/* A signal that the program ignores is ignored. */
 static void a_crash_of_the_programs_ends_it(void **state)
 {
 	assert_killed(in_process(crash_outside), SIGSEGV);
@@ -216,7 +216,7 @@ static int blocked(void)
 	if (!guarded_crash() || !guarded_crash())
 		return 2;
 	pthread_sigmask(SIG_BLOCK, NULL, &all);
-	return sigismember(&all, SIGUSR1) ? 0 : 3; /* the others are the program's affair */
+	return sigismember(&all, SIGUSR1) ? 0 : 3; /* Roost does not change other signals */
 }
 
 static void a_thread_that_blocks_all_is_guarded(void **state)

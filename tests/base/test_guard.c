@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Steps that do not return: which of them the watch ends. Their looks are this test's, so that no
- * clock decides.
+ * Tests which steps that do not return are ended by the watchdog. The test itself makes the
+ * watchdog's checks, so the result does not depend on a clock.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,14 +34,14 @@ static void spins(void)
 		;
 }
 
-/* Calls nothing: ThreadSanitizer's functions hold locks, which a step that is left would keep. */
+/* Must call no function: those of ThreadSanitizer hold locks, which an ended step would keep. */
 static void spins_for_ever(void)
 {
 	for (;;)
 		__asm__ volatile("");
 }
 
-/* Runs one step; how it ended, 0: it returned. */
+/* Runs one step. Returns NULL if the step returned, or the cause of its end. */
 static void *run(void *body)
 {
 	struct guard_scope scope;
@@ -83,7 +83,7 @@ static void *end(pthread_t t)
 	return how;
 }
 
-/* Without a tick of its CPU's clock: as many looks as there may be, and it is ended. */
+/* The clock of its CPU does not advance: the step is ended after the most checks. */
 static void one_that_sleeps_is_ended(void **state)
 {
 	const struct watchdog_limits p = {.looks = 2, .cpu_ns = UINT64_MAX, .at_most = 5};
@@ -96,7 +96,7 @@ static void one_that_sleeps_is_ended(void **state)
 	assert_int_equal((uintptr_t)end(t), GUARD_STUCK);
 }
 
-/* It has not run for long, however many looks: on a busy machine it may wait for a core. */
+/* A step that used little CPU time is not ended: on a busy machine it may wait for a core. */
 static void one_that_wants_a_core_is_not(void **state)
 {
 	const struct watchdog_limits p = {.looks = 2, .cpu_ns = UINT64_MAX, .at_most = 5};
@@ -120,7 +120,7 @@ static void one_that_has_run_for_long_is_ended(void **state)
 	assert_int_equal((uintptr_t)end(t), GUARD_STUCK);
 }
 
-/* Steps that begin and end are no one step. */
+/* Steps that begin and end do not count as one long step. */
 static void steps_that_return_are_let_be(void **state)
 {
 	const struct watchdog_limits p = {.looks = 0, .cpu_ns = 0, .at_most = 0};
@@ -158,8 +158,8 @@ static void *run_on_small_stack(void *body)
 }
 
 /*
- * The watchdog repeats its order before the thread has left the step. Not with ThreadSanitizer,
- * whose own handlers pile up around these.
+ * The watchdog repeats its signal before the thread has left the step. Skipped with
+ * ThreadSanitizer, whose own handlers use up the signal stack.
  */
 static void orders_do_not_pile_up(void **state)
 {

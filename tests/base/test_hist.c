@@ -86,7 +86,7 @@ static void merged_equals_added(void **state)
 	}
 	hist_merge(&a, &b);
 	assert_memory_equal(&a, &all, sizeof(a));
-	/* Merging nothing changes nothing; merging into nothing copies. */
+	/* A merge of an empty histogram has no effect; a merge into an empty one copies. */
 	hist_reset(&b);
 	hist_merge(&a, &b);
 	assert_memory_equal(&a, &all, sizeof(a));

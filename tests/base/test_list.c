@@ -12,7 +12,7 @@ struct item {
 	struct list_head link;
 };
 
-/* The values on a list as decimal digits, read forward; checks the backward links on the way. */
+/* Returns the values on a list as decimal digits, from the front. Checks the backward links. */
 static int digits(struct list_head *head)
 {
 	struct item *it;

@@ -29,7 +29,7 @@ static int release_stderr(void **state)
 	return 0;
 }
 
-/* What was written since; a mark is written behind it so that reading nothing does not block. */
+/* Returns the text since the last call. Writes a mark, so that a read of no text does not block. */
 static const char *written(void)
 {
 	static char buf[8192];
@@ -103,7 +103,7 @@ static void always_one_line(void **state)
 
 static void keeps_errno(void **state)
 {
-	errno = EPIPE; /* what a caller is about to return */
+	errno = EPIPE; /* the error that a caller returns next */
 	log_error("bind: %m");
 	assert_int_equal(errno, EPIPE);
 	assert_string_equal(written(), "roost: bind: Broken pipe\n");

@@ -69,7 +69,7 @@ static long mapped_pages(void)
 	return n;
 }
 
-/* What alignment took too much of goes back at once, and all of it in the end. */
+/* The excess of an alignment is unmapped at once, the rest when the memory is freed. */
 static void no_leak(void **state)
 {
 	const size_t size = (5u << 20) + 3, rounds = 50;

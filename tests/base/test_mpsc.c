@@ -41,7 +41,7 @@ static void first_in_first_out_and_full(void **state)
 		assert_true(space >= capacities[c]);
 		assert_false(mpsc_push(&m, 0));
 		assert_false(mpsc_empty(&m));
-		/* Many laps, always full but for one. */
+		/* Many rounds, with one free entry at any time. */
 		for (unsigned i = 0; i < 1000; i++) {
 			assert_true(mpsc_pop(&m, &v));
 			assert_int_equal(v, next++);
@@ -56,7 +56,7 @@ static void first_in_first_out_and_full(void **state)
 	}
 }
 
-/* Positions are 32 bits: go over the wrap. */
+/* Positions have 32 bits: the test crosses the wrap. */
 static void positions_wrap(void **state)
 {
 	struct mpsc m;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* Each number comes once before any comes again. */
+/* Each number is drawn once before a number is drawn again. */
 static void all_once(void **state)
 {
 	static const unsigned bits[] = {2, 8, 14, 20};
@@ -34,7 +34,7 @@ static void all_once(void **state)
 	}
 }
 
-/* The count goes on across 2^32, and a sequence that continues gives what the first one would. */
+/* The count continues across 2^32, and a continued sequence gives the same numbers. */
 static void continues(void **state)
 {
 	_Atomic uint32_t next = UINT32_MAX - 1, copy = UINT32_MAX;
@@ -69,7 +69,7 @@ static void depends_on_the_seed(void **state)
 	assert_true(steps < 5);
 }
 
-/* However fast they are drawn, none returns within 60 s; and slower draws are never refused. */
+/* At any rate, no number returns within 60 s; slower draws are not refused. */
 static void numbers_rest_a_minute(void **state)
 {
 	static const uint64_t steps[] = {1, 1000000, 50000000, 130000000, 1000000000};

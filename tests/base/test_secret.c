@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 /*
- * RFC 8439, A.1, vector 1: key, nonce and counter 0. Its second half is given out, its first half
- * is the next key.
+ * RFC 8439, A.1, vector 1: key, nonce and counter 0. The second half of the block is output, the
+ * first half is the next key.
  */
 static void vector(void **state)
 {
@@ -29,7 +29,7 @@ static void vector(void **state)
 		assert_int_equal(secret_u64(&s), secret_u64(&next));
 }
 
-/* Each bit of the seed changes everything. What was given out is not kept. */
+/* Each bit of the seed changes all output. Output is not kept in memory. */
 static void seeds(void **state)
 {
 	struct secret s;

@@ -12,7 +12,7 @@
 #define EACH	20000
 
 static struct spin lock;
-static unsigned counter; /* plain: the lock alone makes it right */
+static unsigned counter; /* plain: only the lock protects it */
 
 static void trylock(void **state)
 {

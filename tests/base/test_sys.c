@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The raw calls work; fail with -errno, leaving errno alone; and are really raw: this program
- * defines its own socket(), sendmsg() and so on, as a preloaded library would, and none of them may
- * be called.
+ * The raw calls work, fail with -errno, do not change errno, and call no function of libc: this
+ * program defines its own socket(), sendmsg() and so on, as a preloaded library would, and none of
+ * them may be called.
  */
 #include <setjmp.h>
 #include <stdarg.h>

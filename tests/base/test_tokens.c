@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The token bucket: never more than burst + rate * time, and never less for one who waits. */
+/* The token bucket: at most burst + rate * time tokens, and no fewer for a caller that waits. */
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@ static const struct {
 } rows[] = {{1, 1}, {7, 3}, {1000, 1}, {999999937, 5}, {UINT32_MAX, UINT32_MAX}, {3, UINT32_MAX}};
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
-/* One who waits until tokens_when() gets the tokens at exactly their times: no rounding adds up. */
+/* A caller that waits until tokens_when() gets each token at its time: errors do not add up. */
 static void waiter_gets_the_rate(void **state)
 {
 	for (size_t i = 0; i < ROWS; i++) {
@@ -65,8 +65,7 @@ static void never_above_the_rate(void **state)
 	}
 }
 
-/* A bucket that was idle for centuries has its burst and no more; time that goes back brings none.
- */
+/* A bucket that was idle for centuries has its burst; time that goes back adds no tokens. */
 static void full_bucket(void **state)
 {
 	struct tokens t;

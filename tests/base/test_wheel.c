@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The wheel against a plain array of deadlines: random adds, moves, deletes and jumps of time, by
- * seed.
+ * Compares the wheel with a plain array of deadlines: random adds, moves, deletes and jumps of
+ * time, from a seed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 
 static struct wheel w;
 
-/* What fired: the timers in order. */
+/* The timers that fired, in order. */
 struct fired {
 	unsigned n;
 	struct wheel_timer *t[TIMERS];
@@ -88,7 +88,7 @@ static void past_deadline_fires_at_once(void **state)
 	wheel_add(&w, &t, SECOND);
 	assert_true(wheel_next(&w) == SECOND);
 	assert_int_equal(expire(10 * SECOND, &f), 1);
-	/* Time may go back: what is due then fires, and no more. */
+	/* Time may go back: then only the timers that are due fire. */
 	wheel_add(&w, &t, 10 * SECOND);
 	assert_int_equal(expire(9 * SECOND, &f), 0);
 	assert_true(wheel_pending(&t));
@@ -128,7 +128,7 @@ static void ticks_fire_in_order(void **state)
 	assert_int_equal(expire(100 * SECOND, &f), 50);
 	for (unsigned i = 1; i < 50; i++)
 		assert_true(f.t[i]->deadline / TICK >= f.t[i - 1]->deadline / TICK);
-	/* Within a tick: in the order of adding. */
+	/* Timers of one tick fire in the order in which they were added. */
 	for (unsigned i = 0; i < 50; i++)
 		wheel_add(&w, &t[i], 200 * SECOND);
 	assert_int_equal(expire(200 * SECOND, &f), 50);
@@ -219,7 +219,7 @@ static void model_run(uint64_t seed, bool meddle)
 			if (m.now == WHEEL_NEVER)
 				m.now = 1ull << 40;
 			wheel_expire(&w, m.now, model_fire, &m);
-			/* None that was due is left, but what the callbacks added. */
+			/* No due timer is left, except those that the callbacks added. */
 			if (!meddle)
 				assert_true(model_next(&m) > m.now);
 			break;
@@ -229,13 +229,13 @@ static void model_run(uint64_t seed, bool meddle)
 			assert_int_equal(wheel_pending(&m.t[k]), m.deadline[k] != 0);
 	}
 	/*
-	 * Nothing is lost: going from deadline to deadline ends, with all fired at their own time.
+	 * No timer is lost: steps from deadline to deadline end, and each timer fires at its time.
 	 */
 	m.meddle = false;
 	for (unsigned rounds = 0; model_next(&m) != UINT64_MAX; rounds++) {
 		assert_true(rounds <= 2 * TIMERS);
 		if (wheel_next(&w) > m.now)
-			m.now = wheel_next(&w); /* a caller that sleeps until then never spins */
+			m.now = wheel_next(&w); /* a caller that sleeps until then does not spin */
 		wheel_expire(&w, m.now, model_fire, &m);
 		assert_true(model_next(&m) > m.now);
 	}
@@ -261,7 +261,7 @@ static void trio_fire(void *ctx, struct wheel_timer *t)
 	if (t == &trio[0]) {
 		wheel_del(&w, &trio[1]);
 		wheel_add(&w, &trio[2], 5 * SECOND);
-		/* due already: at the next expire, or this would never end */
+		/* due already: it fires at the next expire, or this call would not end */
 		wheel_add(&w, &trio[0], 1);
 	}
 }
@@ -287,7 +287,7 @@ static void callback_changes_due_timers(void **state)
 }
 
 /*
- * A deleted timer's deadline may linger in wheel_next(), but passing it clears it up: no caller
+ * wheel_next() may still return the deadline of a deleted timer, but not after that time: no caller
  * spins on it.
  */
 static void stale_next_goes_away(void **state)
@@ -306,8 +306,8 @@ static void stale_next_goes_away(void **state)
 }
 
 /*
- * So many at a time, in their order; one that waits can be deleted or moved, and until all have
- * fired a deadline is over.
+ * A limited number fires at a time, in order. A timer that waits can be deleted or moved. Until all
+ * have fired, the next deadline is in the past.
  */
 static struct wheel_timer crowd[100];
 static unsigned crowd_next;
@@ -315,7 +315,7 @@ static unsigned crowd_next;
 static void crowd_fire(void *ctx, struct wheel_timer *t)
 {
 	assert_ptr_equal(t, &crowd[crowd_next++]);
-	crowd_next += crowd_next == 40 || crowd_next == 90; /* those that are gone by then */
+	crowd_next += crowd_next == 40 || crowd_next == 90; /* deleted before */
 }
 
 static void fires_some_at_a_time(void **state)

@@ -154,7 +154,7 @@ static void read_again(void **state)
 	rig_close(r);
 }
 
-/* ---- a writer that never rests ---- */
+/* ---- a writer without a pause ---- */
 
 struct writer {
 	uint8_t *object;

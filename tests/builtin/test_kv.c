@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The kernel `kv` against a plain model, over good and bad links: each operation is done once, its
- * result is right, and batches that make no sense hurt nobody.
+ * result is right, and invalid batches do no harm.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -150,7 +150,7 @@ static void batches(const struct sim_params *sp, unsigned rounds)
 	rng_seed(&rng, SEED);
 	open_rig(sp);
 	for (unsigned round = 0; round < rounds; round++) {
-		/* Expected values are those before the batch: also stale ones are wanted. */
+		/* Expected values are those before the batch, so some are stale, as intended. */
 		uint32_t space = rng_below(&rng, 4) ? 8000 : 300;
 		struct rig_reply a;
 		unsigned n = 0;
@@ -242,7 +242,7 @@ static void long_values(void **state)
 	rig_close(r);
 }
 
-/* What makes no sense: nothing is done, or the operations before it. */
+/* Invalid batches: no operation is executed, or those before the error. */
 static void nonsense(void **state)
 {
 	static const uint8_t other[] = {2, 0, 0, 0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `kv` on a store with a far tier that does not answer for a while: the calls that need it
- * wait, and all other calls are answered.
+ * The kernel `kv` on a store with a far tier that does not answer for a while: the calls that need
+ * it wait, and all other calls are answered.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,12 +2,12 @@
 /*
  * Is the kernel `kv` linearizable for each key? Two connections, with several calls in flight each,
  * run random operations over a link that loses, repeats and reorders packets. Some calls are given
- * up, and one of the connections is killed; then two new ones go on with the same store. The
- * outcome of an operation that was given up or killed is not known. The checker of history.h
- * judges the history of the whole store.
+ * up, and one of the connections is killed; then two new ones continue with the same store. The
+ * outcome of an operation that was given up or killed is not known. The checker of history.h judges
+ * the history of the whole store.
  *
  * tests/nic/mutants.py breaks forwarding, write-backs and the recognition of repeated calls, one at
- * a time; each must be noticed here.
+ * a time; this test must detect each.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,8 +59,8 @@ static unsigned idle;
 /* ---- values ---- */
 
 /*
- * A value is a number as often as the upper half of the number says: sums change its lower half
- * only. So a value of which only a part was written is noticed.
+ * A value is a number, repeated; the upper half of the number gives the count, and sums change its
+ * lower half only. So the test detects a value that was written in part.
  */
 static unsigned count_of(uint64_t value)
 {
@@ -321,7 +321,7 @@ static void play(bool with_far, unsigned ops, uint64_t seed)
 	open_store(with_far);
 	while (num < KEYS + ops - ROUND)
 		play_round(seed++);
-	assert_true(kv_store_try(store, KV_STORE_SERVES)); /* cancels what was under way */
+	assert_true(kv_store_try(store, KV_STORE_SERVES)); /* cancels the operations in flight */
 	kv_store_leave(store);
 	assert_null(kv_check(store->kv));
 	kv_get_stat(store->kv, &s);

@@ -423,7 +423,7 @@ static void put_and_get(void **state)
 		p = roost_prism_output(&chain, a.data, a.len, 0, &res);
 		assert_memory_equal(p, i ? "second" : "first!", 6);
 	}
-	/* No buffer is left: nothing is swapped. */
+	/* No buffer is left, so no swap takes place. */
 	begin();
 	roost_prism_allocate(&chain, 0, rig_va(r, LIST), "x", 1);
 	roost_prism_cas(&chain, ROOST_PRISM_CONDITIONAL, rig_va(r, WORDS), ROOST_PRISM_NOT_EQUAL, 0,
@@ -555,8 +555,8 @@ static void many_at_once(void **state)
 }
 
 /*
- * Each call sets its own bit of the same word, whatever the other bits are. The CAS is repeated if
- * another call changed the word in between.
+ * Each call sets its own bit of the same word, for any value of the other bits. The CAS is repeated
+ * if another call changed the word in between.
  */
 static void bits_of_one_word(void **state)
 {
@@ -679,7 +679,7 @@ static void bad_parameters(void **state)
 	begin();
 	for (unsigned i = 0; i < ROOST_PRISM_MAX_OPS; i++)
 		roost_prism_read(&chain, 0, rig_va(r, 0), 0);
-	assert_int_equal(p->ops, 31); /* more than fit into what begin() takes */
+	assert_int_equal(p->ops, 31); /* more than fit into the memory that begin() takes */
 	assert_int_equal(run().status, ROOST_RPC_OK);
 	rig_close(r);
 }

@@ -38,7 +38,7 @@ static struct roost_shuffle_params radix(uint32_t partitions, uint16_t tuple)
 		.partitions = partitions, .tuple = tuple, .how = ROOST_SHUFFLE_RADIX};
 }
 
-/* Makes random tuples at `to`, with any keys (0) or so many different ones. */
+/* Makes random tuples at `to`, with any keys (0) or this number of different ones. */
 static void make_tuples(uint8_t *to, uint32_t bytes, struct rng *rng)
 {
 	for (uint32_t i = 0; i < bytes; i += 8) {

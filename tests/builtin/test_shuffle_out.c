@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Compares the kernel shuffle-out with a plain model: every tuple arrives in its partition, at its
- * node, once and in order, whatever the network does.
+ * node, once and in order, over any network.
  */
 #include <setjmp.h>
 #include <stdarg.h>

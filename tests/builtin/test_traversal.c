@@ -228,7 +228,7 @@ static void skip_list(void **state)
 	rig_close(r);
 }
 
-/* Long keys, and a value that stands in the element. */
+/* Long keys, and a value in the element itself. */
 static void long_keys(void **state)
 {
 	struct roost_traversal_params p;

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""memcached from Debian's source, with the patch in examples/memcached, or as it is.
+"""Builds memcached from Debian's source, with the patch in examples/memcached or without it.
 
 usage: source.py --build DIR --folder DIR       prints the path of the patched program
 
 The source is taken from the archive that this machine's apt is configured for, by apt itself with
 folders of its own, which checks the signatures. Nothing is installed. Source and programs are kept
-in the folder, and built again when the patch changes. Exit status 77, with the reason in the last
-line, if the source cannot be had; 1 for that too with ROOST_INTEROP=required.
+in the folder, and built again when the patch changes. The exit status is 77, with the reason in the
+last line, if the source is not available; with ROOST_INTEROP=required it is then 1.
 """
 import argparse
 import glob
@@ -28,7 +28,7 @@ SUITE = 'bookworm'  # the patch is for its version
 FILES = ['memcached', 'hash', 'jenkins_hash', 'murmur3_hash', 'slabs', 'items', 'assoc', 'thread',
          'daemon', 'stats_prefix', 'util', 'cache', 'bipbuffer', 'base64', 'logger', 'crawler',
          'itoa_ljust', 'slab_automove', 'authfile', 'restart', 'proto_text', 'proto_bin']
-# What its configure finds on Linux, without the parts that are not used here.
+# The results of its configure on Linux, without the parts that are not used here.
 CONFIG = ['ENDIAN_LITTLE', 'HAVE_ACCEPT4', 'HAVE_CLOCK_GETTIME', 'HAVE_EVENTFD',
           'HAVE_GCC_64ATOMICS', 'HAVE_GCC_ATOMICS', 'HAVE_GETOPT_LONG', 'HAVE_INTTYPES_H',
           'HAVE_STDBOOL_H', 'HAVE_SYSCONF']
@@ -70,7 +70,7 @@ def download(folder):
 
 
 def compile_all(folder, files, lib):
-    """Builds the program; what it may use of Roost is in `lib`."""
+    """Builds the program; Roost's libraries are in `lib`."""
     with open(os.path.join(folder, 'config.h'), 'w', encoding='ascii') as file:
         file.write(''.join(f'#define {name} 1\n' for name in CONFIG)
                    + '#define PACKAGE "memcached"\n#define VERSION "1.6.18"\n'

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The measurement of memcached (bench/cache.py), with few and short runs: each way has its rows,
-and gets by chains go on while the servers are killed.
+and gets by chains continue while the servers are killed.
 
 usage: test_bench.py BUILD-FOLDER --folder DIR
 """

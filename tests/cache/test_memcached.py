@@ -4,8 +4,8 @@
 
 usage: test_memcached.py BUILD-FOLDER --folder DIR
 
-The source of memcached comes from Debian (source.py); without it the test is skipped. Values say
-what they are: the key and a number, repeated to their length.
+The source of memcached comes from Debian (source.py); without it the test is skipped. A value has
+its key and a number, repeated to its length.
 """
 import argparse
 import os
@@ -143,7 +143,7 @@ def reconnect(where, before):
 def kills(where, gets):
     """Kills the server, and gets without a pause until the next one answers."""
     wrong, done, stopped, newest = [], 0, [], {}
-    # flush_all hides what was stored in the second of it
+    # flush_all hides items that were stored in the same second
     time.sleep(1.1)
     tcp = Tcp(where)
     for i in range(STABLE):
@@ -190,7 +190,7 @@ def write_until(where, writer, stop):
 
 
 def eviction(where, gets):
-    """16 writers store more than there is memory for; each hit is whole and of its key."""
+    """16 writers store more than fits into the memory; each hit is whole and has its key."""
     stop, hits, wrong = threading.Event(), 0, []
     threads = [threading.Thread(target=write_until, args=(where, w, stop)) for w in range(WRITERS)]
     for t in threads:

@@ -2,7 +2,7 @@
 /*
  * A cache whose writer, the child of a hull, is killed 20 times while a client gets its items. The
  * writer has 16 threads that change values, and takes memory back at once. No get fails; each value
- * is whole and never older than one that was seen before; keys that nobody deletes are always
+ * is whole and not older than a value that was seen before; keys that are not deleted are always
  * found, and a deleted key is not found.
  */
 #include <setjmp.h>
@@ -29,13 +29,13 @@
 #define SLOT	1024u
 #define SLOTS	4096u /* of a generation */
 #define SERVICE "7476"
-#define LIMIT	120 /* seconds; only a failure needs them */
+#define LIMIT	120 /* seconds; only a failure takes so long */
 
 static const struct roost_cache_shape shape = {
 	.seed = 99, .log_buckets = 12, .key_bits = 48, .max_item = SLOT};
 #define ITEMS_LEN (2ull * SLOT * SLOTS)
 
-/* A value: the number, as often as the number says. */
+/* Makes a value: the number, repeated; the number gives the count. */
 struct value {
 	uint64_t life, pid, number;
 	uint64_t fill[96];
@@ -142,7 +142,7 @@ static int work(struct roost_hull *hull, void *arg)
 	for (uint32_t key = 0; key < KEYS; key++)
 		set(key, number_of[key] + 1);
 	roost_cache_serve(&cache);
-	/* The key KEYS is there for a moment only; a deletion is for good. */
+	/* The key KEYS exists for a moment only; a deleted key does not come back. */
 	set(KEYS, 1);
 	release(item_of[KEYS]);
 	item_of[KEYS] = NULL;

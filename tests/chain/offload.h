@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the tests of look-ups share: images of queues, posted whole and started. */
+/* Functions of the tests of look-ups: images of queues, which are posted whole and started. */
 #ifndef ROOST_TESTS_CHAIN_OFFLOAD_H
 #define ROOST_TESTS_CHAIN_OFFLOAD_H
 

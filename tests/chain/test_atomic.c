@@ -95,7 +95,7 @@ static void count(struct client *c, uint64_t *counter, uint64_t add)
 	offload_send(&c->near, 0, len);
 }
 
-/* All clients at once: no addition is lost, and each value before is returned once. */
+/* All clients at once: no addition is lost, and each old value is returned once. */
 static void counters(void **state)
 {
 	bool seen[CLIENTS * 50] = {false};
@@ -164,7 +164,7 @@ static void locks(void **state)
 	end();
 }
 
-/* Three clients that try until they have the lock: never two at once. */
+/* Three clients try until they have the lock: no two have it at once. */
 static void contended(void **state)
 {
 	bool holds[CLIENTS] = {false};
@@ -194,7 +194,7 @@ static void contended(void **state)
 	end();
 }
 
-/* A client cannot put an op-code of its own into the chain: an action that is none does nothing. */
+/* A client cannot put an op-code into the chain: an unknown action has no effect. */
 static void hostile_action(void **state)
 {
 	struct client *c = &client[0];

@@ -2,8 +2,8 @@
 /*
  * Gets by chains while a writer changes the table: the writer stops after each of its stores, for a
  * random number of turns of the NICs, which execute one WQE of a chain in a turn. Items are freed
- * and their memory is used again at once, by stores of 8 bytes, which is worse than what a writer
- * may do. Each get must return a value that its key had between its start and its end.
+ * and their memory is used again at once, by stores of 8 bytes, which is worse than any allowed
+ * writer. Each get must return a value that its key had between its start and its end.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +39,7 @@ static uint32_t index_key, items_key;
 static uint64_t random_state;
 static bool concurrent; /* stores of the writer let the NICs and clients run */
 
-/* What a key has: 0, or the number that is all over its value. `next`: during an operation. */
+/* The value of a key: 0, or the number that fills its value. `next`: during an operation. */
 static struct key {
 	char name[32];
 	uint32_t len;
@@ -168,7 +168,7 @@ static void finish_gets(void)
 		}
 }
 
-/* A get by itself: nobody else acts. */
+/* A get without other work. */
 static const struct roost_cache_item *get_alone(struct key *k)
 {
 	uint64_t until = world_now(w) + 100 * SEC;
@@ -310,7 +310,7 @@ static void slot_free(const struct roost_cache_item *item)
 	slot_used[cache.generation][freed] = false;
 }
 
-/* Writes an item, of which chains may still read what was there before. */
+/* Writes an item, while chains may still read the former contents. */
 static struct roost_cache_item *make(const char *name, uint32_t name_len, uint64_t number,
 				     uint32_t value_len)
 {
@@ -386,7 +386,7 @@ static struct key *key_named(const struct roost_cache_item *item)
 	return NULL;
 }
 
-/* The writer was killed: another one loads what serves. */
+/* The writer was killed: another writer loads the active generation. */
 static void restart(void)
 {
 	const struct roost_cache_item *old;
@@ -404,7 +404,9 @@ static void restart(void)
 		item = make(k->name, k->len, number_in(old), old->value_len);
 		loaded++;
 		k->item = item;
-		/* in another order, a key may have as many others before it as there are attempts */
+		/*
+		 * in another order, a key may have as many others before it as there are attempts
+		 */
 		if (roost_cache_publish(&cache, item, 0) != 0) {
 			assert_true(shape.key_bits < 48);
 			slot_free(item);
@@ -545,7 +547,7 @@ static void refuses(void **state)
 	assert_true(set(&keys[0]));
 	item = make(keys[0].name, keys[0].len, 5, 64);
 	item->value_len = SLOT;
-	/* an item that chains cannot answer with: the older one is gone */
+	/* an item that chains cannot return: the older item is removed */
 	assert_int_equal(roost_cache_publish(&cache, item, 0), -EMSGSIZE);
 	assert_null(get_alone(&keys[0]));
 	item->key_len = 0;

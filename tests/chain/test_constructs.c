@@ -235,7 +235,7 @@ static void loop_is_recycled(void **state)
 	machine_close(m);
 }
 
-/* f(a, b): result += a + b, called from two places of one queue; the caller goes on behind it. */
+/* f(a, b): result += a + b, called from two places of one queue, which then continues. */
 static void calls(void **state)
 {
 	struct roost_ref result, marks, a[2], b[2], seen[2];

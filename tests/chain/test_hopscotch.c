@@ -102,7 +102,7 @@ static void look_ups(void **state)
 	}
 }
 
-/* A neighbourhood that ends outside of the region ends the client's chain: nothing is answered. */
+/* A neighbourhood that ends outside of the region ends the client's chain without an answer. */
 static void behind_the_end(void **state)
 {
 	const struct roost_hood_end *e;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The traversal of a linked list as a chain, with and without break, over a link that loses packets,
- * with values of 64 B to 64 KiB.
+ * The traversal of a linked list as a chain, with and without break, over a link that loses
+ * packets, with values of 64 B to 64 KiB.
  */
 #include <errno.h>
 
@@ -80,7 +80,7 @@ static void start(uint32_t len, bool whole)
 	roost_list_emit(&l, sge);
 	for (int i = 0; i < 4; i++)
 		offload_post(ep[i], &q[i]);
-	/* two receives are the queue; both are this one */
+	/* the queue has two receives; both are this one */
 	ep_post_recv(&conn, 0, sge, ROOST_LIST_SGES);
 	ep_post_recv(&conn, 0, sge, ROOST_LIST_SGES);
 	offload_enable(&server, ROOST_OP_RECV_ENABLE, &conn, 1);

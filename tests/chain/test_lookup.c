@@ -64,7 +64,7 @@ static void client_open(struct client *c, struct roost_chain_data *data, uint32_
 	assert_int_equal(n, 3 * buckets + 1);
 	offload_post(&c->loop, &lq);
 	offload_post(&c->conn, &cq);
-	/* two receives are the queue; both are this one */
+	/* the queue has two receives; both are this one */
 	ep_post_recv(&c->conn, 0, sge, n);
 	ep_post_recv(&c->conn, 0, sge, n);
 	offload_enable(&server, ROOST_OP_RECV_ENABLE, &c->conn, 1);
@@ -104,7 +104,7 @@ static void end(void)
 	world_fini(w);
 }
 
-/* A value says which key it belongs to, in each byte. */
+/* Each byte of a value identifies its key. */
 static void insert(uint32_t i, uint64_t key, uint8_t fill)
 {
 	uint8_t *value = server.mem + 16384 + (size_t)i * SPACE;

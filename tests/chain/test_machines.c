@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Turing machines and rule 110 as recycled loops: the NIC computes, and nobody posts. Each result
- * is compared with that of a C program.
+ * Turing machines and rule 110 as recycled loops: the NIC computes, and no program posts. Each
+ * result is compared with that of a C program.
  */
 #include "machine.h"
 

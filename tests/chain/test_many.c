@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * 3,000 clients of one server: each has a connection and two queues there, those of the parallel
- * look-up, which are 9,000 queue pairs. The memory that a client costs is printed. A client that has
- * no key of the server cannot READ or WRITE its table and its rings, and its look-up works.
+ * look-up, which are 9,000 queue pairs. The memory that a client costs is printed. A client that
+ * has no key of the server cannot READ or WRITE its table and its rings, and its look-up works.
  */
 #include <stdio.h>
 
@@ -41,7 +41,7 @@ static void fill_table(void)
 	}
 }
 
-/* What the server makes for a client: queues, regions of their rings, and the chain in them. */
+/* The server's objects for a client: queues, regions of their rings, and the chain in them. */
 static void serve(struct client *c, uint32_t id)
 {
 	struct roost_chain_data data = {
@@ -164,7 +164,7 @@ static void all_ask(uint64_t number)
 
 /*
  * A READ or a WRITE of a client to the table, or to the ring of its own connection. It has no key,
- * so it takes its own one; or somebody has told it the key of the server.
+ * so it uses its own one; or it has learned the key of the server.
  */
 static void intrude(uint32_t id, enum roost_op op, bool code, bool knows_key)
 {

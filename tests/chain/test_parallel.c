@@ -85,7 +85,7 @@ static void end(void)
 
 #define KEY(i) (0xabc000000000ull + (i))
 
-/* Each byte of a value says which key it belongs to. */
+/* Each byte of a value identifies its key. */
 static void insert(uint32_t i)
 {
 	uint8_t *value = server.mem + VALUES + (size_t)i * (64u << 10);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Chain replication over three nodes and links that lose packets: an acknowledged write is on all. */
+/*
+ * Chain replication over three nodes and links that lose packets: an acknowledged write is on all
+ * nodes.
+ */
 #include <errno.h>
 
 #include "offload.h"
@@ -108,7 +111,7 @@ static void send_write(uint64_t number, uint32_t offset)
 	offload_send(&client, 0, roost_replica_request(client.mem, at, NODES, number, bytes, LEN));
 }
 
-/* Checked at the moment of the ACK: nothing runs between. */
+/* Checked at the moment of the ACK, before any NIC runs. */
 static void check_nodes(uint64_t number, uint32_t offset)
 {
 	for (unsigned i = 0; i < NODES; i++) {
@@ -143,7 +146,7 @@ static void writes(void **state)
 	end();
 }
 
-/* An address outside of the store of the second node: no ACK, and the last node has nothing. */
+/* An address outside of the store of the second node: no ACK, and the last node has no data. */
 static void no_ack_without_all(void **state)
 {
 	uint64_t at[NODES];

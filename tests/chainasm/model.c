@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * model FILE: assembles a program of chains, executes it in the model and prints the words of its
- * data as `roost chain run` does. Exit status 0; 1 if a queue failed; 3 if documents leave the
- * result open.
+ * data as `roost chain run` does. Exit status 0; 1 if a queue failed; 3 if docs/chains.md leaves
+ * the result open.
  */
 #include <stdio.h>
 #include <stdlib.h>

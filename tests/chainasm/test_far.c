@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Random chains on two NICs whose link loses, repeats and reorders packets, beside the model, which
- * is written after docs/chains.md and shares no source file with the NIC. Queue `main` is at the one
- * NIC, with the regions `near` and `pointers`; `other` at the other one, with `far`. Each rewrites
- * its own later WQEs by READs and by the old values of atomics, and those of the other one by WRITEs
- * and messages; they hand the turn to each other by SENDs. At the end all bytes of regions and rings
+ * is written after docs/chains.md and shares no source file with the NIC. Queue `main` is at the
+ * one NIC, with the regions `near` and `pointers`; `other` at the other one, with `far`. Each
+ * rewrites its own later WQEs by READs and by the old values of atomics, and those of the other
+ * queue by WRITEs and messages. They take turns by SENDs. At the end all bytes of regions and rings
  * must be equal.
  *
  *	test-chainasm-far [SEED [PROGRAMS]]

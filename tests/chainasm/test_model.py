@@ -8,7 +8,7 @@ usage: test_model.py ROOST MODEL [SEED [PROGRAMS]]
 Both execute the same text; the words of its memory have to be the same at the end, and so has the
 failure of a queue. A program rewrites fields of its own later WQEs: operands, values of
 comparisons, addresses, op-codes. A quarter of the programs run on a queue pair that is connected to
-another one of the same NIC; there a WAIT stands behind each WQE, and SENDs fill words by receives.
+another one of the same NIC; there a WAIT is behind each WQE, and SENDs fill words by receives.
 test_far.c has two NICs and a link that loses and repeats packets.
 """
 import os
@@ -38,7 +38,7 @@ def word(rng):
 
 
 def pointer(rng, wild):
-    """A word that holds the address of a word; of none, seldom."""
+    """A word with the address of a word; seldom with another value."""
     return 'nowhere' if rng.random() < wild else f'p{rng.randrange(WORDS)}'
 
 
@@ -69,8 +69,8 @@ def rewrite(rng, label, target, wild):
 
 
 def conditional(rng):
-    """On a word that holds an operand: comparisons know 48 bits. One of data, seldom, has other
-    bits, and may become any op-code."""
+    """Compares a word that has an operand of 48 bits. Seldom it compares a word of data, which has
+    other bits, and the WQE may become any op-code."""
     compared = word(rng) if rng.random() < 0.03 else f'k{rng.randrange(KEYS)}'
     return f'if {compared} {rng.choice(["==", "<=", ">="])} {rng.randrange(12)}: {plain_write(rng)}'
 

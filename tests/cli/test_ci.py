@@ -4,8 +4,8 @@
 name, keeps the files that the guide lists, and fails if a program fails or the capture has damaged
 packets.
 
-Arguments: ROOST SCRIPT. Exit status 77 when rping is not installed; 1 for that too with
-ROOST_INTEROP=required in the environment.
+Arguments: ROOST SCRIPT. The exit status is 77 if rping is not installed; with
+ROOST_INTEROP=required in the environment it is then 1.
 """
 import glob
 import os

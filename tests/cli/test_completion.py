@@ -3,8 +3,8 @@
 """Asks the shells for their completions of roost: the commands, each option that a command's --help
 names, the values of options that have a list of them, operands, files, programs.
 
-Arguments: ROOST SHELL. Exit status 77 when the shell is not installed; 1 for that too with
-ROOST_INTEROP=required in the environment.
+Arguments: ROOST SHELL. The exit status is 77 if the shell is not installed; with
+ROOST_INTEROP=required in the environment it is then 1.
 """
 import os
 import re

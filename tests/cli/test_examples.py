@@ -22,8 +22,8 @@ EXPECTED = {
     'shuffle': None,
     'shuffle_out': None,
     'prism':
-    'the value is: none yet\none: stands\ntwo: somebody was quicker\nthe value is: one\nthree: '
-    'stands\nthe value is: three\n',
+    'the value is: none yet\none: stored\ntwo: another client was first\nthe value is: one\nthree: '
+    'stored\nthe value is: three\n',
 }
 
 

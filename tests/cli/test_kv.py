@@ -31,8 +31,8 @@ def counts(spec, where, n):
 
 
 def stopped(kind, where):
-    """A client that takes no replies: its ring and its send queue fill up, and another client does
-    not notice."""
+    """A client that takes no replies: its ring and its send queue fill up, and another client is
+    not affected."""
     beside = where[1][:-1] + '3'
     with subprocess.Popen([COUNTS, where[0], 'stop'],
                           env=dict(os.environ, ROOST_PORT=f'{kind}:{where[1]}'),

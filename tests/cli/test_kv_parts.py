@@ -49,7 +49,7 @@ def serves(address, version):
 
 
 def ended(clients):
-    """Whether a client has ended, by an error: the load does not go on then."""
+    """Returns whether a client has ended by an error: the load then does not continue."""
     return any(c.process.poll() is not None for c in clients)
 
 
@@ -218,7 +218,7 @@ def moves(folder):
         move(partition, where[0])
     goes_on()
 
-    # Two moves that were interrupted: one goes on, the other is undone.
+    # Two moves that were interrupted: one is continued, the other is undone.
     replace(table, version_of(table) + 1, {where[0]: '0-1', other: '2-3'}, 4,
             f'from {where[0]} 4792 3\nfrom {other} 4792 1\n')
     one_line_error('a third node', kv('move', table, '1', '10.0.0.4'), 1, 'moves to')
@@ -260,7 +260,7 @@ def moves(folder):
 
 def losses(folder):
     """The partitions of a killed node go to another one: with the pairs of its last snapshot, and
-    then, when that one is killed, empty. Other partitions lose nothing, and clients go on."""
+    then, when that node is killed, empty. Other partitions lose no pairs, and clients continue."""
     table, snapshot = os.path.join(folder, 'losses'), os.path.join(folder, 'losses.snapshot')
     third = '10.0.0.4'
     run('kv', 'table', table, str(PARTITIONS), where[0], other)

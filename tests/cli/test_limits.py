@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost limits`: all figures are there, in the table and as JSON. How large they are is no matter
-of a test."""
+"""`roost limits`: all figures are there, in the table and as JSON. The test does not check their
+values."""
 import os
 
 from cli import check, finish, last_json, one_line_error, run
@@ -32,7 +32,7 @@ for key in PLAIN:
 check('rate and bandwidth agree', abs(j['ring_rate']['64'] * 64 * 8 / 1e9 - j['ring_gbps']['64'])
       <= 1e-3 + j['ring_gbps']['64'] / 100, r)
 
-# On one core it says so, and still ends.
+# On one core it prints a message, and still ends.
 only = sorted(os.sched_getaffinity(0))[:1]
 os.sched_setaffinity(0, only)
 r = run('limits', *QUICK)

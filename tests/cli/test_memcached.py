@@ -145,8 +145,8 @@ def nonsense():
 
 
 def no_descriptors():
-    """More connections than the node may have descriptors: those that it has go on, and others come
-    when there is space."""
+    """More connections than the node may have descriptors: the present ones continue, and others
+    are accepted when there is space."""
     soft, hard = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(node.pid, resource.RLIMIT_NOFILE,
                      (len(os.listdir(f'/proc/{node.pid}/fd')) + 4, hard))

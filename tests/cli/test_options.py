@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Help is there with an example; nonsense gets one line and a status that is not 0."""
+"""Each help has an example; an invalid command line gets one line and a status that is not 0."""
 import os
 import subprocess
 import tempfile
@@ -86,7 +86,7 @@ for c in COMMANDS:
     check(f'help {c}', run('help', c).stdout == r.stdout)
 one_line_error('help of nothing', run('help', 'nope'), 2, 'nope')
 
-# What can't be written did not happen: a full disk, a closed stdout.
+# Output that cannot be written is an error: a full disk, a closed stdout.
 for args in (['--help'], ['--version'], ['perf', '--help'], ['devices', '--port', 'shm'],
              ['stat', '--json'], ['stat', '--watch', '0.05'],
              ['perf', 'write', '--port', 'shm', '--iters', '10'],

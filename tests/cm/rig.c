@@ -72,19 +72,19 @@ const struct sent *end_sent(struct end *e, enum cm_attr attr)
 		fail_msg("sent nothing, should have sent %s", cm_attr_str(attr));
 	e->sent_tail++;
 	if (s->m.attr != attr)
-		fail_msg("sent %s, should have sent %s", cm_attr_str(s->m.attr), cm_attr_str(attr));
+		fail_msg("sent %s, %s was expected", cm_attr_str(s->m.attr), cm_attr_str(attr));
 	return s;
 }
 
 const struct cm_event *end_told(struct end *e, enum cm_event_type type)
 {
 	if (e->told_tail == e->told_head)
-		fail_msg("told nothing, should have told %s", cm_event_str(type));
+		fail_msg("no event, %s was expected", cm_event_str(type));
 	e->last = e->told[e->told_tail++ % KEEP];
 	e->last.e.data = e->last.data;
 	e->last.e.info = e->last.info;
 	if (e->last.e.type != type)
-		fail_msg("told %s, should have told %s", cm_event_str(e->last.e.type),
+		fail_msg("event %s, %s was expected", cm_event_str(e->last.e.type),
 			 cm_event_str(type));
 	return &e->last.e;
 }
@@ -92,9 +92,9 @@ const struct cm_event *end_told(struct end *e, enum cm_event_type type)
 void end_quiet(struct end *e)
 {
 	if (e->sent_tail != e->sent_head)
-		fail_msg("sent %s too", cm_attr_str(e->sent[e->sent_tail % KEEP].m.attr));
+		fail_msg("%s was sent, too", cm_attr_str(e->sent[e->sent_tail % KEEP].m.attr));
 	if (e->told_tail != e->told_head)
-		fail_msg("told %s too", cm_event_str(e->told[e->told_tail % KEEP].e.type));
+		fail_msg("event %s is left", cm_event_str(e->told[e->told_tail % KEEP].e.type));
 }
 
 void end_take(struct end *e, const struct sent *s)

@@ -26,7 +26,7 @@ struct end {
 	struct sent sent[KEEP];
 	struct told told[KEEP];
 	unsigned sent_head, sent_tail, told_head, told_tail;
-	struct told last; /* what end_told() returned */
+	struct told last; /* the last result of end_told() */
 	/* If set, they are called, and nothing is kept. */
 	void (*on_send)(struct end *e, const struct cm_datagram *d);
 	void (*on_event)(struct end *e, const struct cm_event *ev);

@@ -541,8 +541,8 @@ static void a_request_that_finds_no_nic_is_rejected_with_8(void **state)
 }
 
 /*
- * A peer that has answered exists, even if an ICMP error comes later, late or from someone who has
- * read the message.
+ * A peer that has answered exists, even if an ICMP error comes later, late or from an attacker that
+ * has read the message.
  */
 static void what_was_answered_is_not_ended_by_the_network(void **state)
 {

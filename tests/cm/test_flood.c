@@ -219,8 +219,8 @@ static void few_strangers_are_told(void **state)
 }
 
 /*
- * A forged REQ causes a REP, three more, and a REJ. It ends after 10 s, whatever time-outs and
- * retries it names.
+ * A forged REQ causes a REP, three more, and a REJ. It ends after 10 s, with any time-outs and
+ * retries in the REQ.
  */
 static void one_forged_req(void **state)
 {

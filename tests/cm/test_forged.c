@@ -21,7 +21,7 @@ static struct cm_msg rej(uint8_t about, uint16_t reason, uint32_t from, uint32_t
 
 /*
  * 12.6.7: a REJ with only our id, with only the peer's id and GUID, or with a wrong id ends no
- * connection. Nor do other messages.
+ * connection. Other messages do not end one, either.
  */
 static void both_ids_or_nothing(void **state)
 {
@@ -87,8 +87,8 @@ static void both_ids_or_nothing(void **state)
 
 /*
  * Ids, transaction ids and the tables' hash come from generators whose past and future outputs
- * cannot be computed from the seen ones (test_secret.c, base/numbers.h). The simulator's generator, xoshiro256**,
- * reveals its state in 18 outputs.
+ * cannot be computed from the seen ones (test_secret.c, base/numbers.h). The simulator's generator,
+ * xoshiro256**, reveals its state in 18 outputs.
  */
 static void ids_are_secret(void **state)
 {
@@ -123,7 +123,7 @@ static void ids_are_secret(void **state)
 	end_close(&b);
 }
 
-/* No id returns within 60 s, whatever the rate of connections and refusals. */
+/* No id returns within 60 s, at any rate of connections and refusals. */
 static void ids_rest(void **state)
 {
 	const uint64_t second = 1000000000ull;

@@ -181,7 +181,7 @@ static void on_event(struct end *e, const struct cm_event *ev)
 		h->timewait_over = true;
 		break;
 	default:
-		fail_msg("told %s", cm_event_str(ev->type));
+		fail_msg("event %s was not expected", cm_event_str(ev->type));
 	}
 }
 
@@ -286,7 +286,7 @@ static void start(struct world *w, uint64_t seed)
 
 /*
  * A REP is sent four times. If all answers to it are lost, and the REJ of the end that gives up is
- * lost too, the active end finds out by its first message.
+ * lost too, the active end learns it by the answer to its first message.
  */
 static bool was_given_up(const struct half *a, const struct half *b)
 {

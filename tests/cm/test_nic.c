@@ -89,7 +89,7 @@ static void on_event(void *ctx, const struct cm_event *e)
 	case CM_EV_TIMEWAIT_EXIT:
 		break;
 	default:
-		fail_msg("told %s", cm_event_str(e->type));
+		fail_msg("event %s was not expected", cm_event_str(e->type));
 	}
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counts what a program allocates and frees. The linker replaces malloc() and related functions by
- * the functions below (count_allocations in tests/meson.build). Include it in one file of a program
- * with one thread.
+ * Counts the allocations and frees of a program. The linker replaces malloc() and related functions
+ * by the functions below (count_allocations in tests/meson.build). Include it in one file of a
+ * program with one thread.
  */
 #ifndef ROOST_TESTS_ALLOCATIONS_H
 #define ROOST_TESTS_ALLOCATIONS_H

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-/* In a child, where an assertion would go on with the tests: ends it and says why. */
+/* Ends a child with a message. An assertion would continue with the tests there. */
 static inline void child_fails(const char *what)
 {
 	dprintf(STDOUT_FILENO, "the child: %s\n", what);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests that run twice: with the counts of queues from 0, and from 2^32 - 100, so that they wrap. */
+/*
+ * Tests that run twice: with the counts of queues from 0, and from 2^32 - 100, so that they wrap.
+ */
 #ifndef ROOST_TESTS_COUNTS_H
 #define ROOST_TESTS_COUNTS_H
 

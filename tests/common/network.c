@@ -155,7 +155,7 @@ int network_tunnel(const char *addr4, const char *addr6, int mtu)
 	if (!enter_namespace())
 		return -1;
 	fd4 = socket(AF_INET, SOCK_DGRAM, 0);
-	set_up(fd4, "lo"); /* without a tunnel, the program goes on in this namespace */
+	set_up(fd4, "lo"); /* without a tunnel, the program continues in this namespace */
 	tun = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (tun < 0) {
 		close(fd4);

@@ -86,7 +86,7 @@ def cpu_seconds(pid):
 
 
 def idle(seconds, call_every=0.0):
-    """Measures the CPU time of a node that is called from time to time, or never."""
+    """Measures the CPU time of a node that is called from time to time, or not at all."""
     p = start('node', '--port', 'udp', '--fill', '10')
     address = p.stdout.readline().split(' at ')[1].split(',')[0]
     calls = [roost('call', address, 'get', '7')]

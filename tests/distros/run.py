@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The README's commands in fresh Debian systems, on a copy of this source as a clone would have it.
+"""Runs the README's commands in fresh Debian systems, on a copy of this source without built files.
 
 usage: run.py --folder DIR [--whole] [SUITE...]
 
 Of each suite: `make demo`, the unit tests that are not slow, and programs of other releases on the
 libraries that were built there; with --whole, `make demo` and `make check`. Without SUITE: trixie;
-with --whole, bookworm and trixie. DIR keeps the systems, what apt downloaded, and what the commands
-said. A system in which a command failed stays as DIR/SUITE.failed, until the next one fails; the
-last lines say how to run commands in it.
+with --whole, bookworm and trixie. DIR keeps the systems, apt's downloads, and the output of the
+commands. A system in which a command failed stays as DIR/SUITE.failed, until the next failure; the
+last lines show how to run commands in it.
 
-Exit status 0 only when all passed; 77, with the reason in the last line, where no system can be
-made, and 1 for that too with ROOST_INTEROP=required in the environment.
+The exit status is 0 if all passed, and 77, with the reason in the last line, if no system can be
+made; with ROOST_INTEROP=required in the environment it is then 1.
 """
 import argparse
 import os
@@ -46,8 +46,7 @@ def said(path):
 
 
 def leave(folder, suite, scratch):
-    """Keeps the system in which something failed, with the source in it, and says how to get
-    there."""
+    """Keeps the system in which a command failed, with the source, and prints how to enter it."""
     kept = os.path.join(folder, suite + ".failed")
     shutil.rmtree(kept, ignore_errors=True)
     os.rename(scratch, kept)
@@ -56,7 +55,7 @@ def leave(folder, suite, scratch):
 
 
 def run_suite(folder, suite, steps):
-    """How many of its steps failed. None comes after one that did."""
+    """Runs the steps until one fails. Returns the number of failed steps."""
     start = time.monotonic()
     system.base(folder, suite)
     print(f"ok     {suite:10} {'a fresh system':30} {time.monotonic() - start:6.0f} s", flush=True)

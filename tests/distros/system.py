@@ -6,7 +6,7 @@ usage: system.py SUITE FOLDER [--keep ROOT] [--bind PATH:INSIDE]... [--dir INSID
 
 The system of a suite (bookworm, trixie, forky, ...) is made once, by mmdebstrap, in FOLDER/SUITE:
 the essential packages, apt and make, from the archive that this machine's apt is configured for,
-with its proxy. Without COMMAND that is all, and its path is printed.
+with its proxy. Without COMMAND the program then prints its path.
 
 A COMMAND runs as root in a copy of it, with mounts, processes and a /dev of its own; the network is
 the caller's. The copy is removed afterwards, with --keep it is ROOT, made where it is not there,
@@ -28,15 +28,15 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from debian import Missing, archive, keyring, output
 from own_network import own_network
 
-# In the root of each system that is made here: tests which would make one inside it look for it.
+# A file in the root of each system: tests that would make a system inside another look for it.
 MARK = "etc/roost-test-system"
 HERE_IS_ONE = os.path.exists("/" + MARK)
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# What a command inside keeps of the caller's environment.
+# The variables of the caller's environment that a command inside keeps.
 PASSED = re.compile(r"(?i)(https?|ftp|no)_proxy$|TERM$|ROOST_INTEROP$|CCACHE_DIR$")
 
-# What is not the source, in its first folder: what builds make, and the history. As .dockerignore
-# says it.
+# Names in the source's top folder that are not copied: build folders, and the history.
+# .dockerignore has the same.
 NOT_SOURCE = ("build", "build-*", ".git", "prefix", "obj-*")
 
 # Runs as process 1 of the new namespaces, with the root, a file with the bind mounts, the folder to
@@ -79,7 +79,7 @@ env -i "$@"
 
 
 def copy_source(source, to):
-    """Copies a checkout without what was built in it."""
+    """Copies a checkout without the built files."""
     def ignore(folder, names):
         patterns = NOT_SOURCE if os.path.samefile(folder, source) else ()
         return {name for name in names if name == "__pycache__"
@@ -89,7 +89,7 @@ def copy_source(source, to):
 
 
 def apt_options():
-    """This machine's settings for apt that decide whether the archive can be reached at all."""
+    """Returns this machine's settings for apt that are needed to reach the archive."""
     wanted = re.compile(r'Acquire::(https?::(Proxy|Verify)|Check-|Retries|ForceIPv)')
     return [line for line in output("apt-config", "dump").splitlines() if wanted.match(line)
             and not line.endswith(' "";')]
@@ -117,7 +117,7 @@ def base(folder, suite):
     options = [f"--aptopt={line}" for line in apt_options()]
     uri = archive()
     try:
-        # Nobody needs this system after a crash: no fsync() after every file.
+        # This system is not needed after a crash: no fsync() after every file.
         output("mmdebstrap", "--mode=root", "--variant=minbase", "--include=make",
                "--dpkgopt=force-unsafe-io", f"--keyring={keyring()}", *options, suite, scratch, uri)
     except Missing as e:

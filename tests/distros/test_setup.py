@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""What cannot be built on is refused in one line that says what to do: scripts/setup with faked
+"""Systems on which Roost cannot be built get one line with the remedy: scripts/setup with faked
 programs on PATH, and Meson with an old compiler.
 
 usage: test_setup.py TOP
@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 TOOLS = ["sh", "awk", "cat", "dirname", "env", "head", "mktemp", "printf", "rm", "sort"]
-# What a system has: PATH holds these and TOOLS alone. apt-get notes what it is asked for.
+# The programs of a system: PATH has only these and TOOLS. apt-get records its arguments.
 SYSTEM = {
     "dpkg-query": 'echo "installed gcc"',
     "apt-cache":
@@ -29,7 +29,7 @@ class Case:
                                             os.path.join(folder, "asked"))
 
     def run(self, *groups, without=(), absent="", **programs):
-        """(exit status, lines, what apt-get was asked for)"""
+        """Returns (exit status, lines, arguments of apt-get)."""
         shutil.rmtree(self.bin, ignore_errors=True)
         os.mkdir(self.bin)
         for tool in TOOLS:
@@ -78,7 +78,7 @@ def setup_cases(case):
     for release in ("5.10.0", "5.10", "6.12.3+deb13-amd64", "10.0.1"):
         yield expect(f"Linux {release}", case.run("build", "demo", uname=f"echo {release}"), 0,
                      "installing")
-    # The line before it says what was to be installed.
+    # The line before it names the packages to be installed.
     code, lines, apt = case.run("build", absent="libisal-dev")
     yield expect("a package of the build is not to be had", (code, lines[1:], apt), 1,
                  "no package libisal-dev", "sources.list", not_asked="install")

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A core and ports for tests of src/drive. They have only what src/drive sees: turns that must not
- * overlap, doorbells that must not be lost, ports that wake a sleeper only if armed, deadlines.
+ * A core and ports for tests of src/drive. They have only the parts that src/drive uses: turns that
+ * must not overlap, doorbells that must not be lost, ports that wake a sleeper only if armed,
+ * deadlines.
  */
 #ifndef TESTS_DRIVE_FAKE_NIC_H
 #define TESTS_DRIVE_FAKE_NIC_H
@@ -66,7 +67,7 @@ extern atomic_bool fake_busy;	 /* result of nic_qp_busy */
 extern atomic_bool fake_batches; /* result of nic_qp_batches */
 extern atomic_uint fake_ctl_fd;	 /* 1: ports opened from now on have a ctl_fd */
 
-/* Waits until *what is at least n. Returns false after a long time, which means a hang. */
+/* Waits until *what is at least n. Returns false after a long time: the test hangs. */
 bool fake_reached(atomic_uint *what, unsigned n);
 
 #endif

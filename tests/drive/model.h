@@ -67,7 +67,7 @@ struct packet {
 	bool no_ack;	/* a request of UC */
 };
 
-/* What a program does between its calls. */
+/* The activity of a program between its calls. */
 enum habit {
 	POLLS,	   /* polls its completion queue */
 	SPINS,	   /* on memory, and polls for its own completions behind a post */

@@ -2,7 +2,7 @@
 /*
  * The ends of the model: a processing unit with one port, the program that calls it, and its
  * service thread. Functions have the names of the functions in src/drive that they model. Comments
- * name what they leave out.
+ * name the parts that they leave out.
  */
 #include <stdlib.h>
 

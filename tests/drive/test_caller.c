@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * struct caller, the state machine of src/drive/policy.h that classifies what the program does
- * between its calls.
+ * struct caller, the state machine of src/drive/policy.h that classifies the activity of the
+ * program between its calls.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -400,7 +400,7 @@ static void a_busy_poll_that_finds_all(void **state)
 		case 4: /* found by the service thread while the program did not wait */
 			caller_found_by_service(&c, now, now + policy_table.mem_spin_min + 1);
 			break;
-		case 5: /* any packet wakes a program that sleeps, whatever it did before */
+		case 5: /* any packet wakes a program that sleeps, after any earlier activity */
 			caller_armed(&c);
 			assert_int_equal(caller_kind(&c), CALLER_SLEEPS);
 			continue;

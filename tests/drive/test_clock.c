@@ -15,9 +15,9 @@
 
 #define THREADS 2
 #define LATE_US 1100000
-#define RUN_NS	60000000u /* several times what a calibration takes */
+#define RUN_NS	60000000u /* several times the duration of a calibration */
 
-/* Never goes back, and keeps the pace of the system's clock. */
+/* The clock does not go back, and has the rate of the system's clock. */
 static void *read_it(void *arg)
 {
 	uint64_t before = clock_system(), first = clock_now(), after = clock_system();

@@ -14,7 +14,9 @@
 		}                                                                                  \
 	} while (0)
 
-/* A child's service thread ends with the child. The test includes what exit() runs. */
+/*
+ * A child's service thread ends with the child. The test includes the functions that exit() runs.
+ */
 static void assert_child_ok(pid_t pid)
 {
 	int status = -1;

@@ -95,7 +95,7 @@ static void bets_forget(void **state)
 	assert_false(bet_on(&b));
 }
 
-/* ---- what a wake-up costs ---- */
+/* ---- the cost of a wake-up ---- */
 
 static uint64_t learned(const struct wake_cost *w)
 {
@@ -201,7 +201,7 @@ static void spins_while_packets_are_close(void **state)
 	assert_int_equal(spinner_idle(&s, now, STAKE), SPIN_SLEEP); /* no packet has come yet */
 	assert_true(work_every(&s, &now, 10 * US, 2));
 	assert_true(work_every(&s, &now, 10 * US, 100));
-	/* Never busy polls for longer than the stake. */
+	/* A busy poll does not last longer than the stake. */
 	assert_int_not_equal(spinner_idle(&s, now + STAKE - 1, STAKE), SPIN_SLEEP);
 	assert_int_equal(spinner_idle(&s, now + STAKE, STAKE), SPIN_SLEEP);
 	/* Rare packets: it sleeps after as many as the bet remembers. */
@@ -306,7 +306,7 @@ static void held_back_by_who_wants_the_core(void **state)
 	spinner_lost(&s, now, policy_table.yield_untaken, true, STAKE);
 	assert_false(spins_at(&s, now + policy_table.lost_factor * STAKE - 1));
 	assert_true(spins_at(&s, now + policy_table.lost_factor * STAKE));
-	/* After a machine stood still for a minute, busy polling is held back for lost_max. */
+	/* After a machine was stopped for a minute, busy polling is delayed for lost_max. */
 	now += 100000 * MS;
 	spinner_lost(&s, now, 60000 * MS, false, STAKE);
 	assert_false(spins_at(&s, now + policy_table.lost_max - 1));
@@ -347,7 +347,7 @@ static void packets_that_wait_for_the_core(void **state)
 	/* Twice in a row counts; once may be chance. */
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(s.until, 0);
-		s.bet.sum = 0; /* the bet is lost; this tests what else holds it back */
+		s.bet.sum = 0; /* the busy poll did not pay; this tests the other conditions */
 		spinner_worked(&s, now, STAKE, false, false);
 		assert_true(spinner_idle(&s, now, STAKE) != SPIN_SLEEP);
 		spinner_sleeps(&s, now + STAKE);
@@ -356,8 +356,8 @@ static void packets_that_wait_for_the_core(void **state)
 	}
 	assert_true(s.until >= now + policy_table.lost_factor * STAKE);
 	/*
-	 * A packet that comes later has not waited. Nor has a packet before which there was no busy
-	 * poll.
+	 * A packet that comes later has not waited; neither has a packet before which there was no
+	 * busy poll.
 	 */
 	s = (struct spinner){0};
 	for (int i = 0; i < 4; i++) {

@@ -170,7 +170,7 @@ static void signal_interrupts(void **state)
 	sigaction(SIGUSR1, &old, NULL);
 }
 
-/* Programs cancel threads that block in ibv_get_cq_event(). The NIC must go on. */
+/* Programs cancel threads that block in ibv_get_cq_event(). The NIC must continue. */
 static void cancelled_in_the_wait(void **state)
 {
 	struct drive *d = *state;
@@ -231,7 +231,7 @@ static void several_waiters(void **state)
 	}
 	for (unsigned n = 1; n <= 50; n++) {
 		for (int i = 0; i < WAITERS; i++) {
-			/* The packet's event goes to waiter i, whoever runs the turn. */
+			/* The packet's event goes to waiter i, whichever thread runs the turn. */
 			drive_own(d, 0);
 			drive_nic(d)->event_ctx = &w[i].fd;
 			drive_disown(d, 0);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes the client of a cache (roost/chain_cache_get.h) with bytes as the shape that a server sends
- * and as its replies. The memory for replies is exactly as large as the shape says. A hit has the
- * key of the get, and its value lies in the reply. The input:
+ * Fuzzes the client of a cache (roost/chain_cache_get.h) with bytes as the shape that a server
+ * sends and as its replies. The memory for replies is exactly as large as the shape says. A hit has
+ * the key of the get, and its value lies in the reply. The input:
  *
  *	log_buckets | key_bits | bytes of max_item (2) | seed | key_len | now | reply...
  *	reply: repairs | len (2) | at (2) | bytes
  *
- * Each reply is stored over the one before it; its repairs put right what random bytes seldom have.
+ * Each reply is stored over the previous one. Its repairs set the fields that random bytes seldom
+ * have right.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ enum repair {
 	REPAIR_NUMBER = 1,
 	REPAIR_FOUND = 2,
 	REPAIR_MOVES = 4,
-	REPAIR_KEY = 8, /* the key of the get stands behind the head of the item */
+	REPAIR_KEY = 8, /* the key of the get is behind the head of the item */
 	REPAIR_LENGTHS = 16,
 	REPAIR_EXPIRY = 32,
 	REPAIR_CHECK = 64,

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes calls: parameters of the built-in kernels and of one with payload, memory that these walk
- * along, and a peer that sends RPC packets in any order, acknowledges replies or does not. The
- * input's first bytes fill the memory, the rest are commands. Nothing outside of the region may
- * change, nothing may be sent but to where replies are wanted, every turn stays bounded.
+ * Fuzzes calls: parameters of the built-in kernels and of a kernel with payload, the memory that
+ * these kernels read, and a peer that sends RPC packets in any order and may not acknowledge
+ * replies. The input's first bytes fill the memory; the rest are commands. No memory outside of the
+ * region may change, replies may only be sent to the peer's reply buffers, and every turn stays
+ * bounded.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,8 +39,8 @@ struct rig {
 };
 
 /*
- * A kernel that does what its payload says: two bytes of each piece choose accesses, in both ways
- * of writing steps.
+ * A kernel that executes its payload: two bytes of each piece choose accesses, in both ways of
+ * writing steps.
  */
 struct stream {
 	uint32_t i;
@@ -159,7 +160,7 @@ static uint64_t address(struct input *in, const struct rig *r)
 			   : (uint64_t)how << 56 | u8(in);
 }
 
-/* Memory: small numbers, and addresses in it. */
+/* Fills the memory with small numbers, and with addresses in it. */
 static void fill(struct input *in, struct rig *r)
 {
 	uint64_t *w = (uint64_t *)(void *)r->e.mem;
@@ -172,7 +173,7 @@ static void fill(struct input *in, struct rig *r)
 	memset(r->e.mem + MEM, 0xa5, GUARD);
 }
 
-/* Parameters with some sense in them; returns their length. */
+/* Makes parameters that are partly valid. Returns their length. */
 static uint32_t parameters(struct input *in, const struct rig *r, uint64_t op, uint8_t *out)
 {
 	uint32_t n = 0, len = op == ROOST_GET_OP	   ? sizeof(struct roost_get_params)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzzes chains: two managed queues whose WQEs come from the input and may rewrite each other's
- * rings, and a third queue that starts them. Nothing outside of registered memory may change, and
- * the third queue goes on. The input is records of 8 bytes, one for each WQE:
+ * rings, and a third queue that starts them. No memory outside of the regions may change, and the
+ * third queue continues. The input is records of 8 bytes, one for each WQE:
  *
  *	op-code | flags | kind of address | offset (2) | operand (2) | length
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes the assembler of chains, and the reader of images. What is accepted becomes a text that is
- * accepted again, and an image that gives the same text. The checker then reads the program.
+ * Fuzzes the assembler of chains, and the reader of images. An accepted program becomes a text that
+ * is accepted again, and an image that gives the same text. The checker then reads the program.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes the readers of etcd's answers. The first byte selects the kind of the answer. An answer that
- * is refused has one line about the reason; a value that is taken has a revision.
+ * Fuzzes the readers of etcd's answers. The first byte selects the kind of the answer. An answer
+ * that is refused has one line about the reason; a value that is taken has a revision.
  */
 #include <stdlib.h>
 #include <string.h>

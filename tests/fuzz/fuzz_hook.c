@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes stream hooks: WRITEs and SENDs of any length, from anywhere, leave through up to two
- * kernels that rewrite them, change their length or only look, over a link that loses or not, or
- * over loop-back; at the other end two more look at what arrives, one on the queue pair and one on
- * the region, which a window names too, and a third sends it on to a replica. A model does the same
- * with bytes in memory: what has arrived equals it, and so does what everybody has seen.
+ * Fuzzes stream hooks: WRITEs and SENDs of any length and address leave through up to two kernels
+ * that rewrite them, change their length or only read them, over a link with or without loss, or
+ * over loop-back. At the other end two kernels read the bytes that arrive, one on the queue pair
+ * and one on the region, which a window names too, and a third kernel forwards them to a replica. A
+ * model does the same with bytes in memory. The memory of the receiver, and the bytes that each
+ * kernel has seen, must equal the model's.
  *
- * The input is a byte for the shape, then commands: one byte of kind, and what it takes.
+ * The input is a byte for the shape, then commands: one byte of kind, and its arguments.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { XOR_OP = 0x1000, ADD_OP, STRETCH_OP, SEE_OP, FORWARD_OP, KERNELS = 5, OUTWARD = 4 };
 
-/* ---- what kernels and model do alike ---- */
+/* ---- functions of both the kernels and the model ---- */
 
 static uint8_t xor_byte(uint64_t at)
 {
@@ -95,7 +96,7 @@ static enum roost_next see(struct roost_call *c)
 	return ROOST_DONE;
 }
 
-/* Sends on what has landed, and waits when its limits say so. */
+/* Forwards the bytes that arrived, and waits if its limits require it. */
 struct forward {
 	uint64_t from, to;
 	uint32_t rkey;
@@ -170,11 +171,11 @@ struct rig {
 	struct kernel_runtime *from_f, *to_f;
 	struct ep from, to, bound, replica;
 	struct attached out[CHAIN], in, region, forward;
-	uint32_t key; /* to's memory, for what is sent on */
+	uint32_t key; /* to's memory, for forwarded bytes */
 	unsigned num_out, posted, recvs;
 	uint32_t window; /* a key for all of the region */
 	uint8_t model[MEM];
-	uint8_t bytes[CHAIN + 1][4 * MAX_LEN]; /* a message, as it comes to each */
+	uint8_t bytes[CHAIN + 1][4 * MAX_LEN]; /* a message, as each hook receives it */
 };
 
 static void attach(struct rig *r, struct attached *s, bool out, bool region, uint64_t op)
@@ -226,7 +227,7 @@ static void drain(struct rig *r)
 			r->posted--;
 		}
 	}
-	/* What was sent last has come to rest. */
+	/* Waits until the last message has arrived everywhere. */
 	while (world_step(&r->w, world_now(&r->w) + 100 * MSEC))
 		;
 }
@@ -238,7 +239,7 @@ static void look(struct seen *s, const uint8_t *p, uint32_t n)
 	s->messages += n > 0;
 }
 
-/* A message through the hooks in its way. Returns its length behind that. */
+/* Passes a message through the hooks on its way. Returns its length behind them. */
 static uint32_t through(struct rig *r, const uint8_t *from, uint32_t n, bool send)
 {
 	memcpy(r->bytes[0], from, n);
@@ -298,7 +299,7 @@ static void write_some(struct rig *r, uint32_t off, uint32_t n, uint32_t to, boo
 	memcpy(r->model + to, r->bytes[r->num_out], m);
 	look(&r->in.model, r->bytes[r->num_out], m);
 	look(&r->region.model, r->bytes[r->num_out], m);
-	/* One that changes lengths makes two WRITEs of what is longer than a segment. */
+	/* A kernel that changes lengths makes two WRITEs of more than a segment. */
 	r->in.model.messages += stretches(r) && m > SEGMENT;
 	r->region.model.messages += stretches(r) && m > SEGMENT;
 }
@@ -372,7 +373,7 @@ static void fill(struct rig *r, uint8_t seed)
 		r->from.mem[i] = (uint8_t)((i * 2654435761u + seed * 40503u) >> 13);
 }
 
-/* Its addresses are those of the region. */
+/* A window has the addresses of its region. */
 static void bind(struct rig *r)
 {
 	struct ep *e = &r->to;
@@ -390,7 +391,7 @@ static void bind(struct rig *r)
 	must(ep_wait_send(e, &c, SEC) && c.status == NIC_WC_SUCCESS, "not bound");
 }
 
-/* Somebody else has a copy of what lands, by a queue pair with a limit of so many operations. */
+/* A replica gets a copy of all data, by a queue pair with a limit of operations. */
 static void replicate(struct rig *r, const struct ep_params *p, bool loop, unsigned ops)
 {
 	const struct runtime_qp_limits limits = {.ops = ops};

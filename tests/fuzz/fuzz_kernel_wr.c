@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzzes kernels' operations on queue pairs that are bound to them: READs, WRITEs, SENDs,
- * immediates and atomics of any length and address, right keys and wrong ones, out of memory of the
- * kernel's and of a region, several runs at a time and the program's own work requests between
- * them, over a link that loses or not, or over loop-back. Nothing outside of the regions changes;
- * each run ends, with a status for each operation; limits hold; what was added is there once.
+ * immediates and atomics of any length and address, with right and wrong keys, from the kernel's
+ * memory and from a region. Several runs are in progress at a time, with the program's own work
+ * requests between them, over a link with or without loss, or over loop-back. No memory outside of
+ * the regions changes; each run ends with a status for each operation; limits hold; each addition
+ * has its effect once.
  *
- * The input is a byte for the shape, then commands: one byte of kind, and what it takes.
+ * The input is a byte for the shape, then commands: one byte of kind, and its arguments.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define MAX_STEP 200000
 #define SCRIPT	 0x1000ull
 
-/* ---- the kernel does what it is told ---- */
+/* ---- the kernel, which executes the input ---- */
 
 struct op {
 	uint8_t kind, qp, how;
@@ -41,7 +42,7 @@ struct script {
 	struct op op[OPS];
 };
 
-/* Of each queue pair's counter: what was added for sure, and what may have been. */
+/* For each queue pair's counter: the sum of sure additions, and of possible ones. */
 struct told {
 	uint32_t added[PAIRS], perhaps[PAIRS];
 	uint32_t posted, failed, counted;
@@ -55,7 +56,7 @@ struct state {
 	uint64_t old[ROOST_QP_OPS];
 };
 
-/* Those that are done, and not looked at yet. */
+/* Runs that have ended and are not checked yet. */
 static void look(struct roost_call *c, struct state *s)
 {
 	while (s->told.counted != c->qp_done) {
@@ -118,7 +119,7 @@ static enum roost_next script(struct roost_call *c)
 	ROOST_STEPS(c);
 	for (; s->at < p->num; s->at++) {
 		look(c, s);
-		/* Its slot is free, and what stood there was looked at. */
+		/* The slot of the run is free, and its former contents were checked. */
 		if (c->qp_posted - c->qp_done == ROOST_QP_OPS)
 			ROOST_QP_WAIT(c, c->qp_done + 1);
 		look(c, s);
@@ -300,7 +301,7 @@ static void start(struct rig *r, struct input *in)
 		o->there = u16(in);
 		o->here = u16(in);
 		o->len = u16(in);
-		/* Most of them within, and where atomics can be. */
+		/* Most addresses are in the region, and aligned for atomics. */
 		if (!(o->how & 16)) {
 			o->there = o->there % (MEM / 2) & ~7u;
 			o->here = o->here % (MEM / 4) & ~7u;
@@ -370,7 +371,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	must(runtime_deploy(r->f, &kernel, r->scripts) == 0, "no kernel");
 	for (unsigned i = 0; i < PAIRS; i++)
 		connect(r, i);
-	/* No input is so long that a queue is full. */
+	/* No input is long enough to fill a queue. */
 	for (unsigned n = 0; in.p < in.end && n < 200; n++)
 		command(&in, r);
 	for (unsigned k = 0; k < RUNS; k++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzzes the parser of tables of partitions. A table that was read is written and read again: it is
- * the same. One that was not read has one line about the error.
+ * the same. A text that was refused has one line about the error.
  */
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzzes a lane of shm whose other end changes packets, descriptors and indices while they are
- * read: a second thread writes to the shared memory without pause, this one takes packets as the
- * NIC does. A length or an op-code that is loaded twice, once to check it and once to use it, then
- * has two values. The input:
+ * read: a second thread writes to the shared memory without pause, and the first thread takes
+ * packets as the NIC does. A length or an op-code that is loaded twice, once to check it and once
+ * to use it, then has two values. The input:
  *
  *	number of lies | lies of 6 bytes: where, place (2), size, two values | commands of 2 bytes: how many packets, and how long
  */
@@ -36,7 +36,7 @@ struct lie {
 	uint64_t value[2];
 };
 
-/* The thread lives on: lies are exchanged while it tells them, and a mixture of two is one, too. */
+/* The thread is never stopped: its writes are replaced while it runs, and may mix. */
 static struct lie lie[LIES];
 static atomic_uint lies;
 
@@ -67,7 +67,7 @@ static void take_lie(struct input *in, struct lie *y)
 	new.value[0] = first;
 	new.value[1] = second;
 	switch (where) {
-	case 0: /* descriptors: the honest one, and one with another length or place */
+	case 0: /* descriptors: the right one, and one with another length or place */
 		new.at = (volatile uint8_t *)&ring.descs[place % SHM_RING_DESCS];
 		new.long_one = true;
 		new.value[0] = shm_desc(place % SHM_RING_DESCS, 0, 60, 0);
@@ -85,8 +85,8 @@ static void take_lie(struct input *in, struct lie *y)
 }
 
 /*
- * What the NIC does with the bytes of a packet, which change meanwhile: what it has found holds all
- * the same.
+ * Reads the bytes of a packet as the NIC does. They change meanwhile, but the checked values must
+ * stay valid.
  */
 static void look(const uint8_t *bth, uint32_t len)
 {
@@ -115,8 +115,8 @@ static bool within(const uint8_t *bth, uint32_t len)
 }
 
 /*
- * The other end puts packets there, as an honest one does, and this one takes them. False: the lie
- * was found out, and the port drops the connection.
+ * The other end sends packets, as a right one does, and this end takes them. False: the ring
+ * detected a wrong value, and the port drops the connection.
  */
 static bool command(struct shm_cons *c, unsigned count, uint32_t place)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes connection management: the codec with each datagram of the input, and two machines in the
- * middle of things, whose datagrams the input delivers, loses, doubles, changes or makes up, while
- * it lets programs do what they like and time pass. What is parsed is built and parsed again to the
- * same; what a machine sends is a message, from its address; bounds hold; and when all is released
- * and quiet, nothing is left.
+ * Fuzzes connection management: the codec with each datagram of the input, and two state machines
+ * with connections in any state. The input delivers, loses, repeats, changes and invents datagrams,
+ * calls the functions of programs, and advances the time. A parsed datagram is built and parsed
+ * again with the same result; each datagram of a machine is a message from its address; bounds
+ * hold; after all connections are released and timers have ended, no object is left.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ struct world {
 	struct side s[2];
 	struct flight air[FLIGHT];
 	unsigned flying;
-	bool closing; /* programs do nothing any more but release */
+	bool closing; /* programs only release their connections */
 };
 
 static void try_codec(const uint8_t *mad, size_t len)
@@ -77,7 +77,7 @@ static void on_send(void *ctx, const struct cm_datagram *d)
 	memcpy(w->air[w->flying++].mad, d->mad, CM_MAD_LEN);
 }
 
-/* Something that programs may do, sensible or not: all of it must be survived. */
+/* Calls a function as a program may, with valid or invalid arguments. */
 static void act(struct side *s, unsigned k, unsigned what)
 {
 	struct world *w = s->w;
@@ -128,7 +128,7 @@ static unsigned index_of(const struct side *s, const struct cm_conn *c)
 	return k;
 }
 
-/* Within the callback too. */
+/* The call may also come from the callback. */
 static void on_event(void *ctx, const struct cm_event *e)
 {
 	struct side *s = ctx;
@@ -151,7 +151,7 @@ static void on_event(void *ctx, const struct cm_event *e)
 		act(s, k, u8(&s->w->in));
 }
 
-/* With a QP of its own, or, `stale`, with one that the peer may hold for connected. */
+/* The QP is new, or, with `stale`, one that the peer may consider connected. */
 static void connect_one(struct side *s, const struct side *to, bool sidr, bool stale)
 {
 	struct cm_ip ip = {s->addr, to->addr, 5, true};
@@ -196,8 +196,8 @@ static void pass_time(struct world *w, uint64_t ns)
 }
 
 /*
- * A datagram of the input's own, from one side to the other: whole, cut, or with the ids and
- * addresses of one that is under way.
+ * A datagram from the input, from one side to the other: whole, cut off, or with the ids and
+ * addresses of a datagram in flight.
  */
 static void make_up(struct world *w, unsigned how)
 {
@@ -262,7 +262,7 @@ static void step(struct world *w)
 		act(&w->s[op >> 3 & 1], k, u8(&w->in));
 		break;
 	case 7:
-		/* whoever waits there is asked by the next listener, or not at all */
+		/* the next listener gets the waiting requests, or no listener does */
 		if (op >> 6 & 1) {
 			cm_unlisten(w->s[op >> 3 & 1].listener);
 			listen_on(&w->s[op >> 3 & 1]);
@@ -274,7 +274,7 @@ static void step(struct world *w)
 	}
 }
 
-/* Releases all, and waits until it is quiet. */
+/* Releases all connections, and waits until the timers have ended. */
 static void finish(struct world *w)
 {
 	w->closing = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes the parser of the memcached protocols with bytes as a client's stream: what a request
- * names lies in its line, lengths keep their limits, and parsing a line again gives the same.
+ * Fuzzes the parser of the memcached protocols with bytes as a client's stream: the pointers of a
+ * request point into its line, lengths keep their limits, and parsing a line again gives the same.
  */
 #include <string.h>
 

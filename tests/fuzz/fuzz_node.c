@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Fuzzes what is said at a node's control socket: taken is only what keeps its bounds. */
+/* Fuzzes requests at a node's control socket: an accepted request keeps its bounds. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

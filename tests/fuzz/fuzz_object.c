@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes the look at a file before it is loaded as a kernel: the input as it is; and a small shared
- * object with a kernel in it, changed where the input says and cut off. Nothing behind the file's
- * end is read, a reason is given unless it lacks a kernel alone, and what is called sound has all
- * that its program headers name.
+ * Fuzzes the check of a file before it is loaded as a kernel: the input itself, and a small shared
+ * object with a kernel, which the input changes and cuts off. The check does not read behind the
+ * end of the file. It gives a reason, unless the only fault is that there is no kernel. A file that
+ * passes has all bytes that its program headers name.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define NAMES	384
 #define SHDRS	640
 
-/* As long as it must be. */
+/* The file has all bytes that its program headers name. */
 static void make(uint8_t *file)
 {
 	ElfW(Ehdr) h = {.e_type = ET_DYN,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes all that reads bytes in src/packet: the pcap reader, the parser, the printer, the ICRC and
- * the oracles; and the head of a datagram of several packets (src/port/udp_join.c). Input that
- * begins like a pcap file is one; anything else is a packet, BTH .. ICRC, or such a datagram.
+ * Fuzzes the code of src/packet that reads bytes: the pcap reader, the parser, the printer, the
+ * ICRC and the oracles; and the head of a datagram of several packets (src/port/udp_join.c). Input
+ * that begins like a pcap file is a capture; other input is a packet, BTH .. ICRC, or such a
+ * datagram.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,8 +27,8 @@ static void must(bool ok, const char *what)
 }
 
 /*
- * What the parser accepts is within bounds, prints, and can be given an ICRC that verifies without
- * its identification.
+ * A packet that the parser accepts is within bounds, prints, and can be given an ICRC that verifies
+ * without its identification.
  */
 static bool try_packet(const uint8_t *bth, size_t len, struct pkt_view *v)
 {
@@ -60,8 +61,8 @@ static bool try_packet(const uint8_t *bth, size_t len, struct pkt_view *v)
 }
 
 /*
- * How many records are read, and how it ends, is the same whether the file is there at once or
- * comes in pieces, which lie elsewhere each time.
+ * The number of records and the final result are the same if the file is read at once or in pieces,
+ * which have another address each time.
  */
 static void try_pieces(const uint8_t *data, size_t size)
 {
@@ -149,7 +150,7 @@ static void try_capture(const uint8_t *data, size_t size)
 	}
 }
 
-/* What a head says of its packets adds up to the datagram. */
+/* The packets that a head announces have the length of the datagram. */
 static void try_datagram(const uint8_t *data, size_t size)
 {
 	const struct udp_join_head *h;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzzes a program that changes its rings while the NIC reads them. A second thread writes to work
- * queue elements, indices and registered memory without pause, while this one posts good work and
- * runs the NIC. A field that the NIC loads twice, once to check it and once to use it, then has two
- * values. What the other thread writes, and what is posted, comes from the input:
+ * queue elements, indices and registered memory without pause, while the first thread posts valid
+ * work and runs the NIC. A field that the NIC loads twice, once to check it and once to use it,
+ * then has two values. The input gives the writes of the second thread and the posted work:
  *
  *	shape | number of lies | lies of 5 bytes: where, offset, size, two values | commands of one byte
  *
- * Whichever thread is faster, nothing outside of registered memory may change, a turn stays
- * bounded, and the NIC goes on serving others.
+ * With any timing of the threads, no memory outside of the regions may change, a turn stays
+ * bounded, and other queue pairs continue.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -72,7 +72,7 @@ static void *write_on(void *arg)
 	return NULL;
 }
 
-/* Numbers that are small, at the edge of what a field may be, or mad. */
+/* Numbers that are small, at the limits of a field, or far outside. */
 static uint64_t number(uint8_t how)
 {
 	if (how < 64)
@@ -104,12 +104,12 @@ static void take_lie(struct input *in, struct lie *y, struct ep *e)
 		y->stride = 1u << e->sq_shift;
 		y->count = DEPTH;
 		break;
-	case 6: /* payload, and what READs and atomics find */
+	case 6: /* payload, and the memory of READs and atomics */
 		y->at = e->mem;
 		y->stride = 64;
 		y->count = MEM / 64;
 		break;
-	case 7: /* indices; the last two the NIC reads but rarely */
+	case 7: /* indices; the NIC seldom reads the last two */
 		y->at = where & 8    ? (uint8_t *)&e->sqi.prod
 			: where & 16 ? (uint8_t *)&e->rqi.prod
 			: where & 32 ? (uint8_t *)&e->sidx.cons
@@ -120,7 +120,7 @@ static void take_lie(struct input *in, struct lie *y, struct ep *e)
 	y->at += offset % y->stride & ~(y->bytes - 1);
 }
 
-/* Into the slot at prod, whether it is free or not: indices may be lies, too. */
+/* Writes the slot at prod, free or not: the second thread changes indices, too. */
 static void post(struct ep *e, const struct ep *peer, uint8_t how)
 {
 	static const enum roost_op ops[] = {ROOST_OP_SEND,	ROOST_OP_WRITE,	   ROOST_OP_READ,
@@ -171,7 +171,7 @@ static void take_completions(struct ep *e)
 {
 	struct roost_cqe c;
 
-	/* The ring's own positions may be lies: no more than it holds at a time. */
+	/* The positions of the ring may be wrong: at most one ring of entries at a time. */
 	for (unsigned i = 0; i < 4 * DEPTH && ep_poll_send(e, &c); i++)
 		must(c.qpn == nic_qp_num(e->qp), "a completion of another QP");
 	for (unsigned i = 0; i < 4 * DEPTH && ep_poll_recv(e, &c); i++)
@@ -202,7 +202,8 @@ static void command(struct world *w, struct ep *e, struct ep *peer, uint8_t how)
 	if (nic_qp_state(e->qp) == NIC_QPS_ERR || nic_qp_state(peer->qp) == NIC_QPS_ERR)
 		connect_again(e, peer);
 	/*
-	 * Both are liars' rings in turn: e's sends meet peer's receives, and the other way round.
+	 * The second thread writes to both rings in turn: e's sends meet peer's receives, and vice
+	 * versa.
 	 */
 	post_recv(e, how);
 	post_recv(peer, how);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes what may come over the wire to a QP of any service that is in the middle of things:
- * packets of its peer, well-formed or not, in any order, all with the right ICRC, so that nothing
- * stops them before the transport's own checks. The first byte chooses the shape, the rest are
- * commands. Receives may come from an SRQ; windows are bound and taken back, multicast groups
- * joined and left meanwhile; calls are served, management datagrams come to QP 1. Nothing outside
- * of registered memory may change, nothing may be written where only reading was allowed, each byte
- * of a call is handed over once, every turn stays bounded, and all that the NIC sends is
- * well-formed.
+ * Fuzzes the packets that a QP of any service receives in any state: packets of its peer,
+ * well-formed or not, in any order. All have the right ICRC, so that they reach the checks of the
+ * transport. The first byte chooses the shape; the rest are commands. Receives may come from an
+ * SRQ. Meanwhile windows are bound and invalidated, multicast groups are joined and left, calls are
+ * executed, and management datagrams come to QP 1. No memory outside of the regions may change, nor
+ * memory that may only be read; each byte of a call is delivered once, every turn stays bounded,
+ * and all packets of the NIC are well-formed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,8 +60,7 @@ static void on_packet(void *ctx, uint64_t now, bool delivered, const struct pkt_
 }
 
 /*
- * ---- a server of calls: now and then it can't take a piece; each call is answered with a WRITE
- * ----
+ * ---- a server of calls: sometimes it cannot take a piece; it answers each call with a WRITE ----
  */
 
 static int calls_attach(void *ctx, struct nic_qp *qp, void **qp_ctx)
@@ -186,7 +184,7 @@ static uint32_t length(struct input *in)
 	return u32(in);
 }
 
-/* Near what is expected, most of the time just that. */
+/* A PSN near the expected one, and mostly the expected one. */
 static uint32_t psn_near(struct input *in, uint32_t psn)
 {
 	uint8_t how = u8(in);
@@ -220,7 +218,7 @@ static void packet(struct input *in, struct rig *r)
 	c = u8(in);
 	m.ackreq = c & 1;
 	m.solicited = c & 2;
-	/* Responses answer what is outstanding: some PSNs before the next to be sent. */
+	/* Responses answer outstanding requests: some PSNs before the next one to be sent. */
 	if (pkt_ops[m.opcode].flags & PKT_RESPONSE)
 		m.psn = q.sq_psn - (u8(in) & 15);
 	else
@@ -236,13 +234,13 @@ static void packet(struct input *in, struct rig *r)
 	m.inv_rkey = c & 16 ? r->window[c & 1] : r->e.key ^ (c & 64);
 	if (pkt_ops[m.opcode].flags & PKT_PAYLOAD)
 		m.len = length(in) % (PKT_MAX_PAYLOAD + 1);
-	/* To the group, as it should be and not. */
+	/* A packet to the group, valid or not. */
 	if (r->service == PKT_UD && c & 16) {
 		dst = c & 1 && c & 2 ? dst : &r->group;
 		qpn = c & 1 && !(c & 2) ? qpn : NIC_MCAST_QPN;
 	}
 	len = pkt_make_raw(buf, &m, qpn);
-	/* Now and then some bytes are otherwise. */
+	/* Sometimes changes a few bytes. */
 	for (uint8_t n = c & 128 ? u8(in) & 7 : 0; n; n--)
 		buf[u8(in) % len] = u8(in);
 	if (c & 32)
@@ -266,7 +264,7 @@ static void turns(struct rig *r, uint64_t ns)
 	}
 }
 
-/* To QP 1: the length, Q_Key, source and op-code that it takes, or others. */
+/* A packet to QP 1: with valid length, Q_Key, source and op-code, or not. */
 static void datagram(struct input *in, struct rig *r)
 {
 	const struct pkt_addr *dst = &r->w.port[0][0][0]->addr;
@@ -302,7 +300,7 @@ static bool sq_has_space(const struct rig *r)
 	return atomic_load(&i->prod) - atomic_load(&i->cons) != r->e.p.depth;
 }
 
-/* Binds a window somewhere, or takes its key back. */
+/* Binds a window at any address, or invalidates its key. */
 static void window(struct input *in, struct rig *r)
 {
 	uint8_t c = u8(in);
@@ -323,7 +321,7 @@ static void window(struct input *in, struct rig *r)
 				    .compare = ROOST_BIND(c & 4 ? r->read_key : r->e.key, u8(in))});
 }
 
-/* In the group or out of it; a UD QP may, others may not. */
+/* Joins or leaves the group. Only a UD QP may do this. */
 static void membership(struct input *in, struct rig *r)
 {
 	bool join = u8(in) & 1;
@@ -409,7 +407,8 @@ static void open_rig(struct rig *r, uint8_t shape)
 	ep_init(&r->e, &r->w, 0, &p);
 	must(nic_mr_deregister(r->e.nic, r->e.key) == 0, "no region");
 	/*
-	 * The first half may be written and read, the second only read; what is behind is nobody's.
+	 * The first half may be written and read, the second only read; the bytes behind belong to
+	 * no region.
 	 */
 	m = (struct nic_mr_attr){.pd = r->e.pd,
 				 .addr = r->e.mem,

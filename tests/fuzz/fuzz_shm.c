@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes both sides of a shm ring whose other side is hostile: the input is a script of what the
- * other side writes into the shared memory (descriptors, indices) and of what ours does meanwhile.
+ * Fuzzes both sides of a shm ring whose other side is hostile: the input is a script of the other
+ * side's writes to the shared memory (descriptors, indices) and of our side's calls.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static bool within(const uint8_t *bth, uint32_t len)
 	return bth >= ring.data && bth + len <= ring.data + RING;
 }
 
-/* Receives as the port does. False: the ring was found out. */
+/* Receives as the port does. False: the ring is known to be invalid. */
 static bool consume(struct shm_cons *c, unsigned most)
 {
 	uint32_t len;
@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	bool good = true;
 
 	memset(&ring, 0, sizeof(ring));
-	/* Nine bytes a step: what, and a number. */
+	/* A step has nine bytes: its kind and a number. */
 	for (; good && size >= 9; data += 9, size -= 9) {
 		uint64_t v;
 
@@ -85,23 +85,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		case 0: /* a descriptor anywhere */
 			atomic_store(&ring.descs[v >> 32 & (SHM_RING_DESCS - 1)], v);
 			break;
-		case 1: /* an honest-looking one where the consumer stands */
+		case 1: /* a valid one at the position of the consumer */
 			atomic_store(&ring.descs[c.head % SHM_RING_DESCS],
 				     shm_desc(c.head, (uint32_t)(v >> 32) % RING, v % 4200,
 					      (uint8_t)(v >> 16)));
 			break;
-		case 2: /* a lap off */
+		case 2: /* one round of the ring too far */
 			atomic_store(&ring.descs[c.head % SHM_RING_DESCS],
 				     shm_desc(c.head + SHM_RING_DESCS, 0, 100, 0));
 			break;
 		case 3: /* bytes anywhere in front of the data */
 			memset((uint8_t *)&ring + v % (SHM_RING_OVERHEAD - 64), (int)(v >> 32), 64);
 			break;
-		case 4: /* a whole lap of the same */
+		case 4: /* the same descriptor in the whole ring */
 			for (unsigned i = 0; i < SHM_RING_DESCS; i++)
 				atomic_store(&ring.descs[i], v);
 			break;
-		case 5: /* all of them honest-looking */
+		case 5: /* all of them valid */
 			for (unsigned i = 0; i < SHM_RING_DESCS; i++)
 				atomic_store(&ring.descs[(c.head + i) % SHM_RING_DESCS],
 					     shm_desc(c.head + i, (uint32_t)(v >> 32) % RING,

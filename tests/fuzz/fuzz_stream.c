@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes built-in kernels from a caller's side: any parameters, payload of any length behind them
- * or not, calls and payload out of order, in memory that its owner filled with anything; over
- * loop-back, so that pieces and steps come as fast as they can. Addresses begin at 0, so that
- * numbers found anywhere often are some. Nothing outside of the region and of the reply buffer
- * changes, turns stay bounded, and the QP answers afterwards.
+ * Fuzzes built-in kernels from a caller's side: any parameters, with payload of any length or none,
+ * calls and payload out of order, and memory with any contents. Calls go over loop-back, where
+ * pieces and steps have no delay. Addresses begin at 0, so that many random numbers are addresses.
+ * No memory outside of the region and of the reply buffer changes, turns stay bounded, and the QP
+ * answers afterwards.
  *
- * The input is commands: one byte of kind, and what it takes.
+ * The input is commands: one byte of kind, and its arguments.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static void bytes(struct input *in, uint8_t *to, uint32_t n)
 struct rig {
 	struct world w;
 	struct ep caller, node, bound,
-		sink;	 /* of the node, and what it is connected to: shuffle-out sends there */
+		sink;	 /* of the node, and its peer, to which shuffle-out sends */
 	unsigned posted; /* not known to be done */
 };
 
@@ -93,13 +93,15 @@ static void call(struct rig *r, uint64_t kernel, uint32_t space, uint16_t mark, 
 				      .mark = mark,
 				      .flags = flags};
 
-	/* Whoever changes parameters of a call in flight calls with others: as good as any. */
+	/*
+	 * A change of the parameters of a call in flight is allowed: the call has other parameters.
+	 */
 	memcpy(r->caller.mem + PARAMS, &head, sizeof(head));
 	memcpy(r->caller.mem + PARAMS + sizeof(head), params, len);
 	post(r, ROOST_OP_RPC, kernel, PARAMS, (uint32_t)sizeof(head) + len);
 }
 
-/* Those of built-in kernels, and a few that nobody has. */
+/* Op-codes of built-in kernels, and a few that no kernel has. */
 static uint64_t op_of(uint8_t which)
 {
 	return which & 15;
@@ -141,7 +143,7 @@ static void command(struct input *in, struct rig *r)
 	}
 }
 
-/* Kernels end, whatever they found, and the QP goes on. */
+/* Kernels end for any contents of the memory, and the QP continues. */
 static void still_serves(struct rig *r)
 {
 	struct roost_rpc_tail tail;
@@ -160,7 +162,7 @@ static void still_serves(struct rig *r)
 	must(false, "the QP does not answer any more");
 }
 
-/* What is sent there may be refused: that ends this connection, and no other. */
+/* The peer may refuse data: this ends this connection, and no other. */
 static void bind_qp(struct rig *r, struct kernel_runtime *f)
 {
 	struct ep_params p = {.mem = MEM + GUARD};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes what the program's side of the contract may hold: rings, indices, work queue elements of
- * all shapes, at any time. The first byte chooses the peer (over the link, or on the same NIC) and
- * the shape of the queues (of the deepest, receives are in an SRQ), the rest are commands. Whatever
- * is posted, a turn of the NIC stays bounded, nothing outside of registered memory changes, and the
- * NIC goes on serving others.
+ * Fuzzes the memory that a program shares with the NIC: rings, indices, work queue elements of all
+ * shapes, at any time. The first byte chooses the peer (over the link, or on the same NIC) and the
+ * shape of the queues (receives of the deepest ones are in an SRQ); the rest are commands. With any
+ * posted work, a turn of the NIC stays bounded, no memory outside of the regions changes, and other
+ * queue pairs continue.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define MEM 16384
 
-/* An address that is good, at an edge, or nowhere. */
+/* An address that is valid, at the end of a region, or in no region. */
 static uint64_t address(struct input *in, const struct ep *e)
 {
 	uint8_t how = u8(in);
@@ -63,7 +63,7 @@ static uint32_t length(struct input *in)
 	return u32(in);
 }
 
-/* A work queue element with sense in it, into the slot at prod. */
+/* Writes a work queue element that is mostly valid into the slot at prod. */
 static void put_wqe(struct input *in, struct ep *e, struct ep *peer)
 {
 	uint32_t prod = atomic_load(&e->sqi.prod), slot = prod & (e->p.depth - 1);
@@ -159,7 +159,7 @@ static void set_state(struct input *in, struct ep *e, struct ep *peer)
 		ep_modify(e, &a, NIC_QPA_STATE);
 		break;
 	case 1:
-	case 2: /* a new life for both */
+	case 2: /* both are reset and connected again */
 		a.state = NIC_QPS_RESET;
 		ep_modify(e, &a, NIC_QPA_STATE);
 		ep_modify(peer, &a, NIC_QPA_STATE);

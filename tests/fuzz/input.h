@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What fuzz targets that act out a story share: taking it from the input, whose end reads as zeros,
- * and saying what must not be.
+ * Functions of fuzz targets whose input is a sequence of commands: they read the input, which ends
+ * with zeros, and report failures.
  */
 #ifndef ROOST_TESTS_FUZZ_INPUT_H
 #define ROOST_TESTS_FUZZ_INPUT_H
@@ -17,8 +17,8 @@ struct input {
 };
 
 /*
- * Never two of these in one expression: the compiler says which is first, and a corpus means
- * something else with another one.
+ * An expression must have one of these calls at most: the compiler chooses the order of two, and a
+ * corpus would have another meaning with another compiler.
  */
 static inline uint8_t u8(struct input *in)
 {

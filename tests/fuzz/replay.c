@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Runs a fuzz target without the fuzzer, as a test: on each file of the folders and files that the
- * command line names, as it is, and on mutations of the small ones and of nothing, from a fixed
- * seed. A crash prints the seed and the run's number. ROOST_FUZZ_FRACTION=N makes an N-th of the
- * mutations, for machines that are emulated.
+ * command line names, and on mutations of the small files and of an empty one, from a fixed seed. A
+ * crash prints the seed and the number of the run. ROOST_FUZZ_FRACTION=N makes an N-th of the
+ * mutations, for emulated machines.
  */
 #include <dirent.h>
 #include <stdint.h>
@@ -26,7 +26,7 @@ static struct rng rng;
 static unsigned long runs;
 static int fraction = 1;
 
-/* In memory of exactly that size, so that ASan sees a read behind it. */
+/* The memory has exactly the size of the input, so that ASan detects a read behind it. */
 static void run(const uint8_t *data, size_t size)
 {
 	uint8_t *exact = malloc(size ? size : 1);
@@ -105,7 +105,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp((*(struct dirent *const *)a)->d_name, (*(struct dirent *const *)b)->d_name);
 }
 
-/* In the order of their names: the runs are the same each time. */
+/* Files are sorted by name, so that the runs are the same each time. */
 static void run_path(const char *path)
 {
 	struct dirent **list = NULL;
@@ -133,7 +133,7 @@ static void run_path(const char *path)
 	free(list);
 }
 
-/* Bytes out of nothing. */
+/* Makes random bytes. */
 static void run_random(void)
 {
 	uint8_t data[512];

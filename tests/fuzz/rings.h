@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the targets that attack a program's rings share: turns that stay bounded, memory that is
- * nobody's, others that are served on.
+ * Checks of the targets that attack a program's rings: turns stay bounded, memory of no region does
+ * not change, other queue pairs continue.
  */
 #ifndef ROOST_TESTS_FUZZ_RINGS_H
 #define ROOST_TESTS_FUZZ_RINGS_H
@@ -11,7 +11,7 @@
 #include "input.h"
 #include "world.h"
 
-#define MAX_TURN 5000 /* packets and WQEs that one turn may take on, by far */
+#define MAX_TURN 5000 /* more packets and WQEs than one turn may process */
 #define GUARD	 256
 
 static inline void turns(struct world *w, unsigned n)
@@ -24,7 +24,10 @@ static inline void turns(struct world *w, unsigned n)
 	}
 }
 
-/* Registers the first `len` bytes of its memory alone. The GUARD bytes behind them are nobody's. */
+/*
+ * Registers the first `len` bytes of its memory alone. The GUARD bytes behind them are in no
+ * region.
+ */
 static inline void guard_put(struct ep *e, uint64_t len, uint32_t access)
 {
 	struct nic_mr_attr m = {.pd = e->pd,

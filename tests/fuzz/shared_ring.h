@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The memory of a shm ring, as a hostile other side shares it: for one fuzz target's process. */
+/* The memory of a shm ring with a hostile other side, within the process of a fuzz target. */
 #ifndef ROOST_TESTS_SHARED_RING_H
 #define ROOST_TESTS_SHARED_RING_H
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Two ends of a reliable connection, each on a stack of its own, that check what perftest does not:
- * every byte and length of every operation, and how an operation that must fail does. Knows the
- * standard verbs alone: the same binary runs on the kernel's stack in the guest and on the drop-in
- * library here.
+ * Two ends of a reliable connection, each on a stack of its own. They check every byte and length of
+ * every operation, and the errors of operations that must fail, which perftest does not check. The
+ * program uses only the standard verbs: the same binary runs on the Linux kernel's stack in the
+ * guest, and on the drop-in library here.
  *
  *	pair [-d DEVICE] [-x GID INDEX] [-m PATH MTU] [-p TCP PORT] TEST [SERVER]
  *
- * Both ends are given the same TEST; the one without SERVER's address waits for the other, and what
- * arrives there is checked there. They meet over TCP (IPv4), and take turns by a byte on it. Exit
- * status 0 when all was as it should be.
+ * Both ends run the same TEST. The end without SERVER's address waits for the other one. Each end
+ * checks the data that it receives. They connect over TCP (IPv4), and take turns by a byte on it. The
+ * exit status is 0 if all checks passed.
  */
 #include <arpa/inet.h>
 #include "pair.h"
@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { COMPLETION_LIMIT_S = 60 }; // emulation is slow; a completion that never comes is a failure
+enum { COMPLETION_LIMIT_S = 60 }; // emulation is slow; a missing completion is a failure
 
 void die(const char *fmt, ...)
 {
@@ -38,7 +38,7 @@ void die(const char *fmt, ...)
 	exit(1);
 }
 
-// ---- the two ends meet
+// ---- the two ends connect
 
 void tell(struct pair *p)
 {
@@ -78,7 +78,7 @@ static void meet(struct pair *p, const char *server, uint16_t port)
 	close(s);
 }
 
-// Both ends are of one byte order: the struct goes as it is.
+// Both ends have the same byte order: the struct is sent as it is.
 static void exchange(struct pair *p, const struct end *own)
 {
 	if (write(p->tcp, own, sizeof(*own)) != sizeof(*own) ||
@@ -173,7 +173,8 @@ static void to_init(struct pair *p, int access)
 		die("to INIT: %s", strerror(e));
 }
 
-// A time-out of 67 ms, or four times that. Six retries: the kernel's rxe takes seven for "forever" (rxe_comp.c).
+// The time-out is 67 ms, or four times that. The retries are six: to the Linux kernel's rxe, seven
+// means no limit (rxe_comp.c).
 static void to_rts(struct pair *p, uint32_t psn)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
@@ -237,7 +238,8 @@ int main(int argc, char **argv)
 	p.test = find_test(argv[optind]);
 	server = argv[optind + 1];
 
-	// The memory region allows what the test wants of it; the QP allows everything, so that it is the region that refuses.
+	// The memory region has the rights of the test, and the QP has all rights, so that the region
+	// refuses.
 	open_device(&p, device, p.test->access);
 	fill(&p, server);
 	to_init(&p, ALL);
@@ -258,7 +260,8 @@ int main(int argc, char **argv)
 		p.test->client(&p);
 	else
 		p.test->server(&p);
-	// Nobody leaves before the other has what it waits for: a last ACK would have no QP to come from.
+	// An end leaves after the other end has its last completion, because the last ACK comes from
+	// its QP.
 	tell(&p);
 	await(&p);
 	printf("pair: %s: as it should be\n", p.test->name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What pair.c, which brings two ends together, and pair_tests.c, which says what they do, know of each other.
+// Declarations shared by pair.c, which connects the two ends, and pair_tests.c, which has their tests.
 #ifndef INTEROP_PAIR_H
 #define INTEROP_PAIR_H
 
@@ -13,7 +13,7 @@ enum {
 	WORD = SLOTS * SLOT, // the word for atomics
 	RECV = WORD + SLOT,  // receive buffers, a slot each
 	RECVS = 24,
-	LANDING = RECV, // the client receives nothing: READs land there
+	LANDING = RECV, // the client receives no messages: READs store their data there
 	MEMORY = RECV + RECVS * SLOT,
 };
 
@@ -47,18 +47,18 @@ struct test {
 	uint32_t recv_size; // of the receives that the server posts before they meet; 0: none
 };
 
-// pair.c: all end the program when something goes wrong.
+// pair.c: all functions end the program on an error.
 
 __attribute__((format(printf, 1, 2), noreturn)) void die(const char *fmt, ...);
 
-// A byte over TCP, and waiting for it: the ends take turns.
+// Sends a byte over TCP, or waits for it: the ends take turns.
 void tell(struct pair *p);
 void await(struct pair *p);
 
-// All receive buffers, each of `size` bytes.
+// Posts all receive buffers, each of `size` bytes.
 void post_recvs(struct pair *p, uint32_t size);
 
-// The next completion; `what` names the operation when there is none.
+// Returns the next completion; `what` names the operation in the error message.
 struct ibv_wc completion(struct pair *p, const char *what);
 
 // Posts a work request on `size` bytes of our memory from `at` on, and waits for its completion.
@@ -67,12 +67,12 @@ struct ibv_wc do_wr(struct pair *p, const char *what, struct ibv_send_wr wr, siz
 
 // pair_tests.c
 
-// What the remote operations may do at most; a test may give its memory less.
+// The largest rights of remote operations; a test may give its memory fewer.
 enum { ALL = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
 
 const struct test *find_test(const char *name);
 
-// Fills the memory with what the other end expects there.
+// Fills the memory with the data that the other end expects.
 void fill(struct pair *p, bool client);
 
 #endif

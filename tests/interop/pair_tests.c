@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the two ends of pair do: each test is a client and a server, and a row of the table at the end.
+// The tests of pair: each test is a client and a server, and a row of the table at the end.
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "pair.h"
 
-enum { SEND_AT = 3, WRITE_AT = 5 }; // offsets that no alignment helps
+enum { SEND_AT = 3, WRITE_AT = 5 }; // offsets without an alignment
 
 static uint8_t client_byte(size_t i)
 {
@@ -90,7 +90,7 @@ static void do_ops(struct pair *p, int first_read)
 		expect(what, &wc, IBV_WC_SUCCESS);
 	}
 	for (int k = first_read; k < SIZES; k++) {
-		const size_t at = (size_t)(k + SIZES) * SLOT + 1; // what nobody wrote
+		const size_t at = (size_t)(k + SIZES) * SLOT + 1; // a value that no operation wrote
 		const uint8_t *got = p->mem + LANDING + SEND_AT;
 		struct ibv_wc wc;
 
@@ -151,7 +151,7 @@ static void ops_server(struct pair *p)
 		struct ibv_wc wc;
 
 		if (!send && !imm)
-			continue; // a plain WRITE: nothing is completed here
+			continue; // a plain WRITE has no completion here
 		wc = completion(p, "receive");
 		expect("receive", &wc, IBV_WC_SUCCESS);
 		if (wc.wr_id != (uint64_t)r++ || wc.byte_len != size ||
@@ -232,7 +232,8 @@ static void plain_write(struct pair *p)
 	fails(p, rdma(p, IBV_WR_RDMA_WRITE, 0), 64, IBV_WC_REM_ACCESS_ERR);
 }
 
-// IBA C9-88 (a SEND longer than the receive) wants "invalid request"; the kernel's rxe answers "operational error" (rxe_resp.c).
+// IBA C9-88 (a SEND longer than the receive) requires "invalid request"; the Linux
+// kernel's rxe answers "operational error" (rxe_resp.c).
 static void long_client(struct pair *p)
 {
 	struct ibv_wc wc =
@@ -265,7 +266,7 @@ static void late_client(struct pair *p)
 
 	if (ibv_post_send(p->qp, &wr, &bad))
 		die("post_send failed");
-	usleep(100000); // long enough for a refusal or more; the capture shows whether there was one
+	usleep(100000); // long enough for a refusal or more; the capture shows whether a refusal was sent
 	tell(p);
 	wc = completion(p, "SEND before its receive");
 	expect("SEND before its receive", &wc, IBV_WC_SUCCESS);
@@ -289,7 +290,7 @@ static void never_client(struct pair *p)
 	fails(p, (struct ibv_send_wr){.opcode = IBV_WR_SEND}, 64, IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
-// ---- a peer that is gone
+// ---- a peer that has ended
 
 static void gone_client(struct pair *p)
 {
@@ -305,7 +306,7 @@ static void gone_server(struct pair *p)
 	untouched(p);
 }
 
-// ---- memory windows of type 2: a key that the peer may take back
+// ---- memory windows of type 2: a key that the peer may invalidate
 
 static void window_client(struct pair *p)
 {
@@ -342,7 +343,8 @@ static void window_server(struct pair *p)
 		die("the other end is gone");
 	wc = completion(p, "receive");
 	expect("receive", &wc, IBV_WC_SUCCESS);
-	// rxe gives programs the kernel's number of this flag (ib_verbs.h), which is IP_CSUM_OK in the verbs.
+	// rxe returns the Linux kernel's number of this flag (ib_verbs.h), which is IP_CSUM_OK in the
+	// verbs.
 	if (!(wc.wc_flags & (IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK)) || wc.invalidated_rkey != key ||
 	    wc.byte_len != 24)
 		die("receive: flags %x, key %x, not %x, %u bytes", wc.wc_flags, wc.invalidated_rkey,

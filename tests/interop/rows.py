@@ -171,13 +171,12 @@ def connected():
     rows += rows_of('ucmatose 20', 'ucmatose', '-b {S} -p {P} -c 20 -C 10 -S 3000',
                     client='-s {S} -p {P} -c 20 -C 10 -S 3000', **done)
     rows += rows_of('udaddy', 'udaddy', '-b {S}', client='-s {S} -b {C}', **done)
-    # The kernel's rdma_cm joins no group of IPv6 over rxe: errno 524.
-    # It ends without a look at what became of its sends, and newer kernels (6.12; not 6.1) send
-    # from a work queue: of ten, one was seen to leave before the queue pair went. The server is
-    # content with ten.
+    # The kernel's rdma_cm joins no group of IPv6 over rxe: errno 524. mckey ends without waiting
+    # for its sends, and newer kernels (6.12; not 6.1) send from a work queue: of ten, one was sent
+    # before the queue pair was destroyed. The server needs ten.
     rows += rows_of('mckey', 'mckey', '-m {G} -b {S}', client='-m {G} -b {C} -s -C 1000', **done)
-    # Not in the other direction: an rping of the kernel that only waits never detects a killed
-    # peer.
+    # Not in the other direction: an rping on the kernel's stack that only waits does not detect a
+    # killed peer.
     rows += rows_of('rping killed', 'rping', '-s -a {S} -p {P} -S 60000',
                     client='-c -a {S} -p {P} -S 60000', servers=(GUEST,), killed=True)
     for tool, more in (('ib_send_bw', '-s 5001'), ('ib_write_bw', '-s 5001'),

@@ -43,7 +43,7 @@ DAMAGE_TRIES = 10  # a run of such a row sends about 25 packets, a tenth of them
 OURS, THEIRS = 'roost0', 'rxe0'
 GROUP = '239.77.1.2'
 
-# Lines that a successful run never prints, whatever its exit status; and perftest's warnings about
+# Lines that a successful run does not print, with any exit status; and perftest's warnings about
 # its own flags.
 COMPLAINTS = re.compile(r"fail|error|couldn't|unable|not supported|invalid|completion "
                         r"with|mismatch|segmentation|roost:", re.I)
@@ -310,8 +310,8 @@ class Rig:
         late = self.wait(client, until)
         if late:
             return [f'client {late}']
-        # A kernel takes leave for a program that is killed: then one that met it by rdma_cm hears
-        # of its end, and may be content.
+        # The Linux kernel disconnects for a killed program. A peer that is connected by rdma_cm is
+        # then notified of the end, and may succeed.
         if row.cm and 'DISCONNECT' in client.text():
             return []
         if not client.status() or not re.search(row.wanted or 'completion with error|failed status',

@@ -32,7 +32,7 @@ static size_t build(uint8_t *bth, uint8_t opcode, unsigned n)
 	uint8_t *p = pkt_put_bth(bth, opcode, (uint8_t)(bits | pad << PKT_BTH_PAD_SHIFT), qpn,
 				 ackreq, psn);
 
-	/* A CNP says so in BECN; others carry what the network would have set. */
+	/* A CNP has BECN set; other packets have the bits that the network would set. */
 	bth[4] |= opcode == PKT_CNP ? PKT_BTH_BECN : 0;
 	printf("{\"opcode\": %u, \"name\": \"%s\", \"se\": %u, \"m\": %u", opcode,
 	       pkt_ops[opcode].name, bits >> 7, bits >> 6 & 1);
@@ -89,7 +89,7 @@ static size_t build(uint8_t *bth, uint8_t opcode, unsigned n)
 		p += 16;
 	}
 	for (unsigned i = 0; i < n; i++)
-		*p++ = (uint8_t)(0x80 + 7 * i); /* nothing that a dissector takes for a protocol */
+		*p++ = (uint8_t)(0x80 + 7 * i); /* bytes that no dissector takes for a protocol */
 	memset(p, 0, pad);
 	return (size_t)(p + pad - bth);
 }

@@ -6,8 +6,8 @@ checksums.
 usage: judge_scapy.py BUILD_PACKETS GOLDEN
 
 Scapy computes the ICRC for IPv4 only; for IPv6 it is computed here with zlib over the bytes that
-Scapy's layers hold, by a function that has to agree with the golden captures first. Exit status 0
-when all agree; 77 (skipped) without Scapy.
+Scapy's layers hold, by a function that has to agree with the golden captures first. The exit status
+is 0 if all agree, and 77 (skipped) without Scapy.
 """
 import glob
 import json
@@ -100,7 +100,7 @@ def judge_ours(build):
                 problem(f"{what}: UDP checksum {ip[UDP].chksum:04x}")
             if ip.hlim != 64 or ip.fl != 0 or ip.tc != fact["tos"]:
                 problem(f"{what}: IP header {ip.summary()}")
-    # A judge that never objects is none.
+    # The judge must reject a wrong packet.
     for ip in (ip_of(packets[0]), ip_of(packets[1])):
         bad = bytearray(raw(ip))
         bad[-5] ^= 1

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""tshark as a judge of our packets: it dissects each, and its fields must equal what was built.
+"""tshark as a judge of our packets: it dissects each packet, and its fields must equal the built
+ones.
 
 usage: judge_tshark.py BUILD_PACKETS
 
@@ -87,9 +88,10 @@ def dissect(name):
 
 def judge(n, fact, seen):
     what = f"packet {n}, {fact['name']}, payload {fact['payload']}, IPv{4 if fact['v4'] else 6}"
-    # Op-codes of StRoM and of Roost: tshark reads the BTH, and then gives up.
+    # Op-codes of StRoM and of Roost: tshark reads only the BTH.
     known = "RPC" not in fact["name"] and fact["name"] != "RC_CALC"
-    # It looks for a management datagram in every UD packet, and stumbles over one without payload.
+    # tshark looks for a management datagram in every UD packet, and reports an error for a packet
+    # without payload.
     empty = fact["name"].startswith("UD_") and fact["payload"] == 0
     for ours, field, base in FIELDS:
         text = seen[field]

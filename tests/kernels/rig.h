@@ -30,7 +30,7 @@ struct rig_shape {
 	uint32_t access; /* of the node's QPs and regions; 0: all */
 	uint8_t rnr_retry;
 	bool loop;	  /* callers and node are one NIC */
-	uint64_t turn_ns; /* duration of a turn; 0: time stands still while a NIC has work */
+	uint64_t turn_ns; /* duration of a turn; 0: time does not advance while a NIC has work */
 };
 
 void rig_open(struct rig *r, uint64_t seed, const struct rig_shape *shape);

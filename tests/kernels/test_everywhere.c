@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whatever a kernel may ask for works wherever a kernel runs: one function, with one request in it,
- * as a call, by the host, in the parameters of a hook, and on each kind of stream.
+ * Each request of a kernel works wherever a kernel runs: one function, with one request in it, as a
+ * call, by the host, in the parameters of a hook, and on each kind of stream.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -29,7 +29,7 @@ enum what {
 	SEND,
 	PUT,
 	TAKE,
-	SEES, /* what it is told of granted regions and bound queue pairs */
+	SEES, /* the announced granted regions and bound queue pairs */
 	UNKNOWN,
 };
 
@@ -176,7 +176,7 @@ static void close_rig(void)
 struct outcome {
 	uint32_t status, len;
 	uint64_t word;		  /* of its data */
-	uint8_t message[MESSAGE]; /* what the stream has become */
+	uint8_t message[MESSAGE]; /* the resulting stream */
 };
 
 static void settle(void)
@@ -298,7 +298,7 @@ static void ends(struct outcome a, uint32_t status)
 	assert_int_equal(a.len, 0);
 }
 
-/* Data ahead of the reply: they go to who waits for it, or become the stream. */
+/* Data ahead of the reply: they go to the caller, or become the stream. */
 static void sends(enum place place, struct outcome a, uint64_t word)
 {
 	uint64_t rest;
@@ -351,7 +351,7 @@ static void granted_regions(void **state)
 	}
 }
 
-/* By another number, beyond the end, or without the right: nothing is touched. */
+/* With another number, beyond the end, or without the right: no memory is accessed. */
 static void what_was_not_granted(void **state)
 {
 	for (enum place at = 0; at < PLACES; at++) {
@@ -368,7 +368,7 @@ static void what_was_not_granted(void **state)
 			ends(run(at, w, 1, GRANTED - 8), ROOST_RPC_ACCESS);
 			ends(run(at, w, 1, GRANTED + sizeof(memory) - 7), ROOST_RPC_ACCESS);
 		}
-		/* A work request says so itself. */
+		/* A work request reports it itself. */
 		for (unsigned n = 0; n < 4; n++) {
 			struct outcome a = run(at, QP_READ, n, GRANTED);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Kernels that are attached to streams: they see each written byte once and in order, and bytes
- * that they rewrite arrive rewritten, whatever the network does.
+ * that they rewrite arrive rewritten, over any network.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -280,7 +280,7 @@ static void rewrites_what_leaves(void **state)
 		s = rig_local_call(r, r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
 		assert_int_equal(local_call_attach_out(c, r->caller[0].qp), 0);
 		assert_int_equal(local_call_attach_out(after, r->caller[0].qp),
-				 0); /* a chain: it sees what the first made */
+				 0); /* the second of two hooks: it gets the bytes of the first */
 		assert_int_equal(local_call_attach_in(s, r->node[0].qp), 0);
 		n = write_random(&rng, 60, sent);
 		for (uint32_t k = 0; k < n; k++)
@@ -479,8 +479,8 @@ static void sends(void **state)
 }
 
 /*
- * Not while something is in flight; not more than two; not without a way to see streams. A QP may
- * go first.
+ * A hook is refused while messages are in flight, as the third one, or without a function for
+ * streams. A QP may go first.
  */
 static void rules(void **state)
 {
@@ -546,7 +546,7 @@ static void count_on_a_region(void **state)
 		none = rig_local_call(r, r->f, SEE_OP, &(uint32_t){0}, 4, other, sizeof(other));
 		assert_int_equal(local_call_attach_region(h, r->node[0].key), 0);
 		assert_int_equal(local_call_attach_region(none, r->node[0].key + 1),
-				 0); /* of a key that nobody uses */
+				 0); /* a key that no peer uses */
 		for (uint32_t k = 0; k < SPACE; k += 8) {
 			uint64_t item = rng_u64(&rng);
 

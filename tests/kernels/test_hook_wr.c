@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Kernels on streams that post work requests. They copy incoming or outgoing bytes to a replica,
- * whatever the networks do. A kernel that waits pauses its own stream and no other.
+ * over any network. A kernel that waits pauses its own stream and no other.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -256,7 +256,7 @@ static uint64_t held_up(void)
 
 /* ---- successful copies ---- */
 
-/* All bytes that arrived are in the replica too. The sender waits; nothing is lost. */
+/* All bytes that arrived are in the replica too. The sender waits; no byte is lost. */
 static void what_comes_in(void **state)
 {
 	for (unsigned i = 0; i < 6 * SHAPES; i++) {
@@ -503,7 +503,7 @@ static void joins_who_waits(void **state)
 	struct local_call *p, *q;
 
 	open_copies(1, &slow, 1);
-	sim_set_filter(s->w.sim, drop_replica, NULL); /* nothing is ever done there */
+	sim_set_filter(s->w.sim, drop_replica, NULL); /* no operation completes there */
 	unfinished = 0;
 	p = begin(BUFFER_OP, &s->caller, false, false);
 	q = begin(STRETCH_OP, &s->caller, false, false);

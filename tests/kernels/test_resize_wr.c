@@ -278,7 +278,7 @@ static const struct shape slow = {
 	.sp = {.delay_ns = 2000}, .rnr_retry = 7, .timeout = 14, .retry_cnt = 7};
 
 /*
- * While a kernel waits, more is posted than can be sent: nothing is lost, and the NIC does not
+ * While a kernel waits, more is posted than can be sent: no message is lost, and the NIC does not
  * spin.
  */
 static void posted_meanwhile(void **state)

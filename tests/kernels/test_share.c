@@ -15,7 +15,7 @@
 
 static struct rig R, *const r = &R;
 
-/* walk: reads as many times as its parameters say. */
+/* walk: makes the number of reads that its parameters give. */
 struct walk {
 	uint64_t left, word;
 };

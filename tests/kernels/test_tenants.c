@@ -4,7 +4,7 @@
  * the other, while a peer makes as many calls, or sends as much payload, as it can, for each
  * built-in kernel. This is compared with a peer that makes as many WRITEs as it can: p99 must be
  * below twice that value, and the rate above half of it. Time is virtual and advances by the cost
- * of the node's turns, so much per packet, KiB and step, whatever machine runs the test.
+ * of the node's turns, with a price per packet, KiB and step, on any machine.
  */
 #include <setjmp.h>
 #include <stdarg.h>

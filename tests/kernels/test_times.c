@@ -13,7 +13,7 @@ static struct rig R, *const r = &R;
 
 enum { OP = 0x1000, TURN_NS = 700, TURN_STEPS = 256 };
 
-/* Takes as many steps as its parameters say. */
+/* Takes the number of steps that its parameters give. */
 static enum roost_next steps(struct roost_call *c)
 {
 	uint64_t *left = c->state;
@@ -136,7 +136,7 @@ static void versions(void **state)
 	rig_close(r);
 }
 
-/* A call holds its version until the end of the turn is reported, or for ever if it never is. */
+/* A call uses its version until the end of the turn is reported. */
 static void nobody_tells(void **state)
 {
 	struct runtime_kernel_info info;

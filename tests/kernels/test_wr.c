@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Kernels that post work requests: READs, WRITEs and SENDs on bound queue pairs. A kernel gets the
- * status of each operation and continues; nothing runs twice. Also other functions of kernels that
+ * status of each operation and continues; no step runs twice. Also other functions of kernels that
  * the host runs.
  */
 #include <errno.h>
@@ -135,7 +135,7 @@ static void each_kind(void **state)
 	}
 }
 
-/* From one NIC to another through a third, whatever the network does. */
+/* From one NIC to another through a third, over any network. */
 static void moves_blocks(void **state)
 {
 	static const struct shape shapes[] = {
@@ -253,7 +253,7 @@ static void refused(void **state)
 		    rdma(WRITE, 1, 0, 0, 100));
 	assert_int_equal(told.status[0], ROOST_QP_REM_ACCESS);
 	assert_int_equal(told.status[1], ROOST_QP_STATE);
-	/* the kernel goes on, and other queue pairs do */
+	/* the kernel and other queue pairs continue */
 	assert_int_equal(told.status[2], ROOST_QP_OK);
 	filled(s->peer[1].mem, 'y', 100);
 	assert_int_equal(nic_qp_state(s->bound[0].qp), NIC_QPS_ERR);
@@ -281,7 +281,7 @@ static void refused_here(void **state)
 	assert_int_equal(told.status[1], ROOST_QP_LOCAL);
 	assert_int_equal(told.status[2], ROOST_QP_LOCAL);
 	assert_int_equal(told.status[3], ROOST_QP_NONE);
-	/* nothing of that has touched the queue pair */
+	/* the queue pair has not changed */
 	assert_int_equal(told.status[4], ROOST_QP_OK);
 	told = PLAY(NULL, with(rdma(WRITE, 1, 0, 0, 8), true, true, at));
 	assert_int_equal(told.status[0], ROOST_QP_LOCAL);
@@ -471,7 +471,7 @@ static void a_piece_a_turn(void **state)
 	close_scene();
 }
 
-/* Names region 1, in the way that its parameters say. */
+/* Names region 1 in one of the ways, by its parameters. */
 static enum roost_next elsewhere(struct roost_call *c)
 {
 	const uint64_t *how = c->params, *at = how + 1;

@@ -247,7 +247,7 @@ static void two_count(void **state)
 	}
 }
 
-/* ---- one, by what the parameters say ---- */
+/* ---- one operation, given by the parameters ---- */
 
 struct one_params {
 	uint32_t ask, qp, rkey, len, solicited;
@@ -426,7 +426,7 @@ static void refused_there(void **state)
 		p.rkey = 0;
 		assert_int_equal(try(p, NULL), ROOST_QP_STATE);
 		p = (struct one_params){.ask = ROOST_ASK_QP_FETCH_ADD, .qp = 2};
-		assert_int_equal(try(p, NULL), ROOST_QP_OK); /* other queue pairs go on */
+		assert_int_equal(try(p, NULL), ROOST_QP_OK); /* other queue pairs continue */
 		assert_int_equal(word(&s->peer[1], 0), 1);
 		close_scene();
 	}

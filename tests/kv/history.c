@@ -260,7 +260,7 @@ static int compare_events(const void *a, const void *b)
 	return x->op < y->op ? -1 : x->op > y->op;
 }
 
-/* An operation that only reads has no effect if nobody knows its result. */
+/* An operation that only reads has no effect if its result is unknown. */
 static bool matters(const struct history_op *op)
 {
 	return !is_open(op) || op->code != HISTORY_GET;

@@ -41,9 +41,9 @@ struct history_op {
 };
 
 /*
- * Sorts the operations by key and start. Returns whether the history is linearizable. If not, writes
- * the operations on the first key for which it is not to `out` (NULL: nothing), and marks the one
- * whose end no order reaches.
+ * Sorts the operations by key and start. Returns whether the history is linearizable. If not,
+ * writes the operations on the first key for which it is not to `out` (NULL: nothing), and marks
+ * the one whose end no order reaches.
  */
 bool history_check(struct history_op *ops, size_t n, FILE *out);
 

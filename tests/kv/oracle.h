@@ -107,7 +107,7 @@ static inline wide oracle_integer(unsigned fn, unsigned type, wide a, wide b)
 		memcpy(a, &r, sizeof(r));                                                          \
 	}
 
-/* element := fn(element, operand). `expect` is used by KV_SWAP only, and is never NULL. */
+/* element := fn(element, operand). `expect` is used by KV_SWAP only, and is not NULL. */
 static inline void oracle_apply(unsigned fn, unsigned type, void *a, const void *b,
 				const void *expect)
 {

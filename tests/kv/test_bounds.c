@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The work of one operation is bounded, growth goes on with any chain, and a scan may stop. */
+/* The work of one operation is bounded, growth continues with any chain, and a scan may stop. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

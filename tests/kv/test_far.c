@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Operations of several clients on a store with a far tier, in virtual time. Operations on one key
- * must have the results of an execution in the order in which they were submitted: this is more than
- * linearizability per key, which allows any order of operations that overlap.
+ * must have the results of an execution in the order in which they were submitted: this is more
+ * than linearizability per key, which allows any order of operations that overlap.
  */
 #include <setjmp.h>
 #include <stdarg.h>

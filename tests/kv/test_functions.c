@@ -186,7 +186,7 @@ static void faults(void **state)
 	assert_null(kv_check(r->kv));
 }
 
-/* As in a kernel that uses the store: its guard has a step that goes on. */
+/* As in a kernel that uses the store: its guard has a step that continues. */
 static void a_fault_within_a_step(void **state)
 {
 	struct rig *r = *state;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The checker of histories, on histories that are known to be right or wrong, and on random ones. */
+/*
+ * The checker of histories, on histories that are known to be right or wrong, and on random ones.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The slab allocator: no two slabs overlap, nothing is lost, and the stacks cost little. */
+/* The slab allocator: slabs do not overlap or get lost, and the stacks cost little. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -182,7 +182,7 @@ static void additions(void)
 	must(!rc && len == 8 && seen == 199 * 200 / 2, "the sum", rc);
 }
 
-/* The longest value and key, and what exceeds them. */
+/* The longest value and key, and longer ones. */
 static void limits(void)
 {
 	uint8_t *big = malloc(ROOST_KV_VALUE_MAX), *back = malloc(ROOST_KV_VALUE_MAX);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Batches and replies: what is written is read again, a batch that is cut at any byte fails, and
+ * Batches and replies: a written batch is read again, a batch that is cut at any byte fails, and
  * lengths beyond the end fail.
  */
 #include <setjmp.h>
@@ -106,7 +106,10 @@ static void batches_are_read_as_written(void **state)
 	}
 }
 
-/* The paper's compaction: a PUT of the sizes and value of the previous one costs its key and a byte. */
+/*
+ * The paper's compaction: a PUT of the sizes and value of the previous one costs its key and a
+ * byte.
+ */
 static void repetition_is_short(void **state)
 {
 	uint8_t buf[1024];

@@ -51,7 +51,7 @@ void grants_init(struct side *s, struct rng *r)
 		s->window_type[i] = 1 + (unsigned)rng_below(r, 2);
 }
 
-/* An open one that `good` likes; 0: none, else 1 + its index. */
+/* Returns 1 + the index of an open grant that `good` accepts; 0: there is none. */
 static unsigned pick(const struct side *s,
 		     bool (*good)(const struct side *, const struct grant *, const void *),
 		     const void *arg, struct rng *r)
@@ -73,7 +73,7 @@ static unsigned pick(const struct side *s,
 struct use {
 	const struct op *o;
 	uint32_t access;
-	bool fixed; /* roff and len are what they are */
+	bool fixed; /* roff and len are not changed */
 };
 
 static bool usable(const struct side *s, const struct grant *g, const void *arg)
@@ -82,7 +82,7 @@ static bool usable(const struct side *s, const struct grant *g, const void *arg)
 
 	if ((g->access & u->access) != u->access)
 		return false;
-	if (u->o->len == 0) /* of nothing neither key nor address matter */
+	if (u->o->len == 0) /* without bytes, key and address have no effect */
 		return false;
 	return !u->fixed || (u->o->roff >= g->range.off &&
 			     u->o->roff + u->o->len <= g->range.off + g->range.len);
@@ -114,7 +114,7 @@ void grant_use(struct op *o, unsigned index, struct side *owner, const struct li
 	g->used = index + 1;
 }
 
-/* It is taken back by a request of `o`'s side: the peer's last use of it is complete by then. */
+/* A request of `o`'s side revokes it, after the peer's last use is complete. */
 static void end(struct op *o, struct grant *g, struct direction *peer)
 {
 	g->open = false;
@@ -135,7 +135,10 @@ bool grant_bind(struct op *o, unsigned index, struct side *owner, struct directi
 	old = owner->bound[w] ? &owner->grants[owner->bound[w] - 1] : NULL;
 	o->op = ROOST_OP_BIND_MW;
 	if (old && old->open) {
-		/* What is on the way of unreliable messages nobody knows: their keys stay. */
+		/*
+		 * The model does not know which unreliable messages are in flight, so their keys
+		 * stay.
+		 */
 		if (owner->window_type[w] == 2 || (old->used && l->type != NIC_QPT_RC))
 			return false;
 		end(o, old, peer);
@@ -219,7 +222,7 @@ bool grant_fault(struct op *o, const struct side *owner, struct rng *r)
 			continue;
 		o->grant = (start + i) % n + 1;
 		o->roff = g->range.off;
-		/* READ for what may be written, WRITE for what may not. */
+		/* READ for a key with write access, WRITE for a key without it. */
 		o->op = g->access & NIC_ACCESS_REMOTE_WRITE ? ROOST_OP_READ : ROOST_OP_WRITE;
 		if (o->fault == FAULT_OUTSIDE) {
 			o->op = g->access & NIC_ACCESS_REMOTE_READ ? ROOST_OP_READ

@@ -22,13 +22,13 @@ struct pkt_make {
 };
 
 /*
- * Writes the packet without its ICRC; returns its length, ICRC counted. `out` has space for
+ * Writes the packet without its ICRC. Returns its length with the ICRC. `out` has space for
  * PKT_MAX_LEN.
  */
 uint32_t pkt_make_raw(uint8_t *out, const struct pkt_make *m, uint32_t dqpn);
-/* Puts the ICRC behind len - 4 bytes, for a packet from src to dst. */
+/* Writes the ICRC behind len - 4 bytes, for a packet from src to dst. */
 void pkt_seal(uint8_t *p, uint32_t len, const struct pkt_addr *src, const struct pkt_addr *dst);
-/* What pkt_make sends where payload is NULL: byte i of it. */
+/* Returns byte i of the payload of pkt_make() if `payload` is NULL. */
 static inline uint8_t pkt_pattern(uint32_t i)
 {
 	return (uint8_t)(i * 7 + 3);

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Ways to break the core, for scripts/mutants: (who must notice, file, what stands there, what
-stands there instead).
+"""Mutants of the core, for scripts/mutants: (test that must detect it, file, text, replacement).
 
 Who must notice: 'simulator', or a rule's test as docs/conformance.md names it; of another room than
 nic, with that in front (kernels/runtime:TEST); or a function of a test of the command
@@ -131,7 +130,7 @@ MUTANTS = [
     ('simulator', 'src/nic/resp.c', 'f->flags & NIC_WC_WITH_INV && !mr_invalidate(qp, f->imm);',
      'false;'),
     ('simulator', 'src/nic/loop.c', 'sq->next_pkt += p->bytes;', ''),
-    # Rules, one mutant each, of which the simulator may see nothing.
+    # Rules, one mutant each, which the simulator may not detect.
     ('forged:wrong_pkey', 'src/nic/rx.c', 'if (unlikely(!pkey_ok(v->pkey)))', 'if (0)'),
     ('forged:wrong_source', 'src/nic/rx.c', ' && pkt_addr_eq(pkt->src, &qp->dest->rx.src);', ';'),
     ('forged:late_for_a_dead_qp', 'src/nic/core.h', 'return qp && qp->qpn == qpn ? qp : NULL;',

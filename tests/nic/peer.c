@@ -23,7 +23,7 @@ static void on_packet(void *ctx, uint64_t now, bool delivered, const struct pkt_
 	g->len = len;
 	g->dst = *dst;
 	memcpy(g->data, bth, len);
-	/* Whatever it sends must be well-formed. */
+	/* Each packet of the NIC must be well-formed. */
 	assert_int_equal(pkt_parse(g->data, len, &g->v), PKT_OK);
 	icrc_flow_init(&f, src, dst, PKT_UDP_PORT, PKT_UDP_PORT);
 	assert_true(icrc_verify(&f, true, &id, g->data, len));

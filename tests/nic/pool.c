@@ -29,7 +29,7 @@ static uint8_t *slot_at(const struct pool *p, unsigned i)
 	return (p->own ? p->own->mem + p->base : p->srq.mem) + i * POOL_SLOT_LEN;
 }
 
-/* One slot, in up to three pieces. */
+/* Posts one slot, in up to three pieces. */
 static unsigned cut_slot(const struct pool *p, unsigned i, struct roost_sge *sge, struct rng *r)
 {
 	uint32_t key = p->own ? p->own->key : p->srq.key, left = POOL_SLOT_LEN;
@@ -103,13 +103,13 @@ bool pool_check_limit(struct pool *p, struct rng *r)
 	if (q->errors || q->limit_events - p->events > (p->limit ? 1u : 0u))
 		return false;
 	/*
-	 * Only posting makes `left` grow: fewer now, and one was taken since, so fewer than the
-	 * limit were there then.
+	 * `left` grows only by posts. It is smaller now, and a receive was taken since, so it was
+	 * below the limit then.
 	 */
 	if (p->limit && taken != p->limit_from && left < p->limit && q->limit_events == p->events)
 		return false;
 	if (q->limit_events != p->events && nic_srq_limit(q->srq))
-		return false; /* it is asked for once */
+		return false; /* it is requested once */
 	if (rng_below(r, 4))
 		return true;
 	p->limit = (uint32_t)rng_below(r, POOL_DEPTH + 1);

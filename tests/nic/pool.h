@@ -12,7 +12,7 @@
 #define POOL_SLOTS    15u
 #define POOL_DEPTH    16u /* of the queue */
 #define POOL_SLOT_LEN (SHARED_RQ_MEM / POOL_SLOTS / 8 * 8)
-#define POOL_FILL     0xa5 /* what no message has touched */
+#define POOL_FILL     0xa5 /* the value of bytes that no message has written */
 
 struct pool {
 	struct shared_rq srq; /* used when own is NULL */
@@ -20,24 +20,24 @@ struct pool {
 	uint32_t base; /* of the slots in own's memory */
 	bool busy[POOL_SLOTS];
 	uint32_t limit, limit_from,
-		events; /* SRQ: what was asked for, receives taken then, events seen then */
+		events; /* SRQ: the requested limit; receives taken and events seen at that time */
 };
 
 void pool_init_shared(struct pool *p, struct nic *nic);
 /*
- * The slots are POOL_SLOTS * POOL_SLOT_LEN bytes of e's memory from `base` on; its queue is deep
- * enough.
+ * The slots are POOL_SLOTS * POOL_SLOT_LEN bytes of e's memory from `base` on. The queue has space
+ * for all of them.
  */
 void pool_init_own(struct pool *p, struct ep *e, uint32_t base);
 void pool_fini(struct pool *p);
 /* Posts some of the free slots, at most n. */
 void pool_post(struct pool *p, unsigned n, struct rng *r);
-/* Of a completion: its bytes, until pool_free(). NULL: such a receive was never posted. */
+/* Returns the bytes of a completion, until pool_free(). NULL: this receive was not posted. */
 uint8_t *pool_slot(struct pool *p, uint64_t wr_id);
 void pool_free(struct pool *p, uint64_t wr_id);
-/* Is the rest of the slot as it was posted? */
+/* Returns whether the rest of the slot is as it was posted. */
 bool pool_rest_untouched(const uint8_t *slot, uint32_t from);
-/* Asks for limit events now and then. False: one did not come, or came unasked. */
+/* Sometimes requests a limit event. False: an event is missing, or was not requested. */
 bool pool_check_limit(struct pool *p, struct rng *r);
 
 #endif

@@ -85,7 +85,7 @@ static unsigned cut(uint32_t len, unsigned max, uint32_t *lens, struct rng *r)
 	return n;
 }
 
-/* Scatter: private memory, in pieces that stand in any order. */
+/* Scatter: private memory, in pieces in any order. */
 static unsigned make_scatter(struct side *s, uint32_t len, unsigned max, struct piece *out,
 			     struct rng *r)
 {
@@ -100,7 +100,7 @@ static unsigned make_scatter(struct side *s, uint32_t len, unsigned max, struct 
 	return n;
 }
 
-/* Gather: out of the source area, now and then out of the result of an earlier READ. */
+/* Gather: from the source area, sometimes from the result of an earlier READ. */
 static void make_gather(struct op *o, const struct hazards *h, unsigned max, struct rng *r)
 {
 	uint32_t lens[ROOST_MAX_SGE];
@@ -176,7 +176,7 @@ static uint32_t pick_len(const struct limits *l, struct rng *r)
 	return (uint32_t)rng_below(r, bound + 1);
 }
 
-/* `d`: with the request that it is for. */
+/* `d`: has the request for which it is made. */
 static enum roost_op pick_op(const struct direction *d, const struct limits *l, struct rng *r)
 {
 	static const enum roost_op reliable[] = {
@@ -204,7 +204,7 @@ static enum roost_op pick_op(const struct direction *d, const struct limits *l, 
 				     : ROOST_OP_SEND_IMM;
 }
 
-/* A receive for this message: as long, or longer. */
+/* Makes a receive for this message: as long as the message, or longer. */
 static struct receive *add_receive(struct direction *d, struct side *to, const struct op *o,
 				   const struct limits *l, struct rng *r)
 {
@@ -250,7 +250,7 @@ static void make_atomic(struct op *o, unsigned index, struct side *from, struct 
 	o->num_sge = make_scatter(from, 8, l->max_sge < 3 ? l->max_sge : 3, o->sge, r);
 	o->swap_add = rng_u64(r);
 	if (l->shared_words && o->op == ROOST_OP_FETCH_ADD && rng_below(r, 2)) {
-		o->shared = true; /* its result is anyone's guess: not modelled, not sent on */
+		o->shared = true; /* its result is unknown: it is not modelled, and not sent */
 		o->roff = (uint32_t)rng_below(r, l->shared_words);
 		o->swap_add = 1;
 		return;
@@ -269,7 +269,7 @@ static void make_atomic(struct op *o, unsigned index, struct side *from, struct 
 	scatter(from, o->sge, o->num_sge, (uint8_t *)&old, 8);
 }
 
-/* Where a WRITE goes; it may get shorter for its key. */
+/* Chooses the target of a WRITE, which may get shorter for its key. */
 static void choose_target(struct op *o, unsigned index, struct side *to, struct hazards *h,
 			  const struct limits *l, struct rng *r)
 {
@@ -326,7 +326,7 @@ static void make_transfer(struct direction *d, struct op *o, unsigned index, str
 	free(data);
 }
 
-/* What the request leaves open until the next fence. */
+/* Records the operations that may be in progress until the next fence. */
 static void leave_open(struct hazards *h, const struct op *o)
 {
 	if (o->flags & ROOST_WQE_FENCE)
@@ -340,7 +340,7 @@ static void leave_open(struct hazards *h, const struct op *o)
 		h->local[h->num_local++] = o->sge[i];
 }
 
-/* A new request, as yet without its operation's own. */
+/* Makes a new request, without the fields of its operation. */
 static struct op *new_op(struct direction *d, const struct limits *l, const struct hazards *h,
 			 uint32_t budget, struct rng *r)
 {
@@ -368,7 +368,7 @@ static void make_local(struct op *o)
 	o->flags &= (uint16_t)~ROOST_WQE_SOLICITED;
 }
 
-/* The next request of d[i]. */
+/* Makes the next request of d[i]. */
 static void make_one(struct direction d[2], struct side s[2], int i, struct hazards *h,
 		     const struct limits *l, uint32_t *budget, struct rng *r)
 {
@@ -415,7 +415,7 @@ static void make_one(struct direction d[2], struct side s[2], int i, struct haza
 	leave_open(h, o);
 }
 
-/* A SEND that the receive ends badly for. */
+/* Makes a SEND that ends with an error of its receive. */
 static void bad_receive(struct direction *d, struct op *o, struct side *to, uint32_t space,
 			uint16_t status, const struct limits *l, struct rng *r)
 {
@@ -426,8 +426,8 @@ static void bad_receive(struct direction *d, struct op *o, struct side *to, uint
 }
 
 /*
- * The request that ends it all. It leaves no trace but where the model of it says that bytes are
- * unsure (see the runner).
+ * Makes the request that ends the program with an error. It changes only bytes that the model marks
+ * as unsure (see the runner).
  */
 static void make_fault(struct direction *d, struct side *to, const struct limits *l, struct rng *r)
 {
@@ -515,7 +515,9 @@ void programs_make(struct direction d[2], struct side s[2], const struct limits 
 	}
 	if (l[0].fault) {
 		make_fault(&d[0], &s[1], &l[0], r);
-		/* What the peer asks is done by then: it would be cut off anywhere. */
+		/*
+		 * The peer's requests are complete by then; otherwise the error would cut them off.
+		 */
 		d[0].ops[d[0].num_ops - 1].after = d[1].num_ops;
 		if (d[1].num_ops)
 			d[1].ops[d[1].num_ops - 1].flags |= ROOST_WQE_SIGNALED;

@@ -16,9 +16,9 @@ struct run_stats {
 };
 
 /*
- * Carries out the run of this seed. True: all was as the model says; adds to *stats. Otherwise says
- * on stderr what was wrong, with the last packets, and returns false; the run's memory is then not
- * freed. `verbose` prints the run's parameters, `live` (may be NULL) gets every packet.
+ * Executes the run of this seed. Returns true if all results equal the model's, and adds to *stats.
+ * Otherwise prints the error and the last packets on stderr, and returns false; the run's memory is
+ * then not freed. `verbose` prints the run's parameters, `live` (may be NULL) gets every packet.
  */
 bool run_seed(uint64_t seed, bool verbose, FILE *live, struct run_stats *stats);
 

@@ -65,7 +65,7 @@ static unsigned expected_opcode(const struct op *o)
 	}
 }
 
-/* What the memory must hold as soon as the completion is there. */
+/* Checks the memory that must be written when the completion is there. */
 static bool check_pieces(struct run *u, struct conn *c, int i, const struct piece *sge, unsigned n,
 			 uint32_t len)
 {
@@ -86,7 +86,7 @@ static bool check_pieces(struct run *u, struct conn *c, int i, const struct piec
 	return true;
 }
 
-/* An add to a shared word: no two of them saw the same value. */
+/* An addition to a shared word: no two additions return the same value. */
 static bool check_shared(struct run *u, struct conn *c, int i, const struct op *o)
 {
 	struct ep *e = &c->e[i];
@@ -154,9 +154,9 @@ static bool check_send(struct run *u, struct conn *c, int i, const struct roost_
 		return run_wrong(u, e, "a completion too many: wr_id 0x%" PRIx64 " status %u",
 				 cqe->wr_id, cqe->status);
 	/*
-	 * The peer's last word may be lost, a NAK, or the READ responses before it: it is silent
-	 * from then on, in the error state, and any request that still lacks its answer ends with
-	 * retries exceeded.
+	 * The peer's last packets, a NAK or the READ responses before it, may be lost. The peer
+	 * then sends nothing, in the error state, and a request without its answer ends with
+	 * "retries exceeded".
 	 */
 	if (is_faulty(d) && u->lossy && cqe->status == NIC_WC_RETRY_EXC_ERR) {
 		at->cut = (unsigned)cqe->wr_id + 1;
@@ -173,7 +173,7 @@ static bool check_send(struct run *u, struct conn *c, int i, const struct roost_
 	return true;
 }
 
-/* A pool's slot: the program copies the message to where the model has it. */
+/* A pool's slot: the program copies the message to the model's address. */
 static bool take_slot(struct run *u, struct conn *c, int i, const struct receive *v,
 		      const struct roost_cqe *cqe)
 {
@@ -236,13 +236,13 @@ bool run_poll_side(struct run *u, struct conn *c, int i)
 	return calls_poll(u, c, i);
 }
 
-/* Bytes of which the model knows nothing: take them as they are. */
+/* The model takes the bytes that it cannot know from the memory. */
 static void forgive(struct conn *c, int side, uint32_t off, uint32_t len)
 {
 	memcpy(c->s[side].model + off, c->e[side].mem + off, len);
 }
 
-/* What requests of side i left unsure, at both ends. */
+/* Takes the bytes that requests of side i left unsure, at both ends. */
 static void forgive_unsure(struct conn *c, int i)
 {
 	struct direction *d = &c->d[i];

@@ -131,7 +131,7 @@ bool run_sq_space(const struct ep *e);
 bool run_side_done(const struct run *u, struct conn *c, int i);
 bool run_sent_all(const struct ep *e, const struct direction *d, const struct progress *at);
 
-/* Takes all completions of one side and compares them with what its program expects. */
+/* Takes all completions of one side and compares them with those that its program expects. */
 bool run_poll_side(struct run *u, struct conn *c, int i);
 /* Checks all memory, events, counters and the trace, when no packet is in flight. */
 bool run_check_end(struct run *u);
@@ -162,8 +162,8 @@ void run_make_ep(struct run *u, struct ep *e, struct ep_params *p, unsigned nic,
 /* calls.c: posts a request, and executes it on the model. */
 void calls_post(struct run *u, struct conn *c, int i, const struct op *o, struct wr *wr);
 /*
- * Compares the replies that have arrived; returns whether all have; checks at the end how each call
- * was served.
+ * Compares the replies that have arrived. Returns whether all have. At the end, checks the result
+ * of each call.
  */
 bool calls_poll(struct run *u, struct conn *c, int i);
 bool calls_done(const struct run *u, const struct conn *c, int i);

@@ -47,8 +47,8 @@ bool run_is_message(const struct op *o, const struct side *from, const struct ro
 }
 
 /*
- * The request that this was; NULL: none. The first that fits: where one order of losses explains
- * what came, this one does.
+ * Returns the request of a message; NULL: none. It is the first request that fits: if any order of
+ * losses explains the messages, this one does.
  */
 static const struct op *find(struct run *u, struct conn *c, int i, const struct roost_cqe *cqe,
 			     const uint8_t *bytes)
@@ -65,8 +65,8 @@ static const struct op *find(struct run *u, struct conn *c, int i, const struct 
 }
 
 /*
- * WRITEs of an unreliable connection have a place each. All of it, or packet by packet as it was
- * sent?
+ * Each WRITE of an unreliable connection has a target of its own. Checks that the target is
+ * complete, or that each of its packets is.
  */
 static bool check_written(struct run *u, struct conn *c, int i, const struct op *o, bool whole)
 {

@@ -9,7 +9,7 @@ static uint32_t next_key(uint32_t key)
 	return next ? next : 1;
 }
 
-/* A binding that is refused: of a type 2 window that is bound, of another one beyond the region. */
+/* A refused binding: of a type 2 window that is bound, or of a window beyond the region. */
 static void set_bad_bind(struct conn *c, int i, struct wr *wr)
 {
 	const struct side *s = &c->s[i];
@@ -40,7 +40,7 @@ static void set_bind(struct conn *c, int i, const struct op *o, struct wr *wr)
 				 g->access | (g->zero_based ? NIC_ACCESS_ZERO_BASED : 0u));
 }
 
-/* Where it goes, and with which key. */
+/* Sets the remote address and the key. */
 static void set_remote(struct run *u, struct conn *c, int i, const struct op *o, struct wr *wr)
 {
 	struct ep *peer = &c->e[1 - i];
@@ -64,14 +64,14 @@ static void set_remote(struct run *u, struct conn *c, int i, const struct op *o,
 		wr->raddr = (uintptr_t)peer->mem + ((peer->mem_len - (o->len - 1)) | 7) + 1;
 }
 
-/* Own memory: the scatter list, or the bytes themselves. */
+/* Sets the local memory: the scatter list, or inline data. */
 void run_set_local(struct run *u, const struct ep *e, const struct op *o, struct wr *wr)
 {
 	for (unsigned k = 0; k < o->num_sge; k++) {
 		wr->sge[k] = ep_sge(e, o->sge[k].off, o->sge[k].len);
 		if (!o->sge[k].len && o->len && rng_below(&u->r, 2))
 			wr->sge[k].lkey =
-				0xbad; /* of an empty entry neither address nor key matter */
+				0xbad; /* address and key of an empty entry have no effect */
 	}
 	if (o->flags & ROOST_WQE_INLINE) {
 		wr->inl = e->mem + o->sge[0].off;

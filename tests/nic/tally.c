@@ -11,7 +11,7 @@ struct state {
 	uint8_t block[TALLY_BLOCK];
 };
 
-/* FNV-1a: byte by byte, so however they are cut. */
+/* FNV-1a works byte by byte, so the pieces do not matter. */
 uint64_t tally_add(uint64_t digest, const void *data, uint32_t len)
 {
 	const uint8_t *p = data;
@@ -55,7 +55,7 @@ static void take_piece(struct roost_call *c)
 	s->next += c->len;
 }
 
-/* Both parameters and pieces of payload. */
+/* Handles parameters and pieces of payload. */
 static enum roost_next run(struct roost_call *c)
 {
 	const struct tally_params *p = c->params;

@@ -39,7 +39,7 @@ static void close_all(void)
 	world_fini(w);
 }
 
-/* Posts n requests, each with a turn of the NIC of its own, while nothing comes back. */
+/* Posts n requests, each with a turn of the NIC of its own, while no packet arrives. */
 static void post_op(enum roost_op op, uint32_t size, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
@@ -80,23 +80,23 @@ static void few_wait(void **state)
 	assert_int_equal(sent(), BEHIND);
 	post(BATCH - 1);
 	assert_int_equal(sent(), BEHIND);
-	/* With one more they are enough. */
+	/* One request more completes the batch. */
 	post(1);
 	assert_int_equal(sent(), BEHIND + BATCH);
-	/* These will never be: an ACK lets them go, long before any time-out. */
+	/* These do not fill a batch: an ACK lets them leave, long before a time-out. */
 	post(3);
 	assert_int_equal(sent(), BEHIND + BATCH);
 	world_run(w, world_now(w) + 10000);
 	assert_int_equal(sent(), BEHIND + BATCH + 3);
 	complete(BEHIND + BATCH + 3);
-	/* Nobody is under way: no reason to wait. */
+	/* No request is in flight, so there is no reason to wait. */
 	post(1);
 	assert_int_equal(sent(), BEHIND + BATCH + 4);
 	complete(1);
 	close_all();
 }
 
-/* What waits is no work: the NIC may sleep until the ACK is there. */
+/* A request that waits is no work: the NIC may sleep until the ACK arrives. */
 static void waits_asleep(void **state)
 {
 	start(128);
@@ -108,7 +108,8 @@ static void waits_asleep(void **state)
 }
 
 /*
- * On a long line the pipe does not run dry: the first ACK finds that they have waited long enough.
+ * On a long path there are always packets in flight: at the first ACK, the requests have waited
+ * long enough.
  */
 static void not_for_long(void **state)
 {
@@ -124,7 +125,7 @@ static void not_for_long(void **state)
 	close_all();
 }
 
-/* Large ones fill a flush by themselves, and answers to READs are worth no wait. */
+/* Large requests fill a flush by themselves, and READs do not wait for their answers. */
 static void only_small_ones(void **state)
 {
 	start(128);
@@ -163,7 +164,7 @@ static void start_calls(uint16_t batch)
 	world_run(w, world_now(w) + 10000); /* the first turn does not receive */
 }
 
-/* A turn of a's NIC; returns the packets that it sent. */
+/* Runs a turn of a's NIC. Returns the number of packets that it sent. */
 static unsigned turn(void)
 {
 	unsigned before = sent();
@@ -195,7 +196,7 @@ static void acks_wait_for_calls(void **state)
 	ep_post(a, &wr);
 	assert_int_equal(turn(), 2); /* the ACK and the request */
 	complete(1);
-	/* No request follows: it waits for one turn only. */
+	/* No request follows: the ACK waits for one turn only. */
 	reply_arrives();
 	assert_int_equal(turn(), 0);
 	assert_int_equal(turn(), 1);
@@ -203,7 +204,7 @@ static void acks_wait_for_calls(void **state)
 	close_all();
 }
 
-/* With a request in the same turn, or where a flush costs nothing, nothing waits. */
+/* With a request in the same turn, or on a port without a cost of flushes, no ACK waits. */
 static void acks_leave_at_once(void **state)
 {
 	struct wr wr;

@@ -24,9 +24,9 @@ static void put_at_once(const struct pkt_make *m)
 }
 
 /*
- * A READ of 2^31 bytes at path MTU 256 takes 2^23 PSNs, half of them all: just as many as may be
- * outstanding (9.7.7.3.1). What follows it is new, its last packet is asked for again by its own
- * PSN. The region is not there beyond its address range: nothing of it is touched but what is sent.
+ * A READ of 2^31 bytes at path MTU 256 takes 2^23 PSNs, half of all: the most that may be
+ * outstanding (9.7.7.3.1). The request behind it is new. Its last packet is requested again by its
+ * own PSN. The pages of the region do not exist: only the bytes that are sent are accessed.
  */
 RULE(longest_message)
 {
@@ -49,7 +49,7 @@ RULE(longest_message)
 	put_at_once(&m);
 	expect(p, PKT_READ_RESP_FIRST, s);
 	expect(p, PKT_READ_RESP_MIDDLE, s + 1);
-	/* Its last packet alone; the others are not wanted any more. */
+	/* Only its last packet is requested again. */
 	m.psn = s + (1u << 23) - 1;
 	m.va = mr.iova + all - MTU;
 	m.dmalen = MTU;
@@ -77,9 +77,9 @@ RULE(longest_message)
 }
 
 /*
- * C11-37, 9.9.3: a completion that finds its CQ full is lost, the CQ says so, once, and the QP ends
- * with an asynchronous error. The message is not acknowledged (rxe answers nothing here, either).
- * What was in the CQ can be taken out, and nothing comes to it any more.
+ * C11-37, 9.9.3: a completion that finds its CQ full is lost. The CQ reports this once, and the QP
+ * ends with an asynchronous error. The message is not acknowledged (rxe does not answer here,
+ * either). The earlier completions can be taken from the CQ, and it gets no more.
  */
 RULE(cq_overrun)
 {
@@ -117,8 +117,8 @@ RULE(cq_overrun)
 }
 
 /*
- * C9-218: the same where a request of our own finds the CQ full. Its receives complete elsewhere,
- * and are flushed there.
+ * C9-218: the same if a request of our own finds the CQ full. The receives of the QP have another
+ * CQ, and are flushed there.
  */
 RULE(cq_overrun_requester)
 {

@@ -116,7 +116,7 @@ RULE(duplicate_calc)
 	peer_close(p);
 }
 
-/* A function that does not exist, an address that is not aligned, a right that is missing. */
+/* An unknown function, an address that is not aligned, a missing right. */
 RULE(calc_refused)
 {
 	static const uint64_t functions[] = {PKT_CALCS, 255, 1ull << 32, UINT64_MAX};
@@ -141,7 +141,7 @@ RULE(calc_refused)
 	}
 }
 
-/* Where the ends did not agree: the requester sends nothing, the responder refuses. */
+/* Without an agreement of the ends the requester sends nothing, and the responder refuses. */
 RULE(calc_not_agreed)
 {
 	for (uint32_t i = 1; i < ROWS; i++) {
@@ -158,7 +158,7 @@ RULE(calc_not_agreed)
 	}
 }
 
-/* Between two NICs: each calculation has its effect once, whatever the link does. */
+/* Between two NICs each calculation has its effect once, also on a bad link. */
 static void once_over_a_bad_link(void **state)
 {
 	const struct sim_params link = {.delay_ns = 5000, .loss = 0.2, .dup = 0.1, .reorder = 0.1};

@@ -118,7 +118,7 @@ static void wait_counts_completions(void **state)
 	world_fini(w);
 }
 
-/* Errors do not count: what waits for a queue that failed does not go on. */
+/* Errors do not count: a queue that waits for a failed queue does not continue. */
 static void wait_counts_no_errors(void **state)
 {
 	struct wr bad;
@@ -244,7 +244,7 @@ static void enable_lets_wqes_go(void **state)
 	world_fini(w);
 }
 
-/* Two WQEs run for ever: an ADD, and an ENABLE that lets both go again. Nobody posts. */
+/* Two WQEs run without end: an ADD, and an ENABLE of both. No program posts. */
 static void recycled_queue_runs_alone(void **state)
 {
 	uint64_t before;
@@ -267,7 +267,7 @@ static void recycled_queue_runs_alone(void **state)
 		world_step(w, world_now(w) + MSEC);
 	assert_int_equal(*word(c, 0), 50);
 	assert_in_range(*word(b, 0) - before, 1, 5 * 64);
-	/* A reset stops it, and what it had posted counts as taken. */
+	/* A reset stops it, and the posted WQEs count as taken. */
 	ep_modify(b, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE);
 	before = *word(b, 0);
 	run();
@@ -358,8 +358,8 @@ static void doorbell_order(void **state)
 }
 
 /*
- * A READ, and a WRITE of what was read. In queue order the WRITE leaves before the READ's answer
- * has come; a WAIT for the READ's completion (completion order) holds it back.
+ * A READ, and a WRITE of the bytes that were read. In queue order the WRITE leaves before the
+ * answer to the READ arrives; a WAIT for the READ's completion (completion order) delays the WRITE.
  */
 static uint64_t read_then_written(bool waits)
 {
@@ -391,7 +391,7 @@ static void completion_order(void **state)
 
 /*
  * WQEs without packets between others, on a bad link. Retransmission repeats packets and executes
- * no ENABLE or WAIT twice; what is behind a WAIT is not sent before its time.
+ * no ENABLE or WAIT twice; WQEs behind a WAIT are not sent before it is satisfied.
  */
 static void once_despite_loss(void **state)
 {

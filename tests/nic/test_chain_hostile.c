@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Chains that are wrong or hostile: their queue goes to the error state, which names the WQE and
- * the reason; other queues go on; nothing outside of their regions changes.
+ * the reason; other queues continue; no memory outside of their regions changes.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -36,7 +36,7 @@ static uint64_t *word(const struct ep *e, uint64_t off)
 	return (uint64_t *)(e->mem + off);
 }
 
-/* Queue a, and one beside it that must go on. */
+/* Queue a, and a queue beside it that must continue. */
 static void start(unsigned pus)
 {
 	world_init_shape(w, &(struct world_shape){.nics = 1, .pus = pus}, 5, NULL);
@@ -63,7 +63,7 @@ static void end(void)
 	world_fini(w);
 }
 
-/* The WQE fails with this status, and is the one that is reported. */
+/* The WQE fails with this status, and is reported. */
 static void fails(struct wr wr, enum nic_wc_status status)
 {
 	struct nic_chain_failure f;
@@ -260,8 +260,8 @@ static void without_end(void **state)
 }
 
 /*
- * A queue that goes round fails in its second turn, and so does a queue with receives that are not
- * enabled: the NIC has nothing more to do then.
+ * A recycled queue fails in its second turn, and so does a queue with receives that are not
+ * enabled. The NIC then has no more work.
  */
 static void failed_queues_are_idle(void **state)
 {

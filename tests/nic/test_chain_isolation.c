@@ -147,7 +147,7 @@ static void rate_changes(void **state)
 	for (int i = 0; i < 64; i++)
 		post(a, wr_add(a, a));
 	for (unsigned k = 1; k <= 3; k++) {
-		post(b, wr_enable(a, BURST)); /* all at once: nobody waits */
+		post(b, wr_enable(a, BURST)); /* all at once: no queue waits */
 		run(1000);
 		assert_int_equal(*word(a), k * BURST);
 		run(SEC);
@@ -168,7 +168,7 @@ static void rate_changes(void **state)
 		world_step(w, world_now(w) + MSEC);
 	assert_true(executed(a) - before > 1000);
 	assert_int_equal(nic_qp_limit_chain(b->qp, &limit, 0), -EINVAL);
-	/* Back to a limit that holds it, and the reset of a queue that is held. */
+	/* A limit that throttles the queue again, and the reset of a throttled queue. */
 	limit.rate_limit = limit.rate_burst = 1;
 	assert_int_equal(nic_qp_limit_chain(a->qp, &limit, world_now(w)), 0);
 	run(2 * MSEC);
@@ -250,7 +250,7 @@ static uint32_t p99(unsigned loops, struct nic_chain_limit limit)
 		waits[k] = after - before;
 	}
 	for (unsigned i = 0; i < loops; i++) {
-		assert_true(executed(&loop[i]) > 0); /* each goes on */
+		assert_true(executed(&loop[i]) > 0); /* each continues */
 		ep_fini(&loop[i]);
 	}
 	ep_fini(c);
@@ -315,7 +315,7 @@ static void audit(void **state)
 	assert_int_equal(nic_cq_destroy(c->nic, c->rcq), -EBUSY);
 	ep_fini(b);
 	ep_fini(a);
-	/* A program that is not audited any more does not go on. */
+	/* A program without a working audit does not continue. */
 	loop_queue(a, p, NULL);
 	loop_queue(b, (struct ep_params){0}, a);
 	endless(a, a);
@@ -335,8 +335,8 @@ static void audit(void **state)
 /* ---- the end of a program ---- */
 
 /*
- * A program of four queues on two PUs: one runs, one is held by its rate, one waits for a
- * completion, one for a time. All end; the program of another domain goes on.
+ * A program of four queues on two PUs: one runs, one is throttled by its rate, one waits for a
+ * completion, one for a time. All end; the program of another domain continues.
  */
 static void stop(void **state)
 {
@@ -397,8 +397,8 @@ static void stop(void **state)
 /* ---- keys ---- */
 
 /*
- * A program has the keys of another tenant, on the same PU and port or on others. It reads and
- * writes nothing with them, at either end of a WQE.
+ * A program has the keys of another tenant, on the same PU and port or on others. It cannot read or
+ * write with them, at either end of a WQE.
  */
 static void keys_confine(void **state)
 {

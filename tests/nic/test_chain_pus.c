@@ -131,7 +131,7 @@ static void full_mailbox(void **state)
 	for (uint64_t now = 1; now < 1000; now++)
 		nic_poll(w->nic[0], 0, now * 100000);
 	assert_in_range(atomic_load(&a->sqi.cons), 1, n - 1);
-	add(c, c); /* another queue goes on */
+	add(c, c); /* another queue continues */
 	for (uint64_t now = 1000; now < 1010; now++)
 		nic_poll(w->nic[0], 0, now * 100000);
 	assert_int_equal(*word(c), 1);
@@ -145,7 +145,7 @@ static void full_mailbox(void **state)
 	world_fini(w);
 }
 
-/* The target goes while the ENABLE is under way: it changes nothing, and its queue says why. */
+/* The target ends while the ENABLE is in flight: no count changes, and its queue fails. */
 static void target_goes(void **state)
 {
 	struct nic_chain_failure f;
@@ -339,8 +339,8 @@ static void *owner(void *pu)
 
 /*
  * Ping-pong between the PUs, by ENABLEs: each queue adds to the word that the other one has added
- * to, and enables the other. The word is plain memory, so an ENABLE orders what was written before
- * it. A third queue waits for the completions of the second, on the other PU's CQ.
+ * to, and enables the other. The word is plain memory, so an ENABLE orders the writes before it. A
+ * third queue waits for the completions of the second, on the other PU's CQ.
  */
 static void two_threads(void **state)
 {

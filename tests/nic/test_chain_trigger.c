@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What starts a chain besides a SEND: a client's WRITE with immediate, and the clock. */
+/* Triggers of a chain besides a SEND: a client's WRITE with immediate, and the clock. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static void loop_queue(struct ep *e, struct ep_params p, const struct ep *of)
 
 /*
  * The client WRITEs its argument into the server's argument region, with immediate. The chain adds
- * it to a sum, and WRITEs the sum to the client. Rings and receive are recycled: nobody posts.
+ * it to a sum, and WRITEs the sum to the client. Rings and receive are recycled: no program posts.
  */
 static void write_imm(void **state)
 {
@@ -126,7 +126,7 @@ static void at_a_time(void **state)
 	assert_int_equal(atomic_load(&a->sidx.prod), 0);
 	world_run(w, start + 7 * MSEC);
 	assert_int_equal(atomic_load(&a->sidx.prod), 2);
-	/* Never is far away; the reset ends it. */
+	/* A time in the far future; the reset ends the WAIT. */
 	post(a, wr_time(REL, UINT64_MAX));
 	world_run(w, world_now(w) + 1000000 * SEC);
 	assert_int_equal(nic_qp_state(a->qp), NIC_QPS_RTS);

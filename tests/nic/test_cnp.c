@@ -109,8 +109,8 @@ RULE(marked_requests)
 }
 
 /*
- * At most one CNP in 50 us for a connection, however much is marked; duplicates and what is out of
- * order count as well.
+ * At most one CNP in 50 us for a connection, for any number of marked packets; duplicates and
+ * packets out of order count as well.
  */
 RULE(one_cnp_in_50_us)
 {
@@ -140,7 +140,7 @@ RULE(one_cnp_in_50_us)
 	expect_cnp();
 	expect_quiet(p, MSEC);
 	assert_int_equal(peer_counters(p).np_cnp_sent, 3);
-	/* Without marks there is nothing to tell. */
+	/* Packets without marks cause no CNP. */
 	marks(false);
 	send_one(s + 5);
 	expect_ack(p, PKT_AETH_ACK, s + 5);
@@ -176,7 +176,7 @@ RULE(what_is_answered_by_cnp)
 	peer_close(p);
 }
 
-/* Unreliable connections have a rate to lower. A datagram's QP talks to anybody: none. */
+/* Unreliable connections have a rate, so they get CNPs. A datagram's QP has many peers: no CNP. */
 RULE(cnp_by_service)
 {
 	struct pkt_make m = {.opcode = PKT_UC + PKT_SEND_ONLY, .psn = s, .len = 40};

@@ -168,7 +168,7 @@ static void *flip(void *arg)
 	return NULL;
 }
 
-/* A word that a program writes at once is read at once, whatever the length of the copy. */
+/* A word that a program writes at once is read at once, by copies of any length. */
 static void words_stay_whole(void **state)
 {
 	static const unsigned lengths[] = {24, 36, 40, 64, 68, 76, 100, 104, 128};
@@ -331,8 +331,8 @@ static void last_byte_comes_last(void **state)
 										  src + (r & 7), n),
 						 0);
 				/*
-				 * The next round begins when the reader has checked this one: it
-				 * must be complete.
+				 * The next round begins when the reader has checked this round,
+				 * which must be complete.
 				 */
 				while (atomic_load(&order.seen) == done)
 					sched_yield();
@@ -356,7 +356,7 @@ static void foreign_faults(void **state)
 
 	faults_ours();
 	if (child == 0) {
-		/* a sanitizer's report is not for our output */
+		/* the report of a sanitizer would disturb the output */
 		int null = memfd_create("quiet", 0);
 
 		dup2(null, 2);

@@ -81,7 +81,7 @@ static void tables(void **state)
 	}
 	assert_int_equal(world_add_addr(w, 0, 1, "10.1.0.1"), -ENOSPC);
 	assert_int_equal(nic_ports(nic), NIC_MAX_PORTS);
-	/* What was there has kept its place. */
+	/* Earlier entries keep their indices. */
 	assert_true(nic_gid_of(nic, &a, &g));
 	assert_int_equal(g.index, 1);
 	world_fini(w);
@@ -169,8 +169,8 @@ static void connections_with_ourselves(void **state)
 }
 
 /*
- * A connection is between one address and one other: what comes to the QP by another address of
- * ours is not its peer's.
+ * A connection is between two addresses: packets to the QP at another address of ours are not its
+ * peer's.
  */
 static void to_the_wrong_address(void **state)
 {
@@ -235,8 +235,8 @@ static uint8_t ud_send(struct ep *from, uint32_t ah, const struct ep *to, uint32
 }
 
 /*
- * A datagram QP hears all addresses of its port, and says by the handle which of them it sends
- * from.
+ * A datagram QP receives at all addresses of its port; the handle selects the address from which it
+ * sends.
  */
 static void datagrams_by_each(void **state)
 {
@@ -267,8 +267,8 @@ static void datagrams_by_each(void **state)
 }
 
 /*
- * What comes by an address of the other port is not for it, and a handle of the other port not to
- * be used.
+ * Packets at an address of the other port are not for the QP, and it cannot use a handle of the
+ * other port.
  */
 static void datagrams_of_another_port(void **state)
 {

@@ -76,7 +76,7 @@ struct wrong {
 	bool break_icrc;
 };
 
-/* Refused, counted for this cause, and nobody hears of it. */
+/* Refused, counted for this cause, and not delivered. */
 static void refused(const struct wrong *x, size_t counter)
 {
 	uint8_t buf[PKT_MAX_LEN], *q;
@@ -130,7 +130,7 @@ static void what_is_refused(void **state)
 }
 
 /*
- * A datagram that finds no NIC comes back as a hint with its transaction id; one that finds a NIC
+ * A datagram to an address without a NIC causes a hint with its transaction id; a datagram to a NIC
  * does not.
  */
 static void where_no_nic_is(void **state)

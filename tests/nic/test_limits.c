@@ -21,9 +21,9 @@
 #define QPS	   16000
 #define QP_DEPTH   4
 #define STRIDE	   6
-#define IDLE_BYTES 3072 /* what an idle QP of small queues may cost in the core */
+#define IDLE_BYTES 3072 /* bytes of the core that an idle QP with small queues may use */
 
-/* A QP with as little around it as can be. */
+/* A QP with the fewest other objects. */
 struct small {
 	struct nic_qp *qp;
 	uint8_t sq[QP_DEPTH << STRIDE];
@@ -164,7 +164,7 @@ static void sixteen_thousand_qps(void **state)
 	crowd_connect(&y, &x, world_now(&w));
 	nic_usage(x.nic, &u);
 	assert_in_range(u.qp_bytes / QPS, 1, IDLE_BYTES);
-	/* Connected and idle: nothing wants to run. */
+	/* Connected and idle: no PU has work. */
 	world_run(&w, world_now(&w) + SEC);
 	assert_int_equal(nic_deadline(x.nic, 0), UINT64_MAX);
 	assert_false(nic_pending(x.nic, 0));
@@ -177,7 +177,7 @@ static void sixteen_thousand_qps(void **state)
 		done += crowd_poll(&x, seen);
 	}
 	assert_memory_equal(x.mem, y.mem, QPS * 8);
-	/* Idle again, soon. */
+	/* The NIC is idle again soon. */
 	world_run(&w, world_now(&w) + SEC);
 	assert_int_equal(nic_deadline(x.nic, 0), UINT64_MAX);
 	crowd_fini(&x);
@@ -189,7 +189,7 @@ static void sixteen_thousand_qps(void **state)
 	free(seen);
 }
 
-/* The table is full at NIC_MAX_QPS; what was destroyed can be made again. */
+/* The table is full at NIC_MAX_QPS; after destroyed QPs, new ones can be made. */
 static void all_qps(void **state)
 {
 	struct nic_qp **qp = malloc((NIC_MAX_QPS + 1) * sizeof(struct nic_qp *));
@@ -214,7 +214,7 @@ static void all_qps(void **state)
 	}
 	assert_int_equal(n, NIC_MAX_QPS - 1);
 	assert_int_equal(nic_qp_create(e.nic, &q, &qp[n]), -ENOMEM);
-	/* In any place, and its number is another one. */
+	/* A new QP may have any index, and has another number. */
 	for (unsigned i = 0; i < 3000; i++) {
 		uint32_t old = nic_qp_num(qp[(i * 7919) % n]);
 
@@ -230,7 +230,7 @@ static void all_qps(void **state)
 	free(qp);
 }
 
-/* QP numbers follow from the seed and from nothing else. */
+/* QP numbers depend on the seed only. */
 static void numbers_by_seed(void **state)
 {
 	uint32_t num[8][3];
@@ -258,8 +258,8 @@ static void numbers_by_seed(void **state)
 /* ---- completion queues ---- */
 
 /*
- * More completions than the queue has space for: one event, and those that were there first are
- * whole.
+ * More completions than the queue has space for: one event, and the first completions are
+ * unchanged.
  */
 static void overrun(void **state)
 {
@@ -296,8 +296,8 @@ static void overrun(void **state)
 }
 
 /*
- * Armed once, an event comes once; for solicited ones, only when the sender, or an error, asks for
- * it.
+ * A CQ that is armed once raises one event; if armed for solicited completions, only for those of
+ * solicited SENDs and of errors.
  */
 static void notification(void **state)
 {
@@ -359,7 +359,7 @@ static void work(struct ep *a, struct ep *b, unsigned n)
 		assert_int_equal(c.status, NIC_WC_SUCCESS);
 		while (ep_poll_recv(b, &c))
 			;
-		if (op != ROOST_OP_SEND && op != ROOST_OP_WRITE_IMM) { /* nobody took the receive */
+		if (op != ROOST_OP_SEND && op != ROOST_OP_WRITE_IMM) { /* receive not taken */
 			wr = wr_rdma(ROOST_OP_SEND, a, 0, 1, b, 0);
 			ep_post(a, &wr);
 			assert_true(ep_wait_send(a, &c, SEC));
@@ -374,13 +374,13 @@ static void steady_state_allocates_nothing(void **state)
 		struct world w;
 		struct ep a, b;
 
-		/* With losses: repairing them allocates nothing either. */
+		/* With losses: retransmission does not allocate, either. */
 		world_init(&w, 2, 6,
 			   &(struct sim_params){.delay_ns = 1000, .loss = 0.02, .window = 100000});
 		ep_init(&a, &w, 0, NULL);
 		ep_init(&b, &w, loop ? 0 : 1, NULL);
 		ep_connect(&a, &b);
-		work(&a, &b, 300); /* the simulator's own buffers grow to what they need */
+		work(&a, &b, 300); /* the simulator's own buffers grow to their size */
 		assert_in_range(allocations, 10, UINT32_MAX);
 		allocations = 0;
 		work(&a, &b, 300);

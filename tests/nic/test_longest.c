@@ -35,7 +35,7 @@ static struct {
 	uint32_t first;	  /* PSN of the message */
 	uint64_t packets; /* with payload, as they were sent */
 	uint64_t next;	  /* one past the furthest of them */
-	uint64_t wrong;	  /* carry what does not belong there */
+	uint64_t wrong;	  /* packets with the wrong bytes */
 } seen;
 
 static void open_big(struct big *m, struct ep *e, bool filled)
@@ -86,7 +86,7 @@ static void look(void *ctx, uint64_t now, bool delivered, const struct pkt_addr 
 	}
 }
 
-/* Over the PSNs' end, and in the middle of them. */
+/* With PSNs that wrap, and without. */
 static void message(enum roost_op op, uint32_t psn)
 {
 	struct ep_params p = {.mtu = MTU, .psn = psn};
@@ -117,7 +117,7 @@ static void message(enum roost_op op, uint32_t psn)
 	wr.raddr = (uintptr_t)(op == ROOST_OP_READ ? from.mem : to.mem);
 	wr.rkey = op == ROOST_OP_READ ? from.key : to.key;
 	ep_post(a, &wr);
-	/* Its first PSN again, half of the number space later, is the second message's. */
+	/* The first PSN plus half of the number space is that of the second message. */
 	wr = wr_rdma(ROOST_OP_WRITE, a, 0, 8, b, 64);
 	wr.wr_id = 9;
 	a->mem[0] = 0x5a;

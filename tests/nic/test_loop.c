@@ -195,7 +195,7 @@ static void receiver_not_ready(void **state)
 	ep_post_recv(b, 2, &(struct roost_sge){(uintptr_t)b->mem, 64, b->key}, 1);
 	done(1, NIC_WC_SUCCESS);
 	assert_in_range(world_now(w) - at, 3 * 1280000, 3 * 1280000 + 200000);
-	/* The count restarts with each message; this one has no receive for too long. */
+	/* The count restarts with each message; this message has no receive for too long. */
 	wr.wr_id = 2;
 	at = world_now(w);
 	ep_post(a, &wr);
@@ -334,7 +334,7 @@ static void local_errors(void **state)
 	end();
 }
 
-/* Without a peer QP, or with one that is connected elsewhere, all packets count as lost. */
+/* Without a peer QP, or with a peer QP that has another peer, all packets count as lost. */
 static void nobody_there(void **state)
 {
 	enum { IN_INIT, DESTROYED, IN_ERROR, OTHERS, CASES };

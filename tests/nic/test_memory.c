@@ -213,7 +213,7 @@ static void keys_tell_nothing_of_others(void **state)
 	memset(seen, 0, sizeof(seen));
 	for (unsigned i = 0; i < KEYS; i++) {
 		assert_int_equal(nic_mr_register(b->nic, &m, &key[i]), 0);
-		/* Freed entries are not the next ones, in no order. */
+		/* Freed entries are not used next, in any order. */
 		if (i % 4 == 3)
 			assert_int_equal(nic_mr_deregister(b->nic, key[i]), 0);
 		if (!i)
@@ -344,7 +344,7 @@ static void bounds(void **state)
 				{lo, (uint32_t)r[i].len, true},
 				{hi - 1, 1, r[i].len > 0},
 				{lo, 0, true},
-				{hi + 9, 0, true}, /* of nothing */
+				{hi + 9, 0, true}, /* of 0 bytes */
 				{hi, 1, false},
 				{hi - 1, 2, false},
 				{lo - 1, 1, false},

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A peer that leaves DF clear, over the real udp port: a plain socket with IP_MTU_DISCOVER at
- * IP_PMTUDISC_DONT, which computes the ICRC bit by bit from what the specification lists. Linux
- * chooses the identification of such datagrams and shows it to neither end. The peer uses any value
- * for its ICRC, and the port cannot check it. test_udp_wire.c tests frames with their true
- * identification, from tests/foreign.
+ * IP_PMTUDISC_DONT, which computes the ICRC bit by bit from the fields that the specification
+ * lists. Linux chooses the identification of such datagrams and shows it to neither end. The peer
+ * uses any value for its ICRC, and the port cannot check it. test_udp_wire.c tests frames with
+ * their true identification, from tests/foreign.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -68,8 +68,8 @@ static uint32_t plain_crc(uint32_t crc, const uint8_t *p, size_t n)
 }
 
 /*
- * Of a packet from the socket to the NIC, with DF clear. `buf` has `len` bytes, BTH to pad, and
- * space for four more.
+ * Computes the ICRC of a packet from the socket to the NIC, with DF clear. `buf` has `len` bytes,
+ * BTH to pad, and space for four more.
  */
 static void put_icrc(uint8_t *buf, uint32_t len, uint16_t id)
 {
@@ -113,7 +113,7 @@ static void connect_to_socket(struct ep *e)
 	ep_to_rts(e, &a);
 }
 
-/* What the NIC answers; it is driven until it does. */
+/* Drives the NIC until it answers, and takes the answer. */
 static void take_answer(int fd, struct pkt_view *v, uint8_t *buf, size_t size)
 {
 	struct pollfd pfd = {.fd = fd, .events = POLLIN};

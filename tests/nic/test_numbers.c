@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Programs that have a slot one after the other: the numbers of QPs and the memory keys continue.
- * None returns soon.
+ * No number returns soon.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -79,7 +79,7 @@ static void numbers_last_long(void **state)
 
 static struct nic_qp *many[NIC_MAX_QPS + 1];
 static uint64_t ended[1u << 18]; /* by number below the slot: 1 + when its last QP ended */
-static uint64_t now;		 /* ns; goes on when programs end, as the machine's clock does */
+static uint64_t now;		 /* ns; continues when programs end, as the machine's clock does */
 
 static int create_qp(const struct ep *e, struct nic_qp **qp)
 {
@@ -133,9 +133,9 @@ static unsigned churn(const struct ep *e, unsigned most, uint64_t pause)
 }
 
 /*
- * However fast a program creates and destroys QPs, none gets a number that was in use within the
- * last 60 s. Most of the table stays in use, so the numbers of few indices are used up soon. After
- * 60 s they are there again, also for the next program of the slot, which is told the same before.
+ * At any rate of creating and destroying QPs, no QP gets a number that was in use within the last
+ * 60 s. Most of the table stays in use, so the numbers of few indices are used up soon. They can be
+ * used again after 60 s, also by the next program of the slot, whose calls fail before that.
  */
 static void qp_numbers_rest(void **state)
 {
@@ -151,7 +151,7 @@ static void qp_numbers_rest(void **state)
 	assert_int_equal(n, NIC_MAX_QPS);
 	for (unsigned i = 0; i < FREE; i++)
 		destroy_qp(&e, many[--n]);
-	/* at a thousandth of a second each, and as fast as it goes */
+	/* at one in a millisecond, and at the highest rate */
 	all = churn(&e, UINT32_MAX, SECOND / 1000);
 	assert_true(all >= FREE * PER_INDEX && all <= FREE * NUMBERS_GENERATIONS);
 	for (unsigned round = 0; round < 20; round++) {
@@ -163,7 +163,7 @@ static void qp_numbers_rest(void **state)
 			assert_int_equal(all, 0);
 		assert_true(all <= FREE * NUMBERS_GENERATIONS);
 	}
-	/* Slower than that, none is refused. */
+	/* At a lower rate, no QP is refused. */
 	now += REST + 2 * SECOND;
 	all = 10 * FREE * PER_INDEX;
 	assert_int_equal(churn(&e, all, (REST + 2 * SECOND) / (FREE * PER_INDEX)), all);
@@ -244,7 +244,7 @@ static void random_start(void **state)
 	assert_int_not_equal(first[0] >> 4, first[1] >> 4);
 }
 
-/* Whatever is in the memory that others may write, the numbers are those of the slot and differ. */
+/* With any contents of the shared memory, the numbers are those of the slot and differ. */
 static void nonsense(void **state)
 {
 	struct qp_numbers *bad = malloc(sizeof(*bad));

@@ -27,7 +27,7 @@ static uint64_t look(const uint64_t *p)
 	return __atomic_load_n(p, __ATOMIC_RELAXED);
 }
 
-/* Who sees the last word of the second message sees all of the first. */
+/* A thread that sees the last word of the second message sees all of the first. */
 static uint64_t first_message[9] __attribute__((aligned(64))),
 	second_message[9] __attribute__((aligned(64)));
 
@@ -45,7 +45,7 @@ static void *reads_backwards(void *arg)
 	return NULL;
 }
 
-/* Nor is any of the second one there before the first is. */
+/* No byte of the second message is visible before the first message is. */
 static void *reads_the_middle(void *arg)
 {
 	while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
@@ -80,8 +80,8 @@ static void messages_keep_their_order(void **state)
 }
 
 /*
- * A writer as roost_versions_write(): odd, the rest, even. Whoever reads an even version before and
- * the same after has one state.
+ * A writer as roost_versions_write(): odd version, the rest, even version. A reader that reads the
+ * same even version before and after has one state.
  */
 static uint64_t record[16] __attribute__((aligned(64)));
 
@@ -124,7 +124,7 @@ static void a_record_is_read_in_order(void **state)
 	assert_int_equal(wrong, 0);
 }
 
-/* A region is at the address that its iova says, however often its entry has been another's. */
+/* A region has the address of its iova, after any number of uses of its entry. */
 #define BASE 0x100000u
 static struct mr_table table;
 static _Atomic uint32_t newest;

@@ -201,7 +201,7 @@ RULE(losses_in_a_row)
 
 /*
  * The wait after an RNR NAK does not count towards the probe: its timer starts when sending
- * continues, for whatever reason.
+ * continues, for any reason.
  */
 RULE(probe_after_rnr)
 {

@@ -48,8 +48,8 @@ static const struct transition {
 	{NIC_QPS_ERR, NIC_QPS_ERR, 0, 0},
 };
 /*
- * Every bit of enum ibv_qp_attr_mask but STATE and CUR_STATE; what no transition names is refused
- * everywhere.
+ * Every bit of enum ibv_qp_attr_mask but STATE and CUR_STATE; a bit that no transition names is
+ * refused in all.
  */
 static const uint32_t every_bit[] = {A(EN_SQD_ASYNC_NOTIFY),
 				     A(ACCESS_FLAGS),
@@ -182,7 +182,7 @@ static void every_transition(void **state)
 	peer_close(p);
 }
 
-/* CUR_STATE says in which state the program believes the QP to be. */
+/* CUR_STATE is the state in which the program assumes the QP to be. */
 static void current_state(void **state)
 {
 	peer_open(p, NULL, 0);
@@ -192,7 +192,7 @@ static void current_state(void **state)
 	assert_int_equal(ep_modify(&p->e, &attr, A(STATE) | A(CUR_STATE)), -EINVAL);
 	attr.cur_state = NIC_QPS_RTS;
 	assert_int_equal(ep_modify(&p->e, &attr, A(STATE) | A(CUR_STATE)), 0);
-	/* Without STATE a modification is one of the state it is in. */
+	/* A modification without STATE is one within the present state. */
 	attr.access = NIC_ACCESS_REMOTE_READ;
 	assert_int_equal(ep_modify(&p->e, &attr, A(ACCESS_FLAGS)), 0);
 	assert_int_equal(ep_modify(&p->e, &attr, A(TIMEOUT)), -EINVAL);
@@ -256,7 +256,7 @@ static void values(void **state)
 	}
 }
 
-/* What was set is what is read back; PSNs only in their 24 bits. */
+/* A query returns the attributes that were set; PSNs have 24 bits. */
 static void query(void **state)
 {
 	struct nic_qp_attr q;
@@ -297,7 +297,7 @@ static void query(void **state)
 	assert_int_equal(q.dest_qpn, PEER_QPN);
 	assert_int_equal(q.port, 1);
 	assert_true(pkt_addr_eq(&q.dgid, &p->addr));
-	/* RESET forgets all of it. */
+	/* RESET discards all attributes. */
 	assert_int_equal(change(NIC_QPS_RESET, 0), 0);
 	nic_qp_query(p->e.qp, &q);
 	assert_int_equal(q.state, NIC_QPS_RESET);
@@ -307,7 +307,7 @@ static void query(void **state)
 	peer_close(p);
 }
 
-/* What nic_qp_create refuses. */
+/* Parameters that nic_qp_create refuses. */
 static void creation(void **state)
 {
 	struct ep e;
@@ -352,7 +352,7 @@ static void creation(void **state)
 		assert_int_equal(u.cqs, 2);
 		assert_int_equal(u.mrs, 1);
 		assert_int_equal(u.pds, 1);
-		/* In use: neither goes. */
+		/* Objects in use cannot be destroyed. */
 		assert_int_equal(nic_cq_destroy(w.nic[0], e.scq), -EBUSY);
 		assert_int_equal(nic_cq_destroy(w.nic[0], e.rcq), -EBUSY);
 		assert_int_equal(nic_pd_free(w.nic[0], e.pd), -EBUSY);

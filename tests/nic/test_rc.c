@@ -87,7 +87,7 @@ static void all_ops(uint32_t mtu, double loss, uint64_t seed, uint32_t psn)
 		assert_int_equal(c.byte_len, n);
 		assert_true(ep_wait_send(&a, &c, 10 * SEC));
 	}
-	/* Atomics: executed once each, whatever is lost. */
+	/* Each atomic is executed once, with any losses. */
 	*(uint64_t *)b.mem = 5;
 	for (int i = 0; i < 50; i++) {
 		struct wr wr = wr_rdma(ROOST_OP_FETCH_ADD, &a, 8, 8, &b, 0);

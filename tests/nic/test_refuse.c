@@ -35,8 +35,8 @@ static void start(uint32_t s, uint32_t access)
 }
 
 /*
- * A packet of a table: va counts from the memory's start, rkey 0 stands for the right one, PSN from
- * the first expected.
+ * A packet of a table: va counts from the start of the memory, rkey 0 means the right key, and the
+ * PSN counts from the expected one.
  */
 static void send_row(uint32_t s, const struct pkt_make *row)
 {
@@ -471,7 +471,7 @@ RULE(reserved_opcodes)
 }
 
 /*
- * 9.7.4.1.3: payload lengths that do not fit the op-code, the path MTU, or what the RETH announced.
+ * 9.7.4.1.3: payload lengths that do not fit the op-code, the path MTU, or the length in the RETH.
  */
 RULE(lengths)
 {

@@ -45,7 +45,7 @@ static void load(struct replay *r, const char *name)
 	assert_int_equal(pkt_addr_parse("10.77.0.1", &r->server), 0);
 }
 
-/* The next packet of a reliable connection; *to_server says which way it went. */
+/* Takes the next packet of a reliable connection. *to_server is its direction. */
 static bool next(struct replay *r, struct pkt_view *v, bool *to_server)
 {
 	struct pcap_record rec;
@@ -103,7 +103,7 @@ static void play(struct replay *r, struct twin *t, const struct pkt_view *v)
 	peer_send_raw(p, NULL, out, len);
 }
 
-/* What they answered is what we have answered. */
+/* Our answers equal those of the capture. */
 static void compare(const struct pkt_view *theirs)
 {
 	const struct got *g = peer_get(p, MSEC);
@@ -136,8 +136,8 @@ static void close_nic(struct replay *r)
 }
 
 /*
- * SENDs to several QPs that share their receives: every byte where the next receive is, every ACK
- * as theirs.
+ * SENDs to several QPs that share their receives: every byte goes to the next receive, and every
+ * ACK equals that of the capture.
  */
 static void shared_receives(const char *name, const char *server, unsigned qps, unsigned sends)
 {

@@ -35,7 +35,7 @@ static void capture_open(struct capture *c, const char *name, const char *to)
 	assert_int_equal(pkt_addr_parse(to, &c->to), 0);
 }
 
-/* The next packet of the service to that side. Its payload stands in the capture. */
+/* Takes the next packet of the service to that side. Its payload is in the capture. */
 static bool next_of(struct capture *c, uint8_t service, struct pkt_view *v)
 {
 	struct pcap_record rec;
@@ -63,7 +63,7 @@ static void start(enum nic_qp_type type, uint32_t mtu, uint32_t psn, uint32_t qk
 	}
 }
 
-/* To our QP; what was sent to a group, to that group. */
+/* Sets the destination: our QP, or the group of the original packet. */
 static void play(const struct pkt_view *v, const struct pkt_addr *dst)
 {
 	uint8_t buf[PKT_MAX_LEN];
@@ -108,7 +108,7 @@ static void finish(struct capture *c)
 	free(c->data);
 }
 
-/* Puts together what the packets carry, plays them, and compares at the end of each message. */
+/* Collects the payload of the packets, sends them, and compares at the end of each message. */
 static void connection(const char *name, uint32_t mtu, bool sends, unsigned messages)
 {
 	static uint8_t whole[RECV_LEN];
@@ -136,7 +136,7 @@ static void connection(const char *name, uint32_t mtu, bool sends, unsigned mess
 	}
 	assert_int_equal(n, messages);
 	finish(&c);
-	/* Now the other way: the same messages, packet by packet as theirs. */
+	/* The other direction: the same messages give the same packets. */
 	capture_open(&c, name, "10.77.0.1");
 	start(NIC_QPT_UC, mtu, first, 0);
 	memcpy(p->e.mem, whole, sizeof(whole));
@@ -212,7 +212,7 @@ static void datagrams(const char *name, const char *to, unsigned messages)
 		assert_int_equal(g->v.ackreq, v.ackreq);
 		assert_int_equal(g->v.payload_len, v.payload_len);
 		assert_memory_equal(g->v.payload, v.payload, v.payload_len);
-		if (group) { /* a member hears itself, by a receive of its own */
+		if (group) { /* a member gets its own datagrams, by a receive */
 			assert_true(pkt_addr_eq(&g->dst, &c.to));
 			assert_true(ep_wait_recv(&p->e, &cqe, SEC));
 			assert_int_equal(cqe.src_qpn, nic_qp_num(p->e.qp));

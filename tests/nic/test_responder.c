@@ -83,7 +83,7 @@ static struct pkt_make mk_add(uint32_t psn, uint64_t off, uint64_t add)
 		peer_put(p, &m_);                                                                  \
 	} while (0)
 
-/* READ responses of `n` packets, whose payload is what the memory holds at `off`. */
+/* Checks READ responses of `n` packets, whose payload is the memory at `off`. */
 static void expect_read(uint32_t psn, uint64_t off, uint32_t len, uint32_t msn)
 {
 	uint32_t n = len ? (len + MTU - 1) / MTU : 1;
@@ -106,8 +106,7 @@ static void expect_read(uint32_t psn, uint64_t off, uint32_t len, uint32_t msn)
 }
 
 /*
- * 9.7.5.1.2, 9.7.7.1: the ACK of a request that asks for one: its PSN, the count of messages, no
- * credits.
+ * 9.7.5.1.2, 9.7.7.1: the ACK of a request with AckReq: its PSN, the count of messages, no credits.
  */
 RULE(ack_and_msn)
 {
@@ -135,7 +134,7 @@ RULE(ack_and_msn)
 	peer_close(p);
 }
 
-/* 9.7.5.1.2: without AckReq nothing is sent, not even later. */
+/* 9.7.5.1.2: without AckReq no ACK is sent, now or later. */
 RULE(ackreq_honoured)
 {
 	struct pkt_make m;
@@ -150,11 +149,11 @@ RULE(ackreq_honoured)
 	expect_quiet(p, 10 * SEC);
 	expect_recv(p, 100, NIC_WC_SUCCESS, 10);
 	expect_recv(p, 101, NIC_WC_SUCCESS, 10);
-	/* The next that asks acknowledges them all. */
+	/* The ACK of the next request with AckReq acknowledges all of them. */
 	SEND(mk_write(s + 4, 0, 10));
 	assert_int_equal(expect_ack(p, PKT_AETH_ACK, s + 4)->v.msn, 5);
 	expect_quiet(p, SEC);
-	/* Requests that came in one burst may share one ACK: of the last. */
+	/* Requests of one burst may share one ACK: that of the last request. */
 	PUT(mk_write(s + 5, 0, 10));
 	PUT(mk_write(s + 6, 0, 10));
 	PUT(mk_write(s + 7, 0, 10));
@@ -165,7 +164,7 @@ RULE(ackreq_honoured)
 	peer_close(p);
 }
 
-/* 9.7.5.2.4: one NAK a gap, naming the first missing PSN; then silence until that comes. */
+/* 9.7.5.2.4: one NAK for each gap, with the first missing PSN; no more until it arrives. */
 RULE(one_nak_a_gap)
 {
 	const struct got *g;
@@ -184,12 +183,12 @@ RULE(one_nak_a_gap)
 	expect_quiet(p, SEC);
 	assert_int_equal(p->e.mem[0], 0);
 	assert_int_equal(peer_counters(p).out_of_sequence, 1);
-	/* Duplicates of what is before the gap are acknowledged all the same. */
+	/* Duplicates of packets before the gap are acknowledged. */
 	SEND(mk_write(s, 0, 10));
 	expect_ack(p, PKT_AETH_ACK, s);
 	SEND(mk_write(s + 1, 0, 10));
 	expect_ack(p, PKT_AETH_ACK, s + 1);
-	/* Another gap, another NAK. */
+	/* Another gap causes another NAK. */
 	SEND(mk_write(s + 4, 0, 10));
 	expect_ack(p, PKT_NAK_PSN_SEQ, s + 2);
 	SEND(mk_write(s + 2, 0, 10));
@@ -220,7 +219,7 @@ RULE(duplicate_send_write)
 		SEND(mk_write(s + 1, 0, 10));
 		assert_int_equal(expect_ack(p, PKT_AETH_ACK, s + 2)->v.msn, 3);
 	}
-	/* Even one whose key is dead by now. */
+	/* Also a duplicate whose key is not valid any more. */
 	{
 		struct pkt_make m = mk_write(s + 1, 0, 10);
 
@@ -239,8 +238,8 @@ RULE(duplicate_send_write)
 }
 
 /*
- * A message of which the first packets are here already comes again from its beginning: they are
- * duplicates, and it goes on behind them; a SEND in the receive that it took.
+ * A message whose first packets have arrived comes again from its beginning. These packets are
+ * duplicates, and the message continues behind them; a SEND continues in the receive that it took.
  */
 RULE(partial_message_retried)
 {
@@ -283,8 +282,8 @@ RULE(partial_message_retried)
 }
 
 /*
- * 9.7.5.1.5: a duplicate READ is executed again, from the memory as it is now, at the place and
- * length that it names.
+ * 9.7.5.1.5: a duplicate READ is executed again: it reads the present memory at the address and
+ * with the length of the duplicate.
  */
 RULE(duplicate_read)
 {
@@ -306,7 +305,7 @@ RULE(duplicate_read)
 	expect_read(s + 1, MTU, MTU, 1);
 	SEND(mk_read(s + 1, MTU, 100));
 	expect_read(s + 1, MTU, 100, 1);
-	/* What does not lie within the first request is none of it: dropped. */
+	/* A request that exceeds the first one is no duplicate of it, and is dropped. */
 	SEND(mk_read(s + 1, MTU, 4 * MTU));
 	SEND(mk_read(s + 1, 0, MTU));
 	SEND(mk_read(s + 4, 4 * MTU, MTU));
@@ -317,16 +316,16 @@ RULE(duplicate_read)
 	SEND(mk_add(s, 0, 1));
 	expect_quiet(p, SEC);
 	assert_int_equal(p->e.mem[0], 2);
-	/* The stream goes on where it was. */
+	/* The stream continues. */
 	SEND(mk_write(s + 6, 8000, 10));
 	assert_int_equal(expect_ack(p, PKT_AETH_ACK, s + 6)->v.msn, 3);
 	peer_close(p);
 }
 
 /*
- * A requester may probe with a READ that it asked for before, while we were not running: both come
- * in one burst. That is no going back, so the READs behind it are answered all the same, each once.
- * Likewise with an atomic.
+ * A requester may probe with an earlier READ while this NIC was not running: both arrive in one
+ * burst. The requester has not gone back, so the READs behind the first one are answered, each
+ * once. The same holds for an atomic.
  */
 RULE(probe_of_waiting_read)
 {
@@ -353,8 +352,8 @@ RULE(probe_of_waiting_read)
 }
 
 /*
- * A copy of a READ that was answered in full, and whose memory may not be read any more: its
- * requester has gone on, and the key was taken back after that. Dropped; the connection lives on.
+ * A copy of a READ that was completely answered, and whose memory may not be read any more, since
+ * the key was revoked after the READ. The copy is dropped, and the connection continues.
  */
 RULE(duplicate_read_without_memory)
 {
@@ -382,7 +381,7 @@ RULE(duplicate_read_without_memory)
 	assert_int_equal(peer_counters(p).resp_remote_access_errors, 0);
 	SEND(mk_read(s + 3, 0, 10));
 	expect_read(s + 3, 0, 10, 2);
-	/* One that is new is refused. */
+	/* A new READ is refused. */
 	m = mk_read(s + 4, 0, 10);
 	m.rkey = key;
 	SEND(m);
@@ -415,7 +414,7 @@ RULE(duplicate_atomic)
 		}
 	assert_int_equal(*word, 1040);
 	assert_int_equal(peer_counters(p).rx_atomic_requests, 4);
-	/* Compare-and-swap alike: once it has failed, it has. */
+	/* The same for compare-and-swap: a failed one fails again. */
 	SEND(((struct pkt_make){.opcode = PKT_CMP_SWAP,
 				.psn = s + 4,
 				.va = va(0),
@@ -437,8 +436,8 @@ RULE(duplicate_atomic)
 }
 
 /*
- * 9.7.7.2.2: what is older than the max_dest_rd_atomic last READs and atomics is dropped when it
- * comes again.
+ * 9.7.7.2.2: a duplicate that is older than the last max_dest_rd_atomic READs and atomics is
+ * dropped.
  */
 RULE(older_than_the_ring)
 {
@@ -464,8 +463,8 @@ RULE(older_than_the_ring)
 }
 
 /*
- * 9.7.5.2.8: no receive is posted: RNR NAK with min_rnr_timer, nothing executed, silence until the
- * same PSN comes again.
+ * 9.7.5.2.8: if no receive is posted, the responder sends an RNR NAK with min_rnr_timer, executes
+ * nothing, and sends nothing until the same PSN arrives again.
  */
 RULE(receiver_not_ready)
 {
@@ -493,7 +492,8 @@ RULE(receiver_not_ready)
 }
 
 /*
- * A WRITE with immediate needs a receive at its last packet: that packet is not placed without one.
+ * A WRITE with immediate needs a receive at its last packet: without a receive this packet is not
+ * written.
  */
 RULE(write_imm_not_ready)
 {
@@ -518,7 +518,7 @@ RULE(write_imm_not_ready)
 	assert_int_equal(c.imm, 0x11223344);
 	assert_int_equal(c.byte_len, 10);
 	assert_int_equal(c.src_qpn, PEER_QPN);
-	/* Three packets: the first two are placed. */
+	/* Three packets: the first two are written. */
 	m = mk_write(s + 1, 1024, MTU);
 	m.opcode = PKT_WRITE_FIRST;
 	m.dmalen = 2 * MTU + 3;
@@ -552,13 +552,13 @@ RULE(ack_behind_read)
 	PUT(mk_read(s + 102, 0, 2 * MTU));
 	PUT(mk_write(s + 104, 60000, 10));
 	expect_read(s, 0, 100 * MTU, 1);
-	/* The ACK of PSN 100 may be part of what follows. */
+	/* A later answer may include the ACK of PSN 100. */
 	if (peer_get(p, PEER_SETTLE)->v.opcode == PKT_ACK)
 		expect(p, PKT_ATOMIC_ACK, s + 101);
 	expect_read(s + 102, 0, 2 * MTU, 4);
 	assert_int_equal(expect_ack(p, PKT_AETH_ACK, s + 104)->v.msn, 5);
 	expect_quiet(p, SEC);
-	/* It was executed at once, though. */
+	/* The WRITE was executed at once. */
 	assert_int_equal(p->e.mem[60000], pkt_pattern(0));
 	peer_close(p);
 }
@@ -601,7 +601,7 @@ RULE(too_many_reads)
 	expect_read(s + 40, 0, MTU, 2);
 	expect_ack(p, PKT_NAK_INVALID_REQ, s + 41);
 	peer_close(p);
-	/* One by one there is no end to them. */
+	/* One at a time, any number of them is executed. */
 	start(s, (struct ep_params){.rd_atomic = 1});
 	for (uint32_t i = 0; i < 20; i++) {
 		SEND(mk_read(s + i, 0, MTU));
@@ -620,8 +620,8 @@ RULE(too_many_reads)
 
 /*
  * A copy of a READ request that the network made is executed again. The requester, which has all
- * responses of the first execution, may send as many READs as were agreed meanwhile: the copy gives
- * way.
+ * responses of the first execution, may send the agreed number of READs meanwhile: the copy is then
+ * dropped.
  */
 RULE(copy_of_read_gives_way)
 {
@@ -638,7 +638,7 @@ RULE(copy_of_read_gives_way)
 		if (g->v.psn == ((s + 41) & PKT_PSN_MASK))
 			break;
 	}
-	/* The same with an atomic as the newcomer. */
+	/* The same with an atomic as the new request. */
 	PUT(mk_read(s + 40, 0, 2 * MTU));
 	PUT(mk_add(s + 42, 8, 1));
 	while (peer_get(p, PEER_SETTLE)->v.opcode != PKT_ATOMIC_ACK)
@@ -648,8 +648,8 @@ RULE(copy_of_read_gives_way)
 }
 
 /*
- * A long READ leaves in turns: what else the QP has to do is not kept waiting by it, and it ends
- * well.
+ * A long READ is answered in several turns: other work of the QP does not wait for its end, and the
+ * READ succeeds.
  */
 RULE(read_in_turns)
 {

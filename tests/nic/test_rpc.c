@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Transport of calls by the core: parameters and payload arrive whole, in order and once, whatever
- * the network does and however little the server takes at a time. Replies are WRITEs in order with
- * the program's own work requests. Malformed packets end the connection.
+ * Transport of calls by the core: parameters and payload arrive whole, in order and once, over any
+ * network, and if the server takes little at a time. Replies are WRITEs in order with the program's
+ * own work requests. Malformed packets end the connection.
  */
 #include <errno.h>
 #include <setjmp.h>

@@ -16,7 +16,7 @@
 #define DEPTH 64
 #define MEM   (1u << 20)
 
-/* What crosses the link, as the requester (NIC 0) sees it. */
+/* The packets on the link, as the requester (NIC 0) sees them. */
 struct seen {
 	struct pkt_addr requester;
 	uint32_t next;	 /* one past the highest PSN */

@@ -2,12 +2,12 @@
 /*
  * The simulator: random programs over random links, a seed each (see runner.h, program.h).
  *
- *   test-nic-simulator                   500 seeds (100 under a sanitizer), or as many as
- *                                        ROOST_SIM_SEEDS says
- *   test-nic-simulator --count 10000     as many
- *   test-nic-simulator --jobs 2          in so many processes; 0: one for each CPU. At a terminal
- *                                        it shows how far it is
- *   test-nic-simulator --seed 1234       one alone, with its parameters: replays a failure
+ *   test-nic-simulator                   500 seeds (100 under a sanitizer), or the number in
+ *                                        ROOST_SIM_SEEDS
+ *   test-nic-simulator --count 10000     10,000 seeds
+ *   test-nic-simulator --jobs 2          in 2 processes; 0: one for each CPU. At a terminal it
+ *                                        shows the progress
+ *   test-nic-simulator --seed 1234       one seed, with its parameters: repeats a failure
  *   test-nic-simulator --trace --seed 1234   prints every packet too
  */
 #include <inttypes.h>
@@ -42,7 +42,7 @@ static uint64_t number(const char *text)
 
 #define MAX_JOBS 64
 
-/* What all processes see. */
+/* Memory that all processes share. */
 struct shared {
 	_Atomic uint64_t next, done, failed;
 	struct run_stats st[MAX_JOBS];
@@ -55,7 +55,7 @@ struct options {
 	const char *name;
 };
 
-/* Seeds, until there are no more or one has failed. */
+/* Runs seeds until all were run or one has failed. */
 static void work(struct shared *s, const struct options *o, struct run_stats *st)
 {
 	uint64_t end = o->first + o->count, seed;
@@ -80,7 +80,7 @@ static void draw(uint64_t done, uint64_t count)
 	fprintf(stderr, "\r[%s] %" PRIu64 " of %" PRIu64 " seeds ", bar, done, count);
 }
 
-/* False: a process has ended badly. */
+/* Returns false if a process has failed. */
 static bool await(struct shared *s, const struct options *o, unsigned jobs)
 {
 	const struct timespec tick = {.tv_nsec = 100000000};

@@ -66,7 +66,7 @@ static void requests_that_cannot_be_the_peers(void **state)
 		write_from(50001, PKT_WRITE_ONLY, psns[i]);
 		refused(i + 1);
 	}
-	/* From its port the same are duplicates and gaps, which are answered. */
+	/* From the peer's port, the same packets are duplicates and gaps, which are answered. */
 	write_from(50000, PKT_WRITE_ONLY, psns[3]);
 	expect_ack(p, PKT_AETH_ACK, S);
 	write_from(50000, PKT_WRITE_ONLY, psns[2]);
@@ -82,7 +82,7 @@ static void answers_that_cannot_be_the_peers(void **state)
 	peer_post(p, ROOST_OP_WRITE, 1, 0, 8);
 	expect(p, PKT_WRITE_ONLY, OURS);
 	for (unsigned i = 0; i < 4; i++) {
-		/* One that would end the connection. */
+		/* A packet that would end the connection. */
 		send_from(50001, &(struct pkt_make){.opcode = PKT_ACK,
 						    .psn = psns[i] & PKT_PSN_MASK,
 						    .syndrome = PKT_NAK_REM_ACCESS});
@@ -95,7 +95,7 @@ static void answers_that_cannot_be_the_peers(void **state)
 	peer_close(p);
 }
 
-/* Before anything came the port is unknown, and the PSN is not. */
+/* Before the first packet the port is unknown, and the PSN is known. */
 static void the_first_packet(void **state)
 {
 	start(NIC_QPT_RC);
@@ -106,7 +106,7 @@ static void the_first_packet(void **state)
 	peer_close(p);
 }
 
-/* A NIC that takes another path (mlx5dv_modify_qp_udp_sport(3)), in the middle of what it sends. */
+/* A NIC that changes its path (mlx5dv_modify_qp_udp_sport(3)) in the middle of a message. */
 static void the_peer_changes_its_port(void **state)
 {
 	start(NIC_QPT_RC);
@@ -114,12 +114,12 @@ static void the_peer_changes_its_port(void **state)
 		write_from((uint16_t)(50000 + i), PKT_WRITE_ONLY, S + i);
 		expect_ack(p, PKT_AETH_ACK, S + i);
 	}
-	/* Its latest is pinned, and those before are others'. */
+	/* Its latest port is accepted, and earlier ones are not. */
 	write_from(50008, PKT_WRITE_ONLY, S + 10 + REACH);
 	refused(1);
 	write_from(50009, PKT_WRITE_ONLY, S + 10 + REACH);
 	expect_ack(p, PKT_NAK_PSN_SEQ, S + 10);
-	/* It lost our acknowledgements, and sends again. */
+	/* Our acknowledgements were lost, and the peer sends again. */
 	write_from(50020, PKT_WRITE_ONLY, S + 2);
 	expect_ack(p, PKT_AETH_ACK, S + 9);
 	assert_int_equal(peer_counters(p).rx_bad_source, 1);
@@ -127,13 +127,13 @@ static void the_peer_changes_its_port(void **state)
 }
 
 /*
- * Of unreliable connections a message may begin with any PSN: there the port alone keeps others
- * out.
+ * A message of an unreliable connection may begin with any PSN: only the port excludes other
+ * senders.
  */
 static void unreliable_connections(void **state)
 {
 	start(NIC_QPT_UC);
-	write_from(50000, PKT_UC + PKT_WRITE_ONLY, S + 100000); /* what was before it is lost */
+	write_from(50000, PKT_UC + PKT_WRITE_ONLY, S + 100000); /* the packets before it are lost */
 	assert_int_equal(peer_counters(p).rx_write_requests, 1);
 	write_from(50001, PKT_UC + PKT_WRITE_ONLY, S);
 	refused(1);

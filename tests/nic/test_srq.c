@@ -185,7 +185,7 @@ static void limit(void **state)
 	close_all();
 }
 
-/* Keys of receives are checked against the SRQ's domain, whatever the QP's domain. */
+/* Keys of receives are checked against the domain of the SRQ, not of the QP. */
 static void domain(void **state)
 {
 	struct roost_sge sge;
@@ -289,7 +289,7 @@ static void wild_index(void **state)
 	close_all();
 }
 
-/* QPs of an SRQ belong to one PU, whatever their CQs. Without QPs the SRQ may get another PU. */
+/* QPs of an SRQ belong to one PU, with any CQs. Without QPs the SRQ may get another PU. */
 static void one_pu(void **state)
 {
 	struct world_shape shape = {.nics = 2, .pus = 2};

@@ -74,7 +74,7 @@ static int lose(void *ctx, const struct pkt_addr *src, const uint8_t *bth, uint3
 	return 0;
 }
 
-/* Carries it out and returns the virtual time that it took. */
+/* Executes the exchange and returns the virtual time that it took. */
 static uint64_t carry_out(const struct exchange *x, struct loss *l, uint32_t psn)
 {
 	struct sim_params sp = {.delay_ns = DELAY};
@@ -178,7 +178,7 @@ static void any_packet(void **state)
 	}
 }
 
-/* Each of two packets lost: the probes' distance doubles, still far from the time-out. */
+/* Each of two packets is lost: the interval of probes doubles, far below the time-out. */
 struct pair {
 	unsigned seen, first, second;
 };

@@ -82,7 +82,7 @@ static void no_recv(void)
 	assert_false(ep_poll_recv(&p->e, &c));
 }
 
-/* A datagram is one packet with a DETH; it is done when it has left, and PSNs count up by one. */
+/* A datagram is one packet with a DETH. It completes when it was sent; PSNs increase by one. */
 RULE(sends)
 {
 	const struct got *g;
@@ -106,7 +106,7 @@ RULE(sends)
 	finish();
 }
 
-/* 10.2.5: a Q_Key with the highest bit set in the work request stands for the QP's own. */
+/* 10.2.5: a Q_Key with the highest bit set in the work request means the QP's own. */
 RULE(controlled_qkey)
 {
 	start(s, (struct ep_params){.qkey = 0x80010000});
@@ -117,7 +117,7 @@ RULE(controlled_qkey)
 	finish();
 }
 
-/* A17: the payload comes behind 40 bytes whose last 20 are the IPv4 header it came with. */
+/* A17: the payload is behind 40 bytes, whose last 20 are the IPv4 header of the packet. */
 RULE(receives_with_header)
 {
 	static const uint8_t want[20] = {0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17};
@@ -154,8 +154,7 @@ RULE(receives_with_header)
 }
 
 /*
- * 9.8.3: PSNs say nothing to a receiver: gaps, repetitions and packets of other senders are all
- * taken.
+ * 9.8.3: a receiver ignores PSNs: it takes gaps, repetitions and packets of other senders.
  */
 RULE(any_psn_from_anybody)
 {
@@ -195,8 +194,8 @@ RULE(wrong_qkey)
 }
 
 /*
- * No receive, or one that is too short for header and payload: dropped, counted, and the receive
- * waits for the next.
+ * Without a receive, or with a receive that is too short for header and payload, the packet is
+ * dropped and counted. The receive waits for the next packet.
  */
 RULE(no_space)
 {
@@ -219,7 +218,7 @@ RULE(no_space)
 	finish();
 }
 
-/* Everything else that can be wrong with a packet: P_Key, ICRC, service. */
+/* Other faults of a packet: P_Key, ICRC, service. */
 static void malformed(void **state)
 {
 	uint8_t buf[PKT_MAX_LEN];
@@ -246,8 +245,8 @@ static void malformed(void **state)
 }
 
 /*
- * What can't be sent: too long, to a handle that is none or another domain's, by an operation of
- * other services.
+ * Datagrams that cannot be sent: too long, with an invalid handle or one of another domain, with an
+ * operation of other services.
  */
 static void refused_sends(void **state)
 {
@@ -292,8 +291,8 @@ static void refused_sends(void **state)
 }
 
 /*
- * One QP to many: QPs of other NICs, of another PU, of its own PU, itself. Nothing is lost where
- * nothing loses.
+ * One QP sends to many: QPs of other NICs, of another PU, of its own PU, and itself. A link without
+ * loss delivers all of them.
  */
 static void many_destinations(void **state)
 {

@@ -78,7 +78,7 @@ static bool is_atomic(enum roost_op op)
 	return op == ROOST_OP_CMP_SWAP || op == ROOST_OP_FETCH_ADD;
 }
 
-/* Does the operation write to the region, which is the remote or the local side of it? */
+/* Returns whether the operation writes to the region, at its remote or local side. */
 static bool writes(enum roost_op op, bool remote)
 {
 	if (is_atomic(op))
@@ -90,7 +90,7 @@ static void one(enum roost_op op, bool remote, enum how how, bool loop, bool inl
 {
 	struct ep_params p = {.mtu = mtu, .max_inline = 64};
 	uint32_t len = is_atomic(op) ? 8 : inl ? 40 : LEN;
-	/* In the half that is gone, or so that a packet's copy crosses into it. */
+	/* In the unmapped half, or before it, so that a packet's copy crosses the border. */
 	uint32_t off = is_atomic(op) ? PAGE : how == HALF_GONE ? PAGE - 100 : 8;
 	bool fine = how == READ_ONLY && !writes(op, remote);
 	uint8_t data[64] = {1};

@@ -163,7 +163,7 @@ static void type_2(unsigned of_b)
 	for (unsigned round = 0; round < 3; round++) {
 		struct wr wr;
 
-		/* The second time the same key, the third another. */
+		/* The second attempt has the same key, the third one another. */
 		key = (first & ~0xffu) | (round < 2 ? 0x5a : 0xa5);
 		wr = binding(first, key, region, va(WIN + 64 * round), LEN, REMOTE);
 		assert_int_equal(status_of(b, &wr), NIC_WC_SUCCESS);
@@ -322,7 +322,7 @@ static void whose(unsigned of_b)
 	two = bound(2);
 	assert_int_equal(reach(ROOST_OP_READ, va(WIN), 8, one), NIC_WC_SUCCESS);
 	assert_int_equal(reach(ROOST_OP_READ, va(WIN), 8, two), NIC_WC_SUCCESS);
-	/* Now a talks to d. */
+	/* Now a is connected to d. */
 	assert_int_equal(ep_modify(a, &reset, NIC_QPA_STATE), 0);
 	assert_int_equal(ep_modify(b, &reset, NIC_QPA_STATE), 0);
 	ep_connect(a, d);
@@ -465,7 +465,7 @@ static void ends(unsigned of_b)
 	nic_usage(b->nic, &u);
 	assert_int_equal(u.mws, 8);
 	assert_int_equal(nic_mr_deregister(b->nic, region), -EBUSY);
-	/* From the middle, the front and the back of what the QP has. */
+	/* From the middle, the front and the back of the QP's windows. */
 	assert_int_equal(nic_mw_dealloc(b->nic, key[3]), 0);
 	assert_int_equal(nic_mw_dealloc(b->nic, key[7]), 0);
 	assert_int_equal(nic_mw_dealloc(b->nic, key[0]), 0);

@@ -39,7 +39,10 @@ static struct trace_end *end_of(struct trace *t, unsigned nic, uint32_t qpn)
 	return NULL;
 }
 
-/* True if a packet of a connection is forged: not from the peer's address, or not to its own. */
+/*
+ * Returns true if a packet of a connection is forged: not from the peer's address, or not to its
+ * own.
+ */
 static bool is_strange(struct trace *t, unsigned nic, const struct trace_packet *r)
 {
 	const struct trace_end *end = r->v.op->service == PKT_UD ? NULL : end_of(t, nic, r->v.dqpn);

@@ -201,7 +201,7 @@ static bool turn(struct world *w)
 	return any;
 }
 
-/* When NIC i wants to run again. */
+/* Returns the time at which NIC i must run again. */
 static uint64_t wants(const struct world *w, unsigned i)
 {
 	uint64_t next = UINT64_MAX;

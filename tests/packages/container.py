@@ -11,7 +11,7 @@ from place import Failed, Place
 from system import copy_source
 
 IMAGES = {'debian:12': 'bookworm', 'debian:13': 'trixie'}
-USER = 54321  # as Kubernetes gives: no entry in passwd
+USER = 54321  # as in Kubernetes: without an entry in passwd
 
 
 def instructions(text):

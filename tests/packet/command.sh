@@ -81,19 +81,19 @@ expect 1 'icrc BAD' --quiet "$dir/bad"
 expect 1 '1 wrong ICRC' --quiet "$dir/bad"
 expect 1 '"ok":false.*"bad_icrc":1' --json "$dir/bad"
 
-# A file that ends within a packet: what came before counts, and the status says that it is not all.
+# A file that ends within a packet: earlier packets count, and the status shows the error.
 head -c $((size - 7)) "$vt" >"$dir/short"
 expect 1 'is truncated' "$dir/short"
 expect 1 '36 RoCE packets, 36 right' --quiet "$dir/short"
 expect 1 '"ok":false' --json "$dir/short"
 
-# The rule that a stream leaves no PSN out is one of the requester's end: this capture was not taken
+# The rule that a stream has all PSNs holds at the requester's end: this capture was not taken
 # there.
 expect 1 'req-psn: PSN' --quiet --local 10.77.0.2 "$golden/loss_send_bw.pcap"
 expect 1 '"rule":"req-psn"' --json --local 10.77.0.2 "$golden/loss_send_bw.pcap"
 expect 0 'right' --quiet --local 10.77.0.2 --no-oracles "$golden/loss_send_bw.pcap"
 
-# Not a capture, none there, nothing in it.
+# A file that is no capture, a missing file, an empty file.
 echo 'not a capture, but long enough for its header' >"$dir/text"
 expect 1 'text is no pcap file' "$dir/text"
 expect 1 "can't read $dir/none: No such file" "$dir/none"

@@ -2,9 +2,8 @@
 /*
  * Captures that neither the Linux kernel nor Roost made (tests/foreign). Argument: the folder.
  *
- * no_df.pcap is Scapy's: IPv4 with DF clear and identifications that count. Each packet parses, its
- * ICRC is right over the frame, and is found right by one who is shown neither identification nor
- * DF.
+ * Scapy made no_df.pcap: IPv4 with DF clear and identifications that count. Each packet parses, its
+ * ICRC is right over the frame, and is also verified without the identification and DF.
  */
 #include "../common/capture.h"
 #include "packet/icrc.h"
@@ -33,7 +32,7 @@ static void check(const struct pcap_record *rec)
 	bad[11] ^= 1;
 	assert_int_equal(icrc_verify(&f, false, &id, bad, rec->len), ICRC_WRONG);
 	/*
-	 * A capture of what a socket gave us says the same as the frame, but for the UDP checksum.
+	 * A capture of the socket's data equals the frame, except for the UDP checksum.
 	 */
 	assert_int_equal(pcap_encode_frame(ours, sizeof(ours), &rec->src, &rec->dst, rec->sport,
 					   rec->dport, rec->tos, rec->ip_id | IP_NO_DF, rec->bth,

@@ -50,8 +50,8 @@ static struct image load(const char *name, const char *suffix)
 }
 
 /*
- * Calls `each` for every line of expected.txt that is no comment, with the capture's name and the
- * rest of the line.
+ * Calls `each` for every line of expected.txt except comments, with the capture's name and the rest
+ * of the line.
  */
 static void each_capture(void (*each)(const char *name, char *rest))
 {
@@ -102,8 +102,7 @@ static void check_icrc(const struct icrc_flow *f, const struct pcap_record *rec)
 	assert_int_equal(icrc_compute_frame(rec->ip, rec->bth, rec->len), icrc);
 	assert_true(icrc_verify(f, true, &id, rec->bth, rec->len));
 	/*
-	 * A socket's point of view: the identification is not shown. It is found, whatever was
-	 * guessed.
+	 * A socket does not show the identification. The search finds it after any first guess.
 	 */
 	for (size_t i = 0; i < sizeof(guesses) / sizeof(guesses[0]); i++) {
 		id = guesses[i];
@@ -112,7 +111,7 @@ static void check_icrc(const struct icrc_flow *f, const struct pcap_record *rec)
 			assert_int_equal(id, rec->ip_id);
 	}
 	last = rec->ip_id;
-	/* The lowest bit of the PSN, the last of what is covered, and the ICRC's first. */
+	/* The lowest bit of the PSN, the last covered bit, and the first bit of the ICRC. */
 	memcpy(bad, rec->bth, rec->len);
 	for (int i = 0; i < 3; i++) {
 		size_t at = i == 0 ? 11 : rec->len - (i == 1 ? 5 : 4);
@@ -125,7 +124,7 @@ static void check_icrc(const struct icrc_flow *f, const struct pcap_record *rec)
 	}
 }
 
-/* What the kernel sent is, byte by byte, what we would have sent. */
+/* Our builders make the Linux kernel's packets, byte by byte. */
 static void check_frame(const struct pcap_record *rec)
 {
 	uint8_t ours[PCAP_MAX_RECORD];
@@ -134,7 +133,7 @@ static void check_frame(const struct pcap_record *rec)
 
 	assert_int_equal(n, (rec->v4 ? PCAP_IP4_UDP_LEN : PCAP_IP6_UDP_LEN) + rec->len);
 	if (rec->v4) {
-		/* Multicast leaves with a TTL of its own. */
+		/* Multicast has a TTL of its own. */
 		if (rec->ttl != 64) {
 			assert_int_equal(rec->dst.b[12] >> 4, 14);
 			return;
@@ -142,12 +141,12 @@ static void check_frame(const struct pcap_record *rec)
 		assert_memory_equal(ours, rec->ip, n);
 		return;
 	}
-	/* On IPv6 the kernel sends a flow label, and no UDP checksum. */
+	/* Over IPv6 the Linux kernel sends a flow label, and no UDP checksum. */
 	assert_memory_equal(ours + 4, rec->ip + 4, 48 - 4 - 2);
 	assert_memory_equal(ours + 48, rec->bth, rec->len);
 }
 
-/* "RC_ACK=5 ... aeth:1f=5" against what was counted. */
+/* Compares "RC_ACK=5 ... aeth:1f=5" with the counts. */
 static void check_counts(const char *name, char *rest, const unsigned *ops, const unsigned *aeth)
 {
 	unsigned packets = (unsigned)strtoul(rest, &rest, 10), sum = 0, want_aeth = 0, got_aeth = 0;
@@ -220,7 +219,7 @@ static void test_captures(void **state)
 	each_capture(check_capture);
 }
 
-/* What an oracle saw of a capture. */
+/* The results of an oracle for a capture. */
 static struct oracle_totals judge(const char *name)
 {
 	struct oracle *o = oracle_new(&oracle_defaults);
@@ -266,7 +265,7 @@ static void test_oracles(void **state)
 	each_capture(judge_capture);
 }
 
-/* What the captures with loss and refusals are there for. */
+/* The captures with loss and refusals contain these cases. */
 static void test_counts(void **state)
 {
 	static const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The op-code table and the codec: what is built parses to what went in, and what is malformed is
- * refused with its cause.
+ * Tests the op-code table and the codec: a built packet parses to the same fields, and a malformed
+ * packet is refused with its cause.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -97,7 +97,7 @@ static void test_table(void **state)
 }
 
 /*
- * Builds a packet of that op-code with the builders, payload of n bytes and its pad. Returns BTH ..
+ * Builds a packet of the op-code, with payload of n bytes and its pad. Returns the length of BTH ..
  * ICRC.
  */
 static size_t build(uint8_t *bth, uint8_t opcode, size_t n, unsigned bth_flags, uint32_t qpn,
@@ -184,7 +184,7 @@ static void test_round_trip(void **state)
 	}
 }
 
-/* Every packet cut anywhere is refused, and (under ASan) never read beyond its end. */
+/* A packet that is cut off anywhere is refused, and (under ASan) not read beyond its end. */
 static void test_truncated(void **state)
 {
 	uint8_t buf[PKT_MAX_LEN];
@@ -263,7 +263,7 @@ static void test_fields(void **state)
 	struct pkt_view v;
 	size_t len = build(buf, PKT_SEND_ONLY, 0, 0, 0xffffffff, 0xff000001, true);
 
-	/* Numbers are 24 bits, whatever the builder is given; the bits above are other fields. */
+	/* The builder uses 24 bits of a number; the bits above are other fields. */
 	assert_int_equal(buf[4], 0);
 	assert_int_equal(buf[8], 0x80);
 	buf[2] = 0x12;
@@ -342,7 +342,7 @@ static void test_print(void **state)
 		assert_int_equal(pkt_parse(buf, len, &v), PKT_OK);
 		assert_int_equal(pkt_print(&v, text, sizeof(text)), strlen(rows[i].text));
 		assert_string_equal(text, rows[i].text);
-		/* Too small a buffer holds what fits. */
+		/* A buffer that is too small gets the part that fits. */
 		for (size_t n = 1; n < sizeof(text); n += 13) {
 			char *small = malloc(n);
 			size_t fits = strlen(rows[i].text) < n ? strlen(rows[i].text) : n - 1;

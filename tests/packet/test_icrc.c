@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The invariant CRC against a plain one (bit by bit, over the bytes that the specification lists),
- * for every length, both IP versions, any identification; and the search for an identification that
- * nobody told.
+ * Compares the invariant CRC with a plain one (bit by bit, over the bytes that the specification
+ * lists), for every length, both IP versions and any identification; and tests the search for an
+ * unknown identification.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static uint32_t plain_crc(uint32_t crc, const uint8_t *p, size_t n)
 	return ~crc;
 }
 
-static bool no_df; /* what plain_icrc() takes it for */
+static bool no_df; /* its value for plain_icrc() */
 
 static uint32_t plain_icrc(const struct icrc_flow *f, uint16_t id, const uint8_t *bth, size_t len)
 {
@@ -107,12 +107,12 @@ static void test_every_length(void **state)
 	for (size_t len = 16; len <= ICRC_MAX_LEN; len += 4) {
 		uint16_t id = (uint16_t)rng_u64(&rng);
 
-		buf[4] = (uint8_t)len; /* the reserved byte: whatever it is, it counts as ones */
+		buf[4] = (uint8_t)len; /* the reserved byte counts as ones with any value */
 		memcpy(copy, buf, sizeof(buf));
 		assert_int_equal(icrc_compute(&four, id, buf, len),
 				 plain_icrc(&four, id, buf, len));
 		assert_int_equal(icrc_compute(&six, id, buf, len), plain_icrc(&six, 0, buf, len));
-		/* In two parts. */
+		/* The input is in two parts. */
 		for (size_t n = 12; n <= 28 && n <= len - 4; n += 4)
 			assert_int_equal(crc32_update(icrc_begin(&four, id, buf, n, len), buf + n,
 						      len - 4 - n),
@@ -122,8 +122,8 @@ static void test_every_length(void **state)
 }
 
 /*
- * Whatever the length, where it stands and what was before it: short runs, long ones and what is
- * left to the library.
+ * Any length, alignment and previous state: the code for short and long runs, and the part of the
+ * library.
  */
 static void test_crc32(void **state)
 {
@@ -156,7 +156,7 @@ static void test_reserved_byte(void **state)
 		buf[4] = (uint8_t)v;
 		assert_int_equal(icrc_compute(&f, 7, buf, sizeof(buf)), icrc);
 	}
-	/* And that byte alone. */
+	/* Only this byte counts as ones. */
 	for (size_t i = 0; i < sizeof(buf) - 4; i++) {
 		buf[i] ^= 0x10;
 		assert_int_equal(icrc_compute(&f, 7, buf, sizeof(buf)) == icrc, i == 4);
@@ -164,7 +164,7 @@ static void test_reserved_byte(void **state)
 	}
 }
 
-/* Addresses, ports, version: all are in it. */
+/* The ICRC covers addresses, ports and version. */
 static void test_flows_differ(void **state)
 {
 	static const struct {
@@ -189,7 +189,7 @@ static void test_flows_differ(void **state)
 	}
 }
 
-/* Verifying: what the header said, a right guess, any wrong one; for every identification. */
+/* Verification with the header's value, a right and a wrong guess, for every identification. */
 static void test_identification(void **state)
 {
 	static const size_t lengths[] = {16, 20, 60, 284, 1040, ICRC_MAX_LEN};
@@ -220,8 +220,8 @@ static void test_identification(void **state)
 }
 
 /*
- * A sender that leaves DF clear: heard, whatever its identification, and told from one that sets
- * it. Nothing else in those bytes is accepted.
+ * Packets with DF clear are accepted with any identification, and distinguished from packets with
+ * DF set. No other value of those bytes is accepted.
  */
 static void test_without_df(void **state)
 {
@@ -259,9 +259,9 @@ static void test_without_df(void **state)
 }
 
 /*
- * One bit wrong anywhere: always noticed with the identification known. With it unknown, no one-bit
- * error at these lengths is worth a change of 16 bits in the identification; but one of 9,344 is
- * worth one that clears DF too, and passes for that. Else *ip_id stays what it was.
+ * A wrong bit anywhere is detected if the identification is known. If it is unknown, no error of
+ * one bit at these lengths equals a change of 16 bits in the identification; but one of 9,344
+ * errors equals a change that clears DF too, and is accepted. Otherwise *ip_id is unchanged.
  */
 static void test_corrupted(void **state)
 {
@@ -297,8 +297,7 @@ static void test_corrupted(void **state)
 }
 
 /*
- * Arbitrary rubbish passes one time in 32,768 when the identification and DF are free, and not more
- * often.
+ * Random bytes pass one time in 32,768 when the identification and DF are free, and not more often.
  */
 static void test_rubbish(void **state)
 {
@@ -319,7 +318,7 @@ static void test_rubbish(void **state)
 	assert_in_range(passed, 16, 60);
 }
 
-/* IPv6 has no identification: nothing to search for. */
+/* IPv6 has no identification, so there is no search. */
 static void test_six_is_exact(void **state)
 {
 	struct icrc_flow f;

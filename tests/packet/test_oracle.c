@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The oracles against traces made by hand: right ones, and for each rule traces that break it. Each
- * trace is run with the PSNs that it names, and across the wrap at 2^24.
+ * Tests the oracles on traces that were made by hand: right ones, and for each rule traces that
+ * break it. Each trace runs with the PSNs that it names, and across the wrap at 2^24.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 
 #include "trace.h"
 
-/* Most traces can be taken anywhere, and leave `skip` out. */
+/* Most traces can be taken anywhere, and have no `skip`. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 struct trace {
@@ -138,8 +138,8 @@ static void test_right(void **state)
 		 0,
 		 AT_B},
 		/*
-		 * 0 was refused and so the others, but when 0 came again a gap was the reason for
-		 * the NAK that left.
+		 * 0 was refused, and so were the others. But when 0 came again, a gap was the cause
+		 * of the NAK.
 		 */
 		{"refused, then a sequence NAK",
 		 {SEND(0), SEND(1), SEND(2), SEND(0), SEND(2), NAK(1), SEND(1), SEND(2), ACK(2),
@@ -169,11 +169,11 @@ static void test_right(void **state)
 	RUN(traces);
 }
 
-/* Right at one point, where it shows what was lost on the way. */
+/* Right at one point, where the trace shows the loss. */
 static void test_right_with_loss(void **state)
 {
 	static const struct trace traces[] = {
-		/* 1 is lost before B; B names it; what is in flight passes; A goes back. */
+		/* 1 is lost before B; B names it; packets in flight pass; A goes back. */
 		{"gap at B",
 		 {SEND(0), SEND(2), NAK(1), SEND(3), SEND(1), SEND(2), SEND(3), ACK(3), END},
 		 ORACLE_REQ_PSN,
@@ -621,7 +621,7 @@ static void test_req_psn(void **state)
 	RUN(traces);
 }
 
-/* With a network that reorders, what came from outside is not judged; what was sent here is. */
+/* With a network that reorders, received packets are not judged; sent ones are. */
 static void test_disorder(void **state)
 {
 	static const struct trace acks = {"ACKs swapped",

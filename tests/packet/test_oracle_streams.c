@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the oracles know beside their rules: which streams belong together, when a connection is a
- * new one, what they count, and where they stop.
+ * Tests the oracles beside their rules: the streams of a connection, the start of a new connection,
+ * the counts and the limits.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -14,8 +14,8 @@
 #include "trace.h"
 
 /*
- * Three connections between the same hosts: which responses belong to which requests is found by
- * PSN.
+ * Three connections between the same hosts: the oracle finds the requests of responses by their
+ * PSNs.
  */
 static void test_pairing(void **state)
 {
@@ -46,7 +46,7 @@ static void test_pairing(void **state)
 	oracle_free(o);
 }
 
-/* The same PSNs on two connections: not judged, until it is told which is which. */
+/* The same PSNs on two connections are not judged until oracle_pair() tells them apart. */
 static void test_ambiguous(void **state)
 {
 	static const struct step steps[] = {SEND(0), SEND(1), ACK(1), ACK(0)};
@@ -90,7 +90,7 @@ static void test_new_connection(void **state)
 	oracle_free(o);
 }
 
-/* A trace that starts in the middle, with an answer to what it does not have. */
+/* A trace that starts in the middle, with an answer to a request before it. */
 static void test_begins_late(void **state)
 {
 	static const struct step late[] = {SEND(5), ACK(3), ACK(4), SEND(6), ACK(6)};
@@ -105,7 +105,7 @@ static void test_begins_late(void **state)
 	oracle_free(o);
 }
 
-/* Memory is bounded: beyond the limits packets are counted, and rules fall silent. */
+/* Memory is bounded: beyond the limits packets are only counted. */
 static void test_limits(void **state)
 {
 	static const struct step first = SEND(0),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The pcap format: what is encoded reads back; every link type, byte order and damage that a file
- * can come with.
+ * Tests the pcap format: an encoded record reads back; every link type, byte order and damage of a
+ * file.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -135,7 +135,7 @@ static void test_no_space(void **state)
 			 0);
 }
 
-/* What a port writes reads back, down to the nanosecond. */
+/* A port's records read back with the same nanosecond. */
 static void test_written_reads_back(void **state)
 {
 	struct pkt_addr a[2], b[2];
@@ -281,8 +281,8 @@ static void test_not_a_capture(void **state)
 }
 
 /*
- * A file that ends anywhere: what is whole is read, the rest is told; nothing behind the end is
- * touched.
+ * A file that is cut off anywhere: whole records are read, and an incomplete one is reported; no
+ * byte behind the end is read.
  */
 static void test_truncated_file(void **state)
 {
@@ -329,7 +329,7 @@ static void test_damaged_records(void **state)
 	assert_int_equal(pcap_reader_next(&r, &rec), -ENODATA);
 }
 
-/* One byte (or the captured length) of a good frame changed, and what the frame is then. */
+/* A change of one byte (or of the captured length) of a good frame, and the result. */
 static void test_frames(void **state)
 {
 	static const struct {

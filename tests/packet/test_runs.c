@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Our own NICs judged by the oracles: two of them over the simulated link, with loss, reordering
- * and duplication, a mixed load. What each end's NIC sent and took in obeys every rule, exactly,
- * and the NICs' counters equal what the trace holds.
+ * The oracles judge our own NICs: two NICs over the simulated link, with loss, reordering and
+ * duplication, and a mixed load. The packets that each NIC sent and received obey every rule, and
+ * the NICs' counters equal the counts of the trace.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,8 +87,8 @@ static void post(struct ep *a, struct ep *b, struct rng *rng, uint64_t id)
 }
 
 /*
- * Posts MESSAGES and sees them done. With `stingy`, receives are posted only after they were
- * missed.
+ * Posts MESSAGES and waits for their completions. With `stingy`, receives are posted only after an
+ * RNR NAK.
  */
 static void load(struct world *w, struct ep *a, struct ep *b, struct rng *rng, bool stingy)
 {
@@ -115,7 +115,7 @@ static void load(struct world *w, struct ep *a, struct ep *b, struct rng *rng, b
 }
 
 /*
- * What came behind a SEND that found no receive looks in order as long as the RNR NAK is not out.
+ * Packets behind a SEND that found no receive look in order as long as the RNR NAK was not sent.
  */
 static void check_counters(struct world *w, struct trace *t, uint64_t seed, bool rnr)
 {
@@ -142,7 +142,7 @@ static void check_counters(struct world *w, struct trace *t, uint64_t seed, bool
 			(unsigned long long)at_b->gaps);
 }
 
-/* Returns how many rules were broken; with `hide` 0 none may be. */
+/* Returns the number of broken rules, which must be 0 if `hide` is 0. */
 static uint64_t run(uint64_t seed, const struct sim_params *sp, bool stingy, uint64_t hide)
 {
 	struct ep_params p = {.mem = 1 << 20,
@@ -220,7 +220,7 @@ static void test_rnr(void **state)
 		run(seed, &one, true, 0);
 }
 
-/* Without loss, a trace that lacks one packet is no right one. */
+/* Without loss, a trace that lacks one packet breaks a rule. */
 static void test_notices(void **state)
 {
 	struct sim_params none = {.delay_ns = 2000};

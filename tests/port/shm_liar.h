@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shared by the tests of lying shm peers: an endpoint, an honest peer that must still be served,
+ * Shared by the tests of hostile shm peers: an endpoint, a correct peer that must still be served,
  * and hellos made by the test.
  */
 #ifndef TESTS_PORT_SHM_LIAR_H
@@ -23,7 +23,7 @@ struct stage {
 	uint64_t sent;
 };
 
-/* Checks that the honest peer is still served. */
+/* Checks that the correct peer is still served. */
 static inline void still_serves(struct stage *s)
 {
 	srig_send_now(s->honest, s->path, s->sent);

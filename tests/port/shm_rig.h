@@ -52,7 +52,7 @@ static inline struct pkt_addr srig_addr(const char *text)
 }
 
 /*
- * Makes this process the holder of an address that none of its endpoints has: even a lying peer
+ * Makes this process the holder of an address that none of its endpoints has: even a hostile peer
  * must hold an address.
  */
 static inline struct shm_claim srig_claim(const char *text)

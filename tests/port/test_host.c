@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The host port: which way packets go, and that both ways lead to the one process that was meant.
- * In a network of its own, so that no other program takes slots of the pool.
+ * The host port: the way of packets (ring or udp), and that both ways lead to the same process. The
+ * test runs in a network namespace of its own, so that no other program takes slots of the pool.
  */
 #include "rig.h"
 
@@ -274,7 +274,7 @@ static void serve(int fd, const char *spec)
 	}
 }
 
-/* `user`: of the program; 0: this one. */
+/* `user`: of the program; 0: that of this program. */
 static struct program start_as(uid_t user, const char *spec)
 {
 	struct program p = {.fd = -1}, told;
@@ -406,7 +406,7 @@ static void test_no_shm(void **state)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 	assert_int_equal(bind(fd, (struct sockaddr *)&name, len), 0);
-	b = rig_open("host:127.0.0.2"); /* one line says why */
+	b = rig_open("host:127.0.0.2"); /* one line with the cause */
 	assert_true(is(path_to(b, a), "udp"));
 	exchange(a, b);
 	close(fd);
@@ -422,14 +422,14 @@ static void test_no_ring(void **state)
 	less = was;
 	less.rlim_cur = 32 << 10;
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
-	b = rig_open("host:127.0.0.2"); /* one line says why */
+	b = rig_open("host:127.0.0.2"); /* one line with the cause */
 	assert_true(is(path_to(a, b), "udp"));
 	assert_true(is(path_to(b, a), "udp"));
 	exchange(a, b);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
-	assert_true(is(path_to(a, b), "udp")); /* b has said that it takes none */
+	assert_true(is(path_to(a, b), "udp")); /* b has announced that it takes no ring */
 	assert_int_equal(port_stats_of(a).tx_shm_packets, 0);
-	assert_true(port_stats_of(a).tx_shm_fallbacks > 0); /* b has a host port all the same */
+	assert_true(port_stats_of(a).tx_shm_fallbacks > 0); /* b has a host port nevertheless */
 }
 
 /* The sender can make no ring, while the receiver has space for one. */
@@ -453,8 +453,8 @@ static void test_no_own_ring(void **state)
 }
 
 /*
- * A program has descriptors for the ring of one peer. It tells so, and the next peer uses udp; the
- * first one keeps its ring.
+ * A program has descriptors for the ring of one peer. It announces this, and the next peer uses
+ * udp; the first one keeps its ring.
  */
 static void test_no_space(void **state)
 {

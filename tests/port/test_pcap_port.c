@@ -231,7 +231,7 @@ static void test_written_before_sleep(void **state)
 	a->ops->path_put(a, path);
 }
 
-/* A full disk: one line is logged, and the packets go on. */
+/* A full disk: one line is logged, and packets are still sent. */
 static void test_full_disk(void **state)
 {
 	struct pkt_addr a, b;

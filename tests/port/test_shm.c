@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shm port between two honest endpoints: addresses, exchange, back-pressure, sleeping and
+ * The shm port between two correct endpoints: addresses, exchange, back-pressure, sleeping and
  * waking.
  */
 #include <fcntl.h>
@@ -110,7 +110,7 @@ static void test_foreign_files(void **state)
 	p = srig_open(NULL, 0);
 	expect_addr(p, "10.0.0.4");
 	port_close(p);
-	/* An unlocked lock file has no owner, whatever its content. */
+	/* An unlocked lock file has no owner, with any content. */
 	p = srig_open("10.0.0.77", 0);
 	port_close(p);
 	snprintf(path, sizeof(path), "%s/10.0.0.1.0", srig_dir);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shm port against peers that lie: hellos, descriptors, rings, indices. The endpoint must count
- * the error, drop that connection, and go on serving an honest peer.
+ * The shm port against hostile peers: hellos, descriptors, rings, indices. The endpoint must count
+ * the error, drop that connection, and still serve a correct peer.
  */
 #include "base/rng.h"
 #include "shm_liar.h"

@@ -107,7 +107,7 @@ static void test_in_anothers_name(void **state)
 }
 
 /*
- * The total size of peers' rings is bounded. An honest peer that finds no space offers shorter
+ * The total size of peers' rings is bounded. A correct peer that finds no space offers shorter
  * rings.
  */
 static void test_memory_of_all_rings(void **state)

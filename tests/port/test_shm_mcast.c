@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Groups on shm: each member gets a copy by a ring for that group. Members join, leave, die, lie,
- * or do not read.
+ * Groups on shm: each member gets a copy by a ring for that group. Members join, leave, die, send
+ * wrong data, or do not read.
  */
 #include <sys/mman.h>
 #include <sys/socket.h>

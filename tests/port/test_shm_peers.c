@@ -109,7 +109,7 @@ static void call(struct port *a, struct port_path *path, uint64_t n)
 }
 
 /*
- * A process with descriptors for a few peers serves that many, however many come at once: no peer
+ * A process with descriptors for a few peers serves that many, if any number comes at once: no peer
  * takes the descriptors that answers to the others need.
  */
 static void test_few_descriptors(void **state)

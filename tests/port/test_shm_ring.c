@@ -166,7 +166,7 @@ static void test_cancel(void **state)
 	for (uint64_t n = 0; n < 200; n++) {
 		assert_non_null(shm_prod_reserve(&p, 1000, 0));
 		shm_prod_cancel(&p);
-		shm_prod_cancel(&p); /* removes only the last one, however often it is called */
+		shm_prod_cancel(&p); /* removes only the last one, also if it is called again */
 		assert_true(put(&p, n));
 		shm_prod_publish(&p);
 		assert_true(get(&c, n));
@@ -220,7 +220,7 @@ static void test_extent(void **state)
 
 	uint64_t in = n;
 
-	/* Full: as many bytes as may be in flight, whatever the ring's size. */
+	/* Full: the most bytes that may be in flight, for any size of the ring. */
 	while (put(&p, in)) {
 		in++;
 		shm_prod_publish(&p);
@@ -308,7 +308,7 @@ static void test_two_threads(void **state)
 	shm_prod_unmap(&p);
 }
 
-/* In each row a producer sends one honest packet, then lies. */
+/* In each row a producer sends one valid packet, then writes wrong values. */
 static void test_consumer_distrusts(void **state)
 {
 #define DESC(lap, place, len) ((uint64_t)(lap) << 48 | (uint64_t)(place) << 24 | (len))
@@ -416,7 +416,7 @@ static void test_producer_distrusts(void **state)
 		uint64_t n = 0;
 
 		pair(SHM_RING_MIN, &p, &c);
-		/* An honest lap first, so that the head can go back. */
+		/* A valid round first, so that the head can go back. */
 		for (; n < 100; n++) {
 			assert_true(put(&p, n));
 			shm_prod_publish(&p);

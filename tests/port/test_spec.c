@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Port specifications: accepted ones, and refused ones with one line that says what to do. */
+/* Port specifications: accepted ones, and refused ones with one line that names the remedy. */
 #include "rig.h"
 
 #include <locale.h>

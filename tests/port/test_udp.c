@@ -260,7 +260,7 @@ static void test_first_packet(void **state)
 	expect_sent(&p, from, sent);
 
 	/*
-	 * What comes after two packets, a new message or a flush, shows that the message had two
+	 * The next call after two packets, a new message or a flush, shows that the message had two
 	 * packets.
 	 */
 	from = sent;
@@ -667,7 +667,7 @@ static void wait_for_reader(const struct pair *p, enum port_reader wanted)
 	assert_int_equal(port_reader_of(p->a, p->to_b), wanted);
 }
 
-/* Opens so many other sockets that the Linux kernel's list is longer than one read of it. */
+/* Opens enough other sockets to make the Linux kernel's list longer than one read of it. */
 static void open_crowd(bool v6, int fds[CROWD])
 {
 	for (int i = 0; i < CROWD; i++) {

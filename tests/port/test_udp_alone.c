@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Programs that can't share an address: the system refuses SO_ATTACH_REUSEPORT_CBPF, or the limit
- * of descriptors is too low. Each then has an address for itself, and says so. Every program is a
+ * of descriptors is too low. Each then has an address for itself, and logs this. Every program is a
  * forked child, since neither state can be left again.
  */
 #include "../common/child.h"
@@ -27,7 +27,7 @@
 #define SHARED	    "udp:127.0.78.1"
 #define OTHER	    "udp:127.0.78.2"
 
-/* In the child: what it logs goes to the pipe `said`. */
+/* In the child: its log goes to the pipe `said`. */
 static int said[2];
 
 /* setsockopt(..., 51, ...) ends with ENOPROTOOPT, as in qemu's emulation of a process. */
@@ -54,7 +54,7 @@ static void limit_files(rlim_t soft, rlim_t hard)
 	CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
 }
 
-/* Runs fn in a child. Returns what it said on standard error, in a static buffer. */
+/* Runs fn in a child. Returns the child's standard error, in a static buffer. */
 static const char *in_child(void (*fn)(void))
 {
 	static char text[8192];
@@ -185,7 +185,7 @@ static void refused(void **state)
 {
 	const char *text = in_child(refused_child);
 
-	/* one line an address, with the cause and what works; the address was opened twice */
+	/* one line for each address, with the cause and the effect; the address was opened twice */
 	assert_int_equal(count_lines(text, "127.0.78.1 for itself"), 2);
 	assert_int_equal(count_lines(text, "127.0.78.2 for itself"), 1);
 	assert_non_null(strstr(text, "SO_ATTACH_REUSEPORT_CBPF (Protocol not available)"));
@@ -241,7 +241,7 @@ static void refused_beside(void)
 	port_close(open_or_fail(OTHER, 0, 1));
 }
 
-/* A program of the pool that may attach programs keeps its address; the other one reads why. */
+/* A program of the pool that may attach programs keeps its address; the other gets an error. */
 static void beside_others_child(void)
 {
 	struct port *a, *b;

@@ -372,7 +372,7 @@ static void test_forged_for_ever(void **state)
 	expect_stats(4, 0);
 }
 
-/* The port's clock stands still unless a test moves it. */
+/* The port's clock only advances when a test moves it. */
 static uint64_t time_now;
 uint64_t __wrap_port_clock(void *ctx);
 uint64_t __wrap_port_clock(void *ctx)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two lanes of one address. Each gets, and is woken by, the packets of its own QPs, however the
- * sender groups them.
+ * Two lanes of one address. Each gets, and is woken by, the packets of its own QPs, in any way that
+ * the sender groups them.
  */
 #include "rig.h"
 
@@ -137,7 +137,7 @@ static void test_mixed_group(void **state)
 }
 
 /*
- * A lane that is not polled loses the packets that do not fit. The others go on.
+ * A lane that is not polled loses the packets that do not fit. The others continue.
  */
 static void test_full_inbox(void **state)
 {

@@ -225,7 +225,7 @@ static void wakes(void **state)
 	rig_close(b);
 }
 
-/* Each lane that is a member gets its own copy, whatever lane the QP number names. */
+/* Each lane that is a member gets its own copy, for any lane in the QP number. */
 static void lanes(void **state)
 {
 	struct port *lane[2], *a;

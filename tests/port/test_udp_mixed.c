@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Groups of a foreign sender (UDP_SEGMENT) that have packets for several programs of an address. The
- * kernel gives a group to the program of the first packet. Each program gets, counts and captures
- * its own packets once, and no others. The programs are forked children; the sender is a plain
- * socket of the test.
+ * Groups of a foreign sender (UDP_SEGMENT) that have packets for several programs of an address.
+ * The kernel gives a group to the program of the first packet. Each program gets, counts and
+ * captures its own packets once, and no others. The programs are forked children; the sender is a
+ * plain socket of the test.
  */
 #include "../common/capture.h"
 #include "../common/child.h"
@@ -209,7 +209,9 @@ static void build_message(uint8_t *bth, unsigned n, const struct program *p, enu
 	cm_build(&m, pkt_put_deth(b, CM_QKEY, CM_QPN));
 }
 
-/* Builds packet n, whose PSN is n. The first of a group is for a queue pair, so it is known whose. */
+/*
+ * Builds packet n, whose PSN is n. The first of a group is for a queue pair, so it is known whose.
+ */
 static void build(unsigned n, struct rng *r, const struct icrc_flow *flow)
 {
 	static const enum cm_attr attrs[] = {CM_REQ, CM_SIDR_REQ, CM_SIDR_REP, CM_REP,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Why a program can't have an address, in one line that says what to do: no slot is left, the limit
- * of file sizes is too low, or the other programs are of another version of Roost. Every program is
- * a forked child, since the process of a pool can't leave these states again.
+ * The cause for which a program cannot have an address, in one line with the remedy: no slot is
+ * left, the limit of file sizes is too low, or the other programs are of another version of Roost.
+ * Every program is a forked child, since the process of a pool can't leave these states again.
  */
 #include "../common/child.h"
 #include "../common/network.h"

@@ -2,7 +2,7 @@
 /*
  * More services than the filter of the kernel has space for: net.core.optmem_max limits its length.
  * Requests reach the slot that listens, some steered by the kernel, the others passed on by the
- * slot that gets them. Two lanes stand for two programs, which tell each other in the same way.
+ * slot that gets them. Two lanes take the place of two programs, which use the same mail.
  */
 #include "../common/network.h"
 #include "rig.h"
@@ -101,7 +101,7 @@ static void requests(enum cm_attr attr, unsigned limit, bool some)
 				 0);
 	for (unsigned i = 0; i < services; i++)
 		send_request(SERVICE(i), attr);
-	send_request(SERVICE(services), attr); /* nobody listens */
+	send_request(SERVICE(services), attr); /* no socket listens */
 	steered = take(listener);
 	refuses = take(otherwise);
 	passed = take(listener);

@@ -96,7 +96,7 @@ static void after_the_pool(void **state)
 	}
 }
 
-/* It was there first: one line says that the port is in use. */
+/* The stranger was first: one line reports that the port is in use. */
 static void before_the_pool(void **state)
 {
 	for (unsigned kind = 0; kind < KINDS; kind++) {
@@ -221,7 +221,7 @@ static void port_of_another_user(void **state)
 
 /*
  * No socket of the group has a peer, also after traffic and its errors: a connected one would take
- * all packets of the peer, whatever their slot. /proc/net/udp shows the peers of all sockets.
+ * all packets of the peer, for any slot. /proc/net/udp shows the peers of all sockets.
  */
 static void no_socket_is_connected(void **state)
 {

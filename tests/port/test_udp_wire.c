@@ -29,7 +29,7 @@
 
 static char **folders; /* golden and other captures; NULL ends the list */
 
-/* Returns the next frame to port 4791 from the tunnel; false: none comes. */
+/* Takes the next frame to port 4791 from the tunnel; false: none comes. */
 static bool next_frame(int tun, uint8_t *ip, size_t cap, struct pcap_record *out)
 {
 	/* A capture file with one record, so that the reader can parse the frame. */

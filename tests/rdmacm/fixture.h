@@ -25,7 +25,7 @@
 
 #define WAIT_MS 60000
 
-/* The call must fail as <rdma/rdma_cma.h> says: -1 and errno. */
+/* The call must fail as <rdma/rdma_cma.h> describes: -1 and errno. */
 #define REFUSED(call, err)                                                                         \
 	do {                                                                                       \
 		errno = 0;                                                                         \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fork() with connections, as servers do. The parent's connections stay with the parent and go on.
- * The child inherits only memory, and connects by a NIC of its own.
+ * fork() with connections, as servers do. The parent's connections stay with the parent and
+ * continue. The child inherits only memory, and connects by a NIC of its own.
  */
 #include "fixture.h"
 

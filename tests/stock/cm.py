@@ -5,10 +5,10 @@ processes on this machine, over host, udp or shm.
 
 usage: cm.py --lib DIR --roost PROGRAM --port host|udp|shm [--family 4|6] [--only TEXT] [--list]
 
-As run.py, but the two meet over the NIC alone: the client starts when `roost stat` shows that the
-server listens. Over IPv6 and udp in a network of their own, since this machine may have no two
-addresses: 77 when there is none to be had, and 1 for that too with ROOST_INTEROP=required in the
-environment.
+As run.py, but the two connect over the NIC alone: the client starts when `roost stat` shows that
+the server listens. Over IPv6 and udp they run in a network namespace of their own, since this
+machine may not have two addresses. The exit status is 77 if there can be no namespace; with
+ROOST_INTEROP=required in the environment it is then 1.
 """
 import json
 import random
@@ -19,12 +19,12 @@ from programs import Side, choose, demand, lacks, own_network, parser, run_pair,
 from programs import listens as listens_by_tcp
 from versions import cmtime_meets_by_ipv4
 
-# Where the two are over IPv6.
+# The addresses of both over IPv6.
 NETWORK = ("fd78::2", "fd78::3")
 
 DISCONNECT = r"(?m)^disconnect\s*(:|\d)"  # of cmtime's figures: older, newer
 
-# Ends by itself; serves for ever, and is ended when the client is done.
+# One server ends by itself; the other one serves without end, and is ended after the client.
 ENDS, SERVES = "ends", "serves"
 
 
@@ -35,7 +35,7 @@ def row(server, client, how=ENDS, wanted="", fails=False):
 
 
 def both(*words, to="{S}", **more):
-    """The two differ in whom the client connects to."""
+    """The two rows differ in the address to which the client connects."""
     return row(" ".join(words), " ".join(words + (to,)), **more)
 
 
@@ -62,16 +62,15 @@ def perftest_rows():
 
 def fio_rows():
     server = "fio --name=s --ioengine=rdma --port={P} --rw=read --bs=64k --size=1m"
-    # The one that writes connects, whatever the operation. Not --verb=send: fio asks for no RNR
-    # retry (0 in its REQ) and sends without a word from the receiver, whose receives may come
-    # later; then it fails on any NIC.
+    # The writer connects, for any operation. Not --verb=send: fio requests no RNR retries (0 in its
+    # REQ) and sends before the receiver is ready; it then fails on any NIC.
     client = "fio --name=c --ioengine=rdma --hostname={S} --port={P} --rw=write --bs=64k --size=1m"
     return [row(server, f"{client} --verb={verb}", wanted=r"io=1024KiB")
             for verb in ("write", "read")]
 
 
 def rows6():
-    """What addresses are part of: each program once."""
+    """Rows about addresses: each program once."""
     found = [
         rping("-C", "10"),
         rping("-C", "10", "-V", "-S", "20000"),
@@ -118,7 +117,7 @@ def rows4():
 
 
 def listens(roost, side, address, tcp_port):
-    if "qperf" in side.command:  # hears of the test by TCP, and only then listens for it
+    if "qperf" in side.command:  # gets the test by TCP, and listens for it afterwards
         return listens_by_tcp(tcp_port)
     answer = subprocess.run([roost, "stat", "--json"], capture_output=True, text=True)
     try:
@@ -141,7 +140,7 @@ def client_problem(side, spec, until):
 
 
 def places(family):
-    """Addresses of server, client and a group."""
+    """Returns the addresses of server, client and a group."""
     a, b = random.randrange(1, 255), random.randrange(1, 255)
     if family == 6:
         return {"S": NETWORK[0], "C": NETWORK[1], "G": f"ff0e::{a}:{b}"}

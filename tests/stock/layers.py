@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs what stands between programs and the verbs, UCX and libfabric, by their own test programs,
-unmodified: two processes on this machine.
+"""Runs the layers between programs and the verbs, UCX and libfabric, by their own unmodified test
+programs: two processes on this machine.
 
 usage: layers.py --roost PROGRAM --port host|udp|shm [--narrow] [--only TEXT] [--list]
 
@@ -18,7 +18,7 @@ from versions import ucx_perftest
 
 
 def ucx_rows():
-    """rc brings ud_verbs along, by which its ends find each other."""
+    """rc also uses ud_verbs, by which its ends find each other."""
     sizes = {"tag_lat": (8, 100000), "tag_bw": (65536,), "stream_bw": (8192,),
              "ucp_put_bw": (65536,), "ucp_get": (8, 1000000), "ucp_fadd": (8,), "ucp_cswap": (8,)}
     for transport in ("rc", "ud_verbs"):
@@ -27,14 +27,13 @@ def ucx_rows():
                 words = (
                     f"env UCX_TLS={transport} UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n "
                     f"{ucx_perftest()}")
-                # On datagrams READs and atomics are the target's work, done when its own timer
-                # runs.
+                # On datagrams the target executes READs and atomics, when its own timer runs.
                 count = 20 if size > 65536 or transport == "ud_verbs" and test == "ucp_get" else 500
                 yield (f"{words} -p {{P}}",
                        f"{words} 127.0.0.1 -p {{P}} -t {test} -s {size} -n {count} -w 10",
                        r"(?m)^Final:\s+\d+(\s+[\d.]+){7}")
-    # Atomics of the device's own: UCX offers them only where the device says IBV_ATOMIC_HCA. The
-    # rows above would do without.
+    # Atomics of the device: UCX uses them only if the device has IBV_ATOMIC_HCA. The rows above
+    # work without them.
     for test in ("fadd", "cswap"):
         words = f"{ucx_perftest()} -d roost0:1 -x rc_verbs"
         yield (f"{words} -p {{P}}", f"{words} 127.0.0.1 -p {{P}} -t {test} -s 8 -n 500 -w 10",
@@ -43,8 +42,8 @@ def ucx_rows():
 
 def runtime_rows(kind):
     """
-    A size for each: all of them are what either end takes for itself, and over udp one of them gets
-    an interface's address besides, and its MTU. That is more than ofi_rxd can bear.
+    A size for each: each end chooses it for itself, and over udp one end also gets the address and
+    the MTU of an interface. ofi_rxd does not support this difference.
     """
     for words in ["-p verbs -e dgram -S 1024"] + ["-p verbs;ofi_rxd -e rdm -S 65536"] * (
             kind == "shm"):
@@ -54,9 +53,9 @@ def runtime_rows(kind):
 
 def narrow_rows():
     """
-    UCX's datagrams beside an interface of 1400 bytes: each end sizes them by its own port's MTU,
-    which would be 1024 there and 4096 on lo. Addresses that Roost chooses have one MTU; those that
-    are named are given one.
+    UCX's datagrams beside an interface of 1400 bytes: each end chooses their size by its own port's
+    MTU, which would be 1024 there and 4096 on lo. Addresses that Roost chooses have one MTU; named
+    addresses get the same one by an option.
     """
     for ports in (("udp", "udp"), ("udp:10.9.0.1", "udp:127.0.9.3,mtu=1024"),
                   ("udp:127.0.9.3,mtu=1024", "udp:10.9.0.1")):

@@ -6,12 +6,11 @@ librpma, fio, qperf, ibstat.
 usage: more.py --roost PROGRAM --port host|udp|shm --folder DIR [--long] [--narrow] [--only TEXT]
 [--list]
 
-What MPI and librpma do is checked by small programs of ours (mpi_check.c, mpi_ranks.c,
-rpma_check.c), which are built in DIR with the distribution's compiler wrappers. --long has more
-sizes, more rounds and every row; without it the set takes about a minute. --narrow runs what sends
-datagrams by MPI alone, in a network of its own with an interface of 1400 bytes. Exit status 77 when
-a
-program is not installed: the last line names it.
+Small programs of ours (mpi_check.c, mpi_ranks.c, rpma_check.c) check MPI and librpma; the
+distribution's compiler wrappers build them in DIR. --long has more sizes, more rounds and every
+row; without it the set takes about a minute. --narrow runs only MPI's datagrams, in a network of
+its own with an interface of 1400 bytes. The exit status is 77 if a program is not installed: the
+last line names it.
 """
 import os
 import shutil
@@ -58,13 +57,12 @@ def ucx_rows():
         words = f"{UCX}rc {ucx_perftest()} -p {{P}} -E sleep"
         yield Row(f"UCX rc {test} -s {size} -E sleep", words,
                   f"{words} 127.0.0.1 -t {test} -s {size} -n 2000 -w 100", final, long=long)
-    # Of the device, not emulated by active messages: UCT by itself.
+    # Operations of the device, not emulated by active messages: UCT alone.
     for test in ("fadd", "cswap"):
         words = f"{UCX}rc {ucx_perftest()} -p {{P}} -d roost0:1 -x rc_verbs"
         yield Row(f"UCX rc_verbs {test}", words, f"{words} 127.0.0.1 -t {test} -s 8 -n 2000 -w 10",
                   final)
-    # Connected by rdma_cm. It checks what it reads and writes (-q), with READs and WRITEs as well
-    # as tags.
+    # Connected by rdma_cm. It checks its data (-q), with READs and WRITEs as well as tags.
     words = f"{UCX}rc io_demo -p {{P}} -q -d 64:100000"
     for more in ("", " -A"):
         yield Row(f"UCX io_demo{more} by rdma_cm", f"{words}{more}",
@@ -82,8 +80,8 @@ def mpi_rows():
 
 
 def ranks_rows():
-    """Eight ranks; also as `roost run -- mpirun` without further words, where each MPI chooses by
-    itself what it uses."""
+    """Eight ranks; also as `roost run -- mpirun` without further options, where each MPI chooses
+    its transport."""
     words = OPEN_MPI.replace("-n 2", "-n 8").replace("mpi_check", "mpi_ranks")
     found = [(f"Open MPI {tls}", words.replace("{tls}", tls), tls != "rc")
              for tls in ("rc", "ud_verbs")]
@@ -102,14 +100,15 @@ def rdmacm_rows():
     yield Row("librpma write, flush, read, atomic write", words, f"{words} client",
               r"(?m)^all right$")
     for depth, long in ((1, False), (16, False), (64, True)):
-        # Not --verb=send: fio's engines/rdma.c asks for no RNR retry (rnr_retry_count 0), and tells
-        # its users to give the receiver a larger iodepth. With equal ones it races, on any NIC.
+        # Not --verb=send: fio's engines/rdma.c requests no RNR retries (rnr_retry_count 0), and its
+        # manual requires a larger iodepth of the receiver. With equal depths it has a race on any
+        # NIC.
         for verb in ("write", "read"):
             fio = f"fio --ioengine=rdma --port={{P}} --bs=4k --size=4m --iodepth={depth}"
             yield Row(f"fio {verb} iodepth {depth}", f"{fio} --name=s --rw=read",
                       f"{fio} --name=c --hostname={{S}} --rw=write --verb={verb}", r"io=4096KiB",
                       long=long or verb == "read")
-    # By rdma_cm: without, qperf sends no global route, and works on no RoCE device.
+    # By rdma_cm: without it qperf sends no global route, and does not work on a RoCE device.
     for test, long in (("rc_compare_swap_mr", False), ("rc_fetch_add_mr", True),
                        ("ver_rc_compare_swap", True), ("ver_rc_fetch_add", False),
                        ("rc_rdma_write_poll_lat", True)):
@@ -135,7 +134,7 @@ PROGRAMS = {"ucx_perftest": "ucx-utils", "io_demo": "ucx-utils", "mpirun.openmpi
 
 
 def build(folder):
-    """The programs of ours. Says why when they can't be built."""
+    """Builds our programs. Prints the reason if they cannot be built."""
     os.makedirs(folder, exist_ok=True)
     for program in ("mpi_check", "mpi_ranks"):
         for mpi in ("openmpi", "mpich"):
@@ -157,10 +156,10 @@ def run_alone(roost, kind, row, fill):
 
 
 def run_both(roost, kind, row, fill):
-    # Over shm too: some connect to the same address by TCP besides.
+    # Over shm too: some programs also connect to the same address by TCP.
     ours, theirs = (f"{kind}:{address.split(':')[1]}" for address in addresses("udp"))
     fill = dict(fill, S=ours.split(":", 1)[1], P=free_tcp_port())
-    # Those that meet by rdma_cm have no TCP port to look for.
+    # Programs that connect by rdma_cm have no TCP port to wait for.
     by_cm = "{S}" in row.client and "qperf" not in row.client
     grace = time.monotonic() + 1
 

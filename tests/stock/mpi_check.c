@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An MPI program that checks what it gets: `mpi_check`: messages of many sizes, collective
- * operations, one-sided ones with atomics; `mpi_check threads`: four threads of each process
- * exchange messages at the same time (MPI_THREAD_MULTIPLE). Two processes. Prints "all right" from
- * rank 0, or what was wrong, and exits with 1.
+ * An MPI program that checks the data that it receives: `mpi_check`: messages of many sizes,
+ * collective operations, one-sided ones with atomics; `mpi_check threads`: four threads of each
+ * process exchange messages at the same time (MPI_THREAD_MULTIPLE). Two processes. Prints "all
+ * right" from rank 0, or what was wrong, and exits with 1.
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -63,7 +63,7 @@ static void *memory(size_t n)
 	return p;
 }
 
-/* One way, then back: each side's pattern is its own. */
+/* One direction, then the other: each side has a pattern of its own. */
 static void exchange(uint8_t *out, uint8_t *in, size_t n, unsigned tag)
 {
 	MPI_Status status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Patterns of MPI jobs among any number of ranks, with checked results: all-reduce, all-to-all, halo
- * exchange, one-sided operations. `mpi_ranks ROUNDS`. Prints "all right" from rank 0, or what was
- * wrong, and exits with 1.
+ * Patterns of MPI jobs among any number of ranks, with checked results: all-reduce, all-to-all,
+ * halo exchange, one-sided operations. `mpi_ranks ROUNDS`. Prints "all right" from rank 0, or what
+ * was wrong, and exits with 1.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@ static int rank, ranks;
 		MPI_Abort(MPI_COMM_WORLD, 1);                                                      \
 	} while (0)
 
-/* Element i of what `from` has for `to`. */
+/* Returns element i of the data that `from` sends to `to`. */
 static int64_t value(int from, int to, size_t i, int round)
 {
 	return (int64_t)(((uint64_t)from << 40) ^ ((uint64_t)to << 32) ^ i * 2654435761u) + round;
@@ -76,8 +76,8 @@ static void all_to_all(size_t n, int round)
 }
 
 /*
- * A ring of cells, each of which becomes the sum of its neighbours and itself, modulo a prime. Every
- * rank also computes the whole ring by itself.
+ * A ring of cells, each of which becomes the sum of its neighbours and itself, modulo a prime.
+ * Every rank also computes the whole ring by itself.
  */
 static void halo(size_t n, int steps)
 {

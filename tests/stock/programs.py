@@ -19,7 +19,7 @@ from skip import skip  # noqa: E402
 
 RUN_LIMIT = 120  # seconds; the slowest takes a few
 
-# Lines that a successful run never prints, whatever its exit status.
+# Lines that a successful run does not print, with any exit status.
 COMPLAINTS = re.compile(r"fail|error|couldn't|unable|not supported|invalid|completion "
                         r"with|mismatch|segmentation|roost:", re.I)
 # The warnings of perftest about its own flags. UCX 1.18 asks each device to flush remote memory,
@@ -54,8 +54,8 @@ class Side:
                                         start_new_session=new_session)
 
     def processes(self):
-        """All that it started and that still run, whatever session they are in: fio's jobs make one
-        each. They bear a mark."""
+        """Returns the processes that it started and that still run, in any session: each of fio's
+        jobs makes one. A variable in their environment identifies them."""
         mark = f"{Side.MARK}={self.mark}".encode()
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -103,7 +103,7 @@ class Side:
         return f"exit status {status}" if status else None
 
     def verdict(self):
-        """None when all is well."""
+        """Returns the problem, or None."""
         if self.exit_verdict():
             return self.exit_verdict()
         for line in self.text().splitlines():
@@ -162,7 +162,7 @@ def program_of(command):
 
 
 def build_program(compiler, source, program, *options):
-    """Returns why it can't be built, or None."""
+    """Returns the reason for which it cannot be built, or None."""
     command = [compiler, source, "-o", program, *options, "-std=gnu17", "-O2"]
     os.makedirs(os.path.dirname(program), exist_ok=True)
     # Without LD_LIBRARY_PATH, which Meson sets: ld would take our librdmacm for another library's,

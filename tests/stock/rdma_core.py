@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""rdma-core's own tests of the verbs and of librdmacm, through pyverbs, on our drop-in libraries.
+"""Runs rdma-core's own tests of the verbs and of librdmacm, through pyverbs, on our drop-in
+libraries.
 
 usage: rdma_core.py --roost PROGRAM --port host|udp|shm --folder DIR [--only TEXT]
 
 Debian's package python3-pyverbs has them beside its documentation. It is downloaded to DIR and
-unpacked there, never installed. Those of other vendors' extensions are left out, and those in
-EXCEPT. Exit status 0 only when none failed and enough of them ran; 77 when the package can't be
-had, and 1 for that too with ROOST_INTEROP=required in the environment.
+unpacked there, and not installed. Tests of vendors' extensions and those in EXCEPT are omitted. The
+exit status is 0 if none failed and enough of them ran, and 77 if the package is not available; with
+ROOST_INTEROP=required in the environment it is then 1.
 """
 import argparse
 import glob
@@ -29,15 +30,15 @@ PYTHON = "/usr/bin/python3"  # the distribution's: the package has modules for i
 LIMIT = 300  # seconds
 OTHERS = re.compile(r"mlx5|efa|cuda")  # vendors' own
 DRIVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rdma_core_driver.py")
-LEAST = 90  # tests that run; more are skipped: they ask for what the device does not have
+LEAST = 90  # tests that run; more are skipped, because they need features that the device lacks
 EXCEPT = {
-    # It posts seven SENDs and resizes the CQ in the next call, without a poll: their completions
-    # are to be there by then. Over udp they are not, since nothing drives the NIC between the two
-    # but its service thread.
+    # It posts seven SENDs and resizes the CQ in the next call, without a poll, and expects their
+    # completions there. Over udp these are missing, since only the service thread drives the NIC
+    # between the two calls.
     "test_cq.CQTest.test_resize_cq": "wants completions to be there when the sends are posted",
-    # It tells the peer its keys before it registers the memory anew, and not after. Ours change:
-    # "conceptually", says ibv_rereg_mr(3), the call takes the region back and registers another,
-    # and who held the old rights does not keep them.
+    # It sends its keys to the peer before it registers the memory again, and not afterwards. Our
+    # keys change: by ibv_rereg_mr(3) the call "conceptually" deregisters the region and registers
+    # another one, and peers do not keep the old rights.
     "test_mr.MRTest.test_mr_rereg_access":
     "uses the keys of before the registration that it changes",
     "test_mr.MRTest.test_mr_rereg_atomic": "the same",
@@ -46,7 +47,7 @@ RESULT = re.compile(r"^Ran (\d+) tests? in .*\n\n(OK|FAILED)(?: \((.*)\))?$", re
 
 
 class Missing(Exception):
-    """The tests are not to be had here."""
+    """The tests are not available here."""
 
 
 def output(*command, cwd):
@@ -58,8 +59,8 @@ def output(*command, cwd):
 
 
 def unpack(folder):
-    """(where its modules are, where its tests are, where the library of Python is that modules of
-    Debian 13 want); downloads it once."""
+    """Returns the folders of its modules, of its tests, and of the library of Python that modules
+    of Debian 13 need. Downloads the package once."""
     tree = os.path.join(folder, PACKAGE)
     tests = os.path.join(tree, "tests")
     if not os.path.exists(tests):
@@ -82,7 +83,7 @@ def unpack(folder):
 
 
 def take_tests(source, to):
-    """Those that are ours to pass, uncompressed."""
+    """Returns the tests that must pass, uncompressed."""
     os.makedirs(to)
     for name in os.listdir(source):
         if name.startswith("test_") and OTHERS.search(name):
@@ -94,7 +95,7 @@ def take_tests(source, to):
 
 
 def run(options, modules, tests, library):
-    """(how many ran and were not skipped, what went wrong)"""
+    """Returns (the number of tests that ran and were not skipped, the problems)."""
     net = f"127.{random.randrange(1, 64)}.{random.randrange(256)}"
     command = [options.roost, "run", "--port", options.port, "--", PYTHON, DRIVER, "--dev",
                "roost0", "--port", "1", "--gid", "0", "-v",

@@ -51,5 +51,5 @@ parser.parse_args()
 done = unittest.main(module=tests, exit=False)
 sys.stdout.flush()
 sys.stderr.flush()
-# not by way of the interpreter's end, which collects
+# not by the interpreter's normal end, which collects garbage
 os._exit(0 if done.result.wasSuccessful() else 1)

@@ -92,10 +92,10 @@ def unpack(folder, uri, suite):
     return root
 
 
-# ---- what they import ----
+# ---- imports ----
 
 def symbols(path, defined):
-    """{name@node} that a file has, or wants."""
+    """Returns the {name@node} that a file defines, or imports."""
     text = subprocess.run(["nm", "-D", "--with-symbol-versions", "--defined-only" if defined
                            else "--undefined-only", path], stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True, check=False).stdout
@@ -103,7 +103,7 @@ def symbols(path, defined):
 
 
 def importers(root):
-    """The files that need one of our libraries."""
+    """Returns the files that need one of our libraries."""
     for pattern in ("usr/bin/*", "usr/lib/*-linux-gnu/*.so*", "usr/lib/*-linux-gnu/libibverbs/*.so",
                     "usr/lib/*-linux-gnu/rsocket/*.so"):
         for path in sorted(glob.glob(os.path.join(root, pattern))):
@@ -124,7 +124,7 @@ def import_problems(root, lib):
 
 # ---- running them ----
 
-# The C library is more than one file, and its parts have to be of one version.
+# The C library has several files, which must be of one version.
 C_LIBRARY = ["libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1",
              "libresolv.so.2", "libgcc_s.so.1"]
 
@@ -140,7 +140,7 @@ def linker(root):
 
 
 def c_library(program):
-    """The version of the C library that a dynamic linker belongs to."""
+    """Returns the version of the C library of a dynamic linker."""
     return [int(number)
             for number in re.search(r"version (\d+)\.(\d+)", output(program, "--version")).groups()]
 
@@ -150,7 +150,8 @@ class Program:
 
     def __init__(self, root, lib, port, name, *args):
         here = sorted(glob.glob("/usr/lib/*-linux-gnu") + glob.glob("/lib/*-linux-gnu"))
-        # Ours need a few libraries of this machine that no package there needs; they come last.
+        # Our libraries need a few libraries of this machine that no package there needs; these come
+        # last.
         folders = [lib] + sorted(glob.glob(os.path.join(root, "lib/*-linux-gnu"))
                                  + glob.glob(os.path.join(root, "usr/lib/*-linux-gnu"))) + here
         start = linker(root)
@@ -180,7 +181,7 @@ class Program:
         return self.process.poll() is not None
 
     def end(self, until):
-        """What went wrong, or None."""
+        """Returns the problem, or None."""
         try:
             self.text = self.process.communicate(timeout=max(1, until - time.monotonic()))[0]
         except subprocess.TimeoutExpired:
@@ -216,7 +217,7 @@ def pair(root, lib, kind, name, args, meet, wanted):
         sides = [
             Program(root, lib, f"{kind}:{here}", name, "-s", "-a", here, "-p", str(port), *args)]
         problem = "no client ran"
-        # Refused: the server is not there yet.
+        # Refused: the server does not listen yet.
         while problem and not sides[0].ended() and time.monotonic() < until:
             client = Program(root, lib, f"{kind}:{there}", name, "-c", "-a", here, "-p", str(port),
                              *args)
@@ -234,7 +235,7 @@ def pair(root, lib, kind, name, args, meet, wanted):
 
 
 def tests(root, lib):
-    """[(label, function: (problem or None, report))]"""
+    """Returns [(label, function: (problem or None, report))]."""
     found = [("ibv_devinfo", lambda: alone(root, lib, r"roost0[\s\S]*PORT_ACTIVE", "ibv_devinfo"))]
     result = r"(?m)^\s*\d+\s+\d+\s+[0-9.]+"
     for kind in ("udp", "shm"):
@@ -247,7 +248,7 @@ def tests(root, lib):
 
 
 def try_suite(root, suite, lib):
-    """How many failed."""
+    """Returns the number of failures."""
     looked, failed = import_problems(root, lib)
     print(
         f"{'FAILED' if failed or not looked else 'ok    '} {suite}: {looked} files import symbols "

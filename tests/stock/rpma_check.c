@@ -67,7 +67,7 @@ static void serve(struct rpma_peer *peer, const char *addr, const char *port, ch
 /*
  * rpma_cq_wait() takes an event and arms before the completion is polled, which raises one event
  * more, as on ConnectX. librpma's own examples (08-messages-ping-pong) take a wait without a
- * completion for nothing too.
+ * completion without a request, too.
  */
 static void done(struct rpma_cq *cq, const void *context)
 {

@@ -17,12 +17,12 @@ def usage(program):
 
 
 def ucx_perftest():
-    """Debian 13's is built with MPI, and wants to be started by mpirun where its input is no
-    terminal. -P is an error for one that is not."""
+    """Debian 13's program is built with MPI, and must be started by mpirun if its input is no
+    terminal. -P is an error for a program without MPI."""
     return "ucx_perftest -P 0" if "MPI mode" in usage("ucx_perftest") else "ucx_perftest"
 
 
 def cmtime_meets_by_ipv4():
-    """Since rdma-core 55 its processes meet by TCP over IPv4 besides (oob_try_bind() in
+    """Since rdma-core 55 its processes also connect by TCP over IPv4 (oob_try_bind() in
     librdmacm/examples/common.c)."""
     return "num_threads" in usage("cmtime")

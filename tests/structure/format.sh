@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# format.sh TOP: every C file is as `make format` would leave it. Releases of clang-format differ in
-# small things, and Debian 12's is the one that counts.
+# format.sh TOP: every C file is formatted as `make format` does it. Releases of clang-format differ
+# in details; that of Debian 12 decides.
 cd "$1" || exit 1
 case $(clang-format --version 2>&1) in
 *"version 14."*) ;;

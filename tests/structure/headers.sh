@@ -9,7 +9,7 @@ cd "$1"
 cxx=$(command -v c++ || command -v clang++ || true)
 failed=0
 
-# WORD...: a compiler with its options has nothing to say about what is on stdin.
+# WORD...: a compiler with its options has no warning about stdin.
 quiet() {
 	"$@" -Wall -Wextra -pedantic -Werror -c -o /dev/null -Iinclude -
 }

@@ -73,7 +73,7 @@ def files(top, folders):
 
 
 def quoted_include_problem(path, target):
-    """What is wrong with #include "target" in this file under src, or None."""
+    """Returns the problem of #include "target" in this file under src, or None."""
     room = path.split('/')[1]
     if target.startswith('roost/'):
         return None
@@ -145,7 +145,7 @@ def words(top):
 
 
 
-# Words that docs/glossary.md replaced, in the identifiers that had them: what to write, and a
+# Words that docs/glossary.md replaced, in the identifiers that had them: the new word, and a
 # pattern of whole identifiers.
 REPLACED = [
     ('kernel runtime', r'(?!libfabric)\w*fabric\w*'),
@@ -239,7 +239,7 @@ def manual(top):
 
 
 GETENV = re.compile(r'\b(?:secure_)?getenv\s*\(')
-# Has the C library alone, and no room of ours, below it.
+# Uses only the C library, and no room.
 STANDS_ALONE = 'src/cli/run/preload/'
 
 
@@ -259,7 +259,7 @@ ROW = re.compile(r'\| ([A-Z]+-\d+) \|(?:[^|]*\|){2} ([^|]*) \| (\w+):(\w+) \|')
 
 
 def test_texts(top, room=r'\w+'):
-    """The text of each tests/ROOM/test_NAME.c."""
+    """Returns the text of each tests/ROOM/test_NAME.c."""
     return {path: '\n'.join(lines) for path, lines in files(top, ['tests'])
             if re.fullmatch(rf'tests/{room}/test_\w+\.c', path)}
 
@@ -417,7 +417,7 @@ def docs(top):
 
 
 def mutants(top):
-    """A table of texts goes stale unnoticed: scripts/mutants runs rarely."""
+    """Checks the texts of the table, because scripts/mutants runs rarely."""
     path = os.path.join(top, 'tests', 'nic', 'mutants.py')
     if not os.path.exists(path):
         return

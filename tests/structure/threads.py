@@ -16,7 +16,7 @@ EXEMPT = re.compile('fuzz-')
 
 
 def with_threads(programs):
-    """Those of the programs that import a function which starts a thread."""
+    """Returns the programs that import a function which starts a thread."""
     done = subprocess.run(['nm', '--dynamic', '--undefined-only', '--print-file-name', *programs],
                           stdout=subprocess.PIPE, text=True, check=True)
     return set(re.findall(r'^(.*?):.* (?:pthread_create|thrd_create)(?:@|$)', done.stdout, re.M))

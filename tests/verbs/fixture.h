@@ -65,8 +65,8 @@ int to_rtr(struct pair *p, int side);
 int to_rts(struct pair *p, int side);
 
 /*
- * Posts one WRITE of n bytes from buffer 0 to buffer 1, or what the fields say. Returns the result
- * of ibv_post_send().
+ * Makes a WRITE of n bytes from buffer 0 to buffer 1. post_one() posts a request, and returns the
+ * result of ibv_post_send().
  */
 struct ibv_send_wr write_wr(const struct pair *p, struct ibv_sge *sge, uint64_t wr_id, uint32_t n);
 int post_one(struct ibv_qp *qp, struct ibv_send_wr *wr);

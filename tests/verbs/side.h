@@ -41,7 +41,7 @@ void side_close(struct side *s);
 
 /*
  * Posts a READ or WRITE of n bytes between addr, which lies in the registered buffer, and the
- * peer's buffer at an offset. Returns what ibv_post_send() returns.
+ * peer's buffer at an offset. Returns the result of ibv_post_send().
  */
 int side_post(struct side *s, enum ibv_wr_opcode opcode, uint64_t wr_id, void *addr, uint32_t n,
 	      uint64_t offset);

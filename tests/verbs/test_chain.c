@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The calls of roost/chain_verbs.h on queue pairs of one process that are connected to themselves. */
+/*
+ * The calls of roost/chain_verbs.h on queue pairs of one process that are connected to themselves.
+ */
 #include "fixture.h"
 
 #include <stdatomic.h>
@@ -103,7 +105,7 @@ static void counts_and_recycles(void **state)
 			 0);
 	settle(cq);
 	assert_int_equal(roost_cq_count(counting), 0);
-	/* Behind the WAIT nothing goes on, so another queue starts b. */
+	/* No WQE behind the WAIT is executed, so another queue starts b. */
 	{
 		struct ibv_qp *starter = chain_qp(cq, 8, false);
 
@@ -233,7 +235,7 @@ static void set_up_is_checked(void **state)
 	assert_int_equal(errno, EINVAL);
 }
 
-/* The owner limits, audits, stops and removes a program; a queue beside it goes on. */
+/* The owner limits, audits, stops and removes a program; a queue beside it continues. */
 static void owner_ends_a_program(void **state)
 {
 	struct roost_chain_attr attr = {.managed_send = true, .audit = cq, .limit = {100, 2, 0}};

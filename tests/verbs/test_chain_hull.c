@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A chain answers an `if` while the program that made it is stopped, and after it was killed. Three
- * processes take part: this one is the client; it forks the hull, which owns the NIC and runs
- * nothing else; the hull's child makes the chain and hands it over as images of work requests.
+ * processes take part. This process is the client; it forks the hull, which owns the NIC and has no
+ * other task; the hull's child makes the chain and hands it over as images of work requests.
  *
  *	client			B (loop-back, managed)		A (to the client, managed)
  *	SEND of x  --receive-->	WAIT for a receive
@@ -40,7 +40,7 @@ struct answer {
 
 enum { QUEUE_A, QUEUE_B, QUEUES };
 
-/* What the child learns from the hull. */
+/* The data that the child gets from the hull. */
 struct env {
 	uint32_t qpn[QUEUES], ring_key[QUEUES];
 	uint64_t ring[QUEUES];
@@ -48,7 +48,7 @@ struct env {
 	uint64_t client;
 };
 
-/* What the child asks the hull for. */
+/* The requests of the child to the hull. */
 struct request {
 	enum { DESCRIBE, POST, RECEIVE, START } kind;
 	uint32_t queue, n;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Eight programs at one address, all connected with all, are killed and stopped at random under
- * load. Each WRITE is read back and compared. Each word in memory names its sender and receiver with
- * the number of their lives, so a packet that reached a wrong program or a successor is found. Only
- * the death of a peer may end a connection.
+ * load. Each WRITE is read back and compared. Each word in memory names its sender and receiver
+ * with the number of their lives, so a packet that reached a wrong program or a successor is found.
+ * Only the death of a peer may end a connection.
  *
  *	test-verbs-churn [KILLS [SEED]]
  */
@@ -28,9 +28,9 @@
 #define BYTES	 (WORDS * 8)
 #define PAUSE_US 200
 
-/* What a program says to another about their connection. */
+/* A message of a program to another about their connection. */
 struct offer {
-	_Atomic uint64_t lives; /* own << 32 | the other's; 0: nothing yet */
+	_Atomic uint64_t lives; /* own << 32 | the other's; 0: not known yet */
 	_Atomic uint32_t ready;
 	uint32_t qpn, rkey;
 	uint64_t addr;

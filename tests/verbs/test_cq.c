@@ -270,15 +270,16 @@ static void arming_with_completions(void **state)
 	deliver(&p, 2, false);
 	assert_false(readable(p.channel->fd));
 	/*
-	 * The second one was not announced: it raises an event for any completion, not for
-	 * solicited ones.
+	 * The second completion raised no event. It raises one if the queue is armed for any
+	 * completion, not if it is armed for solicited ones.
 	 */
 	assert_int_equal(ibv_req_notify_cq(p.cq[1], 1), 0);
 	assert_false(readable(p.channel->fd));
 	assert_int_equal(ibv_req_notify_cq(p.cq[1], 0), 0);
 	take_event(&p);
 	/*
-	 * The queue has fired. So this one is announced when the queue is armed, not when it comes.
+	 * The queue has fired. So this completion raises its event when the queue is armed, not
+	 * when it comes.
 	 */
 	deliver(&p, 3, true);
 	assert_false(readable(p.channel->fd));
@@ -403,7 +404,7 @@ static void async_events(void **state)
 	pair_close(&p);
 }
 
-/* More completions than the CQ has space for: an event is raised, and the NIC goes on. */
+/* More completions than the CQ has space for: an event is raised, and the NIC continues. */
 static void overrun(void **state)
 {
 	struct pair_options o = {.cap = {64, 1, 1, 1, 0}, .cqe = 4};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * fork() with the device open, as servers do. The child has no NIC. It closes the inherited objects
- * and opens its own NIC. The parent's NIC goes on undisturbed.
+ * and opens its own NIC. The parent's NIC continues undisturbed.
  */
 #include "fixture.h"
 

@@ -300,7 +300,7 @@ static void bad_kernels(void **state)
 		roost_call_end(c, id);
 		assert_int_equal(roost_call(c, BAD_OP, 0, NULL, 0, NULL, 0, LONG, &r), 0);
 		assert_int_equal(r.status, ROOST_RPC_DISABLED);
-		/* The NIC, this QP and the other QP go on. */
+		/* The NIC, this QP and the other QP continue. */
 		assert_int_equal(count(&p, c, 0).sum, 2 * way + 1);
 		assert_int_equal(count(&p, c, 0).sum, 2 * way + 2);
 		assert_int_equal(count(&p, other, 1).sum, way + 1);

@@ -364,8 +364,8 @@ static void hook_on_its_region(void **state)
 	assert_int_equal(l.where, base + 2 * WIN + 24);
 	assert_int_equal(l.messages, 2);
 	/*
-	 * Another region of the same memory has no hook. Nor has another region that the window is
-	 * bound to later.
+	 * Another region of the same memory has no hook; neither has another region that the window
+	 * is bound to later.
 	 */
 	assert_int_equal(write_with(base + WIN, p->mr[1]->rkey), IBV_WC_SUCCESS);
 	assert_int_equal(roost_hook_query(hook, &bytes), 0);

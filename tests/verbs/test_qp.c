@@ -162,7 +162,7 @@ static void bad_work_requests(void **state)
 	assert_int_equal(post_one(p.qp[0], &wr), EINVAL);
 	wr.num_sge = -1;
 	assert_int_equal(post_one(p.qp[0], &wr), EINVAL);
-	wr = write_wr(&p, &sge, 1, 4096); /* no stride of one SGE has space for so much */
+	wr = write_wr(&p, &sge, 1, 4096); /* no stride of one SGE has space for this length */
 	wr.send_flags |= IBV_SEND_INLINE;
 	assert_int_equal(post_one(p.qp[0], &wr), EINVAL);
 	wr = write_wr(&p, &sge, 1, 8);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A program of the pool writes random bytes over the memory that all members map, and uses the
- * sockets that it holds for nonsense. Two others are connected at the same address meanwhile, and
- * programs join. None of them crashes or waits without end: a transfer has the right bytes or a
+ * sockets that it has to send invalid data. Two others are connected at the same address meanwhile,
+ * and programs join. None of them crashes or waits without end: a transfer has the right bytes or a
  * completion with an error, and a program that can't join prints a line. When all have ended, the
  * next programs have a sound pool.
  *
@@ -83,7 +83,7 @@ static void scribble_memory(struct rng *rng, uint8_t *mem, size_t len)
 		mem[at + i] = rng_below(rng, 4) ? (uint8_t)rng_u64(rng) : 0xff * (i & 1);
 }
 
-/* A program for a group that returns one of 256 indices, most of which nobody has. */
+/* A program for a group that returns one of 256 indices, most of which no socket has. */
 static void steer_wrong(struct rng *rng, int fd)
 {
 	struct sock_filter code[] = {BPF_STMT(BPF_RET | BPF_K, rng_below(rng, 256))};
@@ -202,7 +202,7 @@ static void scribble(uint64_t round_seed, bool memory, bool sockets)
 		if (i % 16 == 0)
 			poll(NULL, 0, 1); /* the others run too */
 	}
-	/* Its own state is nonsense now, so it does not leave in order. */
+	/* Its own state is invalid now, so it does not leave in order. */
 	for (;;)
 		pause();
 }
@@ -212,7 +212,7 @@ static void scribble(uint64_t round_seed, bool memory, bool sockets)
 /* Writes to the peer and reads it back until the end, or until the connection has an error. */
 static void transfer(int in, int out)
 {
-	static uint8_t buf[3 * BYTES]; /* what is sent, what is read back, what the peer writes */
+	static uint8_t buf[3 * BYTES]; /* sent data, data read back, the data of the peer */
 	static struct side s;
 	bool good = true;
 
@@ -335,7 +335,7 @@ static void a_member_writes_nonsense(void **state)
 			close(bad.back[i]);
 		}
 		end_two(two, pipes);
-		/* A new pool: nothing is left of the nonsense. */
+		/* A new pool has none of the invalid data. */
 		start_two(two, pipes);
 		end_two(two, pipes);
 	}

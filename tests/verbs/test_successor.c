@@ -2,9 +2,9 @@
 /*
  * A program is killed, and its peer still sends to it. The next program gets the same slot of the
  * address, creates queue pairs and registers memory. Its seed is that of the dead program, so only
- * what the pool remembers keeps the numbers apart. No packet for the dead program may be accepted.
+ * the counts in the pool keep the numbers apart. No packet for the dead program may be accepted.
  *
- * The peer is a port without a NIC, which sends what the test says. Other processes have the
+ * The peer is a port without a NIC, which sends packets of the test. Other processes have the
  * remaining slots.
  */
 #include "../common/network.h"
@@ -242,7 +242,9 @@ static void packets_of_the_dead(void **state)
 		if (i >= QPS / 2)
 			send_write(new.qpn[i], old.rkey[i], i, 4); /* the key alone */
 	}
-	/* A socket is in order: when this one has come, all others were looked at. */
+	/*
+	 * A socket keeps the order: when this packet has arrived, all earlier ones were processed.
+	 */
 	send_write(new.qpn[0], new.rkey[0], 0, 5);
 	wait_for(0, 5);
 	for (unsigned i = AREA; i < BYTES; i++) {

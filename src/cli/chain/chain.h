@@ -18,7 +18,7 @@ struct chain_run {
 	const char *dump;    /* writes an image of the memory at the end; NULL: none */
 	const char *show; /* a location: prints its word at the end; NULL: all labels of regions */
 	bool trace, step;
-	uint64_t time_ns; /* ends the program after this time; 0: when it stands still */
+	uint64_t time_ns; /* ends the program after this time; 0: when no queue can continue */
 };
 int chain_run_program(const struct opt_command *cmd, struct chain_program *p,
 		      const struct chain_run *how);

@@ -57,12 +57,12 @@ static const struct opt_command cmd = {
 		"\n"
 		"asm     assembles a text into an image\n"
 		"disasm  prints an image as a text\n"
-		"check   finds rewrites of WQEs that may have been fetched, WAITs that nothing satisfies, loops\n"
-		"        without a rate limit, and addresses outside of the regions\n"
+		"check   finds rewrites of WQEs that may have been fetched, WAITs that no completion satisfies,\n"
+		"        loops without a rate limit, and addresses outside of the regions\n"
 		"run     posts the program on a NIC of its own and prints its memory at the end. --step and\n"
-		"        --break stop it; then s steps, c goes on, p LABEL prints a word, l QUEUE lists a queue\n"
-		"        as it is now, q ends\n"
-		"top     shows the chains of your running NICs, again and again",
+		"        --break stop it; then s steps, c continues, p LABEL prints a word, l QUEUE lists a queue,\n"
+		"        q ends\n"
+		"top     shows the chains of your running NICs at an interval",
 	.opts = opts,
 	.examples = "  roost chain check examples/chains/if.chain\n"
 		    "  roost chain run --trace examples/chains/if.chain\n"
@@ -237,7 +237,7 @@ int cmd_chain(int argc, char **argv)
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (at == argc)
-		return opt_usage(&cmd, "do what? roost chain check FILE");
+		return opt_usage(&cmd, "the action is missing: roost chain check FILE");
 	verb = find_verb(argv[at]);
 	if (verb < 0)
 		return opt_usage(&cmd, "'%s' is none of asm, disasm, check, run and top", argv[at]);

@@ -2,7 +2,7 @@
 /*
  * `roost chain run`: a program on a NIC of this process. The NIC calls the debugger after each WQE,
  * in the thread that owns the processing unit; the debugger compares the memory with its copy and
- * prints what has changed. While it waits for a command, the processing unit stands still.
+ * prints what has changed. While it waits for a command, the processing unit runs no turn.
  */
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -33,7 +33,7 @@ static struct debugger {
 	uint64_t stop_offset;
 } d;
 
-/* The memory as it is, or as it was when the user quit: the NIC may have gone on since. */
+/* Returns the present memory, or that of the time when the user quit: the NIC may still run. */
 static const uint8_t *shown(unsigned region)
 {
 	return d.quit ? d.copy[region] : d.l.memory[region];
@@ -188,12 +188,12 @@ static void command(void)
 			list_queue(arg);
 			break;
 		default:
-			printf("s steps, c goes on, p LABEL prints a word, l QUEUE lists a queue, q ends\n");
+			printf("s steps, c continues, p LABEL prints a word, l QUEUE lists a queue, q ends\n");
 		}
 	}
 }
 
-/* ---- the NIC calls ---- */
+/* ---- calls from the NIC ---- */
 
 static void executed(void *ctx, struct nic_qp *qp, uint32_t index, const struct roost_wqe *wqe)
 {
@@ -236,7 +236,9 @@ static unsigned pu_of(const struct chain_loaded *l)
 	return verbs_qp(l->starter)->pu;
 }
 
-/* True if no queue has a WQE that it can execute. All of them are on one processing unit. */
+/*
+ * Returns true if no queue has a WQE that it can execute. All of them are on one processing unit.
+ */
 static bool is_stuck(void)
 {
 	struct nic_chain_state s;

@@ -169,8 +169,8 @@ static int by_time(const void *a, const void *b)
 }
 
 /*
- * Runs all look-ups in one way: by calls, by a chain, or by READs if both are NULL. Stores the median
- * time of a look-up.
+ * Runs all look-ups in one way: by calls, by a chain, or by READs if both are NULL. Stores the
+ * median time of a look-up.
  */
 static int look_up(struct demo_lookups *d, struct perf_link *l, struct roost_caller *caller,
 		   struct demo_offload *offload, double *us)

@@ -34,7 +34,8 @@ struct demo_lookups {
 bool demo_lookups_meet(struct demo_lookups *d, struct oob *oob, const json_t *link);
 /*
  * Looks up keys in the three ways and compares the values. The first QP of the link has the
- * op-codes of calls; the chain is obtained by a call and has a QP of its own. Returns 0, or -errno with a line in err.
+ * op-codes of calls; the chain is obtained by a call and has a QP of its own. Returns 0, or -errno
+ * with a line in err.
  */
 int demo_lookups_run(struct demo_lookups *d, struct perf_link *l, char *err);
 

@@ -26,7 +26,7 @@ struct client {
 	struct ibv_mr *rings[2];
 };
 
-/* The kernel takes one call at a time: a call that comes meanwhile is repeated by its client. */
+/* The kernel takes one call at a time: the client of another call repeats it. */
 enum state { FREE, CLAIMED, ASKED, READY };
 
 struct demo_office {
@@ -158,7 +158,7 @@ static int start(const struct client *p, const struct roost_chain_queue *loop,
 	return rc ? rc : roost_post_enable(p->starter, &go);
 }
 
-/* Makes the offload that was asked for. Returns an errno. */
+/* Makes the requested offload. Returns an errno. */
 static int make_client(struct demo_office *o, struct client *p)
 {
 	const size_t at = o->clients * (size_t)DATA_LEN;
@@ -176,7 +176,7 @@ static int make_client(struct demo_office *o, struct client *p)
 	uint32_t n = 0;
 	int rc = make_queues(o, p);
 
-	if (!rc) /* the client may SEND: it may neither READ nor WRITE */
+	if (!rc) /* the client may only SEND */
 		rc = perf_nic_connect(p->conn, o->ask.qp_num, o->ask.gid, 0);
 	if (!rc)
 		rc = roost_qp_connect_self(p->loop, 1, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the two ends of a call for an offload share. */
+/* Declarations for the two ends of a call for an offload. */
 #ifndef ROOST_CLI_DEMO_OFFICE_H
 #define ROOST_CLI_DEMO_OFFICE_H
 
@@ -12,7 +12,7 @@
 
 /* The parameters of the call. */
 struct office_ask {
-	uint64_t reply; /* where the answers of the chain go */
+	uint64_t reply; /* the destination of the chain's answers */
 	uint32_t reply_key, qp_num;
 	uint8_t gid[16];
 };

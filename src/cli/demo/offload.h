@@ -2,8 +2,8 @@
 /*
  * The look-up of `roost demo` by a chain. The client obtains an offload of its own by a call: the
  * kernel notes the call, a thread of the other process makes the queue pairs, their regions and the
- * chain, and the client repeats the call until it is done. After that no thread of the other process
- * takes part in a look-up, and the client has no key of its memory.
+ * chain, and the client repeats the call until it is done. After that no thread of the other
+ * process takes part in a look-up, and the client has no key of its memory.
  */
 #ifndef ROOST_CLI_DEMO_OFFLOAD_H
 #define ROOST_CLI_DEMO_OFFLOAD_H
@@ -30,8 +30,8 @@ struct demo_offload;
 struct demo_offload *demo_offload_open(const struct perf_nic *nic, struct ibv_qp *calls, char *err);
 void demo_offload_close(struct demo_offload *f); /* NULL: nothing */
 /*
- * Looks a key up. Returns 0 and stores where the value is until the next look-up; or -errno with a
- * line in err, -ENOENT if there is no such key.
+ * Looks a key up. Returns 0 and stores the address of the value, which is valid until the next
+ * look-up; or -errno with a line in err, -ENOENT if there is no such key.
  */
 int demo_offload_get(struct demo_offload *f, uint64_t key, const uint8_t **value, char *err);
 

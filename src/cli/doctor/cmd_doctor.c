@@ -79,8 +79,8 @@ bool doctor_line(const char *path, char *buf, size_t n)
 }
 
 /*
- * Opens a NIC, which needs everything that the rows before check one by one. It may find a cause
- * that none of them finds.
+ * Opens a NIC, which needs all conditions that the rows before check one by one. It may find a
+ * cause that the other rows do not find.
  */
 static void open_nic(const struct doctor *d, struct doctor_finding *f)
 {

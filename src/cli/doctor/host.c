@@ -73,7 +73,7 @@ void doctor_cores(const struct doctor *d, struct doctor_finding *f)
 	if (quota > 0 && quota < 1)
 		doctor_remedy(
 			f, DOCTOR_WARN,
-			"a program that polls uses up the quota and then stands still for up to 100 ms: give 1 CPU or more "
+			"a program that polls uses up the quota and then stops for up to 100 ms: give 1 CPU or more "
 			"(--cpus=2), or let it sleep on events");
 	else if (allowed < 2 || cores_quota_short())
 		doctor_remedy(
@@ -139,7 +139,8 @@ static const struct probe {
 	{"epoll_create1", try_epoll, DOCTOR_FAIL, "the NIC does not start"},
 	{"sched_setaffinity", try_affinity, DOCTOR_WARN,
 	 "the service thread can't move away from a busy core"},
-	{"rt_tgsigqueueinfo", try_order, DOCTOR_WARN, "a kernel that never returns can't be ended"},
+	{"rt_tgsigqueueinfo", try_order, DOCTOR_WARN,
+	 "a kernel that does not return cannot be ended"},
 };
 
 /* Returns the member of /proc/self/status; -1: it is absent. */

@@ -233,7 +233,7 @@ static int bind_port(const struct pkt_addr *addr)
 	return rc;
 }
 
-/* True if the programs that have the address share it with another program of this user. */
+/* Returns true if the programs that have the address share it with another program of this user. */
 static bool is_shared(const struct pkt_addr *addr)
 {
 	struct pool *p = pool_get();

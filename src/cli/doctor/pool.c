@@ -10,7 +10,7 @@
 /* The sockets of one address, and other descriptors of a program. */
 #define FILES_LEAST (POOL_SLOTS + 64)
 
-/* Counts programs, and those of their slots that other programs can't take. */
+/* Counts programs, and the slots that other programs cannot take. */
 static void count(const struct pool_seen seen[POOL_SLOTS], unsigned *programs, unsigned *taken)
 {
 	*programs = *taken = 0;

@@ -266,7 +266,8 @@ int cmd_call(int argc, char **argv)
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (argc - at < 2)
-		return opt_usage(&cmd, "call whom, and what? roost call ADDR get KEY");
+		return opt_usage(&cmd,
+				 "the address and the kernel are missing: roost call ADDR get KEY");
 	get = strcmp(argv[at + 1], "get") == 0 && !want.hex;
 	if (argc - at != 2 + get)
 		return opt_usage(&cmd, get ? "get wants one key" : "'%s' is too much",

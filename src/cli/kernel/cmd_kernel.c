@@ -402,7 +402,7 @@ int cmd_kernel(int argc, char **argv)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (n == 0)
 		return opt_usage(&cmd,
-				 "what about the kernels? list, stat, load, replace or unload");
+				 "the action is missing: list, stat, load, replace or unload");
 	while (verb < VERBS && strcmp(verbs[verb], argv[at]) != 0)
 		verb++;
 	if (verb == VERBS)
@@ -410,7 +410,7 @@ int cmd_kernel(int argc, char **argv)
 				 argv[at]);
 	changes = verb >= LOAD;
 	if (changes && n < 2)
-		return opt_usage(&cmd, "%s what? %s", verbs[verb],
+		return opt_usage(&cmd, "%s needs %s", verbs[verb],
 				 verb == UNLOAD ? "a kernel's name, or its op-code"
 						: "a shared object");
 	if (n > 2 + changes)

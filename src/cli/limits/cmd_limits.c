@@ -219,8 +219,8 @@ static const struct opt_command cmd = {
 	.name = "limits",
 	.synopsis = "[--seconds S] [--rounds N] [--only KEY] [--json]",
 	.about =
-		"Measures what this machine allows, with bare programs of a few lines: the yardstick for what Roost\n"
-		"does on it. Two cores pass messages through a ring (1024 slots of 4,160 bytes, published every 16\n"
+		"Measures the limits of this machine, with bare programs of a few lines, as a reference for Roost's\n"
+		"figures. Two cores pass messages through a ring (1024 slots of 4,160 bytes, published every 16\n"
 		"messages, or 32 small ones; payload copied and a CRC-32 computed on both sides), a cache line goes\n"
 		"there and back, UDP packets go over loopback, threads are woken, memory is read at random, copied\n"
 		"and checked.",
@@ -242,8 +242,8 @@ static double median(unsigned i)
 }
 
 /*
- * Selects the figures that the user asked for, and tells whether one needs memory. Returns false if
- * there is none.
+ * Selects the figures that the user requested, and reports whether one needs memory. Returns false
+ * if there is none.
  */
 static bool choose(bool *memory)
 {

@@ -91,8 +91,8 @@ int limit_wake(const struct limit_cores *c, bool beside, unsigned percentile, do
 	       double *ns);
 
 /*
- * The time that the NIC sleeps in the measurement that is compared with this one (roost perf --gap
- * 20ms). A longer sleep leaves the core and its caches colder.
+ * The time that the NIC sleeps in the measurement with which this limit is compared (roost perf
+ * --gap 20ms). A longer sleep leaves the core and its caches colder.
  */
 #define LIMIT_SLEEP_NS 20000000
 #define LIMIT_WAKES    50 /* minimum number of wake-ups for a percentile */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The bare ring: the limit for two cores that pass messages with only the work that no software
- * RDMA NIC can avoid, which is to copy the payload in and out and to compute a CRC-32 on both
- * sides. The ring has 1024 slots of 4,160 bytes; indices are published every 16 messages, or every
- * 32 small ones.
+ * The bare ring: the limit for two cores that pass messages with the least work of a software RDMA
+ * NIC, which is to copy the payload in and out and to compute a CRC-32 on both sides. The ring has
+ * 1024 slots of 4,160 bytes; indices are published every 16 messages, or every 32 small ones.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  *
  * Bandwidth: one call sends a group and one call receives it. A group is fifteen packets of 4,112
  * bytes (BTH, 4 KiB and ICRC), or 64 packets of 96 bytes (a WRITE of 64 bytes each). A count that
- * both threads see limits the bytes in flight. It costs nothing and avoids all losses, so no
- * protocol can do better.
+ * both threads see limits the bytes in flight. It has no cost and avoids all losses, so no protocol
+ * is faster.
  *
  * Round trip: one small packet there and back. Both sides poll, or the other side sleeps.
  */

@@ -21,7 +21,7 @@
 
 #define DEFAULT_MEMORY (UINT64_C(64) << 20)
 #define LEAST_LIMIT    (UINT64_C(64) << 20)
-#define LEAVING_MS     100 /* between checks whether a version has no calls any more */
+#define LEAVING_MS     100 /* between checks for versions without calls */
 
 static struct {
 	const char *port, *kernels, *table, *memcached;
@@ -87,8 +87,8 @@ static const struct opt_command cmd = {
 	.name = "node",
 	.synopsis = "[OPTIONS]",
 	.about =
-		"Hosts a NIC and serves memory and kernels to all who connect, until it is interrupted. While\n"
-		"nobody calls it sleeps. A hash table for the kernel get can be filled to begin with.\n"
+		"Hosts a NIC and serves memory and kernels to all peers that connect, until it is interrupted. It\n"
+		"sleeps while there are no calls. A hash table for the kernel get can be filled at the start.\n"
 		"`roost call` calls its kernels, `roost kernel` loads, replaces and unloads them.",
 	.opts = opts,
 	.examples = "  roost node --port udp:127.0.0.2 --fill 1000 -v\n"
@@ -141,7 +141,7 @@ static void announce(void)
 	json_decref(all);
 }
 
-/* Returns whether the node goes on: SIGUSR1 only asks for a snapshot. */
+/* Returns whether the node continues: SIGUSR1 only asks for a snapshot. */
 static bool on_signals(int signals)
 {
 	struct signalfd_siginfo info;
@@ -250,7 +250,7 @@ static int run(int signals)
 	return rc;
 }
 
-/* The last snapshot has what clients were told is done, so their connections end before. */
+/* The last snapshot has all acknowledged operations, so connections end before it. */
 static int end(int rc)
 {
 	if (memcached)

@@ -50,7 +50,7 @@ static int first_table(struct node_partitions *p, char *err, size_t errlen)
 			p->watch = kv_table_remote->fd(p->follow);
 		return rc;
 	}
-	/* First the watch: no version is missed. */
+	/* The watch begins before the read, so that no version is missed. */
 	rc = watch(p);
 	if (!rc)
 		return kv_table_read(&p->table, p->file, err, errlen);

@@ -278,7 +278,7 @@ int node_on_event(struct node *n)
 		note(n, c, roost_qp_has_rpc(id->qp) ? "is up" : "is up, without calls");
 		return 0;
 	}
-	note(n, c, type == RDMA_CM_EVENT_DISCONNECTED ? "has ended" : "came to nothing");
+	note(n, c, type == RDMA_CM_EVENT_DISCONNECTED ? "has ended" : "was not completed");
 	rdma_disconnect(id);
 	end_conn(n, c);
 	return 0;

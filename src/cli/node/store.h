@@ -49,7 +49,7 @@ int node_store_open(struct node_store *s, char *err, size_t errlen);
 /* Starts a snapshot. Returns 0, -EBUSY if one is being taken, or -ENOENT: there is no file. */
 int node_store_snapshot(struct node_store *s);
 /*
- * After the last call of a client: writes the snapshot with which the next start goes on. Blocks.
+ * Call it after the last call of a client. Writes the snapshot that the next start loads. Blocks.
  * Returns 0, also if there is no file, or a negative errno after a message.
  */
 int node_store_last_snapshot(struct node_store *s);

@@ -156,13 +156,14 @@ static void complain(const char *name, int err)
 		break;
 	case -ENODATA:
 		opt_failed(&command,
-			   "%s is truncated: it ends within a packet; what came before was read",
+			   "%s is truncated: it ends within a packet; earlier packets were read",
 			   name);
 		break;
 	case -EBADMSG:
-		opt_failed(&command,
-			   "%s is damaged: a packet's length can't be; what came before was read",
-			   name);
+		opt_failed(
+			&command,
+			"%s is damaged: the length of a packet is impossible; earlier packets were read",
+			name);
 		break;
 	default:
 		opt_failed(&command, "can't read %s: %s", name, strerror(-err));
@@ -299,7 +300,7 @@ static void print_summary(const struct tally *t)
 	       o->c.duplicates, o->c.responses, o->c.acks, o->c.naks_seq, o->c.naks_rnr,
 	       o->c.naks_invalid + o->c.naks_access + o->c.naks_op + o->c.naks_other);
 	if (o->unpaired)
-		printf("%" PRIu64 " responses not judged: it is unclear what they answer\n",
+		printf("%" PRIu64 " responses not judged: their requests are ambiguous\n",
 		       o->unpaired);
 	if (o->unfollowed)
 		printf("%" PRIu64 " packets not judged: too many QPs\n", o->unfollowed);

@@ -25,7 +25,7 @@
 
 #define GUARD	   64
 #define LINE	   64
-#define MIN_RATE   1000000 /* bytes a second, below which a round counts as stuck */
+#define MIN_RATE   1000000 /* bytes a second, below which a round has failed */
 #define VERDICT_NS 600000000000u
 
 uint64_t check_key(const struct perf_job *job, uint64_t round, enum check_pattern kind, unsigned i)
@@ -410,8 +410,8 @@ static int target_serve(struct perf_link *l, uint64_t round)
 		if (n > 0)
 			continue;
 		/*
-		 * Polls once more after the message of the initiator: only then an empty CQ means
-		 * that nothing is missing.
+		 * Polls once more after the message of the initiator: an empty CQ before it does
+		 * not show that completions are missing.
 		 */
 		if (end)
 			break;

@@ -12,7 +12,7 @@
 #include "cli/perf/check.h"
 
 #define COUNTERS      8	 /* a QP's own */
-#define SHARED_EVERY  8	 /* one in so many of CHECK_ATOMICS uses the shared counter */
+#define SHARED_EVERY  8	 /* one in this number of CHECK_ATOMICS uses the shared counter */
 #define RESULT_STRIDE 32 /* distance of counters, or of returned values; guard bytes between them */
 
 uint64_t check_atomic_bytes(const struct perf_job *job)

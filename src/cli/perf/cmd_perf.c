@@ -174,10 +174,11 @@ static int read_operation(int argc, char **argv, int at)
 	if (argc - at != 1) {
 		if (argc == at && want.server)
 			return 0;
-		return opt_usage(&cmd,
-				 argc == at ? "measure what? write, read, send, atomic or rpc"
-					    : "one operation, please: '%s' is too much",
-				 argc == at ? "" : argv[at + 1]);
+		return opt_usage(
+			&cmd,
+			argc == at ? "the operation is missing: write, read, send, atomic or rpc"
+				   : "only one operation is possible: '%s' is one too many",
+			argc == at ? "" : argv[at + 1]);
 	}
 	if (want.server)
 		return opt_usage(&cmd, "the server does what its client asks for: leave '%s' out",

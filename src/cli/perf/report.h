@@ -12,9 +12,8 @@
 json_t *report_row(const struct perf_job *job, const struct perf_result *bw,
 		   const struct perf_result *lat);
 /*
- * All of it: `rows` of one size, or many of a sweep; where = kind of port, and path MTU. Prints one
- * JSON object and a newline, last. Takes the references to rows and machine. False when stdout
- * can't be written.
+ * Print the whole report: `rows` of one size, or many of a sweep. `port`: its kind. report_json()
+ * prints one JSON object and a newline, last, and takes the references to rows and machine.
  */
 void report_json(const struct perf_job *job, const char *port, json_t *rows, bool sweep,
 		 json_t *machine);

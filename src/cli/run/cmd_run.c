@@ -87,7 +87,8 @@ int cmd_run(int argc, char **argv)
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (at == argc)
-		return opt_usage(&cmd, "run what? A program, perhaps with arguments");
+		return opt_usage(&cmd,
+				 "the program is missing: roost run -- program [argument...]");
 	if (port) {
 		local_kind(port, kind, sizeof(kind));
 		if (!port_is_kind(kind))

@@ -8,7 +8,7 @@
 /*
  * Finds the folder of our libraries and copies its name into dir. Uses ROOST_LIBDIR if it is set;
  * otherwise lib beside the command (a build tree), or the folder of this installation. Returns
- * false on errors, with one line in err that tells the user what to do.
+ * false on errors, with one line in err that names the remedy.
  */
 bool dropins_find(char *dir, size_t n, char *err, size_t errlen);
 

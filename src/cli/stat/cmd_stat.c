@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost stat`: lists the addresses and their programs, and prints the counters of their NICs, which
- * it reads from their stat sockets (src/drive/stat.c).
+ * `roost stat`: lists the addresses and their programs, and prints the counters of their NICs,
+ * which it reads from their stat sockets (src/drive/stat.c).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static const struct opt_command cmd = {
 		    "  roost stat --json | jq '.nics[].counters.retransmitted_pkts'\n",
 };
 
-/* What to look at: the folder, and the operands. */
+/* The selection of programs: the folder, and the operands. */
 struct view {
 	int dirfd, n;
 	char **names;

@@ -15,8 +15,8 @@
 void stat_print_tables(const json_t *nics, const json_t *before, double seconds, bool all);
 
 /*
- * Prints all counters on stdout in the text format of Prometheus (version 0.0.4), and which programs
- * answered. `silent`: those that did not.
+ * Prints all counters on stdout in the text format of Prometheus (version 0.0.4), with the programs
+ * that answered. `silent`: the programs that did not answer.
  */
 void stat_print_prometheus(const json_t *nics, const json_t *silent);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A kernel in a file of its own, built in several versions: adds one to the number at the address
- * that its parameters name, in so many steps as they say, and replies with the sum, its version,
- * and which of all versions it is. The host is told of beginnings and ends.
+ * that its parameters name, in the number of steps that they give, and replies with the sum, its
+ * version, and the number of the version. The host gets the starts and stops.
  */
 #include <stdlib.h>
 
@@ -62,7 +62,7 @@ static void stop(void *self)
 }
 
 #ifdef SHARE
-/* Goes on with what was there. */
+/* Continues with the state of the old version. */
 static int take_over(void **self, const struct roost_kernel *old)
 {
 	struct count_own *own = *self;

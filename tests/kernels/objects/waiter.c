@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A kernel whose calls go on until the file named by WAIT_UNTIL is there, or they are bounded. */
+/* A kernel whose calls run until the file WAIT_UNTIL exists, or until their bound. */
 #include <stdlib.h>
 #include <unistd.h>
 

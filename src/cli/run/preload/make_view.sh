@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 # make_view.sh DIR: the folder that the preload of `roost run` shows in place of /dev/infiniband and
-# /sys/class/infiniband*. What stands there says what the device says through the verbs: one port,
+# /sys/class/infiniband*. The files agree with the device's attributes in the verbs: one port,
 # Ethernet, RoCE v2; the names and formats are the kernel's (drivers/infiniband/core/sysfs.c,
 # device.c, uverbs_main.c). Empty files are those whose text the library gives when they are opened
 # (src/verbs/sysfs.c). There are no counters: they belong to a process, and `roost stat` shows them.
@@ -32,7 +32,7 @@ echo "0" >"$port/lid_mask_count"
 echo "0x0" >"$port/sm_lid"
 echo "0" >"$port/sm_sl"
 echo "0xffff" >"$port/pkeys/0"
-# As many as a port of ours can have addresses (NIC_MAX_PORTS).
+# The number of addresses that a port can have (NIC_MAX_PORTS).
 for i in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
 	: >"$port/gids/$i"
 	: >"$port/gid_attrs/types/$i"
