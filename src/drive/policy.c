@@ -127,6 +127,12 @@ void caller_init(struct caller *c)
 	atomic_store_explicit(&c->yield_every, 1, memory_order_relaxed);
 }
 
+/* Ends the row of requests that busy polls found. */
+static void end_row(struct caller *c)
+{
+	atomic_store_explicit(&c->found, 0, memory_order_relaxed);
+}
+
 /* CALLER_SLEEPS takes precedence, because any packet may have to wake such a program. */
 enum caller_kind caller_kind(const struct caller *c)
 {
@@ -175,7 +181,7 @@ void caller_found_by_service(struct caller *c, uint64_t last_call, uint64_t now)
 	    now >= last_call + policy_table.mem_spin_max)
 		return;
 	c->counted = last_call;
-	caller_gone(c);
+	end_row(c);
 	if (mem_spin < policy_table.mem_spin_cap)
 		atomic_store_explicit(&c->mem_spin,
 				      (uint8_t)(mem_spin + policy_table.mem_spin_step),
@@ -187,7 +193,7 @@ void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t s
 	caller_requests(c, now, stake, requests, false);
 	if (c->awaits_since) { /* the post before this one got no answer */
 		bet_settle(&c->busy_poll, stake, UINT64_MAX);
-		caller_gone(c);
+		end_row(c);
 	}
 	c->awaits_since = 0;
 	if (c->posted)
@@ -314,14 +320,22 @@ uint64_t caller_busy_poll(struct caller *c, uint64_t now, uint64_t stake, uint64
 
 void caller_gone(struct caller *c)
 {
-	atomic_store_explicit(&c->found, 0, memory_order_relaxed);
+	uint8_t mem_spin = atomic_load_explicit(&c->mem_spin, memory_order_relaxed);
+
+	end_row(c);
+	/* as many points as one successful poll undoes */
+	if (c->awaits_since && atomic_load_explicit(&c->trial, memory_order_relaxed) &&
+	    mem_spin < policy_table.mem_spin_from)
+		atomic_store_explicit(&c->mem_spin, (uint8_t)policy_table.mem_spin_from,
+				      memory_order_relaxed);
 	trial_step(c);
 }
 
 void caller_received(struct caller *c)
 {
 	c->awaits_since = 0;
-	caller_gone(c);
+	end_row(c);
+	trial_step(c);
 }
 
 /*
@@ -351,9 +365,12 @@ void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t re
 		return;
 	gap = gap_until(c->awaits_since, now, stake, slept);
 	bet_settle(&c->busy_poll, stake, gap);
+	/* The peer of a new program answers, though late: it may have begun late. */
+	if (c->busy_poll.sum < 0 && atomic_load_explicit(&c->trial, memory_order_relaxed))
+		c->busy_poll.sum = 0;
 	c->awaits_since = 0;
 	if (slept || gap >= stake)
-		caller_gone(c);
+		end_row(c);
 	else
 		found_one(c);
 }

@@ -97,7 +97,10 @@ static const struct policy_table {
 	unsigned posts_polled;
 	/* after busy polls found this many requests in a row, the program counts as a poller */
 	unsigned poller_from;
-	/* a new program gets this many busy polls in vain before it is taken for a poller */
+	/*
+	 * A new program gets at most this many busy polls in vain before it is taken for a poller;
+	 * one, unless requests of its peer come late.
+	 */
 	unsigned trial;
 	/* ---- programs that sleep ---- */
 	/*
@@ -480,14 +483,16 @@ enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool maske
 uint64_t caller_busy_poll(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests);
 /*
  * Records that the program stops polling and the request of its peer has not come. From then on
- * packets must wake the service thread.
+ * packets must wake the service thread. A new program therefore counts as spinning on memory until
+ * its next successful poll.
  */
 void caller_gone(struct caller *c);
 /* Records that a receive completed instead, for which the program polls itself. */
 void caller_received(struct caller *c);
 /*
  * Records the number of requests of peers that have come until `now`. `slept`: the service thread
- * was woken to find them.
+ * was woken to find them. A late request does not end the busy polls of a new program before the
+ * trial is over, because the peer may have begun later than this program.
  */
 void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests, bool slept);
 

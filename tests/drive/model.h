@@ -88,6 +88,7 @@ struct script {
 	 * ns; before each post it computes for so long, or sleeps if it is a program that sleeps.
 	 */
 	uint64_t think;
+	uint64_t late;	     /* ns; it computes for so long before its first call */
 	uint64_t slow_from;  /* it does not compute before this time */
 	unsigned vain_polls; /* number of polls before it arms */
 	bool last_poll;	     /* polls once more after arming */
@@ -95,6 +96,7 @@ struct script {
 };
 
 enum doing {
+	D_BEGIN, /* computes before its first call */
 	D_THINK,
 	D_POST,
 	D_WAIT,	     /* waits for the answer, or for the request */

@@ -569,7 +569,8 @@ static struct end *new_end(struct model *m, const struct script *s, unsigned cor
 	e->m = m;
 	e->script = *s;
 	e->udp = udp;
-	e->doing = s->starts ? D_POST : D_WAIT;
+	e->doing = s->late ? D_BEGIN : s->starts ? D_POST : D_WAIT;
+	e->until = m->now + s->late;
 	caller_init(&e->caller);
 	spinner_init(&e->spinner);
 	e->service = model_task(m, service_step, cores);

@@ -91,6 +91,11 @@ void program_step(struct task *t)
 		return;
 	}
 	switch (e->doing) {
+	case D_BEGIN:
+		t->cost += LOOK_NS;
+		if (clk(t) >= e->until)
+			e->doing = e->script.starts ? D_POST : D_WAIT;
+		break;
 	case D_THINK:
 		t->cost += LOOK_NS;
 		if (clk(t) >= e->until) {

@@ -26,10 +26,12 @@ static uint64_t dice(uint64_t *seed)
 
 /*
  * The service thread finds packets that came 100 us after a call, until the program counts as
- * spinning on memory.
+ * spinning on memory. The busy polls of a new program are used up before.
  */
 static void make_it_spin(struct caller *c, uint64_t now)
 {
+	for (unsigned i = 0; i < policy_table.trial; i++)
+		caller_gone(c);
 	for (unsigned i = 0; i < 20; i++)
 		caller_found_by_service(c, now + i, now + i + 100 * US);
 	assert_true(caller_spins(c));
@@ -454,6 +456,35 @@ static void a_new_program_busy_polls(void **state)
 	assert_int_equal(caller_kind(&c), CALLER_SPINS);
 }
 
+/*
+ * The peer of a new program answers late, as it does before it has begun. Packets wake the service
+ * thread until the program polls again. Each late answer allows one more busy poll, but not for
+ * ever.
+ */
+static void a_late_answer_is_not_the_last(void **state)
+{
+	(void)state;
+	for (unsigned slept = 0; slept < 2; slept++) {
+		struct caller c = a_caller(CALLER_POLLS);
+		uint64_t now = T0, n = 0;
+		unsigned busy_polls = 0;
+
+		for (unsigned i = 0; i < 100; i++, now += 100 * MS) {
+			caller_posted(&c, now, n, STAKE);
+			caller_polled(&c, true);
+			assert_int_equal(caller_kind(&c), CALLER_POLLS);
+			if (!caller_may_busy_poll(&c))
+				break;
+			busy_polls += caller_busy_poll(&c, now, STAKE, n) != 0;
+			caller_gone(&c);
+			assert_int_equal(caller_kind(&c), CALLER_SPINS);
+			caller_requests(&c, now + 50 * MS, STAKE, ++n, slept);
+			assert_int_equal(caller_kind(&c), CALLER_SPINS);
+		}
+		assert_int_equal(busy_polls, policy_table.trial);
+	}
+}
+
 /* No request comes: a program that polls for everything pays for one busy poll in vain. */
 static void a_poller_busy_polls_once(void **state)
 {
@@ -467,15 +498,15 @@ static void a_poller_busy_polls_once(void **state)
 			if (how == 1) /* never a single post */
 				caller_left(&c, true);
 			caller_posted(&c, now, 0, STAKE);
-			if (!caller_busy_poll(&c, now, STAKE, 0))
-				continue;
-			busy_polls++;
+			caller_polled(&c, true);
+			if (caller_busy_poll(&c, now, STAKE, 0))
+				busy_polls++;
 			if (how == 2)
 				caller_received(&c);
 			else
 				caller_gone(&c);
 		}
-		assert_in_range(polls, 1, policy_table.trial);
+		assert_in_range(polls, 1, policy_table.trial + 1);
 		assert_in_range(busy_polls, how % 2 == 0,
 				how == 0   ? 1
 				: how == 2 ? policy_table.trial
@@ -567,6 +598,7 @@ int main(void)
 		cmocka_unit_test(a_busy_poll_is_no_call),
 		cmocka_unit_test(a_busy_poll_that_finds_all),
 		cmocka_unit_test(a_new_program_busy_polls),
+		cmocka_unit_test(a_late_answer_is_not_the_last),
 		cmocka_unit_test(a_poller_busy_polls_once),
 		cmocka_unit_test(a_post_left_to_others),
 		cmocka_unit_test(yields),

@@ -182,6 +182,45 @@ static void spins_from_the_first(void **state)
 	on_each_machine(begins);
 }
 
+/* Returns the number of the first 1,000 round trips that took more than five times the median. */
+static unsigned slow_at_first(struct end *e)
+{
+	unsigned slow = 0;
+
+	e->samples = 1000;
+	end_latency(e, 50); /* sorts the samples */
+	for (unsigned i = 0; i < e->samples; i++)
+		slow += e->lat[i] > 5 * e->lat[e->samples / 2];
+	return slow;
+}
+
+/*
+ * One side begins late: perftest measures its clock for some milliseconds first. Only the first
+ * round trip waits for it. A service thread that naps must not find the packets of later ones.
+ */
+static void begins_late(struct model *m, uint64_t wake, bool udp)
+{
+	static const uint64_t lates[] = {40 * US, 300 * US, 5 * MS};
+	struct script scripts[2] = {{.habit = SPINS, .verb = V_WRITE, .starts = true},
+				    {.habit = SPINS, .verb = V_WRITE}};
+
+	for (unsigned v = 0; v < 2 * 2 * 3; v++) {
+		scripts[v & 1].late = lates[v / 4];
+		scripts[!(v & 1)].late = 0;
+		begin(m, v & 2 ? 4 : 2, wake, udp, &scripts[0], &scripts[1], BY_POLICY);
+		run(m, 2 * RUN);
+		assert_true(m->end[0].samples > 1000);
+		at_most("slow round trips", v, slow_at_first(&m->end[0]), 1);
+		at_most("waits", v, m->end[0].worst_wait, wake + 2 * TURNS);
+	}
+}
+
+static void spins_when_the_peer_is_late(void **state)
+{
+	(void)state;
+	on_each_machine(begins_late);
+}
+
 /*
  * Over UC only the peer's WRITE comes back. It starts after a pause long enough for both service
  * threads to sleep without a time-out. One end posts, busy polls (in vain if the peer is slow), and
@@ -401,6 +440,7 @@ int main(void)
 		cmocka_unit_test(polls_its_queue),
 		cmocka_unit_test(spins_on_memory),
 		cmocka_unit_test(spins_from_the_first),
+		cmocka_unit_test(spins_when_the_peer_is_late),
 		cmocka_unit_test(spins_over_uc),
 		cmocka_unit_test(sleeps_in_a_channel),
 		cmocka_unit_test(a_poller_turns_to_sleep),
