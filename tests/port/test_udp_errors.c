@@ -396,9 +396,9 @@ static void send_to_nobody(unsigned round)
 
 		snprintf(text, sizeof(text), "127.251.%u.%u", round, i + 1);
 		addr = rig_addr(text);
-		to[i] = a->ops->path_get(a, &addr, 1);
+		to[i] = a->ops->path_get(a, &addr, 2);
 		assert_non_null(to[i]);
-		assert_int_equal(rig_send(a, to[i], 64, 0, 1, i), 0);
+		assert_int_equal(rig_send(a, to[i], 64, 0, 2, i), 0);
 	}
 	while (!a->ops->flush(a))
 		;
@@ -411,7 +411,7 @@ static void send_to_nobody(unsigned round)
  * call of its own. After some errors the port turns reports off for a time. No packet is lost.
  * After that time it gets reports of missing peers again.
  */
-static void test_errors_of_answers(void **state)
+static void test_many_errors(void **state)
 {
 	struct port_pkt pkts[PORT_BURST];
 	unsigned before;
@@ -488,7 +488,7 @@ int main(void)
 		T(test_dropped),	 T(test_connection_refused),
 		T(test_path_gone),	 T(test_full_batch),
 		T(test_joined_refused),	 T(test_forged),
-		T(test_forged_for_ever), T(test_errors_of_answers),
+		T(test_forged_for_ever), T(test_many_errors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
