@@ -80,6 +80,21 @@ static void wait_for_space(struct call *call)
 }
 
 /*
+ * Returns the bytes of a tail as one word. If the fields were stored one by one, the load of all of
+ * them would have to wait until the stores have left the CPU's store buffer.
+ */
+static inline uint64_t tail_bytes(const struct call *call, uint32_t len, uint8_t status,
+				  uint8_t flags)
+{
+	_Static_assert(offsetof(struct roost_rpc_tail, status) == 4 &&
+			       offsetof(struct roost_rpc_tail, flags) == 5 &&
+			       offsetof(struct roost_rpc_tail, mark) == 6,
+		       "the fields of a tail");
+	return htole64(len | (uint64_t)status << 32 | (uint64_t)flags << 40 |
+		       (uint64_t)call->head.mark << 48);
+}
+
+/*
  * Sends a WRITE to offset `off` of the reply buffer: `len` bytes of c->buf, or of the region `key`
  * if `from`; and the tail if `tail`.
  */
@@ -88,10 +103,10 @@ static int write_back(struct call *call, uint32_t off, uint32_t len, bool from, 
 {
 	const struct roost_call *c = &call->i.c;
 	bool imm = tail && call->head.flags & ROOST_RPC_IMM;
-	struct roost_rpc_tail gone = {.status = ROOST_RPC_ACCESS, .mark = call->tail.mark};
+	uint64_t gone = tail_bytes(call, 0, ROOST_RPC_ACCESS, 0);
 	struct nic_rpc_send m = {
 		.call = call->id,
-		.cookie = from || !len ? 0 : (uint64_t)(call - call->q->calls) + 1,
+		.cookie = from || !len ? 0 : (uint64_t)call_slot(call) + 1,
 		.raddr = call->head.reply_addr + off,
 		.rkey = call->head.reply_rkey,
 		.len = len,
@@ -99,12 +114,12 @@ static int write_back(struct call *call, uint32_t off, uint32_t len, bool from, 
 		.va = c->from,
 		.key = key,
 		.tail_len = tail ? sizeof(call->tail) : 0,
+		.tail = call->lost ? gone : call->tail,
+		.lost = gone,
 		.has_imm = imm,
 		.imm = imm ? htobe32(call->head.mark) : 0,
 	};
 
-	memcpy(&m.tail, call->lost ? &gone : &call->tail, sizeof(call->tail));
-	memcpy(&m.lost, &gone, sizeof(gone));
 	return nic_rpc_send(call->q->qp, &m);
 }
 
@@ -185,10 +200,7 @@ void wire_reply(struct invocation *i, uint32_t status, uint32_t len)
 		nic_rpc_put_done();
 	call->payload = i->pending = false;
 	call->ending = true;
-	call->tail = (struct roost_rpc_tail){.len = htole32(len),
-					     .status = (uint8_t)status,
-					     .flags = i->sent ? ROOST_RPC_FRONT : 0,
-					     .mark = htole16(call->head.mark)};
+	call->tail = tail_bytes(call, len, (uint8_t)status, i->sent ? ROOST_RPC_FRONT : 0);
 	call_count_end(call, status);
 	if (call->head.reply_len) {
 		call_send_reply(call);

@@ -133,10 +133,17 @@ struct call {
 	bool paused; /* it runs again in a later turn: in runtime_pu.paused, unless `payload` */
 	struct invocation i;
 	struct roost_rpc_head head;
-	struct roost_rpc_tail tail; /* when ending */
-	uint32_t id;		    /* identifies the call to the core */
-	uint64_t began;		    /* time of the turn in which it began */
+	uint64_t tail;	/* when ending: the bytes of struct roost_rpc_tail */
+	uint32_t id;	/* identifies the call to the core; its lower 8 bits are the slot */
+	uint64_t began; /* time of the turn in which it began */
 } CACHE_ALIGNED;
+_Static_assert(RUNTIME_MAX_CALLS == UINT8_MAX + 1, "call.id has the slot in its lower 8 bits");
+
+/* Returns the number of the call's slot in call_qp.calls. */
+static inline uint8_t call_slot(const struct call *call)
+{
+	return (uint8_t)call->id;
+}
 
 /* Memory whose owner is gone, freed when no operation uses it any more. */
 struct deferred_free {

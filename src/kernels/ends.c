@@ -42,7 +42,7 @@ void call_break(struct call *call, uint32_t status)
 
 void call_lost(struct call_qp *q, uint32_t id)
 {
-	struct call *call = &q->calls[id % RUNTIME_MAX_CALLS];
+	struct call *call = &q->calls[(uint8_t)id];
 
 	q->pu->ctr.lost++;
 	/* The call's reply gets the status too, unless the slot has another call by now. */

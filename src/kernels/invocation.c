@@ -46,7 +46,8 @@ void invocation_lay_out(struct invocation *i, uint8_t *body, const void *params,
 	c->params = at;
 	c->params_len = len;
 	at += ALIGN_UP(len, 64u);
-	memset(at, 0, k->state_size);
+	if (k->state_size)
+		memset(at, 0, k->state_size);
 	c->state = at;
 	c->scratch = at + ALIGN_UP(k->state_size, 64u);
 	c->self = i->s->self;

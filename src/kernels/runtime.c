@@ -237,13 +237,10 @@ void runtime_counters(const struct kernel_runtime *rt, struct runtime_counters *
 			((uint64_t *)out)[n] += ((const uint64_t *)&rt->pu[i].ctr)[n];
 }
 
-/* For the counters of the PU, and those of the kernel. */
+/* Counts an end other than ROOST_RPC_OK, in the counters of the PU or in those of the kernel. */
 #define COUNT_END(ctr, status)                                                                     \
 	do {                                                                                       \
 		switch (status) {                                                                  \
-		case ROOST_RPC_OK:                                                                 \
-			(ctr)->ended_ok++;                                                         \
-			break;                                                                     \
 		case ROOST_RPC_BAD_PARAMS:                                                         \
 			(ctr)->bad_params++;                                                       \
 			break;                                                                     \
@@ -274,6 +271,11 @@ void call_count_end(const struct call *call, uint32_t status)
 {
 	struct runtime_pu *pu = call->q->pu;
 
+	if (likely(status == ROOST_RPC_OK)) {
+		pu->ctr.ended_ok++;
+		call->i.ctr->ended_ok++;
+		return;
+	}
 	if (status == ROOST_RPC_NO_KERNEL) {
 		pu->ctr.no_kernel++;
 		return;

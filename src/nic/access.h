@@ -11,6 +11,18 @@ void *access_resolve_anew(const struct nic_qp *qp, nic_rpc_key key, uint64_t va,
 			  uint32_t access);
 
 /*
+ * Returns the address if the bytes are in the region of the PU's last access. Otherwise it returns
+ * NULL, and access_resolve_anew() decides. [owner]
+ */
+static inline void *access_resolve_last(const struct nic_qp *qp, nic_rpc_key key, uint64_t va,
+					uint32_t n, uint32_t access)
+{
+	if (unlikely((qp->access & access) != access))
+		return NULL;
+	return mr_resolve_last(&qp->pu->rpc_last, key, qp->pd, va, n, access);
+}
+
+/*
  * Returns the address of the n > 0 bytes at va, for an access of a call of this queue pair, or NULL
  * if the access is refused. The region of the PU's last access is found without a look-up in the
  * table. [owner]
@@ -18,10 +30,8 @@ void *access_resolve_anew(const struct nic_qp *qp, nic_rpc_key key, uint64_t va,
 static inline void *access_resolve(const struct nic_qp *qp, nic_rpc_key key, uint64_t va,
 				   uint32_t n, uint32_t access)
 {
-	void *p = NULL;
+	void *p = access_resolve_last(qp, key, va, n, access);
 
-	if (likely(key <= UINT32_MAX && (qp->access & access) == access))
-		p = mr_resolve_last(&qp->pu->rpc_last, (uint32_t)key, qp->pd, va, n, access);
 	return likely(p) ? p : access_resolve_anew(qp, key, va, n, access);
 }
 

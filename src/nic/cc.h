@@ -25,7 +25,10 @@ struct cc_ops {
 	const char *name;
 	/* Sets the window of a new destination. min and max are set. */
 	void (*init)(struct cc *cc);
-	/* Packets of `bytes` were sent. NULL: the controller does not need it. */
+	/*
+	 * Packets of `bytes` were sent. NULL: the controller does not need it. This function and
+	 * on_acked() are called only if there is a window.
+	 */
 	void (*on_sent)(struct cc *cc, uint32_t bytes, uint64_t now);
 	/* `bytes` of sent packets were acknowledged. */
 	void (*on_acked)(struct cc *cc, uint32_t bytes, uint64_t now);

@@ -178,7 +178,8 @@ static void take_enables(struct pu *pu, unsigned from, struct mail_ring *ring)
 	}
 }
 
-void chain_take_mail(struct pu *pu)
+/* Not inlined: its large frame is not for each turn of the PU. */
+__attribute__((noinline)) void chain_take_mail(struct pu *pu)
 {
 	atomic_exchange_explicit(&pu->chain_mailed, false, memory_order_acq_rel);
 	for (unsigned from = 0; from < pu->nic->cfg.pus; from++) {

@@ -181,23 +181,12 @@ static void wake(struct list_head *waiters)
 	}
 }
 
-void dest_release(struct nic_qp *qp, uint32_t bytes)
+void dest_window_release(struct dest *d, uint32_t bytes)
 {
-	struct dest *d = qp->dest;
-
-	ROOST_ASSERT(bytes <= qp->sq.inflight);
-	qp->sq.inflight -= bytes;
-	if (!d->cc.window)
-		return;
 	ROOST_ASSERT(bytes <= d->inflight);
 	d->inflight -= bytes;
 	if (d->inflight < d->cc.window)
 		wake(&d->waiters);
-}
-
-void dest_acked(struct dest *d, uint32_t bytes)
-{
-	d->cc.ops->on_acked(&d->cc, bytes, d->pu->now);
 }
 
 void dest_lost(struct dest *d)

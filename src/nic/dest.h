@@ -66,9 +66,8 @@ void dest_put(struct dest *d);
 /* Does the slow part of dest_of_datagram(). */
 struct dest *dest_look_up(struct dest *d, uint32_t dqpn);
 bool dest_admit(struct nic_qp *qp, uint32_t bytes);
-/* Counts bytes of a QP as no longer in flight, and schedules the QPs that wait for the window. */
-void dest_release(struct nic_qp *qp, uint32_t bytes);
-void dest_acked(struct dest *d, uint32_t bytes);
+/* Does the work of dest_release() for a destination with a window. */
+void dest_window_release(struct dest *d, uint32_t bytes);
 bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes);
 /* Counts the bytes of a packet that was sent on an unacknowledged service. */
 void dest_sent_unacked(struct dest *d, uint32_t bytes);
@@ -126,6 +125,22 @@ static inline void dest_sent(struct dest *d, uint32_t bytes, uint64_t now)
 	d->inflight += bytes;
 	if (d->cc.ops->on_sent)
 		d->cc.ops->on_sent(&d->cc, bytes, now);
+}
+
+/* Counts bytes of a QP as no longer in flight, and schedules the QPs that wait for the window. */
+static inline void dest_release(struct nic_qp *qp, uint32_t bytes)
+{
+	ROOST_ASSERT(bytes <= qp->sq.inflight);
+	qp->sq.inflight -= bytes;
+	if (qp->dest->cc.window)
+		dest_window_release(qp->dest, bytes);
+}
+
+/* Tells the controller of a window of acknowledged bytes. */
+static inline void dest_acked(struct dest *d, uint32_t bytes, uint64_t now)
+{
+	if (d->cc.window)
+		d->cc.ops->on_acked(&d->cc, bytes, now);
 }
 
 #endif

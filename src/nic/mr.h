@@ -190,8 +190,11 @@ struct mr_last {
 void *mr_resolve_keep(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va, uint64_t len,
 		      uint32_t access, struct mr_last *last);
 
-/* Resolves from *last only. If it returns NULL, use mr_resolve_keep(). */
-static inline void *mr_resolve_last(const struct mr_last *last, uint32_t key, uint32_t pd,
+/*
+ * Resolves from *last only. If it returns NULL, use mr_resolve_keep(). The key may be any
+ * nic_rpc_key: one of a granted region has more bits than the keys that *last has.
+ */
+static inline void *mr_resolve_last(const struct mr_last *last, uint64_t key, uint32_t pd,
 				    uint64_t va, uint64_t len, uint32_t access)
 {
 	const struct mr_entry *e = last->e;

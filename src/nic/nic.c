@@ -372,6 +372,8 @@ static unsigned take_doorbells(struct pu *pu)
 
 	while (n < QPS_PER_TURN && mpsc_pop(&pu->doorbells, &qpns[n]))
 		n++;
+	if (!n)
+		return 0;
 	/*
 	 * Each exchange below waits for earlier memory accesses, so all QPs are prefetched first.
 	 */

@@ -354,21 +354,12 @@ static const struct req_service rc_service = {rc_admit, rc_send, rc_complete, rc
 						   unacked_end},
 				loop_service = {loop_admit, loop_send, loop_complete, loop_end};
 
-/*
- * Called when there is nothing to send. Clears db_active, so that doorbells queue the QP, and then
- * checks the queues again. Returns true if they are empty. The counterpart is nic_doorbell().
- */
-bool req_idle(struct nic_qp *qp)
+/* Clears db_active and checks the queues again. Returns true if they are empty. */
+static __attribute__((noinline)) bool go_idle(struct nic_qp *qp)
 {
 	const struct recv_ring *rq = qp->resp.rq;
 	bool more;
 
-	/*
-	 * db_active is clear already, so every doorbell puts the QP on the PU's ring. (A post of a
-	 * receive rings the doorbell only in the error state: verbs/post.c.)
-	 */
-	if (!atomic_load_explicit(&qp->db_active, memory_order_relaxed) && qp->state != NIC_QPS_ERR)
-		return true;
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
 	more = likely(!qp->chain) ? sq_posted(&qp->sq) : chain_posted(qp);
 	/* In the error state receives are work, too: they are flushed. */
@@ -383,6 +374,21 @@ bool req_idle(struct nic_qp *qp)
 }
 
 /*
+ * Called when there is nothing to send. Clears db_active, so that doorbells queue the QP, and then
+ * checks the queues again. Returns true if they are empty. The counterpart is nic_doorbell().
+ */
+bool req_idle(struct nic_qp *qp)
+{
+	/*
+	 * db_active is clear already, so every doorbell puts the QP on the PU's ring. (A post of a
+	 * receive rings the doorbell only in the error state: verbs/post.c.)
+	 */
+	if (!atomic_load_explicit(&qp->db_active, memory_order_relaxed) && qp->state != NIC_QPS_ERR)
+		return true;
+	return go_idle(qp);
+}
+
+/*
  * Returns true if the posted requests wait for more, on a port whose flush is a system call. A few
  * small requests wait while others are outstanding, and leave together, as with Nagle's algorithm
  * (RFC 896). The wait ends when the program has posted enough, or with an ACK if little is
@@ -393,7 +399,7 @@ static bool batches(const struct nic_qp *qp)
 	const struct qp_sq *sq = &qp->sq;
 	uint32_t batch = qp->dest->path->batch, ahead = sq->next - sq->una, posted, space;
 
-	if (!batch || sq->next != sq->fetched || sq->rd_out || qp->resize || qp->chain ||
+	if (sq->next != sq->fetched || sq->rd_out || qp->resize || qp->chain ||
 	    qp->state != NIC_QPS_RTS ||
 	    (sq->batch_since && qp->pu->now - sq->batch_since >= BATCH_NS))
 		return false;
@@ -528,7 +534,7 @@ enum req_result req_run(struct nic_qp *qp)
 
 		return run(qp, &loop_service, burst);
 	}
-	if (batches(qp) && req_batch(qp))
+	if (unlikely(qp->dest->path->batch) && batches(qp) && req_batch(qp))
 		return wait_for(qp, BLOCK_BATCH);
 	sq->batch_since = 0;
 	return run(qp, &rc_service, tx_burst(qp));

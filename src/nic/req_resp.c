@@ -50,7 +50,7 @@ static void skip_acked(struct nic_qp *qp)
 }
 
 /* Updates the round trip after an answer to all packets before `upto`. */
-static void rtt_answered(struct nic_qp *qp, uint32_t upto)
+static inline __attribute__((always_inline)) void rtt_answered(struct nic_qp *qp, uint32_t upto)
 {
 	struct qp_sq *sq = &qp->sq;
 	uint64_t now = qp->pu->now;
@@ -64,7 +64,7 @@ static void rtt_answered(struct nic_qp *qp, uint32_t upto)
 	}
 }
 
-static void progressed(struct nic_qp *qp)
+static inline __attribute__((always_inline)) void progressed(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 	struct pu *pu = qp->pu;
@@ -126,7 +126,7 @@ static bool ack_upto(struct nic_qp *qp, uint32_t upto)
 		if (sq->psn_una == sq->psn_next)
 			release = sq->inflight;
 		dest_release(qp, release);
-		dest_acked(qp->dest, bytes);
+		dest_acked(qp->dest, bytes, qp->pu->now);
 		progressed(qp);
 	}
 	return all;

@@ -173,29 +173,40 @@ static bool readable(const uint8_t *src, uint32_t n)
 	return true;
 }
 
-/* Copies the data, or zeros if they can't be read. Returns 0, or -EFAULT for a fault at dst. */
-static int gather_data(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
-		       uint32_t n)
+/*
+ * Handles data whose key is refused (src is NULL) or whose copy has faulted: stores zeros, unless
+ * the fault was at dst. Returns 0, or -EFAULT for a fault at dst.
+ */
+static __attribute__((noinline)) int gather_zeros(struct nic_qp *qp, const struct sq_entry *e,
+						  const void *src, uint8_t *dst, uint32_t n)
 {
 	static const uint8_t zeros[4096];
-	const struct sq_reply *r = &e->reply;
-	const void *src = (const void *)(uintptr_t)(r->addr + off);
 
-	if (r->key)
-		src = access_resolve(qp, r->key, r->addr + off, n, NIC_ACCESS_REMOTE_READ);
-	if (likely(src)) {
-		if (likely(!dma_load(dst, src, n)))
-			return 0;
+	if (src) {
 		if (readable(src, n))
 			return -EFAULT;
 		qp->pu->ctr.memory_faults++;
 	}
-	if (!r->data_lost)
+	if (!e->reply.data_lost)
 		lose(qp, e);
 	for (uint32_t at = 0; at < n; at += sizeof(zeros))
 		if (dma_copy(dst + at, zeros, n - at < sizeof(zeros) ? n - at : sizeof(zeros)))
 			return -EFAULT;
 	return 0;
+}
+
+/* Copies the data, or zeros if they can't be read. Returns 0, or -EFAULT for a fault at dst. */
+static int gather_data(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
+		       uint32_t n)
+{
+	const struct sq_reply *r = &e->reply;
+	const void *src = (const void *)(uintptr_t)(r->addr + off);
+
+	if (r->key)
+		src = access_resolve(qp, r->key, r->addr + off, n, NIC_ACCESS_REMOTE_READ);
+	if (likely(src) && likely(!dma_load(dst, src, n)))
+		return 0;
+	return gather_zeros(qp, e, src, dst, n);
 }
 
 int rpc_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
