@@ -116,6 +116,8 @@ struct kv_group *kv_store_take_group(struct kv_store *st, uint64_t client)
 {
 	struct kv_group *g = st->free;
 
+	if (st->moves && st->moves_version != st->parts->version)
+		return NULL;
 	if (!share_take(&st->shares, client))
 		return NULL;
 	st->free = g->next;
@@ -123,10 +125,32 @@ struct kv_group *kv_store_take_group(struct kv_store *st, uint64_t client)
 	return g;
 }
 
+void kv_store_begin_group(struct kv_store *st, struct kv_group *g)
+{
+	g->version = st->parts ? st->parts->version : 0;
+	if (!g->moves)
+		return;
+	st->moves++;
+	st->moves_version = g->version;
+}
+
 void kv_store_give_group(struct kv_store *st, struct kv_group *g)
 {
 	share_give(&st->shares, g->client);
+	st->moves -= g->moves;
+	g->moves = false;
+	g->n = 0;
 	put_free(st, g);
+}
+
+uint64_t kv_store_version(const struct kv_store *st)
+{
+	uint64_t version = st->parts->version;
+
+	for (unsigned i = 0; st->groups && i < KV_STORE_GROUPS; i++)
+		if (st->groups[i].n && st->groups[i].version < version)
+			version = st->groups[i].version;
+	return version;
 }
 
 void kv_store_cancel_dropped(struct kv_store *st)
