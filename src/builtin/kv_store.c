@@ -276,10 +276,13 @@ static int begin(struct kv_store *st, const char *path, struct kv_snapshot **s)
 	return rc;
 }
 
-/* After each step the store is left to others for as long as the step took. */
+/*
+ * After each step the store is left to others for as long as the step took. Lines of the far tier come
+ * meanwhile, and operations are executed.
+ */
 static int step(struct kv_store *st, struct kv_snapshot *s)
 {
-	uint64_t start;
+	uint64_t start, took;
 	int rc;
 
 	if (!take(st))
@@ -287,8 +290,9 @@ static int step(struct kv_store *st, struct kv_snapshot *s)
 	start = ns_of(CLOCK_MONOTONIC);
 	rc = kv_snapshot_step(s, STEP_BUCKETS);
 	kv_store_leave(st);
+	took = ns_of(CLOCK_MONOTONIC) - start;
 	if (rc > 0)
-		nap(ns_of(CLOCK_MONOTONIC) - start);
+		nap(rc == KV_SNAPSHOT_WAITS && took < NAP_NS ? NAP_NS : took);
 	return rc;
 }
 
@@ -304,6 +308,11 @@ int kv_store_snapshot(struct kv_store *st, const char *path, const atomic_bool *
 	} while (rc > 0);
 	if (!rc)
 		rc = kv_snapshot_finish(s);
-	kv_snapshot_free(s);
+	if (rc == -ECANCELED && take(st)) {
+		kv_snapshot_free(s);
+		kv_store_leave(st);
+	} else {
+		kv_snapshot_free(s);
+	}
 	return rc;
 }

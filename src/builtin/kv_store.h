@@ -53,7 +53,7 @@ struct kv_group {
 enum kv_store_busy {
 	KV_STORE_FREE,
 	KV_STORE_SERVES,
-	KV_STORE_READS, /* a snapshot: it runs no operations, but may wait for the far tier */
+	KV_STORE_READS, /* a snapshot: it runs no operations */
 };
 
 struct kv_store {
