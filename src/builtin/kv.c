@@ -147,6 +147,25 @@ static void add_result(struct kvwire_reply *w, const struct kv_op *op)
 		kvwire_reply_add(w, op->status, NULL, 0);
 }
 
+static bool is_stray(const struct kv_parts *p, unsigned at)
+{
+	return !p->owned[at] && !p->leaves[at];
+}
+
+static bool is_move(const struct roost_kv_op *op)
+{
+	return op->code == ROOST_KV_MOVE_PUT || op->code == ROOST_KV_MOVE_DELETE;
+}
+
+/* A move that has lost its lock has another version of the table than the node. */
+static bool may_move(const struct kv_parts *p, const struct roost_kv_op *op)
+{
+	unsigned at = kv_table_partition(p->seed, p->partitions, op->key, op->key_len);
+
+	return op->cursor == p->version &&
+	       (op->code == ROOST_KV_MOVE_PUT ? p->comes[at] : is_stray(p, at));
+}
+
 /*
  * Decodes the next operations: a group, and the operation behind it if it runs alone or its key is
  * another node's.
@@ -154,17 +173,21 @@ static void add_result(struct kvwire_reply *w, const struct kv_op *op)
 static void read_group(const struct kv_store *st, struct kvwire_reader *batch, struct kv_group *g)
 {
 	g->n = 0;
-	g->has_alone = g->has_foreign = false;
+	g->has_alone = g->has_foreign = g->moves = false;
 	g->scan.data = NULL;
 	g->scan.state.waiting = 0;
 	g->read = 1;
 	while (g->n < KV_STORE_GROUP && (g->read = kvwire_next(batch, &g->alone)) == 1) {
-		g->has_alone = g->alone.code > ROOST_KV_FILTER;
+		bool moves = is_move(&g->alone);
+
+		g->has_alone = moves ? !st->parts : g->alone.code > ROOST_KV_FILTER;
 		if (g->has_alone)
 			return;
-		g->has_foreign = !kv_parts_count(st->parts, g->alone.key, g->alone.key_len);
+		g->has_foreign = moves ? !may_move(st->parts, &g->alone)
+				       : !kv_parts_count(st->parts, g->alone.key, g->alone.key_len);
 		if (g->has_foreign)
 			return;
+		g->moves |= moves;
 		to_store(&g->op[g->n++], &g->alone, &g->arena);
 	}
 }
@@ -187,7 +210,7 @@ static void add_results(struct kv_store *st, struct kvwire_reply *w, struct kv_g
 
 	st->operations += g->n;
 	if (g->n && st->fence)
-		late = !kv_fence_open(st->fence, st->parts->version, kv_fence_now());
+		late = !kv_fence_open(st->fence, g->version, kv_fence_now());
 	for (unsigned i = 0; i < g->n; i++) {
 		if (late)
 			g->op[i].status = -ETIMEDOUT;
@@ -198,11 +221,6 @@ static void add_results(struct kv_store *st, struct kvwire_reply *w, struct kv_g
 /* ---- scans ---- */
 
 #define EXPIRY 4u /* bytes behind a pair that leaves */
-
-static bool is_stray(const struct kv_parts *p, unsigned at)
-{
-	return !p->owned[at] && !p->leaves[at];
-}
 
 /* Returns whether a scan with this function has the pairs of the key. */
 static bool in_scan(const struct kv_store_scan *s, const struct kv_pair *pair)
@@ -243,14 +261,15 @@ static bool add_pair(void *ctx, const struct kv_pair *p)
 }
 
 #define SCAN_BUCKETS 256u
+#define SCAN_STEP    32u /* buckets of a step, with a far tier */
 
 static bool begin_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
 	struct kv_store_scan *s = &g->scan;
 	size_t space;
 
-	if (g->alone.function >= ROOST_KV_SCAN_LEAVING && (!st->parts || st->groups)) {
-		kvwire_reply_add(w, -EOPNOTSUPP, NULL, 0); /* as run_move() */
+	if (g->alone.function >= ROOST_KV_SCAN_LEAVING && !st->parts) {
+		kvwire_reply_add(w, -EOPNOTSUPP, NULL, 0);
 		return false;
 	}
 	*s = (struct kv_store_scan){
@@ -276,8 +295,8 @@ static void end_scan(struct kvwire_reply *w, const struct kv_store_scan *s, uint
 }
 
 /*
- * Adds the pairs of whole buckets as long as they fit. Returns false if lines of the far tier are
- * missing: then it goes on later.
+ * Adds the pairs of whole buckets as long as they fit. Returns false if it goes on later: lines of
+ * the far tier are missing, or its step was long enough.
  */
 static bool run_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
@@ -305,7 +324,9 @@ static bool run_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_grou
 			return true;
 		}
 		s->at += s->need;
-	} while (++s->buckets < SCAN_BUCKETS && s->state.cursor);
+		if (++s->buckets % SCAN_STEP == 0 && st->groups && s->buckets < SCAN_BUCKETS)
+			return false;
+	} while (s->buckets < SCAN_BUCKETS && s->state.cursor);
 	end_scan(w, s, s->state.cursor);
 	return true;
 }
@@ -337,7 +358,7 @@ static void run_stat(struct kv_store *st, struct kvwire_reply *w)
 	if (st->parts) {
 		unsigned hottest, owned = kv_parts_owned(st->parts, &hottest);
 
-		out.table_version = htole64(st->parts->version);
+		out.table_version = htole64(kv_store_version(st));
 		out.partitions = htole64(owned);
 		out.hottest = htole64(hottest);
 		out.hottest_operations = htole64(st->parts->operations[hottest]);
@@ -382,40 +403,13 @@ static void run_function(struct kv_store *st, struct kvwire_reply *w, const stru
 	kvwire_reply_add(w, rc, rc ? NULL : &info, rc ? 0 : sizeof(info));
 }
 
-/*
- * An operation of a move. Not with a far tier: groups that began before the table changed may still
- * run there.
- */
-static void run_move(struct kv_store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
-{
-	const struct kv_parts *p = st->parts;
-	struct kv_op run;
-	unsigned at;
-
-	if (!p || st->groups) {
-		kvwire_reply_add(w, -EOPNOTSUPP, NULL, 0);
-		return;
-	}
-	at = kv_table_partition(p->seed, p->partitions, op->key, op->key_len);
-	/* A move that has lost its lock has another version than the node. */
-	if (op->cursor != p->version ||
-	    (op->code == ROOST_KV_MOVE_PUT ? !p->comes[at] : !is_stray(p, at))) {
-		add_not_owned(st, w);
-		return;
-	}
-	to_store(&run, op, NULL);
-	kv_run(st->kv, &run, 1);
-	st->operations++;
-	add_result(w, &run);
-}
-
 /* An operation that is not one of the store's own. Returns false if it goes on later. */
 static bool run_alone(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
 	if (g->alone.code == ROOST_KV_SCAN)
 		return run_scan(st, w, g);
-	if (g->alone.code == ROOST_KV_MOVE_PUT || g->alone.code == ROOST_KV_MOVE_DELETE)
-		run_move(st, w, &g->alone);
+	if (is_move(&g->alone))
+		kvwire_reply_add(w, -EOPNOTSUPP, NULL, 0); /* no partitions */
 	else if (g->alone.code == ROOST_KV_STAT)
 		run_stat(st, w);
 	else if (g->alone.code == ROOST_KV_PARTITIONS)
@@ -516,6 +510,7 @@ static enum progress run_group(struct kv_store *st, struct call_state *s)
 	struct kv_group g;
 
 	g.client = 0;
+	g.version = st->parts ? st->parts->version : 0;
 	kv_parts_begin(st->parts, st->fence);
 	read_group(st, &s->batch, &g);
 	if (g.n) {
@@ -538,6 +533,7 @@ static enum progress run_parked(struct kv_store *st, struct call_state *s, uint6
 			return PARKED;
 		s->parked = g;
 		read_group(st, &s->batch, g);
+		kv_store_begin_group(st, g);
 		make_space(&s->reply, g);
 		g->batch = (struct kv_batch){.ops = g->op, .n = g->n, .client = client};
 		if (g->n)
@@ -551,6 +547,7 @@ static enum progress run_parked(struct kv_store *st, struct call_state *s, uint6
 	if (next == PARKED)
 		return PARKED;
 	s->parked = NULL;
+	kv_scan_end(st->kv, &g->scan.state);
 	kv_store_give_group(st, g);
 	return next;
 }

@@ -116,6 +116,8 @@ struct kv_group *kv_store_take_group(struct kv_store *st, uint64_t client)
 {
 	struct kv_group *g = st->free;
 
+	if (st->moves && st->moves_version != st->parts->version)
+		return NULL;
 	if (!share_take(&st->shares, client))
 		return NULL;
 	st->free = g->next;
@@ -123,10 +125,32 @@ struct kv_group *kv_store_take_group(struct kv_store *st, uint64_t client)
 	return g;
 }
 
+void kv_store_begin_group(struct kv_store *st, struct kv_group *g)
+{
+	g->version = st->parts ? st->parts->version : 0;
+	if (!g->moves)
+		return;
+	st->moves++;
+	st->moves_version = g->version;
+}
+
 void kv_store_give_group(struct kv_store *st, struct kv_group *g)
 {
 	share_give(&st->shares, g->client);
+	st->moves -= g->moves;
+	g->moves = false;
+	g->n = 0;
 	put_free(st, g);
+}
+
+uint64_t kv_store_version(const struct kv_store *st)
+{
+	uint64_t version = st->parts->version;
+
+	for (unsigned i = 0; st->groups && i < KV_STORE_GROUPS; i++)
+		if (st->groups[i].n && st->groups[i].version < version)
+			version = st->groups[i].version;
+	return version;
 }
 
 void kv_store_cancel_dropped(struct kv_store *st)
@@ -252,10 +276,13 @@ static int begin(struct kv_store *st, const char *path, struct kv_snapshot **s)
 	return rc;
 }
 
-/* After each step the store is left to others for as long as the step took. */
+/*
+ * After each step the store is left to others for as long as the step took. Lines of the far tier come
+ * meanwhile, and operations are executed.
+ */
 static int step(struct kv_store *st, struct kv_snapshot *s)
 {
-	uint64_t start;
+	uint64_t start, took;
 	int rc;
 
 	if (!take(st))
@@ -263,8 +290,9 @@ static int step(struct kv_store *st, struct kv_snapshot *s)
 	start = ns_of(CLOCK_MONOTONIC);
 	rc = kv_snapshot_step(s, STEP_BUCKETS);
 	kv_store_leave(st);
+	took = ns_of(CLOCK_MONOTONIC) - start;
 	if (rc > 0)
-		nap(ns_of(CLOCK_MONOTONIC) - start);
+		nap(rc == KV_SNAPSHOT_WAITS && took < NAP_NS ? NAP_NS : took);
 	return rc;
 }
 
@@ -280,6 +308,11 @@ int kv_store_snapshot(struct kv_store *st, const char *path, const atomic_bool *
 	} while (rc > 0);
 	if (!rc)
 		rc = kv_snapshot_finish(s);
-	kv_snapshot_free(s);
+	if (rc == -ECANCELED && take(st)) {
+		kv_snapshot_free(s);
+		kv_store_leave(st);
+	} else {
+		kv_snapshot_free(s);
+	}
 	return rc;
 }

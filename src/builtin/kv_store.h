@@ -38,6 +38,8 @@ struct kv_group {
 	int read; /* of kvwire_next(), for the last one */
 	bool has_alone;
 	bool has_foreign; /* `alone` is an operation on a key of another node */
+	bool moves;	  /* has operations of `roost kv move` */
+	uint64_t version; /* of the table of partitions, when it began */
 	struct roost_kv_op alone;
 	struct kv_store_scan scan; /* if `alone` is one */
 	uint64_t client;
@@ -51,7 +53,7 @@ struct kv_group {
 enum kv_store_busy {
 	KV_STORE_FREE,
 	KV_STORE_SERVES,
-	KV_STORE_READS, /* a snapshot: it runs no operations, but may wait for the far tier */
+	KV_STORE_READS, /* a snapshot: it runs no operations */
 };
 
 struct kv_store {
@@ -62,6 +64,8 @@ struct kv_store {
 	/* of the owner of the store: groups that are free, and what connections have */
 	struct kv_group *free;
 	struct shares shares;
+	unsigned moves; /* groups with `moves`, which are all of one version */
+	uint64_t moves_version;
 	_Atomic(struct kv_group *) dropped; /* the next owner of the store cancels them */
 	uint64_t operations, batches;
 	const struct roost_kv_function *functions[KV_STORE_FUNCTIONS]; /* number 256 and above */
@@ -126,10 +130,21 @@ static inline void kv_store_leave(struct kv_store *st)
 
 /*
  * Groups of a store with a far tier; the owner of the store calls these. `client` is the number of
- * the connection. NULL: the client has its share of the groups.
+ * the connection. NULL: the client has its share of the groups, or pairs that a move stores by an
+ * earlier table are in flight: a group on a later table must not overtake them.
  */
 struct kv_group *kv_store_take_group(struct kv_store *st, uint64_t client);
+/*
+ * A group was decoded, and its keys were looked up in the table of partitions. The table may change
+ * before it is finished.
+ */
+void kv_store_begin_group(struct kv_store *st, struct kv_group *g);
 void kv_store_give_group(struct kv_store *st, struct kv_group *g);
+/*
+ * Returns the version of the table of partitions on which the oldest operation in flight began, or
+ * that of the table if there is none. A store with partitions; the owner of the store.
+ */
+uint64_t kv_store_version(const struct kv_store *st);
 /* Cancels a group that is in flight, so that its memory is not used any more. Any thread. */
 void kv_store_drop_group(struct kv_store *st, struct kv_group *g);
 

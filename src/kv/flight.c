@@ -12,56 +12,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "kv/far.h"
-#include "kv/near.h"
-#include "kv/share.h"
-#include "kv/station.h"
-#include "kv/store.h"
-
-/* The numbers of the growth of the index and of scans among the operations that await lines. */
-#define GROWTH	   STATION_ENTRIES
-#define FIRST_SCAN (GROWTH + 1)
-#define SCANS	   (KV_FAR_WAITERS - FIRST_SCAN)
-_Static_assert(KV_IN_FLIGHT == STATION_ENTRIES, "each operation has an entry");
-_Static_assert(SHARE_PLACES >= STATION_ENTRIES, "each operation has a place");
+#include "kv/flight.h"
 
 #define GROWTH_STEPS 2u
-#define RESULT_KEPT  4096u /* bytes of memory for a result that an entry keeps */
-
-struct entry {
-	struct kv_op *op;
-	struct kv_batch *batch;
-	struct kv_holds holds;
-	/* Result of an operation with an arena, until those before it in the batch are ended. */
-	uint8_t *result;
-	uint32_t result_len, result_cap;
-	bool ready, ended;
-	bool awaits_turn; /* runs when those before it in the batch are ended */
-	bool follows;	  /* ran right after one on the same key */
-	bool waited;	  /* for lines */
-};
-
-/* A scan that awaits lines. */
-struct waiting {
-	struct kv_holds holds;
-	bool used;
-};
-
-struct kv_flight {
-	struct station station;
-	struct kv_near *near;
-	struct shares shares; /* of clients in the operations in flight */
-	struct entry entries[STATION_ENTRIES];
-	struct kv_holds growth;
-	bool growing; /* awaits lines */
-	struct waiting scans[SCANS];
-	struct shares scan_shares;
-	uint16_t ready[STATION_ENTRIES], first_ready, num_ready;
-	struct kv_batch *first, *last; /* with operations that were not begun */
-	bool may_admit;		       /* a place became free, or a batch came */
-	struct kv saved;	       /* the store before a transaction */
-	uint64_t parked, forwarded, runs;
-};
 
 /* ---- opening ---- */
 
@@ -103,6 +56,7 @@ int kv_flight_open(struct kv *kv)
 	station_init(&f->station);
 	share_init(&f->shares, c->in_flight ? c->in_flight : KV_IN_FLIGHT);
 	share_init(&f->scan_shares, SCANS);
+	f->ahead_max = (c->near ? c->near : c->size / 16) / mem_page_size() / 2;
 	kv_near_on_line(f->near, wake, f);
 	kv->flight = f;
 	kv->mem.near = f->near;
@@ -154,9 +108,6 @@ static void undo(struct kv *kv)
 	*kv = kv->flight->saved;
 }
 
-/* What a transaction does. */
-typedef void (*transaction)(struct kv *kv, void *arg);
-
 static void do_op(struct kv *kv, void *arg)
 {
 	kv_execute(kv, arg);
@@ -167,8 +118,7 @@ static void do_growth(struct kv *kv, void *arg)
 	kv_grow(kv, 1);
 }
 
-/* Executes a transaction. `keep`: it takes effect. Returns false if lines are missing. */
-static bool attempt(struct kv *kv, transaction what, void *arg, bool keep)
+bool kv_attempt(struct kv *kv, kv_transaction what, void *arg, bool keep)
 {
 	struct kv_flight *f = kv->flight;
 
@@ -192,7 +142,7 @@ static void grow(struct kv *kv)
 	for (unsigned i = 0; i < GROWTH_STEPS; i++) {
 		if (kv->slots <= kv->grow_at || f->growing || kv_near_error(f->near))
 			return;
-		if (!attempt(kv, do_growth, NULL, true)) {
+		if (!kv_attempt(kv, do_growth, NULL, true)) {
 			kv_near_fetch(f->near, GROWTH, &f->growth);
 			f->growing = f->growth.missing;
 			continue;
@@ -221,7 +171,7 @@ static bool attempt_apart(struct kv *kv, struct entry *en, bool keep)
 	bool done;
 
 	en->op->arena = &own;
-	done = attempt(kv, do_op, en->op, keep);
+	done = kv_attempt(kv, do_op, en->op, keep);
 	en->op->arena = arena;
 	en->result_len = (uint32_t)(own.at - en->result);
 	return done;
@@ -245,11 +195,11 @@ static bool execute(struct kv *kv, struct entry *en)
 	uint8_t *at;
 
 	if (!op->arena)
-		return attempt(kv, do_op, op, true);
+		return kv_attempt(kv, do_op, op, true);
 	if (has_turn(en)) {
 		at = op->arena->at;
 		en->result_len = 0;
-		if (attempt(kv, do_op, op, true))
+		if (kv_attempt(kv, do_op, op, true))
 			return true;
 		op->arena->at = at;
 		return false;
@@ -535,78 +485,4 @@ void kv_flight_run(struct kv *kv, struct kv_op *ops, unsigned n)
 	kv_submit(kv, &b);
 	while (!kv_finished(&b))
 		kv_poll(kv, true);
-}
-
-/* ---- scans ---- */
-
-struct visited {
-	struct kv_scan_state *s;
-	kv_visit visit;
-	void *ctx;
-	uint64_t next;
-};
-
-static void do_scan(struct kv *kv, void *arg)
-{
-	struct visited *v = arg;
-	bool stopped;
-
-	v->next = kv_scan_bucket(kv, v->s->cursor, v->visit, v->ctx, &stopped);
-}
-
-/* Returns the place where the scan awaits lines, or NULL if its client has its share. */
-static struct waiting *place_of(struct kv_flight *f, struct kv_scan_state *s)
-{
-	unsigned i = 0;
-
-	if (s->waiting)
-		return &f->scans[s->waiting - 1];
-	if (!share_take(&f->scan_shares, s->client))
-		return NULL;
-	while (f->scans[i].used)
-		i++;
-	f->scans[i].used = true;
-	s->waiting = i + 1;
-	return &f->scans[i];
-}
-
-void kv_scan_end(struct kv *kv, struct kv_scan_state *s)
-{
-	struct kv_flight *f = kv->flight;
-
-	if (!s->waiting)
-		return;
-	kv_near_release(f->near, FIRST_SCAN + s->waiting - 1, &f->scans[s->waiting - 1].holds);
-	f->scans[s->waiting - 1].used = false;
-	share_give(&f->scan_shares, s->client);
-	s->waiting = 0;
-}
-
-int kv_scan_next(struct kv *kv, struct kv_scan_state *s, kv_visit visit, void *ctx)
-{
-	struct visited v = {s, visit, ctx, 0};
-	struct kv_flight *f = kv->flight;
-	struct waiting *w;
-	int err;
-
-	if (!f) {
-		s->cursor = kv_scan(kv, s->cursor, 1, visit, ctx);
-		return 0;
-	}
-	err = kv_near_error(f->near);
-	if (!err && s->waiting && place_of(f, s)->holds.missing)
-		return -EAGAIN;
-	if (!err && !attempt(kv, do_scan, &v, true)) {
-		w = place_of(f, s);
-		if (w) {
-			f->parked++;
-			kv_near_fetch(f->near, FIRST_SCAN + s->waiting - 1, &w->holds);
-		}
-		return -EAGAIN;
-	}
-	if (!err)
-		s->cursor = v.next;
-	kv_scan_end(kv, s);
-	kv_near_trim(f->near);
-	return err;
 }

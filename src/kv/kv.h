@@ -255,7 +255,7 @@ uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visi
  *	-EAGAIN	lines are being read, or the client has its share of scans; to be called again
  *		after kv_poll(). `visit` may have been called: it is called for the same pairs again
  *	-EIO	the far tier failed
- * A scan that got -EAGAIN and is not called again must be ended.
+ * A scan that is not called again before its end, or an error, must be ended.
  */
 struct kv_scan_state {
 	uint64_t cursor;
@@ -264,6 +264,11 @@ struct kv_scan_state {
 };
 int kv_scan_next(struct kv *kv, struct kv_scan_state *s, kv_visit visit, void *ctx);
 void kv_scan_end(struct kv *kv, struct kv_scan_state *s);
+/*
+ * Goes on with reads of the far tier without running operations, which kv_poll() does. Returns
+ * whether a line came.
+ */
+bool kv_scan_poll(struct kv *kv);
 
 /* Returns 0, or -EIO: the far tier failed, and all operations fail. */
 int kv_far_error(const struct kv *kv);

@@ -13,6 +13,7 @@
 #ifndef ROOST_KV_MEMORY_H
 #define ROOST_KV_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -34,8 +35,8 @@ void kv_memory_close(struct kv_memory *m);
 /* near.c: get the lines of an access into near memory, and save the bytes that will be written */
 void kv_near_need(struct kv_near *n, uint64_t addr, uint32_t len);
 void kv_near_change(struct kv_near *n, uint64_t addr, uint32_t len);
-/* Asks for lines that the operation needs later. */
-void kv_near_want(struct kv_near *n, uint64_t addr, uint32_t len);
+/* Asks for lines that the operation needs later. Returns whether some are missing. */
+bool kv_near_want(struct kv_near *n, uint64_t addr, uint32_t len);
 /* Saves bytes outside of the range, which return to their old value if the operation runs again. */
 void kv_near_save(struct kv_near *n, void *at, uint32_t len);
 

@@ -326,9 +326,14 @@ void kv_near_need(struct kv_near *n, uint64_t addr, uint32_t len)
 		miss(n);
 }
 
-void kv_near_want(struct kv_near *n, uint64_t addr, uint32_t len)
+bool kv_near_want(struct kv_near *n, uint64_t addr, uint32_t len)
 {
-	want(n, addr, len);
+	return want(n, addr, len);
+}
+
+uint64_t kv_near_num_wanted(const struct kv_near *n)
+{
+	return n->wanted.n;
 }
 
 static void save(struct kv_near *n, void *at, uint32_t len)

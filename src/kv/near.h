@@ -49,6 +49,8 @@ void kv_near_undo(struct kv_near *n);
  * them. Returns 0, or -ENOMEM.
  */
 int kv_near_fetch(struct kv_near *n, unsigned id, struct kv_holds *h);
+/* Returns the number of lines that kv_near_fetch() would read. */
+uint64_t kv_near_num_wanted(const struct kv_near *n);
 void kv_near_release(struct kv_near *n, unsigned id, struct kv_holds *h);
 
 /* Sets what is called for each operation that awaits a line which is there now, or failed. */

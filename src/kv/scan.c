@@ -25,6 +25,11 @@ struct scan {
 	bool more; /* pairs of a higher order than those of `found` were left out */
 };
 
+uint64_t kv_cursor_bucket(uint64_t cursor)
+{
+	return cursor & ((1ull << BUCKET_BITS) - 1);
+}
+
 /* The bits that select the bucket come last. */
 static uint64_t order_of(uint64_t hash)
 {
@@ -117,10 +122,25 @@ static bool scan_chain(struct scan *s, uint64_t *order, kv_visit visit, void *ct
 	return true;
 }
 
+bool kv_want_bucket(struct kv *kv, uint64_t bucket)
+{
+	uint64_t addr = kv_bucket_addr(bucket);
+
+	while (!kv_near_want(kv->mem.near, addr, BUCKET_BYTES)) {
+		const struct bucket *b = kv_more(&kv->mem, addr, BUCKET_BYTES);
+
+		kv_want_records(kv, kv_segment(kv, bucket), b);
+		if (!b->chain)
+			return true;
+		addr = slab_addr(kv_segment(kv, bucket), b->chain);
+	}
+	return addr != kv_bucket_addr(bucket);
+}
+
 uint64_t kv_scan_bucket(struct kv *kv, uint64_t cursor, kv_visit visit, void *ctx, bool *stopped)
 {
 	uint64_t order = cursor >> BUCKET_BITS;
-	struct scan s = {.kv = kv, .bucket = cursor & ((1ull << BUCKET_BITS) - 1)};
+	struct scan s = {.kv = kv, .bucket = kv_cursor_bucket(cursor)};
 
 	*stopped = false;
 	if (s.bucket >= kv->buckets)

@@ -21,8 +21,9 @@ struct kv_snapshot {
 	struct kv *kv;
 	char *path, *new_path;
 	int fd, error; /* the first error: the snapshot cannot be completed */
-	bool complete, written;
-	uint64_t cursor, pairs;
+	bool complete, written, full;
+	struct kv_scan_state scan;
+	uint64_t pairs;
 	XXH3_state_t *hash;
 	uint32_t used; /* of the buffer */
 	uint8_t buffer[SNAPSHOT_BUFFER];
@@ -91,6 +92,7 @@ int kv_snapshot_start(struct kv *kv, const char *path, struct kv_snapshot **out)
 		return -ENOMEM;
 	memset(s, 0, offsetof(struct kv_snapshot, buffer));
 	s->kv = kv;
+	s->scan.client = UINT64_MAX; /* of no connection */
 	s->fd = -1;
 	err = prepare(s, path);
 	if (err) {
@@ -111,7 +113,8 @@ static bool write_pair(void *ctx, const struct kv_pair *p)
 	struct kv_snapshot *s = ctx;
 	uint32_t head = p->key_len | p->value_len << 8 | (p->expires ? SNAPSHOT_EXPIRES : 0);
 
-	if (8 + p->key_len + p->value_len > sizeof(s->buffer) - s->used)
+	s->full = 8 + p->key_len + p->value_len > sizeof(s->buffer) - s->used;
+	if (s->full)
 		return false;
 	append(s, &head, sizeof(head));
 	if (p->expires)
@@ -122,15 +125,41 @@ static bool write_pair(void *ctx, const struct kv_pair *p)
 	return true;
 }
 
+/* Appends the pairs of a bucket. Returns an error of kv_scan_next(). */
+static int write_bucket(struct kv_snapshot *s)
+{
+	uint32_t used = s->used;
+	uint64_t pairs = s->pairs;
+	int err = kv_scan_next(s->kv, &s->scan, write_pair, s);
+
+	if (err) {
+		s->used = used;
+		s->pairs = pairs;
+		return err;
+	}
+	s->written = !s->scan.cursor;
+	return 0;
+}
+
 int kv_snapshot_step(struct kv_snapshot *s, uint64_t buckets)
 {
+	bool waits = false;
+
 	if (s->error || s->written)
 		return s->error;
-	s->cursor = kv_scan(s->kv, s->cursor, buckets, write_pair, s);
-	s->written = !s->cursor;
-	if (!s->error)
-		s->error = kv_far_error(s->kv);
-	return flush(s) ? s->error : !s->written;
+	s->full = false;
+	kv_scan_poll(s->kv);
+	while (buckets-- && !s->full && !s->written && !s->error && !waits) {
+		int err = write_bucket(s);
+
+		if (err == -EAGAIN)
+			waits = !kv_scan_poll(s->kv);
+		else
+			s->error = err;
+	}
+	if (flush(s))
+		return s->error;
+	return s->written ? 0 : waits ? KV_SNAPSHOT_WAITS : 1;
 }
 
 static int sync_folder(const char *path)
@@ -176,6 +205,7 @@ void kv_snapshot_free(struct kv_snapshot *s)
 {
 	if (!s)
 		return;
+	kv_scan_end(s->kv, &s->scan);
 	if (s->fd >= 0) {
 		/* Before the lock ends with the descriptor. */
 		if (!s->complete)

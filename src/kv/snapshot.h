@@ -20,9 +20,13 @@ struct kv_snapshot;
  */
 int kv_snapshot_start(struct kv *kv, const char *path, struct kv_snapshot **out);
 
+/* Lines of the far tier are being read: the next step is due when some have come. */
+#define KV_SNAPSHOT_WAITS 2
+
 /*
- * Writes the pairs of at most `buckets` buckets, and at most 2 MiB. Returns 1 if there is more, 0
- * if all pairs are written, or the error of the write. The thread of the store.
+ * Writes the pairs of at most `buckets` buckets, and at most 2 MiB. Does not wait for the far tier.
+ * Returns 1 or KV_SNAPSHOT_WAITS if there is more, 0 if all pairs are written, or the error of the
+ * write. The thread of the store.
  */
 int kv_snapshot_step(struct kv_snapshot *s, uint64_t buckets);
 
@@ -33,7 +37,10 @@ int kv_snapshot_step(struct kv_snapshot *s, uint64_t buckets);
  */
 int kv_snapshot_finish(struct kv_snapshot *s);
 
-/* Frees it. If it was not completed the new file is removed. NULL is allowed. Any thread. */
+/*
+ * Frees it. If it was not completed the new file is removed. NULL is allowed. The thread of the store;
+ * any thread after the last step.
+ */
 void kv_snapshot_free(struct kv_snapshot *s);
 
 /*

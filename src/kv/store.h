@@ -152,6 +152,12 @@ void kv_execute(struct kv *kv, struct kv_op *op);
  * last bucket. *stopped: `visit` stopped the scan.
  */
 uint64_t kv_scan_bucket(struct kv *kv, uint64_t cursor, kv_visit visit, void *ctx, bool *stopped);
+uint64_t kv_cursor_bucket(uint64_t cursor);
+/*
+ * Asks for the lines of a bucket, its chain and their records, as far as their addresses are known.
+ * Returns false if the line of the bucket itself is missing.
+ */
+bool kv_want_bucket(struct kv *kv, uint64_t bucket);
 
 /* flight.c: operations with a far tier */
 

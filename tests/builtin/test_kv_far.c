@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <cmocka.h>
+#include <endian.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,7 +74,7 @@ static struct roost_kv_op op_of(struct text *t, unsigned code, unsigned k)
 	struct roost_kv_op op = {.code = (uint8_t)code, .key = t->key, .value = t->value};
 
 	op.key_len = (uint32_t)snprintf(t->key, sizeof(t->key), "key%u", k);
-	if (code == ROOST_KV_PUT)
+	if (code == ROOST_KV_PUT || code == ROOST_KV_MOVE_PUT)
 		op.value_len = VALUE;
 	memset(t->value, (int)(k * 7 % 251), VALUE);
 	return op;
@@ -511,6 +513,192 @@ static void scans_of_a_caller_that_ends(void **state)
 	close_rig();
 }
 
+/* ---- partitions that move ---- */
+
+#define HERE	"10.0.0.1"
+#define SERVICE 4792u
+
+/* All keys are in one partition: owner and `from` are the indexes of nodes, and node 0 is this one. */
+static void set_table(uint64_t version, unsigned owner, unsigned from)
+{
+	static struct kv_table t;
+
+	t = (struct kv_table){.version = version,
+			      .partitions = 1,
+			      .nodes = 2,
+			      .node = {{HERE, SERVICE}, {"10.0.0.2", SERVICE}},
+			      .owner = {(uint16_t)owner},
+			      .from = {(uint16_t)from}};
+	assert_int_equal(kv_store_set_table(store, &t, HERE, SERVICE), 0);
+}
+
+static void post_one(unsigned caller, unsigned slot, const struct roost_kv_op *op)
+{
+	struct kvwire_writer w;
+	uint8_t buf[512];
+
+	kvwire_begin(&w, buf, sizeof(buf));
+	assert_true(kvwire_add(&w, op));
+	rig_post(r, caller, slot, ROOST_KV_OP, buf, (uint32_t)kvwire_finish(&w, 0), SPACE, 0);
+}
+
+/* Returns the result of one operation, and copies its data to `out`. */
+static int take_one(unsigned caller, unsigned slot, void *out, size_t cap)
+{
+	struct rig_reply a = rig_wait(r, caller, slot, SPACE);
+	struct kvwire_results results;
+	struct kvwire_result got;
+
+	assert_int_equal(a.status, ROOST_RPC_OK);
+	assert_int_equal(kvwire_reply_open(&results, a.data, a.len), 0);
+	assert_int_equal(kvwire_reply_next(&results, &got), 1);
+	memset(out, 0, cap);
+	if (!got.cut)
+		memcpy(out, got.data, got.len < cap ? got.len : cap);
+	rig_reap(r);
+	return got.status;
+}
+
+static uint64_t table_version(void)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_STAT};
+	struct roost_kv_stat s;
+
+	post_one(1, 5, &op);
+	assert_int_equal(take_one(1, 5, &s, sizeof(s)), 0);
+	return le64toh(s.table_version);
+}
+
+/* Posts a store of a value of one byte for a key whose line is far. Returns false if it is near. */
+static bool post_far(unsigned code, unsigned k, uint8_t byte)
+{
+	struct text t;
+	struct roost_kv_op op = op_of(&t, code, k);
+
+	op.value = &byte;
+	op.value_len = 1;
+	post_one(0, k, &op);
+	run(TURNS);
+	return !answered(0, k);
+}
+
+static uint8_t value_of(unsigned k)
+{
+	struct text t;
+	struct roost_kv_op op = op_of(&t, ROOST_KV_GET, k);
+	uint8_t byte;
+
+	post_one(1, 4, &op);
+	assert_int_equal(take_one(1, 4, &byte, 1), 0);
+	return byte;
+}
+
+/* The first key whose store waits for the far tier, which is held. */
+static unsigned begin_store(unsigned code, uint8_t byte)
+{
+	unsigned k = 0;
+
+	/* So often that all lines that leave have left. */
+	for (unsigned i = 0; i < 200; i++)
+		table_version();
+	far.held = true;
+	while (!post_far(code, k, byte))
+		assert_true(++k < LATE);
+	return k;
+}
+
+/*
+ * A PUT waits for the far tier when its partition begins to move. The node does not say that it has
+ * the new table before the PUT is done, so that the copy has it.
+ */
+static void a_move_waits_for_older_stores(void **state)
+{
+	struct roost_kv_op scan = {.code = ROOST_KV_SCAN, .function = ROOST_KV_SCAN_LEAVING};
+	uint8_t pairs[SPACE];
+	unsigned k;
+
+	open_rig(0);
+	set_table(1, 0, KV_TABLE_NOBODY);
+	fill();
+	k = begin_store(ROOST_KV_PUT, 201);
+	assert_int_equal(table_version(), 1);
+	set_table(2, 1, 0);
+	assert_int_equal(table_version(), 1);
+	far.held = false;
+	while (!answered(0, k))
+		run(1);
+	assert_int_equal(table_version(), 2);
+	post_one(1, 2, &scan);
+	assert_int_not_equal(take_one(1, 2, pairs, sizeof(pairs)), -EOPNOTSUPP);
+	set_table(3, 0, KV_TABLE_NOBODY);
+	assert_int_equal(value_of(k), 201);
+	close_rig();
+}
+
+/* The pair of a move waits for the far tier when the node becomes the owner: it is stored first. */
+static void a_moved_pair_is_older(void **state)
+{
+	struct roost_kv_op op;
+	struct roost_kv_stat s;
+	struct text t;
+	uint8_t byte = 203;
+	unsigned k;
+
+	open_rig(0);
+	set_table(1, 0, KV_TABLE_NOBODY);
+	fill();
+	set_table(2, 0, 1);
+	k = begin_store(ROOST_KV_MOVE_PUT, 202);
+	set_table(3, 0, KV_TABLE_NOBODY);
+	op = op_of(&t, ROOST_KV_PUT, k);
+	op.value = &byte;
+	op.value_len = 1;
+	post_one(1, 3, &op);
+	post_one(1, 5, &(struct roost_kv_op){.code = ROOST_KV_STAT}); /* needs no line */
+	run(TURNS);
+	assert_false(answered(1, 3));
+	assert_false(answered(1, 5));
+	far.held = false;
+	assert_int_equal(take_one(1, 5, &s, sizeof(s)), 0);
+	assert_int_equal(take_one(1, 3, &byte, 1), 0);
+	assert_int_equal(take_one(0, k, &byte, 1), 0);
+	assert_int_equal(value_of(k), 203);
+	assert_int_equal(table_version(), 3);
+	close_rig();
+}
+
+/* Pairs come and go by moves, with their lines on the far tier. */
+static void pairs_move(void **state)
+{
+	struct text t;
+	uint8_t byte;
+
+	open_rig(0);
+	set_table(1, 0, 1);
+	for (unsigned k = 0; k < KEYS; k += 8) {
+		post(0, 0, ROOST_KV_MOVE_PUT, k, 8);
+		await(0, 0, ROOST_KV_MOVE_PUT, k, 8);
+	}
+	set_table(2, 0, KV_TABLE_NOBODY);
+	for (unsigned k = 0; k < KEYS; k += 8) {
+		post(0, 0, ROOST_KV_GET, k, 8);
+		await(0, 0, ROOST_KV_GET, k, 8);
+	}
+	set_table(3, 1, KV_TABLE_NOBODY);
+	for (unsigned k = 0; k < KEYS; k += 8) {
+		post(0, 0, ROOST_KV_MOVE_DELETE, k, 8);
+		await(0, 0, ROOST_KV_MOVE_DELETE, k, 8);
+	}
+	set_table(4, 0, KV_TABLE_NOBODY);
+	for (unsigned k = 0; k < KEYS; k += 97) {
+		struct roost_kv_op op = op_of(&t, ROOST_KV_GET, k);
+
+		post_one(1, 1, &op);
+		assert_int_equal(take_one(1, 1, &byte, 1), -ENOENT);
+	}
+	close_rig();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -524,6 +712,9 @@ int main(void)
 		cmocka_unit_test(groups_are_shared),
 		cmocka_unit_test(a_scan_waits),
 		cmocka_unit_test(scans_of_a_caller_that_ends),
+		cmocka_unit_test(a_move_waits_for_older_stores),
+		cmocka_unit_test(a_moved_pair_is_older),
+		cmocka_unit_test(pairs_move),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,22 +60,39 @@ def written():
     return partitions(sum((8 * n + 1023) // 1024 for n in counts))
 
 
+# Programs of examples/kv: a small size, and the last line.
+STORE = {
+    'kv-pagerank': ('20000', '1250 vertices, 20000 edges: the ranks are equal'),
+    'kv-parameters': ('300', '1200 of 1200 steps, the weights are learned'),
+    'kv-sequencer': ('4000', '4000 of 4000 numbers were drawn once, 40 of 40 turns were counted'),
+    'kv-stock': ('400', '1000 of 1000 quantities are right, the stock level is right'),
+    'kv-counters': ('20000', 'the counters of 1000 of 1000 flows are right'),
+}
 COMPUTED = {'aggregate': amounts, 'shuffle': partitions, 'shuffle_out': written}
+
+
+
+def run_example(kind, name, *args):
+    return subprocess.run([os.path.join(sys.argv[2], 'examples', 'example-' + name), *args],
+                          env=dict(os.environ, ROOST_PORT=f'{kind}:{where[1]}'),
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
+                          check=False)
+
 
 for kind in ('udp', 'shm'):
     where = addresses(kind)
     node = Node(f'{kind}:{where[0]}', '--fill', '1000', '--kv', '64M')
     try:
         for name, expected in EXPECTED.items():
-            program = os.path.join(sys.argv[2], 'examples', 'example-' + name)
             for _ in range(2):  # the node has no state of the last example
-                r = subprocess.run([program, where[0]],
-                                   env=dict(os.environ, ROOST_PORT=f'{kind}:{where[1]}'),
-                                   stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                                   timeout=LIMIT, check=False)
+                r = run_example(kind, name, where[0])
                 good = (within(r.stdout) if name == 'hll'
                         else r.stdout == (expected or COMPUTED[name]()))
                 check(f'{name} over {kind}', r.returncode == 0 and good, r)
+        for name, (size, expected) in STORE.items():
+            r = run_example(kind, name, where[0], size)
+            check(f'{name} over {kind}', r.returncode == 0
+                  and r.stdout.rstrip('\n').split('\n')[-1] == expected, r)
     finally:
         status, said = node.end()
         check(f'the node ends well: {status}, {said!r}', status == 0)

@@ -19,6 +19,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "far_model.h"
 #include "kv/snapshot.h"
 
 #define KEYS 3000u
@@ -320,6 +321,114 @@ static void a_kill_leaves_a_whole_file(void **state)
 	print_message("%u snapshots, 30 kills\n", news);
 }
 
+/* ---- a far tier ---- */
+
+#define FAR_VALUE 400u
+#define FAR_NEAR  (1u << 20)
+#define FAR_LEAST 50u /* virtual time of a read */
+#define FAR_MOST  200u
+
+static struct far_model far;
+
+/* A store whose pairs are on the far tier, except for some lines. */
+static struct kv *open_far(void)
+{
+	static uint8_t secret[KV_SECRET] = {4, 2};
+	struct kv_config c = {
+		.size = 16 << 20, .near = FAR_NEAR, .secret = secret, .far = &far.far};
+	uint8_t value[FAR_VALUE] = {0};
+	struct kv *kv;
+
+	far_model_init(&far, FAR_LEAST, FAR_MOST);
+	assert_int_equal(kv_open(&c, &kv), 0);
+	for (uint32_t key = 0; key < KEYS; key++) {
+		memcpy(value, &key, 4);
+		assert_int_equal(run(kv, KV_PUT, key, value, sizeof(value), 0), 0);
+	}
+	return kv;
+}
+
+/* Many lines are read at the same time, but not without bound. */
+static void many_lines_at_once(void **state)
+{
+	struct kv *kv = open_far(), *copy = open_kv(16 << 20);
+	uint8_t value[FAR_VALUE];
+	struct kv_stat before, after;
+	struct kv_snapshot *s;
+	uint64_t start = far.now, reads;
+	unsigned most = 0;
+	int more;
+
+	kv_get_stat(kv, &before);
+	assert_int_equal(kv_snapshot_start(kv, path, &s), 0);
+	while ((more = kv_snapshot_step(s, 1000)) > 0) {
+		if (far.num_busy > most)
+			most = far.num_busy;
+		if (more == KV_SNAPSHOT_WAITS)
+			kv_poll(kv, true);
+	}
+	assert_int_equal(more, 0);
+	assert_int_equal(kv_snapshot_finish(s), 0);
+	kv_snapshot_free(s);
+	kv_get_stat(kv, &after);
+	reads = after.far_reads - before.far_reads;
+	print_message("%lu reads in the time of %lu, %u at once\n", reads,
+		      2 * (far.now - start) / (FAR_LEAST + FAR_MOST), most);
+	assert_true(reads > KEYS / 20);
+	assert_true((far.now - start) * 6 < reads * (FAR_LEAST + FAR_MOST) / 2);
+	assert_in_range(most, 32, KV_FAR_REQUESTS / 2);
+	assert_int_equal(load(copy), 0);
+	for (uint32_t key = 0; key < KEYS; key++) {
+		assert_int_equal(run(copy, KV_GET, key, value, sizeof(value), 0), FAR_VALUE);
+		assert_memory_equal(value, &key, 4);
+	}
+	assert_null(kv_check(kv));
+	kv_close(kv);
+	kv_close(copy);
+}
+
+/* A step does not wait for a far tier that does not answer, and what it held can leave. */
+static void a_step_does_not_wait(void **state)
+{
+	struct kv *kv = open_far();
+	struct kv_snapshot *s;
+	struct kv_stat stat;
+
+	assert_int_equal(kv_snapshot_start(kv, path, &s), 0);
+	far.held = true; /* a wait ends the program */
+	while (kv_snapshot_step(s, 1) == 1)
+		;
+	for (unsigned i = 0; i < 10; i++)
+		assert_int_equal(kv_snapshot_step(s, 1000), KV_SNAPSHOT_WAITS);
+	far.held = false;
+	kv_snapshot_free(s);
+	for (uint32_t key = 0; key < KEYS; key++) {
+		uint8_t value[FAR_VALUE];
+
+		assert_int_equal(run(kv, KV_GET, key, value, sizeof(value), 0), FAR_VALUE);
+	}
+	kv_get_stat(kv, &stat);
+	assert_in_range(stat.near_lines, 1, FAR_NEAR / mem_page_size() + 64);
+	assert_null(kv_check(kv));
+	kv_close(kv);
+}
+
+static void a_broken_tier_completes_none(void **state)
+{
+	struct kv *kv = open_far();
+	struct kv_snapshot *s;
+	int more;
+
+	assert_int_equal(kv_snapshot_start(kv, path, &s), 0);
+	far.fail_at = far.started + 40;
+	while ((more = kv_snapshot_step(s, 100)) > 0)
+		;
+	assert_int_equal(more, -EIO);
+	assert_int_equal(kv_snapshot_finish(s), -EIO);
+	kv_snapshot_free(s);
+	kv_close(kv);
+}
+
 static int make_folder(void **state)
 {
 	snprintf(folder, sizeof(folder), "/tmp/roost-snapshot-XXXXXX");
@@ -347,6 +456,9 @@ int main(void)
 		cmocka_unit_test(a_store_that_is_too_small),
 		cmocka_unit_test(a_snapshot_that_fails_leaves_the_old_one),
 		cmocka_unit_test(a_kill_leaves_a_whole_file),
+		cmocka_unit_test(many_lines_at_once),
+		cmocka_unit_test(a_step_does_not_wait),
+		cmocka_unit_test(a_broken_tier_completes_none),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -48,7 +48,7 @@ static int failed(const struct move *m, const struct end *e, int rc)
 		return CLI_FAILED;
 	return opt_failed(m->cmd, "%s, service %u: %s", e->node->address, e->node->service,
 			  rc == -EREMCHG      ? "the table was changed by others"
-			  : rc == -EOPNOTSUPP ? "no store with partitions and without a far tier"
+			  : rc == -EOPNOTSUPP ? "no store with partitions"
 					      : kv_error(rc));
 }
 

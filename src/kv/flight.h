@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Operations and scans in flight of a store with a far tier, for flight.c and flight_scan.c. */
+#ifndef ROOST_KV_FLIGHT_H
+#define ROOST_KV_FLIGHT_H
+
+#include "kv/far.h"
+#include "kv/near.h"
+#include "kv/share.h"
+#include "kv/station.h"
+#include "kv/store.h"
+
+/* The numbers of the growth of the index and of scans among the operations that await lines. */
+#define GROWTH	   STATION_ENTRIES
+#define FIRST_SCAN (GROWTH + 1)
+#define SCANS	   (KV_FAR_WAITERS - FIRST_SCAN)
+_Static_assert(KV_IN_FLIGHT == STATION_ENTRIES, "each operation has an entry");
+_Static_assert(SHARE_PLACES >= STATION_ENTRIES, "each operation has a place");
+
+#define RESULT_KEPT 4096u /* bytes of memory for a result that an entry keeps */
+
+struct entry {
+	struct kv_op *op;
+	struct kv_batch *batch;
+	struct kv_holds holds;
+	/* Result of an operation with an arena, until those before it in the batch are ended. */
+	uint8_t *result;
+	uint32_t result_len, result_cap;
+	bool ready, ended;
+	bool awaits_turn; /* runs when those before it in the batch are ended */
+	bool follows;	  /* ran right after one on the same key */
+	bool waited;	  /* for lines */
+};
+
+/* A scan that awaits lines, or holds those of the buckets that it visits next. */
+struct waiting {
+	struct kv_holds holds;
+	uint64_t until; /* the first bucket whose lines were not asked for */
+	bool used;
+};
+
+struct kv_flight {
+	struct station station;
+	struct kv_near *near;
+	struct shares shares; /* of clients in the operations in flight */
+	struct entry entries[STATION_ENTRIES];
+	struct kv_holds growth;
+	bool growing; /* awaits lines */
+	struct waiting scans[SCANS];
+	struct shares scan_shares;
+	uint64_t ahead_max; /* lines that scans may hold for buckets that they visit later */
+	uint16_t ready[STATION_ENTRIES], first_ready, num_ready;
+	struct kv_batch *first, *last; /* with operations that were not begun */
+	bool may_admit;		       /* a place became free, or a batch came */
+	struct kv saved;	       /* the store before a transaction */
+	uint64_t parked, forwarded, runs;
+};
+
+/* What a transaction does. */
+typedef void (*kv_transaction)(struct kv *kv, void *arg);
+/* Executes a transaction. `keep`: it takes effect. Returns false if lines are missing. */
+bool kv_attempt(struct kv *kv, kv_transaction what, void *arg, bool keep);
+
+#endif
