@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Measures a store with a far tier in a file: Zipf 0.99, half of the operations are PUTs, near
- * memory is a sixteenth of the pairs. One operation after the other, and out of order; then the far
- * tier alone, with as many reads and writes as the run out of order had. Prints JSON.
+ * memory is a sixteenth of the pairs. One operation after the other, and out of order; a snapshot;
+ * then the far tier alone, with as many reads and writes as the run out of order had. Prints JSON.
  *
  * usage: bench_kv_far [FOLDER [SECONDS]]
  */
@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "kv/far.h"
 #include "kv/kv.h"
+#include "kv/snapshot.h"
 #include "runs.h"
 
 #define PAIRS	(1u << 19)
@@ -193,6 +194,35 @@ static struct result row(const char *way, unsigned in_flight, unsigned cacheable
 	return r;
 }
 
+/* ---- a snapshot ---- */
+
+static void snapshot_row(void)
+{
+	struct kv *kv = open_store(0, 100);
+	struct kv_snapshot *s;
+	struct kv_stat a, b;
+	char path[4096];
+	double start, t;
+	int more = snprintf(path, sizeof(path), "%s/bench-kv-far.snapshot", folder);
+
+	if (more >= (int)sizeof(path) || kv_snapshot_start(kv, path, &s))
+		exit(1);
+	kv_get_stat(kv, &a);
+	start = now_ns();
+	while ((more = kv_snapshot_step(s, 1024)) > 0)
+		if (more == KV_SNAPSHOT_WAITS)
+			kv_poll(kv, true);
+	t = (now_ns() - start) / 1e9;
+	kv_get_stat(kv, &b);
+	if (more)
+		exit(1);
+	printf(",\n  {\"way\": \"a snapshot\", \"lines\": %.0f, \"pairs\": %.0f, "
+	       "\"seconds\": %.2f}",
+	       (double)(b.far_reads - a.far_reads) / t, PAIRS / t, t);
+	kv_snapshot_free(s); /* which removes the file */
+	kv_close(kv);
+}
+
 /* ---- the far tier alone ---- */
 
 static void start_line(struct kv_far *far, struct kv_far_request *r, uint64_t line, bool write)
@@ -290,6 +320,7 @@ int main(int argc, char **argv)
 	many = row("out of order", 0, 100);
 	row("in order, 60% cacheable", 1, 60);
 	row("out of order, 60% cacheable", 0, 60);
+	snapshot_row();
 	lines = far_rows(many.writes / (many.reads + many.writes));
 	printf("\n],\n\"out_of_order_times\": %.1f, \"times_at_limit\": %.1f}\n",
 	       many.rate / one.rate, lines / (many.reads + many.writes) / one.rate);

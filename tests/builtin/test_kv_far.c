@@ -76,6 +76,8 @@ static struct roost_kv_op op_of(struct text *t, unsigned code, unsigned k)
 	op.key_len = (uint32_t)snprintf(t->key, sizeof(t->key), "key%u", k);
 	if (code == ROOST_KV_PUT || code == ROOST_KV_MOVE_PUT)
 		op.value_len = VALUE;
+	if (code == ROOST_KV_MOVE_PUT || code == ROOST_KV_MOVE_DELETE)
+		op.cursor = store->parts->version;
 	memset(t->value, (int)(k * 7 % 251), VALUE);
 	return op;
 }

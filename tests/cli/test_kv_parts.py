@@ -186,12 +186,13 @@ def version_of(table):
         return int(f.read().split()[3])
 
 
-def moves(folder):
+def moves(folder, *far):
     """Partitions move to a node that is added, and back, under load. Their pairs move with them: no
-    operation that was acknowledged is lost, none is done twice."""
-    table = os.path.join(folder, 'moves')
+    operation that was acknowledged is lost, none is done twice. `far`: options of the nodes for a
+    far tier."""
+    table = os.path.join(folder, 'far-moves' if far else 'moves')
     run('kv', 'table', table, '4', where[0])
-    nodes = node(where[0], table), node(other, table)
+    nodes = node(where[0], table, *far), node(other, table, *far)
     clients = [Client(table, 'count') for _ in range(2)] + [Client(table, 'load', 'new', 'slow')]
 
     def move(partition, to):
@@ -328,4 +329,5 @@ with tempfile.TemporaryDirectory() as work:
     routes(work)
     flips(work)
     moves(work)
+    moves(work, '--kv-far', work, '--kv-near', '1M')
 finish()
