@@ -293,7 +293,7 @@ static void garbage_in_the_environment(void **state)
 static void wrong_use(void **state)
 {
 	struct roost_hull *hull = roost_hull_create();
-	char name[] = "memory00";
+	char name[24] = "memory00";
 
 	assert_non_null(hull);
 	assert_int_equal(roost_hull(hull, &(struct roost_hull_program){0}), EINVAL);
