@@ -60,7 +60,7 @@ static void first_in_first_out_and_full(void **state)
 static void positions_wrap(void **state)
 {
 	struct mpsc m;
-	uint32_t v;
+	uint32_t v = 0;
 
 	assert_int_equal(mpsc_init(&m, 4), 0);
 	atomic_store(&m.head, UINT32_MAX - 5);
