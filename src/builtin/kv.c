@@ -276,6 +276,7 @@ static bool begin_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_gr
 		.state = {.cursor = g->alone.cursor, .client = g->client},
 		.data = kvwire_reply_space(w, 1, &space),
 		.function = g->alone.function,
+		.serves = st->parts && !st->parts->fenced,
 		.parts = st->parts,
 	};
 	if (space < KVWIRE_CURSOR) {
@@ -287,8 +288,17 @@ static bool begin_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_gr
 	return true;
 }
 
-static void end_scan(struct kvwire_reply *w, const struct kv_store_scan *s, uint64_t next)
+/* If the fence closed meanwhile, pairs may be missing, or another node may have changed them. */
+static void end_scan(struct kv_store *st, struct kvwire_reply *w, const struct kv_group *g,
+		     uint64_t next)
 {
+	const struct kv_store_scan *s = &g->scan;
+
+	if (s->serves && s->function <= ROOST_KV_SCAN_KEYS &&
+	    !kv_fence_open(st->fence, g->version, kv_fence_now())) {
+		kvwire_reply_add(w, -ETIMEDOUT, NULL, 0);
+		return;
+	}
 	next = htole64(next);
 	memcpy(s->data, &next, sizeof(next));
 	kvwire_reply_add(w, 0, s->data, (uint32_t)(s->at - s->data));
@@ -304,7 +314,7 @@ static bool run_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_grou
 
 	if (!s->data && !begin_scan(st, w, g))
 		return true;
-	do {
+	for (;;) {
 		uint64_t cursor = s->state.cursor;
 		int rc;
 
@@ -320,14 +330,16 @@ static bool run_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_grou
 			if (s->at == s->data + KVWIRE_CURSOR)
 				kvwire_reply_add_cut(w, 0, (uint32_t)(KVWIRE_CURSOR + s->need));
 			else
-				end_scan(w, s, cursor);
+				end_scan(st, w, g, cursor);
 			return true;
 		}
 		s->at += s->need;
-		if (++s->buckets % SCAN_STEP == 0 && st->groups && s->buckets < SCAN_BUCKETS)
+		if (++s->buckets >= SCAN_BUCKETS || !s->state.cursor)
+			break;
+		if (st->groups && s->buckets % SCAN_STEP == 0)
 			return false;
-	} while (s->buckets < SCAN_BUCKETS && s->state.cursor);
-	end_scan(w, s, s->state.cursor);
+	}
+	end_scan(st, w, g, s->state.cursor);
 	return true;
 }
 

@@ -308,7 +308,8 @@ int kv_store_snapshot(struct kv_store *st, const char *path, const atomic_bool *
 	} while (rc > 0);
 	if (!rc)
 		rc = kv_snapshot_finish(s);
-	if (rc == -ECANCELED && take(st)) {
+	/* A snapshot that was not completed may hold lines of the far tier. */
+	if (rc && rc != -EDEADLK && take(st)) {
 		kv_snapshot_free(s);
 		kv_store_leave(st);
 	} else {

@@ -28,6 +28,7 @@ struct kv_store_scan {
 	uint8_t *data, *at, *end;     /* data NULL: not begun */
 	size_t need;		      /* bytes of the pairs of this bucket */
 	unsigned buckets;	      /* that were visited */
+	bool serves;		      /* the fence was open when it began */
 	unsigned function;	      /* ROOST_KV_SCAN_KEYS and those behind it, or 0 */
 	const struct kv_parts *parts; /* or NULL: all keys are this node's */
 };

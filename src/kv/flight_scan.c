@@ -46,10 +46,11 @@ static struct waiting *place_of(struct kv_flight *f, struct kv_scan_state *s)
 
 void kv_scan_end(struct kv *kv, struct kv_scan_state *s)
 {
-	struct kv_flight *f = kv->flight;
+	struct kv_flight *f;
 
 	if (!s->waiting)
 		return;
+	f = kv->flight; /* not before: only a scan that waits has the store */
 	kv_near_release(f->near, FIRST_SCAN + s->waiting - 1, &f->scans[s->waiting - 1].holds);
 	f->scans[s->waiting - 1].used = false;
 	share_give(&f->scan_shares, s->client);

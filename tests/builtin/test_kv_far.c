@@ -416,7 +416,9 @@ static void post_scan(unsigned caller, unsigned slot, uint64_t cursor)
 	rig_post(r, caller, slot, ROOST_KV_OP, buf, (uint32_t)kvwire_finish(&w, 0), SCAN_SPACE, 0);
 }
 
-/* Counts the pairs of the reply to a scan in `seen`. Returns the next cursor. */
+static unsigned scanned; /* pairs in the replies to scans */
+
+/* Marks the pairs of the reply to a scan in `seen`. Returns the next cursor. */
 static uint64_t take_scan(unsigned caller, unsigned slot, bool *seen)
 {
 	struct rig_reply a = rig_wait(r, caller, slot, SCAN_SPACE);
@@ -444,6 +446,7 @@ static uint64_t take_scan(unsigned caller, unsigned slot, bool *seen)
 		assert_memory_equal(pair.value, value, VALUE);
 		assert_in_range(k, 0, KEYS - 1);
 		seen[k] = true;
+		scanned++;
 		at += len;
 	}
 	assert_int_equal(at, got.len);
@@ -480,6 +483,21 @@ static void a_scan_waits(void **state)
 		count += seen[k];
 	assert_int_equal(count, KEYS);
 	assert_true(turns > 10); /* replies that had to wait */
+	close_rig();
+}
+
+/* The index has fewer buckets than a call visits. The scan ends with the last one. */
+static void a_scan_of_a_small_store_ends(void **state)
+{
+	static bool seen[KEYS];
+
+	open_rig(0);
+	post(1, 1, ROOST_KV_PUT, 7, 1);
+	await(1, 1, ROOST_KV_PUT, 7, 1);
+	scanned = 0;
+	post_scan(1, 2, 0);
+	assert_int_equal(take_scan(1, 2, seen), 0);
+	assert_int_equal(scanned, 1);
 	close_rig();
 }
 
@@ -713,6 +731,7 @@ int main(void)
 		cmocka_unit_test(one_caller_leaves_places),
 		cmocka_unit_test(groups_are_shared),
 		cmocka_unit_test(a_scan_waits),
+		cmocka_unit_test(a_scan_of_a_small_store_ends),
 		cmocka_unit_test(scans_of_a_caller_that_ends),
 		cmocka_unit_test(a_move_waits_for_older_stores),
 		cmocka_unit_test(a_moved_pair_is_older),
