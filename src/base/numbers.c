@@ -56,6 +56,8 @@ static uint32_t permute(const uint64_t seed[2], unsigned bits, uint32_t n)
 	return left << half | right;
 }
 
+#define MOST_TRIES 1000 /* a hostile process must not keep this one in the loop */
+
 /*
  * Counts on, unless this enters a half of 2^bits numbers too soon: the half before it was entered
  * less than NUMBERS_REST_S ago. The time is stored before the first number of the half is drawn,
@@ -66,7 +68,7 @@ static bool count_rested(_Atomic uint32_t *next, _Atomic uint64_t *entered, unsi
 {
 	uint32_t second = numbers_second(now);
 
-	for (;;) {
+	for (unsigned tries = 0; tries < MOST_TRIES; tries++) {
 		/* The half is loaded first, so it is never ahead of the count. */
 		uint64_t was = atomic_load_explicit(entered, memory_order_acquire);
 		uint32_t drawn = atomic_load_explicit(next, memory_order_acquire);
@@ -86,6 +88,8 @@ static bool count_rested(_Atomic uint32_t *next, _Atomic uint64_t *entered, unsi
 			return true;
 		}
 	}
+	*n = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+	return true;
 }
 
 uint32_t sequence_draw(const struct sequence *s)

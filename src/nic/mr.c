@@ -69,8 +69,16 @@ static bool is_free(struct mr_table *t, uint32_t index)
 	return !e || e->kind == MR_FREE;
 }
 
+/* Returns whether the last key of the index had the same upper bits. */
+static bool is_last(struct mr_table *t, uint32_t key)
+{
+	const struct mr_entry *e = mr_entry(t, key >> MR_TAG_BITS);
+
+	return e && e->last_key && (key ^ e->last_key) >> KEY_LOW_BITS == 0;
+}
+
 /*
- * Draws keys until the index of one is free. In a nearly full table, takes the first free index
+ * Draws keys until the index of one is free, and the key is new there. In a nearly full table, takes the first free index
  * after the last drawn one. Returns false if the keys of windows must rest.
  */
 static bool draw(struct mr_table *t, enum mr_kind kind, uint64_t now, uint32_t *key)
@@ -82,7 +90,7 @@ static bool draw(struct mr_table *t, enum mr_kind kind, uint64_t now, uint32_t *
 			*key = key_draw_region(t->keys);
 		else if (!key_draw_window(t->keys, now, key))
 			return false;
-		if (is_free(t, *key >> MR_TAG_BITS))
+		if (is_free(t, *key >> MR_TAG_BITS) && !is_last(t, *key))
 			return true;
 	}
 	index = *key >> MR_TAG_BITS;
@@ -120,10 +128,10 @@ int mr_take(struct mr_table *t, enum mr_kind kind, uint64_t now, uint32_t *key)
 		return rc;
 	e = mr_entry(t, k >> MR_TAG_BITS);
 	/*
-	 * An old key must not become valid again. All keys with its upper 24 bits belong to a
-	 * window.
+	 * An old key must not become valid again, also in a nearly full table. All keys with its
+	 * upper 24 bits belong to a window.
 	 */
-	if (e->last_key && (k ^ e->last_key) >> KEY_LOW_BITS == 0)
+	if (is_last(t, k))
 		k ^= 1u << KEY_LOW_BITS;
 	if (k == 0) /* is no key */
 		k = 1;

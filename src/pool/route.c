@@ -34,6 +34,7 @@ int pool_management_slot(struct pool *p, const struct pkt_addr *addr, const uint
 {
 	unsigned family = pkt_addr_is_v4(addr) ? POOL_IPV4 : POOL_IPV6;
 	uint64_t service;
+	uint16_t sport;
 
 	if (!pool_filter_service(bth, len, &service))
 		return pool_filter_id_slot(bth, len);
@@ -42,8 +43,10 @@ int pool_management_slot(struct pool *p, const struct pkt_addr *addr, const uint
 		for (unsigned i = 0; i < POOL_SLOTS; i++) {
 			struct slot_record *record = &p->state->record[i];
 
+			/* A program with other addresses may listen on the same service. */
 			if (atomic_load_explicit(&record->owned, memory_order_acquire) &&
-			    listens(record, service, pass ? NULL : addr, pass ? family : 0))
+			    listens(record, service, pass ? NULL : addr, pass ? family : 0) &&
+			    pool_mailbox(p, addr, i, &sport))
 				return (int)i;
 		}
 	}
