@@ -4,6 +4,7 @@
 import unittest
 
 import repeat
+import perftest_clock  # in tests/common, whose path comes from repeat
 
 CLOCK = (
     "--- server: ib_send_lat\nCorrelation coefficient r^2: 0.885467 < 0.9\nCan't produce a report\n"
@@ -101,6 +102,21 @@ class Again(unittest.TestCase):
         many = [(EXITS, CLOCK, 'the clock')] * 10
         self.assertEqual(self.runs(*many),
                          ((EXITS, CLOCK, ['the clock'] * (repeat.TRIES - 1)), repeat.TRIES))
+
+
+class RowsOfStockPrograms(unittest.TestCase):
+    def runs(self, *results):
+        left = list(results)
+        return perftest_clock.run_again(lambda: left.pop(0)), len(results) - len(left)
+
+    def test_the_clock_alone(self):
+        bad, good = ('ib_read_lat: no result line', CLOCK), (None, CLOCK)
+        self.assertEqual(self.runs(bad, good, bad), (good, 2))
+        self.assertEqual(self.runs(*[bad] * 10), (bad, perftest_clock.TRIES))
+
+    def test_other_failures(self):
+        for row in (('exit status 1', CLOCK), ('no result line', ''), (None, '')):
+            self.assertEqual(self.runs(row, row), (row, 1))
 
 
 if __name__ == '__main__':

@@ -14,6 +14,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+from perftest_clock import run_again  # noqa: E402
 from ports import free_tcp_port, listens  # noqa: E402, F401  (for the runners)
 from skip import skip  # noqa: E402
 
@@ -238,7 +239,7 @@ def run_rows(rows):
     failed = 0
     for label, function in rows:
         start = time.monotonic()
-        problem, report = function()
+        problem, report = run_again(function)
         print(f"{'FAILED' if problem else 'ok    '} {label} ({time.monotonic() - start:.2f} s)"
               + (f": {problem}" if problem else ""), flush=True)
         if problem:

@@ -31,6 +31,7 @@ from programs import RUN_LIMIT
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
 from debian import Missing, archive, keyring, output
+from perftest_clock import run_again
 from ports import free_tcp_port, listens
 from skip import skip
 
@@ -255,7 +256,7 @@ def try_suite(root, suite, lib):
         f"of ours", *failed, sep="\n  ", flush=True)
     count = bool(failed or not looked)
     for label, function in tests(root, lib):
-        problem, report = function()
+        problem, report = run_again(function)
         print(f"{'FAILED' if problem else 'ok    '} {suite} {label}"
               + (f": {problem}\n{report}" if problem else ""), flush=True)
         count += bool(problem)
