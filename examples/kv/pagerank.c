@@ -213,6 +213,13 @@ int main(int argc, char **argv)
 	measure("vector reduce", by_reduce, ranks);
 	wrong |= memcmp(ranks[0], expected[0], vertices * sizeof(double));
 	roost_kv_close(kv);
+	for (unsigned i = 0; i < 2; i++) {
+		free(expected[i]);
+		free(ranks[i]);
+	}
+	free(first);
+	free(from);
+	free(out_degree);
 	printf("%u vertices, %u edges: the ranks are %s\n", vertices, edges,
 	       wrong ? "wrong" : "equal");
 	return wrong != 0;

@@ -573,7 +573,7 @@ static int take_one(unsigned caller, unsigned slot, void *out, size_t cap)
 	assert_int_equal(kvwire_reply_open(&results, a.data, a.len), 0);
 	assert_int_equal(kvwire_reply_next(&results, &got), 1);
 	memset(out, 0, cap);
-	if (!got.cut)
+	if (!got.cut && got.len)
 		memcpy(out, got.data, got.len < cap ? got.len : cap);
 	rig_reap(r);
 	return got.status;
