@@ -34,6 +34,12 @@ static inline bool kv_parts_serve(const struct kv_parts *p, unsigned partition)
 	return p->owned[partition] && !p->fenced;
 }
 
+/* Returns whether pairs of the partition are what a move has left behind. */
+static inline bool kv_parts_stray(const struct kv_parts *p, unsigned partition)
+{
+	return !p->owned[partition] && !p->leaves[partition];
+}
+
 /*
  * Returns whether the store serves a key, and then counts an operation on it. `p` may be NULL: the
  * store serves all keys.

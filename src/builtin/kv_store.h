@@ -22,6 +22,8 @@
 #define KV_STORE_GROUP	   32u	/* operations of a group */
 #define KV_STORE_GROUPS	   256u /* groups in flight of a store with a far tier */
 
+struct kvwire_reply;
+
 /* A scan, and its data, which are in the reply. */
 struct kv_store_scan {
 	struct kv_scan_state state;
@@ -146,6 +148,12 @@ void kv_store_give_group(struct kv_store *st, struct kv_group *g);
  * that of the table if there is none. A store with partitions; the owner of the store.
  */
 uint64_t kv_store_version(const struct kv_store *st);
+/*
+ * Adds the reply to the scan `g->alone`: the pairs of whole buckets as long as they fit. Returns
+ * false if it goes on later: lines of the far tier are missing, or its step was long enough. The
+ * owner of the store calls it.
+ */
+bool kv_store_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g);
 /* Cancels a group that is in flight, so that its memory is not used any more. Any thread. */
 void kv_store_drop_group(struct kv_store *st, struct kv_group *g);
 

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The scan of the kernel kv: pairs of whole buckets, as many as the reply has space for. */
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+#include "builtin/kv_store.h"
+#include "kvwire/kvwire.h"
+#include "kvwire/number.h"
+
+#define EXPIRY 4u /* bytes behind a pair that leaves */
+
+/* Returns whether a scan with this function has the pairs of the key. */
+static bool in_scan(const struct kv_store_scan *s, const struct kv_pair *pair)
+{
+	const struct kv_parts *p = s->parts;
+	unsigned at;
+
+	if (!p)
+		return s->function <= ROOST_KV_SCAN_KEYS;
+	at = kv_table_partition(p->seed, p->partitions, pair->key, pair->key_len);
+	switch (s->function) {
+	case ROOST_KV_SCAN_LEAVING:
+		return p->leaves[at];
+	case ROOST_KV_SCAN_STRAY:
+		return kv_parts_stray(p, at);
+	default:
+		return kv_parts_serve(p, at);
+	}
+}
+
+static bool add_pair(void *ctx, const struct kv_pair *p)
+{
+	struct kv_store_scan *s = ctx;
+	bool keys = s->function == ROOST_KV_SCAN_KEYS || s->function == ROOST_KV_SCAN_STRAY;
+	bool leaves = s->function == ROOST_KV_SCAN_LEAVING;
+	struct roost_kv_pair pair = {p->key, p->value, p->key_len, keys ? 0 : p->value_len};
+	size_t len = kvwire_pair_len(pair.key_len, pair.value_len), before = s->need;
+
+	if (!in_scan(s, p))
+		return true;
+	s->need += len + (leaves ? EXPIRY : 0);
+	if (s->need > (size_t)(s->end - s->at))
+		return true;
+	kvwire_put_pair(s->at + before, &pair);
+	if (leaves)
+		put_u32(s->at + before + len, p->expires);
+	return true;
+}
+
+#define SCAN_BUCKETS 256u
+#define SCAN_STEP    32u /* buckets of a step, with a far tier */
+
+static bool begin_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
+{
+	struct kv_store_scan *s = &g->scan;
+	size_t space;
+
+	if (g->alone.function >= ROOST_KV_SCAN_LEAVING && !st->parts) {
+		kvwire_reply_add(w, -EOPNOTSUPP, NULL, 0);
+		return false;
+	}
+	*s = (struct kv_store_scan){
+		.state = {.cursor = g->alone.cursor, .client = g->client},
+		.data = kvwire_reply_space(w, 1, &space),
+		.function = g->alone.function,
+		.serves = st->parts && !st->parts->fenced,
+		.parts = st->parts,
+	};
+	if (space < KVWIRE_CURSOR) {
+		kvwire_reply_add_cut(w, 0, KVWIRE_CURSOR);
+		return false;
+	}
+	s->at = s->data + KVWIRE_CURSOR;
+	s->end = s->data + space;
+	return true;
+}
+
+/* If the fence closed meanwhile, pairs may be missing, or another node may have changed them. */
+static void end_scan(struct kv_store *st, struct kvwire_reply *w, const struct kv_group *g,
+		     uint64_t next)
+{
+	const struct kv_store_scan *s = &g->scan;
+
+	if (s->serves && s->function <= ROOST_KV_SCAN_KEYS &&
+	    !kv_fence_open(st->fence, g->version, kv_fence_now())) {
+		kvwire_reply_add(w, -ETIMEDOUT, NULL, 0);
+		return;
+	}
+	next = htole64(next);
+	memcpy(s->data, &next, sizeof(next));
+	kvwire_reply_add(w, 0, s->data, (uint32_t)(s->at - s->data));
+}
+
+bool kv_store_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
+{
+	struct kv_store_scan *s = &g->scan;
+
+	if (!s->data && !begin_scan(st, w, g))
+		return true;
+	for (;;) {
+		uint64_t cursor = s->state.cursor;
+		int rc;
+
+		s->need = 0;
+		rc = kv_scan_next(st->kv, &s->state, add_pair, s);
+		if (rc == -EAGAIN)
+			return false;
+		if (rc) {
+			kvwire_reply_add(w, rc, NULL, 0);
+			return true;
+		}
+		if (s->need > (size_t)(s->end - s->at)) {
+			if (s->at == s->data + KVWIRE_CURSOR)
+				kvwire_reply_add_cut(w, 0, (uint32_t)(KVWIRE_CURSOR + s->need));
+			else
+				end_scan(st, w, g, cursor);
+			return true;
+		}
+		s->at += s->need;
+		if (++s->buckets >= SCAN_BUCKETS || !s->state.cursor)
+			break;
+		if (st->groups && s->buckets % SCAN_STEP == 0)
+			return false;
+	}
+	end_scan(st, w, g, s->state.cursor);
+	return true;
+}
