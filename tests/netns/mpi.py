@@ -24,7 +24,7 @@ for room in (os.path.join(HERE, '..', 'common'), STOCK):
     sys.path.insert(0, room)
 from namespaces import PATH, Missing  # noqa: E402
 from networks import ADDRESSES, NO_RIGHTS, Networks  # noqa: E402
-from programs import Side, build_program, lacks, run_rows, skip  # noqa: E402
+from programs import WEAK_FENCES, Side, build_program, lacks, run_rows, skip  # noqa: E402
 
 REMOTE = os.path.join(HERE, 'remote.py')
 HOSTS = ','.join(f'{address}:4' for address in ADDRESSES[4])
@@ -43,9 +43,10 @@ def rows():
     program (leave-session-attached, new_session): the scheduler of Linux 6.18 gives each session a
     share of the cores (autogroup), and of two sessions with ranks that yield it leaves one without
     a core for up to minutes (docs/decisions.md, "one session for the ranks of a test").
+    WEAK_FENCES: see docs/platforms.md.
     """
     for tls in ('rc', 'ud_verbs'):
-        ucx = f'UCX_TLS={tls},self UCX_NET_DEVICES=roost0:1'
+        ucx = f'UCX_TLS={tls},self UCX_NET_DEVICES=roost0:1 {WEAK_FENCES}'
         exported = ' '.join(f'-x {word}' for word in ucx.split())
         yield f'Open MPI {tls}', (
             f'mpirun.openmpi -H {HOSTS} -n 8 --oversubscribe --bind-to none '
@@ -53,7 +54,7 @@ def rows():
             f'--mca mpi_yield_when_idle 1 --mca pml ucx --mca osc ucx {exported} {{roost}} run -- '
             f'{{folder}}/mpi_ranks.openmpi')
         yield f'MPICH {tls}', (
-            f'{{roost}} run -- env UCX_WARN_UNUSED_ENV_VARS=n {ucx} '
+            f'{{roost}} run -- env {ucx} '
             f'mpirun.mpich -launcher rsh -launcher-exec {REMOTE} -hosts {HOSTS} -n 8 '
             f'{{folder}}/mpi_ranks.mpich')
 

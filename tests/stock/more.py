@@ -17,16 +17,16 @@ import shutil
 import sys
 import time
 
-from programs import (RunSide, addresses, build_program, choose, free_tcp_port, lacks, listens,
-                      narrow_network, outcome, parser, run_pair, run_rows)
+from programs import (WEAK_FENCES, RunSide, addresses, build_program, choose, free_tcp_port, lacks,
+                      listens, narrow_network, outcome, parser, run_pair, run_rows)
 from versions import ucx_perftest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIMIT = 60  # seconds for a row
 UCX = "env UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n UCX_TLS="
 # --oversubscribe and --bind-to none: there may be fewer cores than processes.
-OPEN_MPI = ("env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi -n 2 "
-            "--oversubscribe --bind-to none --mca pml ucx --mca osc ucx "
+OPEN_MPI = (f"env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {WEAK_FENCES} "
+            "mpirun.openmpi -n 2 --oversubscribe --bind-to none --mca pml ucx --mca osc ucx "
             "-x UCX_TLS={tls},self -x UCX_NET_DEVICES=roost0:1 {folder}/mpi_check.openmpi")
 MPICH = UCX + "{tls},self mpirun.mpich -n 2 {folder}/mpi_check.mpich"
 
