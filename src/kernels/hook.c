@@ -12,7 +12,7 @@
 
 /* ---- pieces ---- */
 
-/* Begins a piece of a region. False: the kernel is not done with another piece. */
+/* Begins a piece of a region. Returns false if the kernel is not done with another piece. */
 static bool enter(struct nic_stream_hook *stream)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
@@ -58,7 +58,7 @@ static void abandon(struct local_call *p)
 	p->i.wrs.posted = p->i.pending = false;
 }
 
-/* bytes() of a kernel that changes lengths, which runs in produce(). */
+/* Hands bytes to a kernel that changes lengths. The kernel runs in produce(). */
 static void feed(struct nic_stream_hook *stream, const struct nic_stream_piece *piece)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
@@ -79,7 +79,7 @@ static void make(void *arg)
 	struct local_call *p = arg;
 	enum step_result r = local_call_step(p);
 
-	/* It waits for an operation; after that its queue pair requests output again. */
+	/* The kernel waits for an operation; after it the queue pair requests output again. */
 	if (r == STEP_WAITS && p->i.pending)
 		atomic_store_explicit(&p->stream.paused, true, memory_order_relaxed);
 	if (r == STEP_DONE)
@@ -96,12 +96,12 @@ static void make_more(struct local_call *p)
 	p->producing = false;
 	if (unlikely(how))
 		invocation_trapped(&p->i, how);
-	/* Releases the space that it waits for. */
+	/* Releases the space that the kernel waits for. */
 	if (unlikely(p->finished && p->i.pending))
 		abandon(p);
 }
 
-/* Takes n bytes of the kernel's output. False: the region can't be read any more. */
+/* Takes n bytes of the kernel's output. Returns false if the region cannot be read any more. */
 static bool take_ready(struct local_call *p, uint8_t *to, uint32_t n)
 {
 	if (!p->ready) {
@@ -182,7 +182,10 @@ void local_call_end_stream(struct local_call *p)
 
 /* ---- attaching ---- */
 
-/* Incoming bytes are in memory already, so a kernel that changes them can't be attached. */
+/*
+ * Returns whether the kernel can be attached to incoming bytes. They are in memory already, so a
+ * kernel that changes them cannot.
+ */
 static bool sees(const struct local_call *p)
 {
 	return p->i.s->k->stream && !p->i.s->k->rewrites && !p->i.s->k->resizes;

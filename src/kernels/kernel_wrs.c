@@ -47,8 +47,8 @@ static bool fits(const struct bound_qp *l, uint32_t len)
 }
 
 /*
- * Reserves space for the requested operation, until it is posted, refused, or not requested any
- * more.
+ * Reserves space for the requested operation, until the operation is posted, refused, or not
+ * requested any more.
  */
 static void promise(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu,
 		    const struct nic_qp *qp)
@@ -135,14 +135,14 @@ void kernel_wrs_stop(struct kernel_wrs *a)
 		a->bound->ops--;
 		a->bound->bytes -= a->bytes;
 	}
-	/* Others may have waited behind it. */
+	/* Other invocations may have waited behind this one. */
 	if (qp)
 		wake_waiting(a->pu, qp, UINT_MAX);
 }
 
 /*
- * Invocations with a promise wait only for the queue pair itself. They are ahead of those that wait
- * for its limits.
+ * Invocations with a promise wait only for the queue pair itself. They are ahead of the invocations
+ * that wait for its limits.
  */
 static void wait_for_space(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu)
 {
@@ -175,7 +175,10 @@ static void settle(struct kernel_wrs *a, uint32_t bit, uint8_t status)
 		c->qp_done++;
 }
 
-/* Hands the operation to the NIC. Returns 0, -EAGAIN if there is no space, or why it is refused. */
+/*
+ * Hands the operation to the NIC. Returns 0, -EAGAIN if there is no space, or the errno of the
+ * refusal.
+ */
 static int pass_on(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu, uint32_t bit,
 		   uint32_t key)
 {
@@ -218,7 +221,7 @@ static int pass_on(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *
 	return rc;
 }
 
-/* Returns false if there is no space. */
+/* Posts the requested operation. Returns false if there is no space. */
 static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu,
 		 uint32_t key)
 {

@@ -17,9 +17,9 @@ struct holder {
 };
 
 struct ledger {
-	/* to take, to give, and to end a connection: at most once or twice per call */
+	/* taken to take, to give, and to end a connection: at most once or twice per call */
 	struct spin lock;
-	bool dead;     /* its `self` is freed, or about to be */
+	bool dead;     /* the `self` is freed, or about to be freed */
 	uint32_t ends; /* PUs that call ended() */
 	uint32_t n, each, peer;
 	/* numbers up to this one were taken before and have memory */
@@ -37,7 +37,7 @@ struct ledger {
 
 /* ---- open and close ---- */
 
-/* Returns a ledger whose `self` is gone, for reuse, or NULL. */
+/* Returns a ledger whose `self` has been freed, for reuse, or NULL. */
 static struct ledger *find_dead(struct kernel_runtime *rt)
 {
 	struct ledger *l = atomic_load_explicit(&rt->ledgers, memory_order_relaxed);

@@ -52,7 +52,10 @@ static void begin_next(struct local_call *p)
 	p->in_turns = true;
 }
 
-/* Returns whether it can continue. A kernel on a stream continues to the end of its piece. */
+/*
+ * Returns whether the local call can continue. A kernel on a stream continues to the end of its
+ * piece.
+ */
 static bool has_more(const struct local_call *p)
 {
 	return !p->finished && (p->runs || p->in_turns);
@@ -60,10 +63,10 @@ static bool has_more(const struct local_call *p)
 
 struct turn {
 	struct local_call *p;
-	unsigned until; /* runs until the PU has done so many steps */
+	unsigned until; /* the local call runs until the PU has done this number of steps */
 };
 
-/* Runs one step, or begins the next piece. False: it waits. */
+/* Runs one step, or begins the next piece. Returns false if the local call waits. */
 static bool advance(struct local_call *p)
 {
 	if (!p->in_turns) {
@@ -163,7 +166,10 @@ void local_call_take_handed(struct runtime_pu *pu)
 
 void local_call_run(struct runtime_pu *pu)
 {
-	/* In addition to the steps of calls; otherwise calls could use all steps of a turn. */
+	/*
+	 * Local calls have steps beside those of calls; otherwise calls could use all steps of a
+	 * turn.
+	 */
 	unsigned until = pu->done + TURN_STEPS;
 
 	while (pu->done < until && !list_empty(&pu->runs)) {

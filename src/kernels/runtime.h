@@ -64,7 +64,7 @@ struct runtime_counters {
 struct runtime_counter_info {
 	const char *name, *help;
 };
-/* in the order of the struct's fields */
+/* rows in the order of the struct's fields */
 extern const struct runtime_counter_info runtime_counter_info[RUNTIME_COUNTER_COUNT];
 
 /*
@@ -165,7 +165,7 @@ int runtime_undeploy(struct kernel_runtime *rt, uint64_t op);
 int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k, void *self);
 /*
  * Frees versions that get no new calls and have none in progress. Their functions and memory are
- * not used afterwards. The functions above do this too. [control]
+ * not used afterwards. The functions above also free such versions. [control]
  */
 void runtime_reap(struct kernel_runtime *rt);
 
@@ -211,7 +211,7 @@ unsigned runtime_pu_of(struct kernel_runtime *rt, uint64_t op);
 enum runtime_kernel_state {
 	RUNTIME_KERNEL_ACTIVE,
 	RUNTIME_KERNEL_LEAVING,	 /* replaced or unloaded, with calls in progress */
-	RUNTIME_KERNEL_DISABLED, /* it crashed, or did not return */
+	RUNTIME_KERNEL_DISABLED, /* the version crashed, or did not return */
 };
 
 /*
@@ -230,7 +230,7 @@ struct runtime_kernel_info {
 	enum runtime_kernel_state state;
 	bool fallback, loaded;
 	uint32_t in_flight;
-	/* those of the active version include older versions that were freed */
+	/* the counters of the active version include older versions that were freed */
 	struct kernel_counters ctr;
 	/* of this version only; zero if the kernel runtime is not `timed` */
 	struct runtime_times times;
