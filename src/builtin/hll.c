@@ -29,7 +29,7 @@ struct sketch {
 };
 
 struct table {
-	struct spin lock; /* to find, make and drop a sketch: once per call */
+	struct spin lock; /* taken to find, make and drop a sketch: once per call */
 	hll_update_fn *update;
 	/*
 	 * MAX_REGISTERS for each sketch. Several PUs change them concurrently, byte by byte. Values

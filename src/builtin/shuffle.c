@@ -2,7 +2,7 @@
 /*
  * The kernel `shuffle`, described in roost/shuffle.h. The lines and positions of a call are in the
  * kernel's own memory, because those of 1024 partitions exceed a call's state. A call takes one of
- * ROOST_SHUFFLE_CALLS benches. A bench has physical pages only where it was used.
+ * ROOST_SHUFFLE_CALLS benches. Only the used parts of a bench have physical pages.
  */
 #include <endian.h>
 #include <string.h>
@@ -28,8 +28,8 @@ struct shuffle {
 	struct shuffle_work w;
 	struct bench *bench;
 	shuffle_fn *move;
-	uint32_t known; /* partitions with known bounds */
-	uint32_t done;	/* partitions that are flushed, or whose entry is updated */
+	uint32_t known; /* number of partitions with known bounds */
+	uint32_t done;	/* number of partitions that are flushed, or whose entry is updated */
 	uint32_t carried;
 	uint64_t tuples;
 	struct roost_shuffle_result result;

@@ -48,21 +48,24 @@ _Static_assert(sizeof(struct bench) % 64 == 0, "benches.h");
 struct shuffle_out {
 	struct roost_shuffle_params how; /* as shuffle_loop.h takes it */
 	uint64_t table;
-	uint32_t bytes; /* of a buffer */
+	uint32_t bytes; /* bytes of a buffer */
 	struct bench *bench;
 	uint32_t leaves;	 /* the partition whose buffer is written */
 	uint32_t before;	 /* the operation to wait for */
-	uint32_t known;		 /* partitions with known entries */
+	uint32_t known;		 /* number of partitions with known entries */
 	uint32_t flushed, told;	 /* at the end: partitions flushed, entries updated */
 	uint32_t taken;		 /* bytes of the piece */
-	uint32_t got, at, whole; /* batch: its bytes, its next tuple, number of its tuples */
-	uint32_t status;	 /* to end with */
+	uint32_t got, at, whole; /* the batch: bytes, next tuple, number of its tuples */
+	uint32_t status;	 /* status with which the call ends */
 	struct roost_shuffle_out_result result;
 	uint32_t part[BATCH];
 	struct roost_shuffle_target entry[CHUNK];
 };
 
-/* No operation uses the bench: payload() waits for that, and cut() is called later. */
+/*
+ * Gives the bench back. No operation uses it: payload() waits for its operations, and cut() runs
+ * after them.
+ */
 static void give_back(struct roost_call *c)
 {
 	struct shuffle_out *s = c->state;
@@ -220,13 +223,13 @@ static inline __attribute__((always_inline)) bool move(struct shuffle_out *s, co
 	return false;
 }
 
-/* move() for any size of tuples; the size 8 gets specialised code. */
+/* Calls move() for any size of tuples. The compiler specialises it for size 8. */
 static bool move_on(struct shuffle_out *s, const struct roost_call *c)
 {
 	return s->how.tuple == 8 ? move(s, c->scratch, 8) : move(s, c->scratch, s->how.tuple);
 }
 
-/* Returns whether another operation would overwrite the status of one in progress. */
+/* Returns whether another operation would overwrite the status of an operation in progress. */
 static bool full(const struct roost_call *c)
 {
 	return c->qp_posted - c->qp_done == ROOST_QP_OPS;
@@ -275,8 +278,8 @@ static bool next_rest(struct shuffle_out *s)
 }
 
 /*
- * Notes the status of the first failed operation, when none is in progress any more. It is among
- * the last ROOST_QP_OPS operations, because none is posted after a failure is known.
+ * Notes the status of the first failed operation, when no operation is in progress any more. It is
+ * among the last ROOST_QP_OPS operations, because no operation is posted after a failure is known.
  */
 static void note_failure(struct shuffle_out *s, const struct roost_call *c)
 {
