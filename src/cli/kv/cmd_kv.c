@@ -283,7 +283,7 @@ static int take_function(struct roost_kv_op *op, enum verb verb, const char *nam
 	return 0;
 }
 
-/* Returns 0, or an exit status after a message. */
+/* Parses numbers of a type. Returns 0, or an exit status after a message. */
 static int take_numbers(unsigned type, const char *text, void **out, uint32_t *len)
 {
 	int rc = vector_parse(type, text, out, len);
@@ -319,7 +319,7 @@ static int do_elements(enum verb verb, char **args)
 	return status;
 }
 
-/* One try to replace the number. Returns -ECANCELED if another client was faster. */
+/* Tries once to replace the number. Returns -ECANCELED if another client was faster. */
 static int try_incr(const char *key, uint64_t by, uint64_t *value)
 {
 	char old[24], new[24], *end;
@@ -439,7 +439,7 @@ static int do_stat(void)
 		    {"forwarded", &s.forwarded},
 		    {"merged", &s.merged},
 		    {"near_hits", &s.near_hits},
-		    /* with partitions */
+		    /* only of nodes with partitions */
 		    {"table_version", &s.table_version},
 		    {"partitions", &s.partitions},
 		    {"hottest", &s.hottest},
@@ -468,7 +468,7 @@ static int do_stat(void)
 	return CLI_OK;
 }
 
-/* Of each node that answers. */
+/* Scans each node that answers. */
 static int do_scans(void)
 {
 	int rc = CLI_OK;
@@ -509,14 +509,14 @@ static int perform(enum verb verb, char **args)
 	case SNAPSHOT:
 	case TABLE:
 	case MOVE:
-		break; /* without a connection */
+		break; /* works without a connection */
 	}
 	return CLI_USAGE;
 }
 
 /* ---- the command ---- */
 
-/* Whether the verb works on nodes, not on keys. */
+/* Returns whether the verb works on nodes, not on keys. */
 static bool of_nodes(enum verb verb)
 {
 	return verb == SCAN || verb == STAT || verb == TOP;
