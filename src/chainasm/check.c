@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The checker: faults in the program's bytes; if there are none, faults that the model finds. */
+/*
+ * The checker: it reports faults in the program's bytes or, if there are none, faults that the
+ * model finds.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -21,7 +21,7 @@
  */
 #define SPARE_SENDS 16
 #define SENDS_MIN   64
-#define SPIN_NS	    200000u /* a wait polls for so long, then sleeps between polls */
+#define SPIN_NS	    200000u /* a wait polls for this time, and then sleeps between polls */
 #define NAP_NS	    50000u
 
 uint64_t kvc_now(void)
@@ -153,7 +153,7 @@ static void ask_again(struct roost_kv *kv, struct roost_kv_op *op)
 		kv->resend = true;
 }
 
-/* The oldest batch is done. */
+/* Ends the oldest batch, whose reply is there. */
 static void land(struct roost_kv *kv, const struct roost_result *result)
 {
 	struct flight *f = &kv->flight[kv->oldest];

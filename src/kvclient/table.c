@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A connection to all nodes of a table of partitions: it has a connection to each node, and gives
- * each operation to that of the node that owns the key. An operation that a node refuses, because
- * it does not own the key, was not done; it is repeated until it succeeds or its time is over.
+ * A connection to all nodes of a table of partitions. It has a connection to each node, and gives
+ * each operation to the node that owns the key. An operation that a node refuses, because it does
+ * not own the key, was not done; it is repeated until it succeeds or its time is over.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct member {
 
 struct kvc_table {
 	char *path;
-	struct kv_follow *follow; /* of a table in etcd, which a thread reads; else NULL */
+	struct kv_follow *follow; /* a table in etcd, which a thread reads; else NULL */
 	struct roost_kv_attr attr;
 	struct kv_table table, next;
 	struct member member[KV_TABLE_NODES];
@@ -33,7 +33,7 @@ struct kvc_table {
 	struct roost_kv *retired;
 	struct op_list again; /* operations to be repeated */
 	uint64_t looked, tried;
-	unsigned refused; /* operations that were kept to be repeated */
+	unsigned refused; /* number of operations that were kept to be repeated */
 };
 
 /* ---- the table ---- */
@@ -47,7 +47,10 @@ static void retire(struct kvc_table *t, struct member *m)
 	*m = (struct member){.lost = true};
 }
 
-/* Connections of nodes that both tables have are kept, unless they failed. */
+/*
+ * Takes the next table. Keeps the connections to nodes that both tables have, unless they
+ * failed.
+ */
 static void take_next(struct kvc_table *t)
 {
 	struct member before[KV_TABLE_NODES];
@@ -198,7 +201,7 @@ static void repeat(struct roost_kv *whole)
 			kvc_complete(whole, op);
 		}
 	}
-	/* The next poll sends them, without waiting. */
+	/* The next poll sends these batches without a wait. */
 	for (unsigned i = 0; i < t->table.nodes; i++) {
 		if (t->member[i].kv)
 			t->member[i].kv->resend = true;
