@@ -41,7 +41,7 @@ struct nic_chain_attr {
 };
 
 /*
- * Sets a queue pair up for chains, once. Returns 0, or
+ * Sets a queue pair up for chains. May be called once. Returns 0, or
  *  -EINVAL      not in RESET or INIT; managed_recv without a receive queue of its own;
  *               limits or an audit without managed_send; an audit CQ that counts only
  *  -EOPNOTSUPP  not RC
@@ -76,7 +76,7 @@ bool nic_qp_may_calc(const struct nic_qp *qp);
 /* The first WQE of the queue pair that failed. */
 struct nic_chain_failure {
 	enum nic_wc_status status;
-	uint32_t index; /* of the WQE in its queue */
+	uint32_t index; /* index of the WQE in its queue */
 	struct roost_wqe wqe;
 };
 /*
@@ -100,7 +100,7 @@ void nic_qp_trace_chain(struct nic_qp *qp, const struct nic_chain_trace *trace);
 enum nic_chain_activity {
 	NIC_CHAIN_RUNS,	   /* the queue has WQEs to execute */
 	NIC_CHAIN_IDLE,	   /* no WQE is posted and enabled */
-	NIC_CHAIN_WAITS,   /* in a WAIT */
+	NIC_CHAIN_WAITS,   /* the queue is in a WAIT */
 	NIC_CHAIN_LIMITED, /* the queue has used its share of the turn, or its rate */
 	NIC_CHAIN_NO_RECV, /* the queue waits for a receive of its peer */
 	NIC_CHAIN_FAILED,
@@ -115,7 +115,8 @@ struct nic_chain_state {
 void nic_qp_chain_state(const struct nic_qp *qp, struct nic_chain_state *out); /* [owner] */
 /*
  * Stores the states of the queue pairs of a PU that are set up for chains: at most `max` of them,
- * those that have executed the most WQEs. Returns the number of such queue pairs. [control+owner]
+ * namely those that have executed the most WQEs. Returns the number of such queue pairs.
+ * [control+owner]
  */
 unsigned nic_chain_states(const struct nic *nic, unsigned pu, struct nic_chain_state *out,
 			  unsigned max);
