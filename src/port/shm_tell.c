@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How long a ring the port can take from one more program of the pool. Others read it when they
- * choose between shared memory and udp (port/host.c), and a connection keeps its choice. So it is
- * said ahead: when the port opens, and after each ring that came or went.
+ * Publishes the length of the longest ring that the port can take from one more program of the
+ * pool. Other programs read this length when they choose between shared memory and udp
+ * (port/host.c), and a connection keeps its choice. The port therefore publishes the length in
+ * advance: when it opens, and after each ring that was added or removed.
  */
 #include "port/shm.h"
 
