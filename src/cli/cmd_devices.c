@@ -106,7 +106,7 @@ static json_t *describe_device(struct ibv_device *dev)
 	return obj;
 }
 
-/* One row for each GID; a port without GIDs has one row too. */
+/* Adds a row for each GID; a port without GIDs has one row too. */
 static void port_rows(struct table *t, const char *name, const char *guid, const json_t *port)
 {
 	const json_t *gids = json_object_get(port, "gids");
@@ -152,7 +152,7 @@ static void print_table(const json_t *devices)
 	table_free(&t);
 }
 
-/* Returns NULL after a message if a device cannot be opened. */
+/* Lists the devices. Returns NULL after a message if a device cannot be opened. */
 static json_t *list_devices(void)
 {
 	struct ibv_device **list;
@@ -176,8 +176,9 @@ static json_t *list_devices(void)
 }
 
 /*
- * The engine describes in one line why it cannot open a port; the verbs return only errno. Returns
- * NULL with the line in err, which is empty if the line was printed.
+ * Opens the engine and lists the devices. The engine describes in one line why it cannot open a
+ * port; the verbs return only errno. Returns NULL with the line in err, which is empty if the line
+ * was printed.
  */
 static json_t *open_and_list(char *err, size_t errlen)
 {
@@ -237,7 +238,10 @@ int cmd_devices(int argc, char **argv)
 	programs = list_programs();
 	devices = open_and_list(err, sizeof(err));
 	if (!devices) {
-		/* The programs are listed also then, since the user may have to stop one. */
+		/*
+		 * The programs are listed even after an error, since the user may have to stop
+		 * one.
+		 */
 		rc = err[0] ? opt_failed(&cmd, "%s", err) : CLI_FAILED;
 		devices = json_array();
 	}

@@ -102,7 +102,7 @@ void table_print(const struct table *t, FILE *f, unsigned left)
 			int w = (int)width[c];
 			bool last = c == t->columns - 1;
 
-			/* No blanks at the end of a line. */
+			/* A line must not end with blanks. */
 			if (left & 1u << c)
 				fprintf(f, "%-*s", last ? 0 : w, t->rows[r][c]);
 			else

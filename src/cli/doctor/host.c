@@ -143,7 +143,7 @@ static const struct probe {
 	 "a kernel that does not return cannot be ended"},
 };
 
-/* Returns the member of /proc/self/status; -1: it is absent. */
+/* Returns the member Seccomp of /proc/self/status, or -1 if it is absent. */
 static int seccomp_mode(void)
 {
 	FILE *f = fopen("/proc/self/status", "re");

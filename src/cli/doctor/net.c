@@ -34,7 +34,7 @@ static int udp_socket(int family)
 
 /* ---- interfaces ---- */
 
-/* Returns the path MTU that fits an interface; 0: none. */
+/* Returns the path MTU that fits an interface, or 0 if none fits. */
 static uint32_t path_mtu(const char *name)
 {
 	struct ifreq req = {0};

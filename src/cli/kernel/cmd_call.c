@@ -61,7 +61,7 @@ static struct {
 	struct roost_caller *caller;
 	struct roost_result result;
 	uint8_t *reply;
-	double us; /* from the call to its reply */
+	double us; /* time from the call to its reply */
 } call;
 
 static const char *const statuses[] = {
@@ -118,7 +118,7 @@ static int read_kernel(const char *word)
 	return opt_usage(&cmd, "'%s' is no built-in kernel, and no op-code such as 0x1000", word);
 }
 
-/* The key, in the format of the node's table. */
+/* Makes the parameters of `get` from the key, in the format of the node's table. */
 static int make_get(const char *key)
 {
 	const struct roost_node_hello *h = &call.node->hello;

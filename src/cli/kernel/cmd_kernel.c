@@ -104,8 +104,8 @@ static const char *const latency_keys[] = {"p50", "p99"};
 #define STAT_COLUMNS  (1 + ARRAY_SIZE(stat_keys) + ARRAY_SIZE(latency_keys))
 
 /*
- * The latency of calls on the node since this version became active; empty until the first call has
- * ended.
+ * Formats the latency of calls on the node since this version became active. The cells are empty
+ * until the first call has ended.
  */
 static void latency_cells(const char **cells, char (*value)[40], const json_t *k)
 {
@@ -135,8 +135,8 @@ static uint64_t count_of(const json_t *k, const char *key)
 }
 
 /*
- * Counts calls that ended in another way than their kernel intended. A status that the kernel
- * defines is no failure.
+ * Returns the number of calls that ended in another way than their kernel intended. A status that
+ * the kernel defines is no failure.
  */
 static uint64_t failed(const json_t *k)
 {
@@ -271,7 +271,7 @@ static void print_json(const json_t *o)
 
 /* ---- changing ---- */
 
-/* Returns NULL after an error was printed. */
+/* Makes the request of a verb. Returns NULL after an error was printed. */
 static json_t *request_for(enum verb verb, const char *word)
 {
 	char *path, *end;
@@ -335,7 +335,7 @@ struct view {
 	json_t *before;
 };
 
-/* Ends when the node ends. */
+/* Prints the table once. Sets *end when the node has ended. */
 static int look_again(void *ctx, double since, bool *end)
 {
 	struct view *v = ctx;

@@ -21,7 +21,7 @@
 
 #define DEFAULT_MEMORY (UINT64_C(64) << 20)
 #define LEAST_LIMIT    (UINT64_C(64) << 20)
-#define LEAVING_MS     100 /* between checks for versions without calls */
+#define LEAVING_MS     100 /* time between checks for versions without calls */
 
 static struct {
 	const char *port, *kernels, *table, *memcached;
@@ -117,7 +117,7 @@ static int fill(void)
 	return rc ? opt_failed(&cmd, "%s", r->err) : 0;
 }
 
-/* Scripts that start a node wait for this line. */
+/* Prints the line for which scripts that start a node wait. */
 static void announce(void)
 {
 	static const struct node_request stat = {.what = NODE_STAT};
@@ -149,7 +149,7 @@ static bool on_signals(int signals)
 	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		if (info.ssi_signo != SIGUSR1)
 			return false;
-		node_store_snapshot(&node.kv); /* one that is being taken is enough */
+		node_store_snapshot(&node.kv); /* a snapshot in progress is enough */
 	}
 	return true;
 }
@@ -237,7 +237,10 @@ static int run(int signals)
 		return opt_failed(&cmd, "%s", err);
 	control.answer = node_answer;
 	control.ctx = &node;
-	/* Another user may own the name of the folder. The node serves calls nevertheless. */
+	/*
+	 * The control socket may be impossible, because another user may own the name of the
+	 * folder. The node serves calls nevertheless.
+	 */
 	if (node_control_open(&control, err, sizeof(err)))
 		fprintf(stderr,
 			"roost node: no control socket, so roost kernel does not reach this node: %s\n",
@@ -266,7 +269,10 @@ static int end(int rc)
 	return rc;
 }
 
-/* Blocks the signals that the node takes. Before threads are created, since they inherit it. */
+/*
+ * Blocks the signals that the node takes. Must be called before threads are created, since they
+ * inherit the mask.
+ */
 static int take_signals(void)
 {
 	sigset_t set;

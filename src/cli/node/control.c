@@ -64,8 +64,8 @@ void node_control_fds(const struct node_control *c, struct pollfd *p)
 }
 
 /*
- * An answer fits in the buffer of a fresh socket, so no client can block the node. A client that
- * does not read loses its answer.
+ * Sends an answer, which fits in the buffer of a fresh socket, so no client can block the node. A
+ * client that does not read loses its answer.
  */
 static void say(int fd, json_t *o)
 {

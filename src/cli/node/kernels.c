@@ -123,7 +123,7 @@ static unsigned list(const struct node *n, struct roost_kernel_info info[KERNELS
 bool node_reap(const struct node *n)
 {
 	struct roost_kernel_info info[KERNELS_MAX];
-	unsigned count = list(n, info); /* list() also reaps */
+	unsigned count = list(n, info); /* list() also frees versions that have ended */
 	bool leaving = false;
 
 	for (unsigned i = 0; i < count; i++)

@@ -136,7 +136,7 @@ static void take_packet(struct tally *t, struct oracle *oracle, uint64_t index, 
 	}
 }
 
-/* Prints one line on stderr about a file that cannot be read (to the end). */
+/* Prints one line on stderr about a file that cannot be read, or not to its end. */
 static void complain(const char *name, int err)
 {
 	switch (err) {

@@ -21,7 +21,7 @@
 #define SMALL_SIZE   64
 #define DEFAULT_NS   2000000000u
 #define SWEEP_NS     500000000u
-#define LAT_INLINE   220 /* as perftest's latency programs */
+#define LAT_INLINE   220 /* the value of perftest's latency programs */
 #define HOPS	     8
 #define CONNECT_NS   UINT64_C(10000000000)
 
@@ -137,7 +137,7 @@ static int bad_sizes(const char *list)
 			 PERF_MAX_SIZES, list);
 }
 
-/* An echo is one packet, at any usual path MTU. */
+/* Returns the largest size of a sweep. An echo is one packet, at any usual path MTU. */
 static uint64_t sweep_to(void)
 {
 	return job.op == PERF_RPC && want.kernel == PERF_ECHO ? 512 : SWEEP_TO;
@@ -277,7 +277,7 @@ static int run_one(struct perf_nic *nic, struct oob *oob, const struct perf_job 
 	struct progress p;
 	double total = one->mode == PERF_CHECK
 			       ? (double)(one->iters ? one->iters : 4)
-			       : (double)one->duration * 1.1e-9; /* with the warm-up */
+			       : (double)one->duration * 1.1e-9; /* includes the warm-up */
 	int rc;
 
 	if (one->iters && one->mode != PERF_CHECK)

@@ -61,7 +61,7 @@ static int map_memory(struct perf_link *l)
 	} else {
 		l->span = round_up(l->job.size < 4096 ? 4096 : l->job.size, 4096);
 		if (l->job.transport == PERF_UD)
-			l->span += 4096; /* the header in front */
+			l->span += 4096; /* space for the header in front */
 		half = l->span * l->num_qps;
 	}
 	half = round_up(half, HUGE_PAGE);

@@ -47,7 +47,7 @@ static const struct opt_command cmd = {
 	.operands = OPT_PROGRAM,
 };
 
-/* NAME=value:previous value */
+/* Sets NAME=value:previous value. */
 static void prepend(const char *name, const char *value)
 {
 	const char *old = sys_env(name);
@@ -99,7 +99,7 @@ int cmd_run(int argc, char **argv)
 	}
 	if (!dropins_find(dir, sizeof(dir), err, sizeof(err)))
 		return opt_failed(&cmd, "%s", err);
-	/* The loader treats both as separators, and has no quoting. */
+	/* The loader treats both characters as separators, and has no quoting. */
 	if (strpbrk(dir, ": "))
 		return opt_failed(
 			&cmd,

@@ -47,11 +47,11 @@ static long long number_of(const json_t *o, const char *key)
 
 struct view {
 	struct table t;
-	double seconds; /* since `before`; 0: no rates */
+	double seconds; /* seconds since `before`; 0: no rates */
 	bool all;
 };
 
-/* `before`: the earlier values of the counters, or NULL. */
+/* Adds a row for a counter. `before`: the earlier values of the counters, or NULL. */
 static void counter_row(struct view *w, const char *name, const json_t *now, const json_t *before,
 			const char *key, const char *help)
 {
@@ -232,7 +232,7 @@ static void print_port_counter(const json_t *nics, const char *name, const char 
 	}
 }
 
-/* 1 for each program that answered, 0 for the others. */
+/* Prints 1 for each program that answered, and 0 for the others. */
 static void print_up(const json_t *nics, const json_t *silent)
 {
 	const json_t *lists[] = {silent, nics}, *o;
