@@ -141,7 +141,7 @@ static uint64_t enabled_before(const struct checker *c, unsigned to, const struc
 static void check_own(struct checker *c, const struct rewrite *r, const struct target *t)
 {
 	if (t->slot <= r->slot && !c->recycles[t->queue]) {
-		say(c, r, t, t->slot == r->slot ? "it is this one" : "it stands before this one");
+		say(c, r, t, t->slot == r->slot ? "it is this one" : "it is before this one");
 		return;
 	}
 	if (!r->response || t->slot <= r->slot)
@@ -155,7 +155,7 @@ static void check_own(struct checker *c, const struct rewrite *r, const struct t
 		    signals(c, r->queue, r->slot))
 			return;
 	}
-	say(c, r, t, "the answer comes later, and no WAIT stands between");
+	say(c, r, t, "the answer comes later, and there is no WAIT in between");
 }
 
 /* The next message must not rewrite a WQE of the turn that executes. */

@@ -25,11 +25,10 @@
 static const char *port_spec, *program;
 static bool json;
 
-static const struct opt opts[] = {
-	OPT_PORT_OF_PROGRAM(&port_spec),
-	OPT_VALUE("program", 0, OPT_STRING, &program, "PROGRAM",
-		  "of the programs, only this one, by process id or name"),
-	OPT_JSON(&json), OPT_END};
+static const struct opt opts[] = {OPT_PORT_OF_PROGRAM(&port_spec),
+				  OPT_VALUE("program", 0, OPT_STRING, &program, "PROGRAM",
+					    "list only this program, by process id or name"),
+				  OPT_JSON(&json), OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "devices",

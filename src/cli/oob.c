@@ -299,10 +299,10 @@ static int read_some(struct oob *o)
 		return 0;
 	}
 	if (n == 0)
-		return fail(o, -ECONNRESET, "the other side went away");
+		return fail(o, -ECONNRESET, "the other side has ended");
 	if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
 		return -EAGAIN;
-	return fail(o, -errno, "the other side went away: %s", strerror(errno));
+	return fail(o, -errno, "the other side has ended: %s", strerror(errno));
 }
 
 static json_t *take_line(struct oob *o, char *nl)

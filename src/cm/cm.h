@@ -70,19 +70,19 @@ const char *cm_state_str(enum cm_state s);
 #define CM_COUNTERS(X)                                                                             \
 	X(malformed, "datagrams dropped: no message")                                              \
 	X(wrong_source, "datagrams dropped: not from the connection's peer")                       \
-	X(unknown_id, "datagrams for a connection that is not there")                              \
-	X(unexpected, "datagrams dropped: the state has no use for them")                          \
+	X(unknown_id, "datagrams for a connection that does not exist")                            \
+	X(unexpected, "datagrams dropped: not valid in the state")                                 \
 	X(wrong_qpn, "DREQs dropped: for another QP than the connection's")                        \
-	X(no_listener, "REQs and SIDR_REQs to a service that nobody serves")                       \
+	X(no_listener, "REQs and SIDR_REQs to a service that no program serves")                   \
 	X(backlog_full, "REQs and SIDR_REQs dropped: the listener's backlog is full")              \
 	X(half_open_full, "REQs and SIDR_REQs dropped: too many connections are half open")        \
 	X(table_full, "REQs and SIDR_REQs dropped: no space for a connection")                     \
-	X(bad_request, "REQs rejected: a transport, MTU or address that can't be")                 \
+	X(bad_request, "REQs rejected: an invalid transport, MTU or address")                      \
 	X(half_open_cut, "half-open connections given up to make space, oldest first")             \
-	X(source_full, "REQs and SIDR_REQs dropped: others of the same source hold its share")     \
-	X(asked, "REQs and SIDR_REQs whose sender had to show first that it hears us")             \
+	X(source_full, "REQs and SIDR_REQs dropped: the share of their source is in use")          \
+	X(asked, "REQs and SIDR_REQs whose senders were challenged first")                         \
 	X(stale, "REQs and REPs rejected: for a QP that is connected already")                     \
-	X(stale_ended, "connections ended: after such a REQ or REP the peer did not know of them") \
+	X(stale_ended, "connections ended: after such a REQ or REP the peer did not know them")    \
 	X(no_nic, "REQs and SIDR_REQs that found no NIC: ICMP errors, rings without a reader")     \
 	X(timeouts, "messages given up: never answered")                                           \
 	X(timewait_cut, "time-waits ended early to make space")                                    \

@@ -390,7 +390,7 @@ int etcd_below_answer(const char *body, size_t len, const char *key,
 	for (size_t i = 0; i < json_array_size(pairs) && !rc; i++) {
 		rc = take_name(json_array_get(pairs, i), key, found, ctx);
 		if (rc)
-			bad(why, why_len, "a key is another one");
+			bad(why, why_len, "a key has another prefix");
 	}
 	json_decref(o);
 	return rc;

@@ -53,7 +53,7 @@ static int set(const struct lease *l, struct http *h, char *why, size_t why_len)
 		rc = etcd_txn_answer(answer, len, &done, &revision, why, why_len);
 	if (rc || done)
 		return rc;
-	snprintf(why, why_len, "another move is under way");
+	snprintf(why, why_len, "another move is in progress");
 	return -EBUSY;
 }
 

@@ -133,8 +133,8 @@ static int write_once(const struct at *a, const char *text, uint64_t mark, const
 	if (!done) {
 		snprintf(
 			line, WHY, "%s",
-			gone ? "the table was changed by others, or the lost node has a lease again"
-			: *revision ? "the table was changed by others"
+			gone ? "another program has changed the table, or the lost node has a lease again"
+			: *revision ? "another program has changed the table"
 				    : "there is a table already");
 		return -EEXIST;
 	}

@@ -39,17 +39,17 @@ struct runtime_config {
 	X(bad_params, "calls whose parameters were refused")                                       \
 	X(access, "calls ended by an access that was refused")                                     \
 	X(too_long, "calls whose reply did not fit")                                               \
-	X(bound, "calls ended because they went on for too long")                                  \
+	X(bound, "calls ended at their limit of steps or elements")                                \
 	X(faults, "calls ended by a crash of their kernel")                                        \
-	X(stuck, "calls ended since a step of their kernel did not return")                        \
-	X(disabled, "calls of kernels that are out of service")                                    \
-	X(lost, "replies out of memory that was gone before they were sent: ROOST_RPC_ACCESS")     \
-	X(malformed, "calls without a head that makes sense: dropped, nobody to tell")             \
+	X(stuck, "calls ended because a step of their kernel did not return")                      \
+	X(disabled, "calls of kernels that are disabled")                                          \
+	X(lost, "replies whose data were deregistered before: ROOST_RPC_ACCESS")                   \
+	X(malformed, "calls dropped: without a valid head, so no reply is possible")               \
 	X(work_requests,                                                                           \
 	  "READs, WRITEs, SENDs and atomics of kernels on queue pairs that are bound to them")     \
-	X(work_requests_failed, "of these, that ended with another status than ROOST_QP_OK")       \
+	X(work_requests_failed, "such operations that ended with another status than ROOST_QP_OK") \
 	X(refused, "packets of calls that found no space: RNR NAKs")                               \
-	X(idle, "calls ended since nothing came of their payload: ROOST_RPC_IDLE")                 \
+	X(idle, "calls ended because no payload came: ROOST_RPC_IDLE")                             \
 	X(resources_refused, "resources of kernels that calls did not get")                        \
 	X(resources_ended, "resources of kernels whose connection ended")                          \
 	X(dropped, "calls in progress when their QP ended")
@@ -102,10 +102,10 @@ struct guard *runtime_guard(struct kernel_runtime *rt, unsigned i);
 	X(bad_params, "calls whose parameters were refused")                                       \
 	X(access, "calls ended by an access that was refused")                                     \
 	X(too_long, "calls whose reply did not fit")                                               \
-	X(bound, "calls ended because they went on for too long")                                  \
+	X(bound, "calls ended at their limit of steps or elements")                                \
 	X(faults, "calls ended by a crash")                                                        \
 	X(stuck, "calls ended by a step that did not return")                                      \
-	X(disabled, "calls that found it out of service")                                          \
+	X(disabled, "calls refused because it is disabled")                                        \
 	X(dropped, "calls in progress when their QP ended")
 
 struct kernel_counters {

@@ -77,9 +77,9 @@ static const char *what_it_is(const json_t *k)
 	const char *state = text_of(k, "state");
 
 	if (strcmp(state, "leaving") == 0)
-		return "leaving: has calls under way";
+		return "leaving: has calls in progress";
 	if (strcmp(state, "disabled") == 0)
-		return "out of service: it crashed, or did not return; replace or unload it";
+		return "disabled: it crashed, or did not return; replace or unload it";
 	return json_is_true(json_object_get(k, "loaded")) ? "loaded" : "built in";
 }
 
@@ -291,7 +291,7 @@ static json_t *request_for(enum verb verb, const char *word)
 	}
 	o = json_pack("{s:s,s:s}", "do", verbs[verb], "file", path);
 	if (!o)
-		opt_failed(&cmd, "%s: a path that is not UTF-8 can't be told to the node", word);
+		opt_failed(&cmd, "%s: a path that is not UTF-8 can't be sent to the node", word);
 	free(path);
 	return o;
 }
@@ -314,7 +314,7 @@ static int change(int dirfd, const json_t *node, enum verb verb, const char *wor
 		if (!o)
 			opt_failed(
 				&cmd,
-				"the node does not answer: what became of it shows roost kernel list");
+				"the node does not answer; roost kernel list shows whether the change was made");
 		else if (json_object_get(o, "error"))
 			opt_failed(&cmd, "%s%s%s", verb == UNLOAD ? word : "",
 				   verb == UNLOAD ? ": " : "",
@@ -418,7 +418,7 @@ int cmd_kernel(int argc, char **argv)
 	if (watching && verb != STAT)
 		return opt_usage(&cmd, "--watch is for stat");
 	if (watch.looks && !watching)
-		return opt_usage(&cmd, "--count says how often --watch looks: give both");
+		return opt_usage(&cmd, "--count is the number of looks of --watch: give both");
 	if (watching)
 		return run_watch(n == 2 ? argv[at + 1] : NULL);
 	return run(verb, n == 2 + changes ? argv[at + 1] : NULL, changes ? argv[argc - 1] : NULL);

@@ -48,7 +48,7 @@ static int failed(const struct move *m, const struct end *e, int rc)
 	if (rc == -ENOLCK) /* run_all() has printed the reason */
 		return CLI_FAILED;
 	return opt_failed(m->cmd, "%s, service %u: %s", e->node->address, e->node->service,
-			  rc == -EREMCHG      ? "the table was changed by others"
+			  rc == -EREMCHG      ? "another program has changed the table"
 			  : rc == -EOPNOTSUPP ? "no store with partitions"
 					      : kv_error(rc));
 }
@@ -454,7 +454,7 @@ static int lock(const struct opt_command *cmd, const char *file, int *fd,
 		int rc = errno;
 
 		opt_failed(cmd, "%s: %s", path,
-			   rc == EWOULDBLOCK ? "another move is under way" : strerror(rc));
+			   rc == EWOULDBLOCK ? "another move is in progress" : strerror(rc));
 		free(path);
 		return CLI_FAILED;
 	}

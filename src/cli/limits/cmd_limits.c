@@ -209,10 +209,10 @@ static const struct opt opts[] = {
 	OPT_VALUE("seconds", 's', OPT_NUMBER, &seconds, "S",
 		  "for each figure, over all rounds (default: 1)", .min = 0.1, .max = 1000),
 	OPT_VALUE("rounds", 'r', OPT_COUNT, &rounds, "N",
-		  "how often each is taken; the median counts (default: 5)", .min = 1,
+		  "measurements of each figure, for the median (default: 5)", .min = 1,
 		  .max = MAX_ROUNDS),
 	OPT_VALUE("only", 'o', OPT_STRING, &only, "KEY",
-		  "this one only, by its key in the JSON object"),
+		  "measure only this figure, by its key in the JSON object"),
 	OPT_JSON(&json), OPT_END};
 
 static const struct opt_command cmd = {

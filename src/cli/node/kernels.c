@@ -196,7 +196,7 @@ static json_t *snapshot(struct node *n)
 	if (rc)
 		return refuse(rc == -ENOENT  ? "the node has no file for snapshots: start it with "
 					       "--kv SIZE --snapshot FILE"
-			      : rc == -EBUSY ? "a snapshot is being taken"
+			      : rc == -EBUSY ? "a snapshot is in progress"
 					     : strerror(-rc));
 	return json_pack("{s:b,s:I}", "done", 1, "begun", (json_int_t)n->kv.begun);
 }

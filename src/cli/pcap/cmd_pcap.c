@@ -411,7 +411,7 @@ int cmd_pcap(int argc, char **argv)
 	if (operand < 0)
 		return operand == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (operand == argc)
-		return opt_usage(&command, "which file? `-` reads stdin");
+		return opt_usage(&command, "the file is missing; `-` reads stdin");
 	status = oracle_setup(&oo);
 	if (status != CLI_OK)
 		return status;

@@ -129,7 +129,7 @@ static void heading(const struct perf_job *job, const char *port)
 	printf(" | %s, path MTU %u | %u QP%s", port, (unsigned)job->mtu, (unsigned)job->qps,
 	       job->qps == 1 ? "" : "s");
 	if (job->op == PERF_RPC && job->depth && job->mode == PERF_BANDWIDTH)
-		printf(", %u calls under way", (unsigned)job->depth);
+		printf(", %u calls in flight", (unsigned)job->depth);
 	else if (job->op != PERF_RPC && job->mode == PERF_BANDWIDTH)
 		printf(", lists of %u", (unsigned)job->post_list);
 	if (job->mode != PERF_LATENCY || job->lat != PERF_EXECUTE)

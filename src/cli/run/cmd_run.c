@@ -30,7 +30,7 @@ static const struct opt opts[] = {
 		"port", 'p', OPT_STRING, &port, "SPEC",
 		"the program's port: host, udp or shm, address, options\n(ROOST_PORT, else host). host: shared memory to\nprograms of this machine, udp to others"),
 	OPT_VALUE("timeout-scale", 0, OPT_COUNT, &timeout_scale, "N",
-		  "all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
+		  "make all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
 	OPT_END};
 
 static const struct opt_command cmd = {

@@ -24,14 +24,14 @@ static struct watch watch = {.every = 1};
 static const struct opt opts[] = {
 	OPT_VALUE("program", 'p', OPT_STRING, &program, "PROGRAM",
 		  "only this process, by id or name (as an operand)"),
-	OPT_SWITCH("brief", 'b', &brief, "the list of addresses and programs, no counters"),
-	OPT_SWITCH("all", 'a', &all, "counters that are zero, too"),
+	OPT_SWITCH("brief", 'b', &brief, "print only the list of addresses and programs"),
+	OPT_SWITCH("all", 'a', &all, "print counters that are zero, too"),
 	OPT_VALUE("watch", 'w', OPT_NUMBER, &watch.every, "S", "again every S seconds, with rates",
 		  .min = 0.05, .max = 86400, .given = &watching),
 	OPT_VALUE("count", 'n', OPT_COUNT, &watch.looks, "N", "watch: N times (until interrupted)",
 		  .min = 1, .max = 1e9),
 	OPT_SWITCH("prometheus", 0, &prometheus, "in the text format of Prometheus"),
-	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout, everything in it"),
+	OPT_SWITCH("json", 'j', &json, "print everything as one JSON object"),
 	OPT_END};
 
 static const struct opt_command cmd = {
@@ -226,7 +226,7 @@ int cmd_stat(int argc, char **argv)
 		return opt_usage(&cmd,
 				 "--json and --prometheus are two forms of the same: choose one");
 	if (watch.looks && !watching)
-		return opt_usage(&cmd, "--count says how often --watch looks: give both");
+		return opt_usage(&cmd, "--count is the number of looks of --watch: give both");
 	v.dirfd = shm_dir_open(err, sizeof(err));
 	if (v.dirfd < 0)
 		return opt_failed(&cmd, "%s", err);
