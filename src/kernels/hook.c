@@ -87,7 +87,7 @@ static void make(void *arg)
 }
 
 /* Runs a step of a kernel that changes lengths. */
-static void make_more(struct local_call *p)
+static void run_produce_step(struct local_call *p)
 {
 	int how;
 
@@ -148,7 +148,7 @@ static uint32_t produce(struct nic_stream_hook *stream, uint8_t *to, uint32_t sp
 			if (take_ready(p, to + done, n))
 				done += n;
 		} else {
-			make_more(p);
+			run_produce_step(p);
 			if (p->stream.paused)
 				return done;
 		}
@@ -186,7 +186,7 @@ void local_call_end_stream(struct local_call *p)
  * Returns whether the kernel can be attached to incoming bytes. They are in memory already, so a
  * kernel that changes them cannot.
  */
-static bool sees(const struct local_call *p)
+static bool can_attach_in(const struct local_call *p)
 {
 	return p->i.s->k->stream && !p->i.s->k->rewrites && !p->i.s->k->resizes;
 }
@@ -210,7 +210,7 @@ static void attached_to(struct local_call *p, struct nic_qp *qp)
 
 int local_call_attach_in(struct local_call *p, struct nic_qp *qp)
 {
-	int rc = sees(p) ? nic_stream_attach_in(qp, &p->stream) : -EOPNOTSUPP;
+	int rc = can_attach_in(p) ? nic_stream_attach_in(qp, &p->stream) : -EOPNOTSUPP;
 
 	if (!rc)
 		attached_to(p, qp);
@@ -237,7 +237,8 @@ int local_call_attach_out(struct local_call *p, struct nic_qp *qp)
 
 int local_call_attach_region(struct local_call *p, uint32_t key)
 {
-	int rc = sees(p) ? nic_stream_attach_region(p->rt->nic, key, &p->stream) : -EOPNOTSUPP;
+	int rc = can_attach_in(p) ? nic_stream_attach_region(p->rt->nic, key, &p->stream)
+				  : -EOPNOTSUPP;
 
 	p->on_region = !rc;
 	p->i.wrs.lock = &p->lock;

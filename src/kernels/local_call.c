@@ -9,7 +9,7 @@
 
 /* ---- functions of the kernel ---- */
 
-static void to_the_end(void *arg)
+static void run_to_end(void *arg)
 {
 	struct local_call *p = arg;
 	enum step_result r;
@@ -37,7 +37,7 @@ void local_call_run_function(struct local_call *p, enum roost_next (*fn)(struct 
 	p->i.fn = fn;
 	p->i.c.resume = 0;
 	p->i.steps = p->rt->max_steps;
-	how = guarded(&p->i.pu->guard, to_the_end, p);
+	how = guarded(&p->i.pu->guard, run_to_end, p);
 	if (unlikely(how))
 		invocation_trapped(&p->i, how);
 }

@@ -217,7 +217,7 @@ static void tell_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t n
 		version_disable(s, (enum guard_end)how);
 }
 
-static void end_in(struct runtime_pu *pu, struct ledger *l, uint64_t owner)
+static void end_resources_of(struct runtime_pu *pu, struct ledger *l, uint64_t owner)
 {
 	spin_lock(&l->lock);
 	l->ends++;
@@ -242,5 +242,5 @@ void owner_ends(struct runtime_pu *pu, uint64_t owner)
 	struct ledger *l = atomic_load_explicit(&pu->rt->ledgers, memory_order_acquire);
 
 	for (; l; l = l->next)
-		end_in(pu, l, owner);
+		end_resources_of(pu, l, owner);
 }
