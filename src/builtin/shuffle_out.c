@@ -130,7 +130,7 @@ static void begin_buffer(struct shuffle_out *s, uint32_t part)
 }
 
 /* Takes the entries that were read. Returns false if they are invalid. */
-static bool learn(struct shuffle_out *s)
+static bool take_entries(struct shuffle_out *s)
 {
 	uint32_t n = chunk(s, s->known);
 
@@ -150,7 +150,7 @@ static bool learn(struct shuffle_out *s)
 }
 
 /* Makes the updated entries of the next CHUNK partitions. */
-static void tell(struct shuffle_out *s)
+static void update_entries(struct shuffle_out *s)
 {
 	for (uint32_t i = 0, n = chunk(s, s->told); i < n; i++) {
 		const struct target *t = &s->bench->target[s->told + i];
@@ -252,7 +252,7 @@ static enum roost_next send(const struct shuffle_out *s, struct roost_call *c)
  * Changes buffers after the buffer of s->leaves was posted. Returns the last operation from the
  * other buffer, which is filled next.
  */
-static uint32_t sent(struct shuffle_out *s, const struct roost_call *c)
+static uint32_t change_buffers(struct shuffle_out *s, const struct roost_call *c)
 {
 	struct target *t = &s->bench->target[s->leaves];
 	uint32_t len = filled(s, s->leaves);
@@ -303,7 +303,7 @@ static enum roost_next payload(struct roost_call *c)
 	}
 	while (s->known < s->how.partitions) {
 		ROOST_READ(c, in_table(s, s->known), s->entry, chunk_bytes(s, s->known));
-		if (!learn(s)) {
+		if (!take_entries(s)) {
 			give_back(c);
 			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 		}
@@ -315,7 +315,7 @@ static enum roost_next payload(struct roost_call *c)
 				ROOST_QP_WAIT(c, c->qp_done + 1);
 			if (!c->qp_failed) {
 				ROOST_WAIT(c, send(s, c));
-				s->before = sent(s, c);
+				s->before = change_buffers(s, c);
 				/* The other buffer must have arrived before it is filled again. */
 				if (s->before)
 					ROOST_QP_WAIT(c, s->before);
@@ -335,7 +335,7 @@ static enum roost_next payload(struct roost_call *c)
 		if (c->qp_failed)
 			break;
 		ROOST_WAIT(c, send(s, c));
-		sent(s, c);
+		change_buffers(s, c);
 	}
 	ROOST_QP_WAIT_ALL(c);
 	if (c->qp_failed) {
@@ -343,7 +343,7 @@ static enum roost_next payload(struct roost_call *c)
 		note_failure(s, c);
 	}
 	for (; !s->status && s->told < s->how.partitions; s->told += CHUNK) {
-		tell(s);
+		update_entries(s);
 		ROOST_WRITE(c, in_table(s, s->told), s->entry, chunk_bytes(s, s->told));
 	}
 	for (uint32_t i = 0; i < s->how.partitions; i++)
