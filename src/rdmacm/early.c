@@ -107,7 +107,7 @@ bool rdmacm_early_keep(const struct pkt_addr *src, const struct pkt_addr *dst, c
 	return true;
 }
 
-static void pass_on(struct early *h, uint64_t now)
+static void hand_to_listener(struct early *h, uint64_t now)
 {
 	h->until = 0;
 	cm_input(agent.cm, now, &h->src, &h->dst, h->mad, CM_MAD_LEN);
@@ -117,7 +117,7 @@ void rdmacm_early_listen(uint64_t service_id)
 {
 	for (unsigned i = 0; i < MAX_EARLY; i++) {
 		if (early[i].until && early[i].service_id == service_id)
-			pass_on(&early[i], rdmacm_now());
+			hand_to_listener(&early[i], rdmacm_now());
 	}
 }
 
@@ -127,7 +127,7 @@ uint64_t rdmacm_early_expire(uint64_t now)
 
 	for (unsigned i = 0; i < MAX_EARLY; i++) {
 		if (early[i].until && early[i].until <= now)
-			pass_on(&early[i], now);
+			hand_to_listener(&early[i], now);
 		else if (early[i].until && early[i].until < next)
 			next = early[i].until;
 	}
