@@ -72,7 +72,7 @@ static const char *number_of(const json_t *o, const char *key, char buf[40])
 	return fmt_count(buf, 40, (uint64_t)json_integer_value(json_object_get(o, key)));
 }
 
-static const char *what_it_is(const json_t *k)
+static const char *state_text(const json_t *k)
 {
 	const char *state = text_of(k, "state");
 
@@ -86,7 +86,7 @@ static const char *what_it_is(const json_t *k)
 static void list_row(struct table *t, const json_t *k)
 {
 	char op[24], version[24];
-	const char *cells[4] = {text_of(k, "name"), op, version, what_it_is(k)};
+	const char *cells[4] = {text_of(k, "name"), op, version, state_text(k)};
 
 	snprintf(op, sizeof(op), "%#" PRIx64,
 		 (uint64_t)json_integer_value(json_object_get(k, "op")));

@@ -61,7 +61,7 @@ static void prepend(const char *name, const char *value)
 	}
 }
 
-static int become(char **argv)
+static int execute(char **argv)
 {
 	int e;
 
@@ -113,5 +113,5 @@ int cmd_run(int argc, char **argv)
 		snprintf(path, sizeof(path), "%s/view", dir);
 		setenv("ROOST_VIEW", path, 1);
 	}
-	return become(argv + at);
+	return execute(argv + at);
 }
