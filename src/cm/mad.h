@@ -217,7 +217,7 @@ enum cm_error {
 };
 
 const char *cm_error_str(enum cm_error e);
-const char *cm_attr_str(enum cm_attr a); /* "REQ" ...; NULL: no message */
+const char *cm_attr_str(enum cm_attr a); /* returns "REQ" ..., or NULL */
 /* Returns "invalid service id" ...; "unknown": no known reason */
 const char *cm_reason_str(unsigned reason);
 

@@ -379,8 +379,10 @@ int nic_srq_set_limit(struct nic_srq *srq, uint32_t limit);
  * changed, if the posted receives or the limit exceed the new depth. [owner of nic_srq_pu]
  */
 int nic_srq_set_ring(struct nic_srq *srq, const struct nic_queue_attr *rq);
-uint32_t nic_srq_limit(const struct nic_srq *srq); /* 0 after the event. [owner] */
-unsigned nic_srq_pu(const struct nic_srq *srq);	   /* may change while no QP uses it. [control] */
+/* Returns the limit, which is 0 after the event. [owner] */
+uint32_t nic_srq_limit(const struct nic_srq *srq);
+/* Returns the PU, which may change while no QP uses the SRQ. [control] */
+unsigned nic_srq_pu(const struct nic_srq *srq);
 
 /* ---- address handles ---- */
 
@@ -420,7 +422,8 @@ int nic_ah_destroy(struct nic *nic, uint32_t handle);
  */
 int nic_qp_attach(struct nic *nic, struct nic_qp *qp, const struct pkt_addr *group);
 int nic_qp_detach(struct nic *nic, struct nic_qp *qp, const struct pkt_addr *group);
-uint32_t nic_qp_groups(const struct nic_qp *qp); /* number of groups of the QP. [control] */
+/* Returns the number of groups of the QP. [control] */
+uint32_t nic_qp_groups(const struct nic_qp *qp);
 
 /* ---- QP 1: management datagrams ---- */
 
@@ -519,7 +522,8 @@ struct nic_qp_attr {
  */
 int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *attr, uint32_t mask,
 		  uint64_t now);
-void nic_qp_query(const struct nic_qp *qp, struct nic_qp_attr *attr); /* [owner] */
+/* Stores the attributes and the state of the QP. [owner] */
+void nic_qp_query(const struct nic_qp *qp, struct nic_qp_attr *attr);
 /*
  * Switches keep-alive on or off. After a second without a packet from the peer the QP sends packets
  * that every RC responder answers. After about ten seconds of silence the QP goes to the error

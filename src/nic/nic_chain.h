@@ -51,7 +51,8 @@ struct nic_chain_attr {
  * [control+owner of all PUs]
  */
 int nic_qp_set_chain(struct nic *nic, struct nic_qp *qp, const struct nic_chain_attr *attr);
-bool nic_qp_has_chain(const struct nic_qp *qp); /* [control] */
+/* Returns true if the QP is set up for chains. [control] */
+bool nic_qp_has_chain(const struct nic_qp *qp);
 /*
  * Changes the limits of a managed send queue, in any state. The burst is full at first. Returns 0,
  * or -EINVAL if the QP has no managed send queue. [owner]
@@ -69,7 +70,8 @@ unsigned nic_pd_stop_chains(struct nic *nic, uint32_t pd);
  * RESET or INIT. [owner]
  */
 int nic_qp_set_calc(struct nic_qp *qp);
-bool nic_qp_has_calc(const struct nic_qp *qp); /* [any] */
+/* Returns true if calculations are enabled. [any] */
+bool nic_qp_has_calc(const struct nic_qp *qp);
 /* Returns true if calculations are enabled, or the peer is a QP of the same PU. [any] */
 bool nic_qp_may_calc(const struct nic_qp *qp);
 
@@ -112,7 +114,8 @@ struct nic_chain_state {
 	enum nic_chain_activity activity;
 	bool managed;
 };
-void nic_qp_chain_state(const struct nic_qp *qp, struct nic_chain_state *out); /* [owner] */
+/* Stores the state of a QP that is set up for chains. [owner] */
+void nic_qp_chain_state(const struct nic_qp *qp, struct nic_chain_state *out);
 /*
  * Stores the states of the queue pairs of a PU that are set up for chains: at most `max` of them,
  * namely those that have executed the most WQEs. Returns the number of such queue pairs.

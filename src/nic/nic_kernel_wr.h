@@ -46,6 +46,7 @@ struct nic_kernel_wr {
  *  -EINVAL    not enabled; too long; unaligned atomic; READ or atomic with max_rd_atomic 0
  */
 int nic_post_kernel_wr(struct nic_qp *qp, const struct nic_kernel_wr *a);
-unsigned nic_kernel_wrs(const struct nic_qp *qp); /* returns the number outstanding. [owner] */
+/* Returns the number of kernel work requests outstanding. [owner] */
+unsigned nic_kernel_wrs(const struct nic_qp *qp);
 
 #endif

@@ -95,7 +95,8 @@ void *nic_rpc_server(const struct nic *nic, const struct nic_rpc_ops *ops);
  * [control+owner]
  */
 int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp);
-bool nic_qp_rpc(const struct nic_qp *qp); /* [any] */
+/* Returns true if the op-codes are enabled. [any] */
+bool nic_qp_rpc(const struct nic_qp *qp);
 /*
  * Returns true if new requests should wait for the next poll of a program that polls: the QP has
  * calls, and the flush of its port is a system call. Calls count as done for nic_qp_busy() when

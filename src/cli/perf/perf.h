@@ -107,7 +107,7 @@ int perf_nic_connect(struct ibv_qp *qp, uint32_t to, const uint8_t *gid, int acc
 void perf_nic_counters(const struct perf_nic *nic, struct nic_counters *now);
 /* Returns now - before, as an object without the counters that did not change. */
 json_t *perf_counters_since(const struct perf_nic *nic, const struct nic_counters *before);
-uint64_t perf_counter(const json_t *counters, const char *name); /* 0 when absent */
+uint64_t perf_counter(const json_t *counters, const char *name); /* returns 0 when absent */
 /* Returns a value of enum ibv_mtu; 0 if the number is no MTU. */
 enum ibv_mtu perf_mtu_code(uint64_t bytes);
 
@@ -193,7 +193,7 @@ uint64_t perf_rpc_memory(const struct perf_job *job); /* bytes of tx and of rx *
 int perf_rpc_offer(struct perf_link *l);
 int perf_rpc_open(struct perf_link *l);
 void perf_rpc_close(struct perf_link *l);
-int perf_rpc_post(struct perf_link *l, unsigned q); /* 0 or an errno */
+int perf_rpc_post(struct perf_link *l, unsigned q); /* returns 0 or an errno */
 int perf_rpc_reap(struct perf_link *l);
 
 /* Posts the first receives (SEND). Called after connect. */
