@@ -15,11 +15,11 @@
  * No refusal is lost: a PU takes an ENABLE only while the ring for its refusal has space. Otherwise
  * the ENABLE stays in the mailbox; when the mailbox is full, the sender tries again in each turn.
  * The PU that takes refusals rings the doorbell of the PU that may wait for the space. If that PU
- * cleared chain_mailed before, it gets a doorbell and takes its mail again. If it clears
- * chain_mailed later, it sees the new tail.
+ * cleared chain_mailed before, it gets a doorbell, and takes its mail again; if it clears it later,
+ * it sees the new tail.
  *
  * There is no deadlock, even if all rings are full: taking a refusal needs no space, so each turn
- * that takes mail empties the rings of refusals, and the ENABLEs behind them continue.
+ * that takes mail empties the rings of refusals, and the ENABLEs behind them go on.
  */
 #include <stdlib.h>
 
@@ -31,7 +31,7 @@ struct chain_mail {
 	uint64_t name;	/* raddr of the WQE */
 	uint32_t count; /* swap_add of the WQE */
 	uint32_t pd, from, index;
-	uint32_t resets; /* `resets` of the sending queue pair */
+	uint32_t resets; /* of the sending queue pair */
 	uint8_t op;
 };
 
@@ -161,7 +161,7 @@ static void take_refusals(struct pu *pu, unsigned from, struct mail_ring *ring)
 	for (; take(ring, end, &m); any = true)
 		refused(pu, &m);
 	if (any)
-		ring_for_mail(pu->nic, from); /* the sender may wait for the space */
+		ring_for_mail(pu->nic, from); /* it may wait for the space */
 }
 
 static void take_enables(struct pu *pu, unsigned from, struct mail_ring *ring)
@@ -178,7 +178,7 @@ static void take_enables(struct pu *pu, unsigned from, struct mail_ring *ring)
 	}
 }
 
-/* This function is not inlined, so that turns without mail do not set up its large frame. */
+/* Not inlined: its large frame is not for each turn of the PU. */
 __attribute__((noinline)) void chain_take_mail(struct pu *pu)
 {
 	atomic_exchange_explicit(&pu->chain_mailed, false, memory_order_acq_rel);
