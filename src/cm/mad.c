@@ -235,7 +235,7 @@ static uint64_t get_bits(const uint8_t *p, unsigned at, unsigned width)
 	return v;
 }
 
-/* Stores `width` bits, which must be 0 before. */
+/* The bits are 0 before. */
 static void put_bits(uint8_t *p, unsigned at, unsigned width, uint64_t v)
 {
 	for (unsigned end = at + width; at < end;) {

@@ -31,12 +31,12 @@ char *etcd_put_request(const char *key, uint64_t revision, const char *text, siz
 char *etcd_check_request(const char *key, const char *mark, uint64_t number);
 
 /*
- * Return the bodies of requests to read the keys that begin with `key` and '/', and to set such a
- * key with a lease. The value is the time of the lease.
+ * Requests to read the keys that begin with `key` and '/', and to set one with a lease. The value
+ * is the time of the lease.
  */
 char *etcd_below_request(const char *key);
 char *etcd_member_request(const char *key, const char *name, uint64_t lease, unsigned seconds);
-/* Returns the body of a transaction that sets such a key only if it does not exist. */
+/* The same as a transaction that does so only if there is no such key. */
 char *etcd_lock_request(const char *key, const char *name, uint64_t lease);
 /* Returns the body of a request to watch a key. The answer has a line for each change. */
 char *etcd_watch_request(const char *key);

@@ -33,7 +33,7 @@ static int renew(struct lease *l, struct http *h, char *why, size_t why_len)
 	return rc;
 }
 
-/* Sets the key with the lease. */
+/* Sets the key, with the lease. */
 static int set(const struct lease *l, struct http *h, char *why, size_t why_len)
 {
 	const struct tenure *t = &l->tenure;

@@ -174,7 +174,7 @@ static void add(struct kv_near *n, uint64_t line)
 	l->bits |= LISTED;
 }
 
-/* Drops a line from near memory. The next pass over the list of the line removes the entry. */
+/* It leaves its list when that is looked through. */
 static void drop(struct kv_near *n, uint64_t line)
 {
 	n->lines[line].bits &= (uint8_t) ~(THERE | DIRTY | USED);

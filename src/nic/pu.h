@@ -44,14 +44,14 @@ struct pu {
 	 * turn
 	 */
 	struct list_head stuck_senders, stuck_responders;
-	bool stuck; /* one of these two lists is not empty, or was not empty when the turn began */
+	bool stuck; /* one of these two lists is not empty, or was not when the turn began */
 	struct list_head lost;	/* QPs that are about to end because a CQ overran: qp_end_lost() */
 	struct list_head dests; /* changed under nic->dests_lock: other PUs read it */
 	struct list_head groups[GROUP_BUCKETS];
 	struct nic_cq *dirty[64];
 	unsigned num_dirty;
 	struct nic_counters ctr;
-	struct mr_last rpc_last;    /* the last region that a call has accessed */
+	struct mr_last rpc_last;    /* for accesses of calls */
 	bool rpc_work, rpc_time;    /* run() is due; nic_rpc_ask_time() was called */
 	uint64_t polls;		    /* turns, with or without work */
 	const struct nic_qp *rx_qp; /* QP of the last packet; only compared, never accessed */
@@ -60,7 +60,7 @@ struct pu {
 	atomic_bool rung; /* RPC_RING is in the ring of doorbells */
 	bool sent_unseen; /* the last turn sent and did not receive */
 	bool rx_last;	  /* the current packet is the last of its burst */
-	/* timer of nic_rpc_at(); its owner is NULL, unlike that of a QP's timer */
+	/* of nic_rpc_at(); its owner is NULL, unlike that of a QP's timer */
 	struct wheel_timer rpc_timer;
 	uint64_t hints_at; /* time when the count in hints_looks began */
 	/* number of queue pairs and destinations that hints were compared with since then */

@@ -32,10 +32,7 @@ static struct resp_entry *new_entry(struct qp_resp *r)
 	/* replay_full() in resp.c has checked that the oldest entry is done */
 	if (r->count == r->replay_size) {
 		e = entry_at(r, 0);
-		/*
-		 * the entry is being answered again, but its requester no longer needs the
-		 * answer
-		 */
+		/* the entry is being answered again, which its requester no longer needs */
 		if (e->cur != e->end)
 			r->pending--;
 		r->head = (uint8_t)(r->head + 1 == r->replay_size ? 0 : r->head + 1);

@@ -239,7 +239,7 @@ struct udp_port {
 	bool errors_off;
 	uint32_t errors;
 	uint64_t errors_since; /* ns of port_clock() */
-	uint32_t searches;     /* searches for the readers of paths to QP 1, since searches_since */
+	uint32_t searches;     /* for the readers of paths to QP 1, since searches_since */
 	uint64_t searches_since;
 	struct udp_tx tx;
 	struct udp_rx rx;

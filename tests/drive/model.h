@@ -89,8 +89,8 @@ struct script {
 	 * that sleeps.
 	 */
 	uint64_t think;
-	uint64_t late;	     /* ns; the program computes for this time before its first call */
-	uint64_t slow_from;  /* the program does not compute before this time */
+	uint64_t late;	     /* ns; it computes for so long before its first call */
+	uint64_t slow_from;  /* it does not compute before this time */
 	unsigned vain_polls; /* number of polls before it arms */
 	bool last_poll;	     /* polls once more after arming */
 	uint64_t stop;	     /* makes no call after this time; 0: never stops */
