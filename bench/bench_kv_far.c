@@ -19,20 +19,20 @@
 #include "runs.h"
 
 #define PAIRS	(1u << 19)
-#define VALUE	100u /* bytes; a record takes 128 */
+#define VALUE	100u /* bytes of a value; a record takes 128 */
 #define SIZE	(128ull << 20)
 #define NEAR	(PAIRS * 128ull / 16)
 #define BATCH	32u
 #define BATCHES 32u
 #define SKEW	0.99
 #define LINES	(SIZE / 4096)
-#define DEEP	256u /* lines in flight of the far tier alone */
+#define DEEP	256u /* lines in flight in the measurement of the far tier alone */
 
 static const char *folder = ".";
 static double seconds = 2;
 static struct rng rng;
 static bool first = true;
-static uint32_t *scattered; /* ranks to keys */
+static uint32_t *scattered; /* the key of each rank */
 
 /* ---- Zipf (Gray and others, SIGMOD '94) ---- */
 
@@ -128,7 +128,7 @@ static void submit(struct kv *kv, struct client *c)
 	kv_submit(kv, &c->batch);
 }
 
-/* Runs for a time. Returns the number of operations. */
+/* Executes operations for `ns`. Returns their number. */
 static uint64_t serve(struct kv *kv, double ns)
 {
 	double start = now_ns();
@@ -163,7 +163,7 @@ static uint64_t serve(struct kv *kv, double ns)
 /* ---- rows ---- */
 
 struct result {
-	double rate, reads, writes; /* lines for each operation */
+	double rate, reads, writes; /* operations per second; lines per operation */
 };
 
 static struct result row(const char *way, unsigned in_flight, unsigned cacheable)
@@ -174,7 +174,7 @@ static struct result row(const char *way, unsigned in_flight, unsigned cacheable
 	double start, t, accesses;
 	uint64_t n;
 
-	serve(kv, seconds / 2 * 1e9); /* until near memory has the lines that are used often */
+	serve(kv, seconds / 2 * 1e9); /* warms near memory up with the lines that are used often */
 	kv_get_stat(kv, &a);
 	start = now_ns();
 	n = serve(kv, seconds * 1e9);
@@ -219,7 +219,7 @@ static void snapshot_row(void)
 	printf(",\n  {\"way\": \"a snapshot\", \"lines\": %.0f, \"pairs\": %.0f, "
 	       "\"seconds\": %.2f}",
 	       (double)(b.far_reads - a.far_reads) / t, PAIRS / t, t);
-	kv_snapshot_free(s); /* which removes the file */
+	kv_snapshot_free(s); /* this removes the file */
 	kv_close(kv);
 }
 
@@ -233,7 +233,7 @@ static void start_line(struct kv_far *far, struct kv_far_request *r, uint64_t li
 	far->start(far, r);
 }
 
-/* Moves random lines, of which this share is written. Returns their number for each second. */
+/* Moves random lines, of which this share is written. Returns the lines per second. */
 static double move_lines(struct kv_far *far, struct kv_far_request *requests, unsigned in_flight,
 			 double writes)
 {
@@ -276,7 +276,10 @@ static void write_all(struct kv_far *far, struct kv_far_request *requests)
 	}
 }
 
-/* Two rows: one line at a time, and many. Returns the lines of the second for each second. */
+/*
+ * Measures two rows: one line at a time, and many lines. Returns the lines per second of the second
+ * row.
+ */
 static double far_rows(double writes)
 {
 	struct kv_far_request *requests = calloc(DEEP, sizeof(*requests));

@@ -20,9 +20,9 @@
 #include <roost/kv.h>
 #include <roost/node.h>
 
-static const char *address; /* of the node */
+static const char *address; /* address of the node */
 
-/* `rc` is 0 or a negative errno. */
+/* Ends the program with a message if rc, a negative errno, is not 0. */
 static inline void must(int rc, const char *what)
 {
 	if (!rc)
@@ -47,7 +47,7 @@ static inline unsigned long arguments(int argc, char **argv, unsigned long numbe
 	return argc == 3 ? strtoul(argv[2], NULL, 10) : number;
 }
 
-/* A connection is for one thread at a time. */
+/* Connects to the store. One thread at a time may use a connection. */
 static inline struct roost_kv *connect_to_store(void)
 {
 	struct roost_kv *kv;
@@ -73,7 +73,7 @@ static inline double seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Marsaglia's xorshift. The state is not 0. */
+/* Draws a number: Marsaglia's xorshift. The state must not be 0. */
 static inline uint64_t draw(uint64_t *state)
 {
 	*state ^= *state << 13;

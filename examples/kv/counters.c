@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counters of packets: a flow is a key (addresses, ports, protocol), and its value the vector of its
- * packets and bytes. A packet is one update, which adds to both. The first packet of a flow finds no
- * key: the counters are stored, unless another program did so, and the update is repeated.
- * usage: counters ADDRESS [PACKETS]
+ * Counters of packets: a flow is a key (addresses, ports, protocol), and its value the vector of
+ * its packets and bytes. A packet is one update, which adds to both numbers. The first packet of a
+ * flow finds no key: the program stores the counters, unless another program has stored them, and
+ * repeats the update. usage: counters ADDRESS [PACKETS]
  */
 #include "client.h"
 
@@ -37,7 +37,7 @@ static struct roost_kv_op update(unsigned i)
 				    .value_len = sizeof(change[i])};
 }
 
-/* A few flows have most of the packets. */
+/* Draws a flow. A few flows have most of the packets. */
 static unsigned draw_flow(uint64_t *rng)
 {
 	double u = (double)(draw(rng) >> 11) * 0x1p-53;
@@ -89,7 +89,7 @@ int main(int argc, char **argv)
 		flows[i] = (struct flow){(uint32_t)draw(&rng), (uint32_t)draw(&rng),
 					 (uint16_t)draw(&rng), 443, 6};
 	kv = connect_to_store();
-	for (unsigned i = 0; i < FLOWS; i++) /* of an earlier run */
+	for (unsigned i = 0; i < FLOWS; i++) /* deletes the counters of an earlier run */
 		roost_kv_delete(kv, &flows[i], sizeof(flows[i]));
 	start = seconds();
 	for (unsigned long done = 0; done < packets;) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * PageRank, with the weights of the vertices in a key-value store. A vertex gives each of its edges an
- * equal part of its rank. The sum of what comes in is computed in two ways:
+ * PageRank, with the weights of the vertices in a key-value store. A vertex gives each of its edges
+ * an equal part of its rank. The sum of the parts that a vertex gets is computed in two ways:
  *
  *	one GET for each edge: a value is the part that a vertex gives, and the client adds them;
  *	vector reduce: a value is the vector of the parts that come to a vertex, and the store adds them.
@@ -14,7 +14,7 @@
 #define DEGREE	   16u /* edges of a vertex, on average */
 #define ITERATIONS 3u
 #define DAMPING	   0.85
-#define CHUNK	   8192u /* operations at once */
+#define CHUNK	   8192u /* operations in flight */
 
 static uint32_t vertices, edges;
 static uint32_t *first, *from; /* the edges to v come from from[first[v]] to from[first[v + 1]] */
@@ -25,7 +25,7 @@ static double out[CHUNK];
 
 /* ---- the graph ---- */
 
-/* Some vertices have many edges: the probability is that of the square of a random number. */
+/* Draws a vertex. Some vertices have many edges: the number is the square of a random number. */
 static uint32_t draw_vertex(uint64_t *rng)
 {
 	double u = (double)(draw(rng) >> 11) * 0x1p-53;
@@ -106,7 +106,7 @@ static struct roost_kv_op *add(unsigned code, uint64_t key)
 	return op;
 }
 
-/* One GET for each edge. */
+/* Computes the ranks by one GET for each edge. */
 static void by_gets(const double *old, double *rank)
 {
 	static double parts[CHUNK];
@@ -138,7 +138,7 @@ static void by_gets(const double *old, double *rank)
 		set_rank(rank, v++, sum);
 }
 
-/* A vector for each vertex. Keys of vertices are those of the parts, and others. */
+/* Keys of vectors, one for each vertex. Keys below it are those of the parts. */
 #define VECTOR (UINT64_C(1) << 32)
 
 static void by_reduce(const double *old, double *rank)

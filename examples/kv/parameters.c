@@ -14,7 +14,7 @@
 #define VECTORS	 8u
 #define LENGTH	 32u /* floats of a vector */
 #define WEIGHTS	 (VECTORS * LENGTH)
-#define EXAMPLES 32u /* of a step */
+#define EXAMPLES 32u /* examples of a step */
 #define RATE	 0.1f
 #define CLOSE	 0.01f
 
@@ -54,7 +54,7 @@ static void prepare(struct vectors *v, unsigned code)
 	}
 }
 
-/* One more step, in a counter. */
+/* Prepares an update that counts a step. */
 static void count(struct roost_kv_op *op, uint32_t *key)
 {
 	static const uint64_t one = 1;
@@ -69,7 +69,7 @@ static void count(struct roost_kv_op *op, uint32_t *key)
 				   .value_len = sizeof(one)};
 }
 
-/* The negative gradient of the squared error, for some examples of this worker. */
+/* Computes the negative gradient of the squared error, for some examples of this worker. */
 static void learn(uint64_t *rng, const float *weights, float *change)
 {
 	float x[WEIGHTS];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A sequencer and a lock. Four workers draw numbers with fetch-and-add, many at once: each number is
- * drawn once. Then they change a value with a GET and a PUT, each time under a lock. The lock is a key:
- * who stores it has the lock, and deletes it afterwards. It expires if its owner dies.
- * usage: sequencer ADDRESS [NUMBERS]
+ * A sequencer and a lock. Four workers draw numbers with fetch-and-add, many at once: each number
+ * is drawn once. Then they change a value with a GET and a PUT, each time under a lock. The lock is
+ * a key: a worker that stores the key owns the lock, and deletes the key afterwards. The key
+ * expires if its owner dies. usage: sequencer ADDRESS [NUMBERS]
  */
 #include <stdatomic.h>
 
@@ -11,10 +11,10 @@
 
 #define WORKERS	 4u
 #define AT_ONCE	 256u
-#define LOCK_TTL 60 /* seconds */
+#define LOCK_TTL 60 /* seconds until the lock expires */
 
-static unsigned long numbers; /* of each worker */
-static unsigned long turns;   /* of each worker under the lock */
+static unsigned long numbers; /* numbers of each worker */
+static unsigned long turns;   /* turns of each worker under the lock */
 static atomic_uchar *drawn;
 
 static void draw_numbers(struct roost_kv *kv)

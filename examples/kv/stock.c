@@ -9,16 +9,16 @@
 #include "client.h"
 
 #define TERMINALS 2u
-#define ITEMS	  1000u /* of a warehouse; 100,000 in TPC-C */
+#define ITEMS	  1000u /* items of a warehouse; 100,000 in TPC-C */
 #define BLOCK	  100u	/* items of a vector */
 #define BLOCKS	  (ITEMS / BLOCK)
-#define LINES	  10u /* of an order */
+#define LINES	  10u /* lines of an order */
 #define LEAST	  10
 #define RESTOCK	  91
 #define THRESHOLD 15
 
-static unsigned long orders;		/* of each terminal */
-static int32_t plain[TERMINALS][ITEMS]; /* what a terminal changed */
+static unsigned long orders;		/* orders of each terminal */
+static int32_t plain[TERMINALS][ITEMS]; /* the changes of each terminal */
 
 /* An order line: an update of the vector that has the item. */
 struct line {
@@ -83,7 +83,7 @@ static void *work(void *number)
 	return NULL;
 }
 
-/* Stock-Level for all items. Returns the number of those below the threshold. */
+/* Performs Stock-Level for all items. Returns the number of items below the threshold. */
 static unsigned stock_level(struct roost_kv *kv)
 {
 	static const int32_t threshold = THRESHOLD;

@@ -46,14 +46,17 @@ struct roost_chain_queue {
 	uint32_t qp_num;
 	uint32_t depth;		 /* WQEs of the ring, and of the image; a power of two */
 	uint32_t first;		 /* WQEs posted before those of the image */
-	uint32_t stride;	 /* of the ring and of the image, in bytes */
+	uint32_t stride;	 /* bytes from a WQE to the next, in the ring and in the image */
 	struct roost_wqe *image; /* zeroed */
 
 	uint32_t n; /* WQEs emitted */
 	int error;  /* 0, or a negative errno: -ENOSPC (the image or the data are full), -EINVAL */
 };
 
-/* Data that WQEs use: constants, scratch words, templates of WQEs. The caller sets all but n. */
+/*
+ * Data that WQEs use: constants, scratch words, templates of WQEs. The caller sets all fields but
+ * n.
+ */
 struct roost_chain_data {
 	struct roost_ref at; /* the first byte, for WQEs; aligned to 8 bytes */
 	void *image;	     /* of `size` bytes */
@@ -61,7 +64,7 @@ struct roost_chain_data {
 	uint32_t n; /* bytes in use */
 };
 
-/* Where WQEs are emitted. */
+/* The queue and the data into which WQEs are emitted. */
 struct roost_chain {
 	struct roost_chain_queue *queue;
 	struct roost_chain_data *data;
@@ -78,8 +81,8 @@ static inline struct roost_ref roost_ref_at(struct roost_ref p, uint64_t offset)
 }
 
 /*
- * Returns the reference to a field of WQE n, counted from the first WQE of the image. n may be that
- * of a WQE that is emitted later.
+ * Returns the reference to a field of WQE n, counted from the first WQE of the image. WQE n may be
+ * emitted later.
  */
 static inline struct roost_ref roost_chain_field(const struct roost_chain_queue *q, uint32_t n,
 						 size_t offset)
@@ -99,14 +102,14 @@ struct roost_ref roost_chain_word(const struct roost_chain *c, uint64_t word);
 /* Returns a NOP. */
 struct roost_wqe roost_wqe_nop(void);
 /*
- * Returns a WRITE that copies n bytes. `to` is memory of the peer of the queue that executes it: of
- * this NIC, if the queue is connected to itself.
+ * Returns a WRITE that copies n bytes. `to` is memory of the peer of the queue that executes the
+ * WRITE: memory of this NIC, if the queue is connected to itself.
  */
 struct roost_wqe roost_wqe_write(struct roost_ref to, struct roost_ref from, uint32_t n);
 /* Returns a READ that copies n bytes. `from` is memory of the peer. */
 struct roost_wqe roost_wqe_read(struct roost_ref to, struct roost_ref from, uint32_t n);
 /*
- * Returns an atomic that calculates. op: ROOST_OP_FETCH_ADD, ROOST_OP_MAX .. ROOST_OP_XOR. The old
+ * Returns an atomic calculation. op: ROOST_OP_FETCH_ADD, ROOST_OP_MAX .. ROOST_OP_XOR. The old
  * value goes to `old`.
  */
 struct roost_wqe roost_wqe_calc(enum roost_op op, struct roost_ref at, uint64_t operand,
@@ -130,7 +133,7 @@ uint32_t roost_chain_emit(const struct roost_chain *c, struct roost_wqe wqe);
  * A WQE `then` or `after`, and the WQEs of blocks, have no inline data.
  */
 
-enum roost_compare { ROOST_EQ, ROOST_LE, ROOST_GE }; /* of unsigned values */
+enum roost_compare { ROOST_EQ, ROOST_LE, ROOST_GE }; /* comparisons of unsigned values */
 
 /* An operand of a comparison: the word at a reference, or a constant if the key is 0. */
 struct roost_operand {
@@ -155,18 +158,19 @@ static inline struct roost_operand roost_word(struct roost_ref at)
 }
 
 /*
- * Emits if (x COMPARE y) then: the WQE `then` is a NOP unless the comparison is true. It may be
- * executed again and again. Costs, beside `then`: a copy and a CAS; LE and GE also a MAX or MIN; a
- * y in memory also a copy, or two for LE and GE. Returns the number of `then`.
+ * Emits if (x COMPARE y) then: the WQE `then` is a NOP unless the comparison is true. The construct
+ * may be executed repeatedly. It costs, beside `then`, a copy and a CAS; LE and GE cost also a MAX
+ * or MIN; a y in memory costs also a copy, or two for LE and GE. Returns the number of `then`.
  */
 uint32_t roost_chain_if(const struct roost_chain *c, struct roost_ref x, enum roost_compare cmp,
 			struct roost_operand y, struct roost_wqe then);
 #define ROOST_CHAIN_BLOCK 8
 /*
  * Emits if (x COMPARE y) then_block else else_block, of n WQEs each, 1 to ROOST_CHAIN_BLOCK. The
- * else-block is copied over the n WQEs that follow; the then-block over it, if the comparison is
- * true. Costs those of roost_chain_if() and 2 copies. Returns the number of the block's first WQE.
- * -EINVAL: also if the block would go round the end of the ring.
+ * NIC copies the else-block over the n WQEs that follow and then, if the comparison is true, the
+ * then-block over the else-block. The construct costs 2 copies more than roost_chain_if(). Returns
+ * the number of the block's first WQE. The error is -EINVAL also if the block would go round the
+ * end of the ring.
  */
 uint32_t roost_chain_if_else(const struct roost_chain *c, struct roost_ref x,
 			     enum roost_compare cmp, struct roost_operand y,
@@ -174,23 +178,24 @@ uint32_t roost_chain_if_else(const struct roost_chain *c, struct roost_ref x,
 			     uint32_t n);
 /*
  * Emits if (x == y) then, for words of 64 bits that are no operands. Two CASes compare them: the
- * first one writes the second one. Costs, beside `then`: 4 copies and 2 CASes. Returns the number
- * of `then`.
+ * first CAS writes the second. The construct costs, beside `then`, 4 copies and 2 CASes. Returns
+ * the number of `then`.
  */
 uint32_t roost_chain_if_equal64(const struct roost_chain *c, struct roost_ref x, uint64_t y,
 				struct roost_wqe then);
 /*
- * Emits switch (x): the WQE blocks[i] if x equals values[i], else blocks[cases], the default. Costs
- * a copy, and 2 copies and a CAS for each case. Returns the number of the WQE that the block
- * becomes.
+ * Emits switch (x): the WQE blocks[i] if x equals values[i], else blocks[cases], the default. The
+ * construct costs a copy, and 2 copies and a CAS for each case. Returns the number of the WQE that
+ * the block becomes.
  */
 uint32_t roost_chain_switch(const struct roost_chain *c, struct roost_ref x, const uint64_t *values,
 			    const struct roost_wqe *blocks, uint32_t cases);
 /*
  * Ends a turn of an unrolled loop that breaks if x == y. Emits an ENABLE of this queue, which
- * becomes a NOP if x == y. Costs a copy, a CAS and the ENABLE; a y in memory a copy more. The queue
- * must not be enabled beyond the ENABLE. Returns where the image has its count: the caller stores
- * the number of WQEs up to the next break, or the end. NULL after an error.
+ * becomes a NOP if x == y. The construct costs a copy, a CAS and the ENABLE; a y in memory costs a
+ * copy more. The queue must not be enabled beyond the ENABLE. Returns where the image has its
+ * count: the caller stores the number of WQEs up to the next break, or the end. NULL after an
+ * error.
  */
 uint64_t *roost_chain_break(const struct roost_chain *c, struct roost_ref x,
 			    struct roost_operand y);
@@ -198,9 +203,10 @@ uint64_t *roost_chain_break(const struct roost_chain *c, struct roost_ref x,
 /*
  * Ends a recycled loop: do body while (!(x COMPARE y)). The ring is the loop: its depth is the
  * number of WQEs of a turn, and the NIC goes round until the comparison is true, without a post.
- * The body has been emitted into the queue. Emits the test, NOPs up to the depth, and an ENABLE of
- * the next turn. If the comparison is true, `after` takes the place of the ENABLE. Costs for each
- * turn: those of roost_chain_if(), the ENABLE, the NOPs, and a copy in the last turn.
+ * The caller has emitted the body into the queue. The function emits the test, NOPs up to the
+ * depth, and an ENABLE of the next turn. If the comparison is true, `after` takes the place of the
+ * ENABLE. Each turn costs as much as roost_chain_if(), the ENABLE and the NOPs; the last turn also
+ * costs a copy.
  */
 void roost_chain_loop_end(const struct roost_chain *c, struct roost_ref x, enum roost_compare cmp,
 			  struct roost_operand y, struct roost_wqe after);
@@ -212,7 +218,7 @@ void roost_chain_loop_start(const struct roost_chain *c, const struct roost_chai
 
 /*
  * Ends a function, a queue whose ring is the function: emits NOPs up to the depth, and the return,
- * which each call writes. The body has been emitted into the queue.
+ * which each call writes. The caller has emitted the body into the queue.
  */
 void roost_chain_function_end(const struct roost_chain *c);
 
@@ -222,8 +228,8 @@ struct roost_argument {
 };
 /*
  * Emits the call of a function: copies of the arguments, the return, and an ENABLE of the function.
- * The caller's queue continues when the function returns; it must not be enabled beyond the call.
- * Costs a copy for each argument, a copy, and two ENABLEs, of which the function executes one.
+ * The caller's queue continues when the function returns; it must not be enabled beyond the call. A
+ * call costs a copy for each argument, a copy, and two ENABLEs, of which the function executes one.
  * Returns where the data image has the count of the return: the caller stores the number of WQEs up
  * to its next call, or its end. NULL after an error.
  */

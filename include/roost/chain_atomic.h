@@ -5,8 +5,8 @@
  * of the server's memory. docs/chains.md describes them.
  *
  * The queue pairs of a client are those of roost/chain_lookup.h, and so is the reply: a struct
- * roost_lookup_end. A client has one request under way at a time. The number of a request is not
- * that of the one before.
+ * roost_lookup_end. A client has one request under way at a time. The number of a request must
+ * differ from that of the previous request.
  */
 #ifndef ROOST_CHAIN_ATOMIC_H
 #define ROOST_CHAIN_ATOMIC_H
@@ -63,14 +63,14 @@ struct roost_lock {
 	struct roost_chain answer; /* depth ROOST_LOOKUP_ANSWER, stride ROOST_LOOKUP_STRIDE */
 	uint32_t watch;		   /* index of the CQ of the client's requests */
 	uint32_t lock_key;	   /* of the region of locks */
-	/* value of the lock while this client owns it; not 0. The client cannot change it */
+	/* value of the lock while this client owns it; not 0; the client cannot change it */
 	uint64_t owner;
 	struct roost_ref reply; /* client's memory: a struct roost_lookup_end */
 };
 #define ROOST_LOCK_LOOP 16u
 #define ROOST_LOCK_SGES 5u
 
-/* Emits the lock. As roost_counter_emit(), with ROOST_LOCK_SGES entries. */
+/* Emits the lock, as roost_counter_emit() emits a counter, with ROOST_LOCK_SGES entries. */
 void roost_lock_emit(const struct roost_lock *l, struct roost_sge *sge);
 
 enum roost_lock_action { ROOST_LOCK = 1, ROOST_UNLOCK };
@@ -91,7 +91,8 @@ enum roost_lock_result { ROOST_LOCK_PENDING, ROOST_LOCK_DONE, ROOST_LOCK_REFUSED
 /*
  * Returns the state of a request: pending until the reply comes, then done or refused. A request to
  * take the lock is refused if another client owns it; end->found[0] is then that client's `owner`.
- * A request to give it back is refused if the client does not own it. `owner` is the client's own.
+ * A request to give the lock back is refused if the client does not own it. `owner` is the value of
+ * this client.
  */
 static inline enum roost_lock_result roost_lock_result(const struct roost_lookup_end *end,
 						       enum roost_lock_action action,

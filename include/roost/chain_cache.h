@@ -35,20 +35,20 @@ extern "C" {
 /* The description of a cache that its clients need. */
 struct roost_cache_shape {
 	uint64_t seed;
-	uint32_t log_buckets; /* of a generation: 1 << log_buckets of them; 1 to 28 */
-	uint32_t key_bits;    /* of the keys in buckets: 1 to 48; tests of collisions use few */
+	uint32_t log_buckets; /* a generation has 1 << log_buckets buckets; 1 to 28 */
+	uint32_t key_bits;    /* bits of keys in buckets: 1 to 48; tests of collisions use few */
 	uint32_t max_item;    /* bytes of an item that chains can answer with; below 2^24 */
 	uint32_t reserved;
 };
 
 /* The start of the index. */
 struct roost_cache_control {
-	uint64_t moves;	  /* of entries, which a get without a hit compares */
-	uint64_t base;	  /* offset of the buckets that serve */
-	uint64_t version; /* of the newest item */
+	uint64_t moves;	  /* number of moved entries; a get without a hit compares it */
+	uint64_t base;	  /* offset of the buckets of the active generation */
+	uint64_t version; /* version of the newest item */
 	uint64_t reserved[5];
 	struct roost_cache_shape shape;
-	uint64_t items_len; /* of both generations */
+	uint64_t items_len; /* bytes of the items of both generations */
 };
 #define ROOST_CACHE_CONTROL 4096u /* bytes before the buckets */
 
@@ -57,12 +57,12 @@ struct roost_cache_control {
  * the bytes between this and the key are constant while a bucket names the item.
  */
 struct roost_cache_item {
-	uint64_t expiry;  /* ROOST_CACHE_EXPIRY() */
-	uint64_t check;	  /* roost_cache_check() */
-	uint64_t version; /* another one in each item; 0: the item is in the table no more */
+	uint64_t expiry;	      /* ROOST_CACHE_EXPIRY() */
+	uint64_t check;		      /* roost_cache_check() */
+	uint64_t version;	      /* differs in each item; 0: the item has left the table */
 	uint32_t value_at, value_len; /* offset from this struct, and bytes */
 	uint16_t key_at, key_len;
-	uint32_t flags; /* the writer's */
+	uint32_t flags; /* for the writer's own use */
 };
 /* seconds since 1970, below 2^32; 0: never */
 #define ROOST_CACHE_EXPIRY(version, seconds) ((uint64_t)(version) << 32 | (uint32_t)(seconds))
@@ -126,8 +126,8 @@ static inline uint64_t roost_cache_hash(const void *bytes, size_t n, uint64_t se
 
 #define ROOST_CACHE_ATTEMPTS 4u
 /*
- * Returns the key of 48 bits that buckets have for a key. If two keys have the same one, the second
- * key is in the table with its key of 48 bits of another attempt, below ROOST_CACHE_ATTEMPTS.
+ * Returns the key of 48 bits that stands for a key in buckets. If two keys have the same 48 bits,
+ * the table has the second key under its 48 bits of a later attempt, below ROOST_CACHE_ATTEMPTS.
  */
 static inline uint64_t roost_cache_key48(const struct roost_cache_shape *s, const void *key,
 					 size_t len, uint32_t attempt)
@@ -181,7 +181,7 @@ struct roost_cache {
 	uint8_t *items;
 	uint64_t items_len, old_next;
 	uint32_t generation; /* 0 or 1 */
-	/* items that are in the table by a later attempt */
+	/* items that the table has under a later attempt */
 	struct roost_cache_displaced {
 		struct roost_cache_item *item;
 		uint32_t attempt;
@@ -197,12 +197,12 @@ static inline uint64_t roost_cache_index_len(const struct roost_cache_shape *s)
 
 /*
  * Makes an empty cache in an index of zeros, once, before the first writer and the first get.
- * items_len: of the region of items, a multiple of 16. Returns 0, or -EINVAL.
+ * items_len: bytes of the region of items, a multiple of 16. Returns 0, or -EINVAL.
  */
 int roost_cache_format(void *index, const struct roost_cache_shape *shape, uint64_t items_len);
 /*
- * Starts a writer: takes the inactive generation, and empties its buckets. index and items remain
- * the caller's. Returns 0, or -EINVAL: the index has no cache.
+ * Starts a writer: takes the inactive generation, and empties its buckets. The caller keeps the
+ * ownership of index and items. Returns 0, or -EINVAL: the index has no cache.
  */
 int roost_cache_begin(struct roost_cache *c, void *index, void *items);
 /* Returns the memory of this writer's items, of items_len / 2 bytes. */
@@ -211,8 +211,8 @@ static inline void *roost_cache_memory(const struct roost_cache *c)
 	return c->items + c->generation * (c->items_len / 2);
 }
 /*
- * Returns the next sound item of the active generation, for the writer to load; NULL: that was the
- * last one. Valid until roost_cache_serve().
+ * Returns the next sound item of the active generation, for the writer to load, or NULL after the
+ * last one. It is valid until roost_cache_serve().
  */
 const struct roost_cache_item *roost_cache_old(struct roost_cache *c);
 /* Makes gets use this writer's generation from now on. */
@@ -229,8 +229,8 @@ void roost_cache_serve(struct roost_cache *c);
  */
 int roost_cache_publish(struct roost_cache *c, struct roost_cache_item *item, uint32_t expires);
 /*
- * Takes an item out of the table, if it is there. Its memory may be used again after a grace: a get
- * that is under way may still read it, and would have to be repeated.
+ * Takes an item out of the table, if it is there. Its memory may be used again after a grace
+ * period: a get in progress may still read it, and would have to be repeated.
  */
 void roost_cache_withdraw(struct roost_cache *c, struct roost_cache_item *item);
 /* Changes the time at which an item expires. */
@@ -249,7 +249,7 @@ struct roost_cache_chain {
 	struct roost_ref reply;
 };
 #define ROOST_CACHE_LOOP   16u
-#define ROOST_CACHE_STRIDE 128u /* of the loop: 3 SGEs */
+#define ROOST_CACHE_STRIDE 128u /* stride of the loop: 3 SGEs */
 #define ROOST_CACHE_ANSWER 4u	/* depth of the answer queue */
 #define ROOST_CACHE_SGES   5u	/* of the receive */
 #define ROOST_CACHE_DATA   256u /* bytes of data that a chain takes */
@@ -271,7 +271,7 @@ struct roost_cache_request {
 /* The start of the reply, which is written last; the item follows at ROOST_CACHE_REPLY_ITEM. */
 struct roost_cache_reply {
 	uint64_t found[ROOST_LOOKUP_BUCKETS]; /* keys of the buckets */
-	uint64_t moves[2];		      /* before the buckets were read, and after */
+	uint64_t moves[2];		      /* before and after the buckets were read */
 	uint64_t number;		      /* of the request */
 };
 #define ROOST_CACHE_REPLY_ITEM	    64u

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The client of a cache whose gets are chains (roost/chain_cache.h). It is logic alone: the caller
+ * The client of a cache whose gets are chains (roost/chain_cache.h). It posts nothing: the caller
  * SENDs the request, and waits for a reply in its memory.
  *
  *	roost_cache_get_start(&get, &shape, key, key_len);
@@ -12,7 +12,7 @@
  *	} while (result == ROOST_CACHE_AGAIN);
  *
  * A hit is an item that was in the cache at a moment between start and result. Thread rule: one
- * thread at a time for a struct roost_cache_get; one get under way for each chain.
+ * thread at a time for a struct roost_cache_get; one get in progress for each chain.
  */
 #ifndef ROOST_CHAIN_CACHE_GET_H
 #define ROOST_CHAIN_CACHE_GET_H
@@ -35,9 +35,9 @@ struct roost_cache_get {
 	const struct roost_cache_shape *shape;
 	const void *key;
 	uint64_t key48;
-	uint64_t number;		       /* of the request */
+	uint64_t number;		       /* number of the request */
 	uint64_t other[ROOST_CACHE_ATTEMPTS];  /* versions of other keys' items, of this round */
-	uint64_t before[ROOST_CACHE_ATTEMPTS]; /* of the round before */
+	uint64_t before[ROOST_CACHE_ATTEMPTS]; /* the same of the previous round */
 	uint32_t key_len, attempt;
 	bool second;	      /* `before` is valid */
 	uint64_t torn, moved; /* requests that were repeated, for statistics */

@@ -2,8 +2,8 @@
 /*
  * A look-up in a neighbourhood of a hopscotch table as a chain: a client SENDs a key and the
  * address of the first of up to eight adjacent buckets, and the NIC answers with the value of the
- * bucket that has the key. One READ takes the neighbourhood apart: keys become the operands of
- * CASes, and pointers the addresses of answers. docs/chains.md describes it.
+ * bucket that has the key. One READ scatters the neighbourhood: its keys become operands of CASes,
+ * and its pointers become addresses of answers. docs/chains.md describes it.
  *
  * The queue pairs of a client are those of roost/chain_lookup.h, but the loop has a stride of
  * ROOST_HOOD_STRIDE. A client has one request under way at a time.
@@ -17,15 +17,15 @@
 extern "C" {
 #endif
 
-#define ROOST_HOOD_BUCKETS	8u   /* at most */
-#define ROOST_HOOD_STRIDE	512u /* of the loop: 16 SGEs */
+#define ROOST_HOOD_BUCKETS	8u   /* the most buckets of a neighbourhood */
+#define ROOST_HOOD_STRIDE	512u /* stride of the loop: 16 SGEs */
 #define ROOST_HOOD_LOOP(bucket) ((bucket) <= 5 ? 16u : 32u)
 #define ROOST_HOOD_SGES(bucket) ((bucket) + 2u)
 
 struct roost_hood {
 	struct roost_chain loop;   /* depth ROOST_HOOD_LOOP; it watches the receives */
 	struct roost_chain answer; /* depth ROOST_LOOKUP_ANSWER, stride ROOST_LOOKUP_STRIDE */
-	uint32_t buckets;	   /* of a neighbourhood, 1 to ROOST_HOOD_BUCKETS */
+	uint32_t buckets;	   /* buckets of a neighbourhood, 1 to ROOST_HOOD_BUCKETS */
 	uint32_t watch;		   /* index of the CQ of the client's requests */
 	uint32_t table_key;	   /* of the region of buckets (struct roost_bucket) and values */
 	uint32_t value_len;	   /* of each value, in bytes */
@@ -52,7 +52,7 @@ struct roost_hood_end {
 
 /*
  * Fills in a request for a key below 2^48 in the neighbourhood that begins at an address of the
- * server. The number is not that of the request before. Returns the bytes to SEND.
+ * server. The number must differ from that of the previous request. Returns the bytes to SEND.
  */
 static inline uint32_t roost_hood_request(struct roost_hood_request *r, uint64_t key,
 					  uint64_t first_bucket, uint32_t buckets, uint64_t number)
@@ -64,7 +64,7 @@ static inline uint32_t roost_hood_request(struct roost_hood_request *r, uint64_t
 	return (buckets + 2) * (uint32_t)sizeof(r->word[0]);
 }
 
-/* As roost_lookup_result(). */
+/* Returns the state of a request, as roost_lookup_result() does. */
 static inline enum roost_lookup_result
 roost_hood_result(const struct roost_hood_end *end, uint64_t key, uint32_t buckets, uint64_t number)
 {

@@ -32,7 +32,10 @@ struct roost_list {
 	uint32_t watch;		   /* index of the CQ of the client's requests */
 	uint32_t list_key;	   /* of the region of nodes and values */
 	uint32_t value_len;	   /* of each value, in bytes */
-	/* Walk to the last node, also behind the one that has the key: "without break". */
+	/*
+	 * The walk goes on to the last node after the node that has the key ("without break" in
+	 * RedN).
+	 */
 	bool whole;
 	/* client's memory: value_len bytes, and a struct roost_lookup_end, aligned to 8 bytes */
 	struct roost_ref reply;

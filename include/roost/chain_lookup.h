@@ -40,7 +40,7 @@ struct roost_lookup {
 };
 #define ROOST_LOOKUP_LOOP(buckets) ((buckets) == 1 ? 8u : 16u)
 #define ROOST_LOOKUP_ANSWER	   2u	/* depth of the answer queue */
-#define ROOST_LOOKUP_STRIDE	   128u /* at least: 2 SGEs */
+#define ROOST_LOOKUP_STRIDE	   128u /* the least stride: 2 SGEs */
 
 /*
  * Emits the look-up into both queues, whose images must be empty, and stores the scatter list of
@@ -85,8 +85,8 @@ static inline uint32_t roost_lookup_request(struct roost_lookup_request *r, uint
 enum roost_lookup_result { ROOST_LOOKUP_PENDING, ROOST_LOOKUP_HIT, ROOST_LOOKUP_MISS };
 
 /*
- * Says whether the reply to a request has come, and whether it has the value. The end of the reply
- * is behind the value's bytes.
+ * Returns whether the reply to a request has come, and whether it has the value. The end of the
+ * reply is behind the value's bytes.
  */
 static inline enum roost_lookup_result roost_lookup_result(const struct roost_lookup_end *end,
 							   uint64_t key, uint32_t buckets,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Chain replication as a chain: a client SENDs a write to the first node of a row. Each node copies
- * the data into its store and SENDs the rest to the next one, and the last node acknowledges to the
- * client by a WRITE. So an acknowledged write is in the memory of all nodes. No CPU of the nodes
- * takes part. docs/chains.md describes it.
+ * Chain replication as a chain: a client SENDs a write to the first of several nodes. Each node
+ * copies its data into its store and SENDs the rest of the message to the next node. The last node
+ * acknowledges the write to the client by a WRITE. So an acknowledged write is in the memory of all
+ * nodes. No CPU of the nodes takes part. docs/chains.md describes it.
  *
  * For each client a node has three queue pairs: `in`, connected to the node before (the client, at
  * the first node), with a managed receive queue of one receive; `loop`, connected to itself; `out`,
  * connected to the node behind it. The last node is connected to the client by `out`. The send
- * queues of `loop` and `out` are managed. A client has one write under way at a time.
+ * queues of `loop` and `out` are managed. A client has one write in progress at a time.
  */
 #ifndef ROOST_CHAIN_REPLICA_H
 #define ROOST_CHAIN_REPLICA_H
@@ -21,12 +21,12 @@
 extern "C" {
 #endif
 
-#define ROOST_REPLICA_NODES 8u /* at most */
+#define ROOST_REPLICA_NODES 8u /* the most nodes of a chain */
 #define ROOST_REPLICA_LOOP  4u /* depth of `loop`, stride 64 */
 #define ROOST_REPLICA_OUT   2u /* depth of `out` */
 #define ROOST_REPLICA_SGES  2u
 
-/* Bytes of a message that `nodes` nodes are to store, with len bytes of data. */
+/* The bytes of a message for `nodes` nodes, with len bytes of data. */
 #define ROOST_REPLICA_BYTES(nodes, len) (8u * ((nodes) + 1u) + (len))
 
 struct roost_replica {
@@ -52,7 +52,7 @@ void roost_replica_emit(const struct roost_replica *r, struct roost_sge *sge);
 
 /*
  * Fills in a message of ROOST_REPLICA_BYTES(nodes, len): data for the address at[i] of node i. The
- * number is not that of the write before. Returns the bytes to SEND.
+ * number must differ from that of the previous write. Returns the bytes to SEND.
  */
 static inline uint32_t roost_replica_request(void *message, const uint64_t *at, uint32_t nodes,
 					     uint64_t number, const void *data, uint32_t len)

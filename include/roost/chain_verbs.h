@@ -50,10 +50,11 @@ struct roost_chain_attr {
 	/* The completion queues that a WAIT may name by their index; NULL: none. */
 	struct ibv_cq *watch[ROOST_CHAIN_WATCHES];
 	/*
-	 * Gets a completion for each executed WQE of the managed send queue, also if its SIGNALED
-	 * flag is clear: imm_data is the op-code (enum roost_op, in host byte order), wr_id that of
-	 * the post. WAITs do not count them on other queues. If it overruns, the queue pair goes to
-	 * the error state: no WQE is executed without an audit. NULL: none.
+	 * A completion queue that gets a completion for each executed WQE of the managed send
+	 * queue, even if the WQE's SIGNALED flag is clear: imm_data is the op-code (enum roost_op,
+	 * in host byte order), wr_id that of the post. WAITs of other queues do not count these
+	 * completions. If the completion queue overruns, the queue pair goes to the error state: no
+	 * WQE is executed without an audit. NULL: none.
 	 */
 	struct ibv_cq *audit;
 	struct roost_chain_limit limit;
@@ -71,8 +72,8 @@ struct roost_chain_attr {
  */
 int roost_qp_set_chain(struct ibv_qp *qp, const struct roost_chain_attr *attr);
 /*
- * Changes the limits of a managed send queue, in any state; its burst is full at first. EINVAL: the
- * queue pair has no managed send queue.
+ * Changes the limits of a managed send queue, in any state. The new burst is available at once.
+ * EINVAL: the queue pair has no managed send queue.
  */
 int roost_qp_limit_chain(struct ibv_qp *qp, const struct roost_chain_limit *limit);
 
@@ -83,10 +84,11 @@ int roost_qp_limit_chain(struct ibv_qp *qp, const struct roost_chain_limit *limi
  */
 int roost_pd_stop_chains(struct ibv_pd *pd);
 /*
- * Stops the program, and destroys its queue pairs and the memory regions of their rings. Their
- * pointers become invalid. It waits until the program's events are acknowledged, as
- * ibv_destroy_qp() does. Other regions and the protection domain stay. EBUSY: a queue pair is in a
- * multicast group; the queue pairs before it are destroyed.
+ * Stops the program of a protection domain, and destroys its queue pairs and the memory regions of
+ * their rings. Their pointers become invalid. The function waits until the program's events are
+ * acknowledged, as ibv_destroy_qp() does. Other regions and the protection domain stay. EBUSY: a
+ * queue pair is in a multicast group; the queue pairs that the function reached before are
+ * destroyed.
  */
 int roost_pd_remove_chains(struct ibv_pd *pd);
 
@@ -103,7 +105,7 @@ int roost_qp_offer_calc(struct ibv_qp *qp);
  * before RTR. Errors: those of roost_qp_offer_calc().
  */
 int roost_qp_enable_calc(struct ibv_qp *qp);
-/* Returns true if both ends have agreed on calculations, or they were enabled. */
+/* Returns true if both ends have agreed on calculations, or calculations were enabled. */
 bool roost_qp_has_calc(struct ibv_qp *qp);
 
 /*
@@ -116,17 +118,17 @@ enum roost_queue { ROOST_SEND_QUEUE, ROOST_RECV_QUEUE };
 
 /*
  * Registers exactly the ring of a queue as a memory region of the queue pair's protection domain.
- * addr and length of the region are those of the ring. ibv_dereg_mr() ends it; until then the queue
- * pair cannot be destroyed (EBUSY). NULL: EINVAL (no such queue; access), ENOMEM.
+ * addr and length of the region are those of the ring. ibv_dereg_mr() deregisters it; until then
+ * the queue pair cannot be destroyed (EBUSY). NULL: EINVAL (no such queue; access), ENOMEM.
  */
 struct ibv_mr *roost_reg_queue_mr(struct ibv_qp *qp, enum roost_queue queue, int access);
 /* Returns the bytes between two WQEs of the ring, a power of two; 0: no such queue. */
 uint32_t roost_qp_stride(struct ibv_qp *qp, enum roost_queue queue);
 
 /*
- * Posts n send WQEs that are already in the layout of roost/wqe.h. `wqes` has them at the queue's
- * stride; their completions have wr_id, wr_id + 1 and so on. The NIC checks each WQE when it takes
- * it. Nothing is posted after an error:
+ * Posts n send WQEs that are already in the layout of roost/wqe.h. In `wqes` they follow each other
+ * at the queue's stride. Their completions have wr_id, wr_id + 1 and so on. The NIC checks each WQE
+ * when it takes it. Nothing is posted after an error:
  *  EINVAL  wrong state; n is 0
  *  ENOMEM  the queue has no space for n WQEs. A queue that runs its ring again has no space
  */
@@ -158,7 +160,7 @@ struct roost_wait_time_wr {
  * Posts a WAIT for a time. Errors: those of roost_post_wqes(); EINVAL: also another send flag.
  */
 int roost_post_wait_time(struct ibv_qp *qp, const struct roost_wait_time_wr *wr);
-/* Returns the NIC's clock in ns: that of completion time stamps. */
+/* Returns the time of the NIC's clock in ns. Completion time stamps have the same clock. */
 uint64_t roost_chain_time(struct ibv_context *context);
 
 struct roost_enable_wr {

@@ -48,7 +48,7 @@ struct roost_hull_program {
 	long (*request)(void *ctx, const void *request, size_t len, void *reply);
 	/*
 	 * Returns true to start a child again that has ended. wait_status is that of waitpid(2).
-	 * NULL: it is, unless it exited with status 0.
+	 * NULL: every child is started again, unless it exited with status 0.
 	 */
 	bool (*ended)(void *ctx, int wait_status);
 	void *ctx;
@@ -74,12 +74,12 @@ void *roost_hull_memory(struct roost_hull *hull, const char *name, size_t len);
 /*
  * Starts the program, waits, and starts it again when it ends. The NIC serves meanwhile. Returns 0
  * when the program ended for good or after roost_hull_stop(); EAGAIN, ENOMEM: no child could be
- * started. A child that ends by itself within a second of its start is started again after a
- * pause, from 10 ms on and twice as long each time, up to a second; one that was killed by SIGKILL,
- * at once. A child does not outlive the hull.
+ * started. A child that ends by itself within a second of its start is started again after a pause:
+ * 10 ms at first, twice as long each time, and at most a second. A child that was killed by SIGKILL
+ * is started again at once. A child does not outlive the hull.
  */
 int roost_hull(struct roost_hull *hull, const struct roost_hull_program *program);
-/* Kills the child and makes roost_hull() return. Any thread; a signal handler. */
+/* Kills the child and makes roost_hull() return. Any thread and a signal handler may call it. */
 void roost_hull_stop(struct roost_hull *hull);
 
 /* ---- in the child ---- */

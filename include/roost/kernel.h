@@ -120,35 +120,35 @@ struct roost_kernel {
 	 * same kernel. *self is the old version's. Calls in progress continue on the old version
 	 * with its self. NULL: start() is called, and the versions share nothing.
 	 *
-	 * If it leaves *self unchanged, both versions share it: the new version's stop() is called
-	 * when neither has calls, and the old version's stop() is not called. If it sets another
-	 * *self, the old version's stop() is called after its last call. Returns 0, or -errno: then
-	 * nothing changes.
+	 * If take_over() leaves *self unchanged, both versions share it: the new version's stop()
+	 * is called when neither has calls, and the old version's stop() is not called. If
+	 * take_over() sets another *self, the old version's stop() is called after the old
+	 * version's last call. Returns 0, or -errno: then nothing changes.
 	 */
 	int (*take_over)(void **self, const struct roost_kernel *old);
 	/*
-	 * A call was ended by the runtime: its queue pair ended, an access was refused, it exceeded
-	 * its bound, or its payload was cut short. The call still has its state, self and
-	 * parameters. cut() gives back the resources that the call took from self, and makes no
-	 * request. It is not called after a crash. May be NULL.
+	 * Runs when the runtime has ended a call: its queue pair ended, an access was refused, the
+	 * call exceeded its bound, or its payload was cut short. The call still has its state, self
+	 * and parameters. cut() gives back the resources that the call took from self, and makes no
+	 * request. The runtime does not call it after a crash. May be NULL.
 	 */
 	void (*cut)(struct roost_call *c);
 	/*
 	 * Resources: parts of `self` that calls take, beside their own state. They are numbered
 	 * from 1 to `resources` (at most ROOST_KERNEL_RESOURCES). A resource belongs to the
 	 * connection whose call took it by roost_take(), or to the host. A connection may have
-	 * `resources_each` (0: all), and all connections of one peer (address) together half of
-	 * them. From its first use on each counts as `resource_bytes` of the node's memory.
-	 * Versions that share a `self` share its resources; the first of these versions sets their
-	 * number.
+	 * `resources_each` resources (0: all), and all connections of one peer (address) together
+	 * may have half of them. From its first use on, each resource counts as `resource_bytes` of
+	 * the node's memory. Versions that share a `self` share its resources; the first of these
+	 * versions sets their number.
 	 */
 	uint32_t resources, resources_each;
 	uint64_t resource_bytes;
 	/*
-	 * The connection that owned this resource has ended without giving it back. It runs after
-	 * the last call of the connection, and after cut() of these calls. The number is not handed
-	 * out again before it returns. Calls of other connections may use the resource meanwhile,
-	 * on other processing units. NULL: the resource is given back without a call.
+	 * Runs when the connection that owned this resource has ended without giving it back, after
+	 * the last call of the connection and after cut() of these calls. The number is not handed
+	 * out again before ended() returns. Calls of other connections may use the resource
+	 * meanwhile, on other processing units. NULL: the resource is given back without a call.
 	 */
 	void (*ended)(void *self, uint32_t number);
 };

@@ -25,9 +25,9 @@ enum roost_ask {
 	ROOST_ASK_READ,	 /* len bytes at va into buf */
 	ROOST_ASK_WRITE, /* len bytes of buf to va */
 	ROOST_ASK_COPY,	 /* len bytes at from to va */
-	/* len bytes of buf to the caller; continues when they are acknowledged */
+	/* len bytes of buf to the caller; the kernel continues when they are acknowledged */
 	ROOST_ASK_SEND,
-	/* len bytes at from to the caller; continues when they are posted */
+	/* len bytes at from to the caller; the kernel continues when they are posted */
 	ROOST_ASK_SEND_FROM,
 	ROOST_ASK_REPLY, /* ends the call with status, and len bytes of buf */
 	ROOST_ASK_REPLY_FROM,
@@ -43,12 +43,12 @@ enum roost_ask {
 	ROOST_ASK_QP_READ,
 	ROOST_ASK_QP_WRITE,
 	ROOST_ASK_QP_SEND,
-	ROOST_ASK_QP_WAIT, /* posts nothing */
+	ROOST_ASK_QP_WAIT, /* posts no operation */
 	ROOST_ASK_QP_WRITE_IMM,
 	ROOST_ASK_QP_SEND_IMM,
 	ROOST_ASK_QP_CAS, /* ask_len is 8: the previous value */
 	ROOST_ASK_QP_FETCH_ADD,
-	ROOST_ASK_PAUSE, /* nothing; continues in a later turn */
+	ROOST_ASK_PAUSE, /* does nothing; the kernel continues in a later turn */
 };
 
 /*
@@ -120,7 +120,7 @@ struct roost_call {
 	/* given, of a stream, in addition: */
 	uint64_t where;	  /* address of the bytes in the region; 0: a SEND */
 	uint8_t *rewrite; /* the same bytes, to be changed in place; NULL: read only */
-	/* asked for: filled by the functions below */
+	/* the request: the functions below fill in these fields */
 	/* where ROOST_STEPS continues; 0 at the start of parameters and of each piece */
 	uint32_t resume;
 	uint32_t ask;	 /* enum roost_ask */
@@ -144,7 +144,7 @@ struct roost_call {
 	void (*give)(struct roost_call *c, uint32_t number);
 	/*
 	 * Not NULL if no other call waits. Performs the request without a return from the step.
-	 * false: the step has to return.
+	 * Returns false if the step has to return.
 	 */
 	bool (*at_once)(struct roost_call *c);
 	/* given: operations on bound queue pairs */
@@ -335,7 +335,7 @@ static inline enum roost_next roost_qp_post(struct roost_call *c, enum roost_ask
 	return ROOST_AGAIN;
 }
 
-/* Posts a READ of `len` bytes at raddr of the peer. As roost_qp_post(). */
+/* Posts a READ of `len` bytes at raddr of the peer, as roost_qp_post() does. */
 static inline enum roost_next roost_qp_read(struct roost_call *c, uint32_t qp, uint64_t raddr,
 					    uint32_t rkey, void *buf, uint64_t va, uint32_t len)
 {
@@ -344,7 +344,7 @@ static inline enum roost_next roost_qp_read(struct roost_call *c, uint32_t qp, u
 	return roost_qp_post(c, ROOST_ASK_QP_READ, qp, buf, va, len);
 }
 
-/* Posts a WRITE of `len` bytes to raddr of the peer. As roost_qp_post(). */
+/* Posts a WRITE of `len` bytes to raddr of the peer, as roost_qp_post() does. */
 static inline enum roost_next roost_qp_write(struct roost_call *c, uint32_t qp, uint64_t raddr,
 					     uint32_t rkey, const void *buf, uint64_t va,
 					     uint32_t len)
@@ -354,7 +354,7 @@ static inline enum roost_next roost_qp_write(struct roost_call *c, uint32_t qp, 
 	return roost_qp_post(c, ROOST_ASK_QP_WRITE, qp, buf, va, len);
 }
 
-/* Posts a SEND of `len` bytes. As roost_qp_post(). */
+/* Posts a SEND of `len` bytes, as roost_qp_post() does. */
 static inline enum roost_next roost_qp_send(struct roost_call *c, uint32_t qp, const void *buf,
 					    uint64_t va, uint32_t len)
 {
@@ -363,7 +363,7 @@ static inline enum roost_next roost_qp_send(struct roost_call *c, uint32_t qp, c
 
 /*
  * Posts a WRITE with immediate data, in network byte order as in the verbs (htonl). The peer gets
- * them in a receive completion. As roost_qp_post().
+ * these data in a receive completion. The rules are those of roost_qp_post().
  */
 static inline enum roost_next roost_qp_write_imm(struct roost_call *c, uint32_t qp, uint64_t raddr,
 						 uint32_t rkey, const void *buf, uint64_t va,
@@ -375,7 +375,7 @@ static inline enum roost_next roost_qp_write_imm(struct roost_call *c, uint32_t 
 	return roost_qp_post(c, ROOST_ASK_QP_WRITE_IMM, qp, buf, va, len);
 }
 
-/* Posts a SEND with immediate data. As roost_qp_write_imm(). */
+/* Posts a SEND with immediate data, as roost_qp_write_imm() does. */
 static inline enum roost_next roost_qp_send_imm(struct roost_call *c, uint32_t qp, const void *buf,
 						uint64_t va, uint32_t len, uint32_t imm)
 {
@@ -385,8 +385,8 @@ static inline enum roost_next roost_qp_send_imm(struct roost_call *c, uint32_t q
 
 /*
  * Posts a compare-and-swap of the 8 bytes at raddr, a multiple of 8. The previous value is stored
- * in *old or, if old is NULL, at `va`. The swap took place if it equals `compare`. Byte order is
- * that of the peer's CPU. As roost_qp_post().
+ * in *old or, if old is NULL, at `va`. The swap took place if the previous value equals `compare`.
+ * Byte order is that of the peer's CPU. The rules are those of roost_qp_post().
  */
 static inline enum roost_next roost_qp_cas(struct roost_call *c, uint32_t qp, uint64_t raddr,
 					   uint32_t rkey, uint64_t *old, uint64_t va,
@@ -399,7 +399,7 @@ static inline enum roost_next roost_qp_cas(struct roost_call *c, uint32_t qp, ui
 	return roost_qp_post(c, ROOST_ASK_QP_CAS, qp, old, va, 8);
 }
 
-/* Posts an atomic addition to the 8 bytes at raddr. As roost_qp_cas(). */
+/* Posts an atomic addition to the 8 bytes at raddr, as roost_qp_cas() does. */
 static inline enum roost_next roost_qp_fetch_add(struct roost_call *c, uint32_t qp, uint64_t raddr,
 						 uint32_t rkey, uint64_t *old, uint64_t va,
 						 uint64_t add)
@@ -443,8 +443,8 @@ static inline enum roost_next roost_qp_then(struct roost_call *c, enum roost_nex
 
 /*
  * Returns the status of one of the last ROOST_QP_OPS operations. A new operation reuses the entry
- * of the one that is ROOST_QP_OPS before it. A kernel that needs the status of the oldest operation
- * waits for it before it posts (roost_qp_wait(c, c->qp_done + 1)).
+ * of the operation that is ROOST_QP_OPS before it. A kernel that needs the status of the oldest
+ * operation waits for it before it posts (roost_qp_wait(c, c->qp_done + 1)).
  */
 static inline enum roost_qp_status roost_qp_status(const struct roost_call *c, uint32_t number)
 {

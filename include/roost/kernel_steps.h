@@ -55,12 +55,12 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
 #define ROOST_REPLY_FROM_IN(c, n, from, len) return roost_in(c, n, roost_reply_from(c, from, len))
 
 /*
- * Operations on bound queue pair n. The kernel continues when the operation and all posted before
- * it are done; roost_qp_status(c, c->qp_posted) is its status. _AT: the local bytes are at va in
- * the caller's region.
+ * Operations on bound queue pair n. The kernel continues when the operation and all operations
+ * posted before it are done; roost_qp_status(c, c->qp_posted) is its status. _AT: the local bytes
+ * are at va in the caller's region.
  */
 #define ROOST_QP_DO(c, what)   ROOST_WAIT(c, roost_qp_then(c, what))
-#define ROOST_QP_POST(c, what) ROOST_WAIT(c, what) /* continues when it is posted */
+#define ROOST_QP_POST(c, what) ROOST_WAIT(c, what) /* the kernel continues when it is posted */
 #define ROOST_QP_READ(c, n, raddr, rkey, buf, len)                                                 \
 	ROOST_QP_DO(c, roost_qp_read(c, n, raddr, rkey, buf, 0, len))
 #define ROOST_QP_WRITE(c, n, raddr, rkey, buf, len)                                                \
@@ -107,7 +107,7 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
 	ROOST_WAIT(c, roost_qp_cas(c, n, raddr, rkey, old, 0, compare, swap))
 #define ROOST_QP_POST_FETCH_ADD(c, n, raddr, rkey, old, add)                                       \
 	ROOST_WAIT(c, roost_qp_fetch_add(c, n, raddr, rkey, old, 0, add))
-/* Waits until operation `number` and all before it are done; until all are done. */
+/* Wait until operation `number` and all before it are done, or until all operations are done. */
 #define ROOST_QP_WAIT(c, number) ROOST_WAIT(c, roost_qp_wait(c, number))
 #define ROOST_QP_WAIT_ALL(c)	 ROOST_QP_WAIT(c, (c)->qp_posted)
 

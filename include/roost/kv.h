@@ -42,7 +42,7 @@ struct kv_store;
 struct roost_kv_config {
 	uint64_t size; /* bytes of the store, at least 1 MiB; 0: 64 MiB */
 	bool evict;    /* if memory is full, evict pairs that were not used lately */
-	/* NULL for programs. `roost node`: a store that it has opened; the above does not apply */
+	/* NULL for programs. `roost node` passes an open store; the fields above do not apply then */
 	struct kv_store *store;
 };
 
@@ -53,14 +53,14 @@ struct roost_kv_stat {
 	uint64_t used, limit;		  /* bytes of pairs and chained buckets */
 	uint64_t evicted, expired;	  /* pairs */
 	uint64_t operations, batches;	  /* executed; not counting those that did not decode */
-	uint64_t accesses;		  /* of memory, in both tiers */
+	uint64_t accesses;		  /* accesses to memory, in both tiers */
 	/* of a store with a far tier */
 	uint64_t far_reads, far_writes; /* lines */
 	uint64_t parked;		/* times that an operation waited for lines */
 	uint64_t forwarded;		/* operations that ran right after one on the same key */
 	uint64_t merged;		/* writes to a line that was to be written back already */
-	uint64_t near_hits;		/* accesses, less the lines that were read for them */
-	/* of a node that serves partitions; the hottest one has most operations */
+	uint64_t near_hits;		/* accesses for which no line was read */
+	/* of a node that serves partitions; the hottest partition has the most operations */
 	uint64_t table_version, partitions, hottest, hottest_operations;
 };
 
@@ -151,7 +151,7 @@ enum roost_kv_fn {
 	ROOST_KV_GT,
 	ROOST_KV_GE,
 	ROOST_KV_FUNCTIONS,
-	ROOST_KV_REGISTERED = 256, /* and above: functions that the node has loaded */
+	ROOST_KV_REGISTERED = 256, /* from this number on: functions that the node has loaded */
 };
 
 /* The operations of a loaded function: UPDATE, UPDATE_EACH and UPDATE_VECTOR; REDUCE; FILTER. */
@@ -213,9 +213,9 @@ struct roost_kv_op {
 struct roost_kv;
 
 struct roost_kv_attr {
-	unsigned batches; /* in flight at most, 1 to 160; 0: 16 */
-	unsigned ops;	  /* of a batch at most, 1 to 1024; 0: 64 */
-	int timeout_ms;	  /* for the connection, and for each wait; 0: 5000 */
+	unsigned batches; /* the most batches in flight: 1 to 160; 0: 16 */
+	unsigned ops;	  /* the most operations of a batch: 1 to 1024; 0: 64 */
+	int timeout_ms;	  /* of the connection, and of each wait; 0: 5000 */
 };
 
 /*
@@ -249,13 +249,13 @@ void roost_kv_close(struct roost_kv *kv);
 /*
  * Adds an operation to the current batch. The batch leaves when it is full, and by
  * roost_kv_flush(). The operation, and the memory that it names, belong to the library until `done`
- * is set. Waits while `batches` batches are in flight, and while another long operation is (one
- * that does not fit into a packet).
+ * is set. Waits while `batches` batches are in flight, and while another long operation (which does
+ * not fit into a packet) is in flight.
  *
  * Operations of one batch take effect in order (on a node with --kv-far, only those on one key are
  * in order), except that a GET whose value does not fit into the reply takes effect later.
- * Operations of different batches in flight have no order: a program that needs one waits for the
- * first operation.
+ * Operations of different batches in flight have no order: a program that needs an order waits for
+ * the first operation.
  *
  * Returns 0, -EINVAL, -E2BIG, -ENOTCONN or -ETIMEDOUT; then the library does not keep the
  * operation.

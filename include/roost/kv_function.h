@@ -38,14 +38,14 @@
 struct roost_kv_call {
 	void *elements;
 	size_t num;
-	const void *operands; /* of updates: `num` elements, or one. Of filters: one */
+	const void *operands; /* updates: `num` elements, or one; filters: one */
 	size_t num_operands;
-	void *acc;	   /* of reduce: one element; the initial value, then the result */
-	const void *param; /* bytes of the client */
+	void *acc;	   /* reduce: one element; the initial value, then the result */
+	const void *param; /* bytes that the client has sent */
 	size_t param_len;
 };
 
-/* It has one of the three. */
+/* A function of the list. It has exactly one of update, reduce and filter. */
 struct roost_kv_function {
 	const char *name;			       /* at most 31 characters */
 	enum roost_kv_type type;		       /* of the elements */
@@ -60,7 +60,7 @@ struct roost_kv_functions {
 	const struct roost_kv_function *list;
 };
 
-/* Exports an array of functions. Once in a shared object. */
+/* Exports an array of functions. A shared object uses it once. */
 #define ROOST_KV_SYMBOL "roost_kv_exported"
 #ifdef __cplusplus
 #define ROOST_KV_EXPORT(list)                                                                      \

@@ -23,9 +23,9 @@
  *	REDIRECT	the returned bytes are written to address `redirect`, where a later
  *			operation can use them
  *
- * An operation fails if its comparison is false, its list is empty or has too small buffers, or its
- * pointer is 0. The call then continues with the next operation. An access outside of the region
- * ends the call with ROOST_RPC_ACCESS; the effects of previous operations remain.
+ * An operation fails if its comparison is false, if its list is empty or has buffers that are too
+ * small, or if its pointer is 0. The call then continues with the next operation. An access outside
+ * of the region ends the call with ROOST_RPC_ACCESS; the effects of previous operations remain.
  *
  *	parameters	| struct roost_prism_params | op | its data | op | its data | ...
  *	reply		| struct roost_prism_result for each op | output of op 0 | of op 1 | ...

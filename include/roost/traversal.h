@@ -26,10 +26,10 @@
  *	ROOST_TRAVERSAL_NEXT_FIXED	next_pos
  *	ROOST_TRAVERSAL_NEXT_BY_KEY	next_pos, relative to the end of the last key that is not
  *					greater than the search key; else_pos if the first key is
- *					greater already. For children of a B-tree's node and levels
- *					of a skip list
+ *					greater already. It serves children of a B-tree's node and
+ *					levels of a skip list
  *	ROOST_TRAVERSAL_NEXT_BY_ORDER	next_pos if the search key is smaller than the element's
- *					first key, else else_pos. For binary trees
+ *					first key, else else_pos. It serves binary trees
  *
  * The keys for this selection are at the positions of order_mask, in ascending order; if order_mask
  * is 0, at those of key_mask. (In a node of a skip list, the key that may match is the node's own.

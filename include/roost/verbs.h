@@ -162,8 +162,8 @@ int roost_kernel_redeploy(struct ibv_context *ctx, const struct roost_kernel *k,
  */
 int roost_kernel_load(struct ibv_context *ctx, const char *path, char *why, size_t len);
 /*
- * Replaces the kernel that has the same op-code by the kernel in a shared object. As
- * roost_kernel_load() and roost_kernel_redeploy().
+ * Replaces the kernel that has the same op-code by the kernel in a shared object. The rules and
+ * errors are those of roost_kernel_load() and roost_kernel_redeploy().
  */
 int roost_kernel_replace(struct ibv_context *ctx, const char *path, char *why, size_t len);
 

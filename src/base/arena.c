@@ -6,8 +6,9 @@
 
 /*
  * Under the address sanitizer all pieces come from the allocator. The sanitizer then knows where
- * each was allocated and freed, checks its ends, and delays the reuse of freed ones. Poisoning the
- * free pieces of a chunk would show less, and only until a piece is used again.
+ * each piece was allocated and freed, checks its ends, and delays the reuse of freed pieces.
+ * Poisoning the free pieces of a chunk would show fewer errors, and only until a piece is used
+ * again.
  */
 #if defined(__SANITIZE_ADDRESS__)
 #define IN_CHUNKS 0
@@ -28,7 +29,7 @@ struct piece {
 struct chunk {
 	struct list_head link; /* in partial[], while it has a free piece */
 	struct piece *freed;
-	uint32_t used, fresh; /* pieces in use; one past the last that ever was */
+	uint32_t used, fresh; /* pieces in use; index after the last piece that was ever used */
 	bool small_pages;
 } CACHE_ALIGNED;
 

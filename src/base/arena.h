@@ -11,8 +11,8 @@
  * pages from the start; a chunk that has just begun is resident as a whole. Freed pieces are used
  * again for the same size. An empty chunk is returned when another chunk has space.
  *
- * Pieces of more than a page come from the allocator, because an idle object may touch the first of
- * its pages only, and in a huge page all would be resident.
+ * Pieces of more than a page come from the allocator, because an idle object may touch only the
+ * first of its pages, and in a huge page all of them would be resident.
  *
  * There are no locks: one thread at a time.
  */

@@ -43,8 +43,8 @@ static bool has_word(const char *list, const char *word)
 }
 
 /*
- * Finds the path of the process's own group. `v2` selects the hierarchy of version 2; otherwise it
- * is the hierarchy of version 1 that has this controller.
+ * Finds the path of the process's own group. `v2` selects the hierarchy of version 2; otherwise the
+ * function uses the hierarchy of version 1 that has this controller.
  */
 static bool find_group(const char *file, bool v2, const char *controller, char path[PATH_MAX])
 {
@@ -71,7 +71,7 @@ static bool find_group(const char *file, bool v2, const char *controller, char p
 	return found;
 }
 
-/* Returns the smallest limit of the group at `mount` + `below` and those above it. */
+/* Returns the smallest limit of the group at `mount` + `below` and of the groups above it. */
 static double least_of_all(const char *mount, const char *below, bool v2, cgroup_limit *of)
 {
 	char dir[2 * PATH_MAX];
@@ -106,9 +106,9 @@ static void unescape(char *s)
 }
 
 /*
- * Reads one line: "ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS ... - TYPE SOURCE OPTIONS". A
- * container may see only its own group: then ROOT is the path of the group, or a prefix of it. If
- * the path is not below ROOT, MOUNT_POINT is the group.
+ * Reads one line: "ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS ... - TYPE SOURCE OPTIONS". If a
+ * container sees only its own group, ROOT is the path of the group, or a prefix of the path. If the
+ * path is not below ROOT, MOUNT_POINT is the group.
  */
 static double least_of_mount(char *line, const char *cgroup, const char *controller,
 			     cgroup_limit *of)

@@ -111,8 +111,9 @@ static int install(struct fault *f)
 			       .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
 
 	/*
-	 * A repeated order of the watchdog (guard.c) waits until the handler has returned or
-	 * jumped. Otherwise handlers would pile up on the signal stack, which may be small.
+	 * SIGILL in the mask makes a repeated order of the watchdog (guard.c) wait until the
+	 * handler has returned or jumped. Otherwise handlers would accumulate on the signal stack,
+	 * which may be small.
 	 */
 	sigemptyset(&sa.sa_mask);
 	sigaddset(&sa.sa_mask, SIGILL);

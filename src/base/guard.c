@@ -37,15 +37,15 @@ static bool on_fault(int sig, siginfo_t *info, void *uc)
 
 	if (order && !(steps & 1 && !g->leaving &&
 		       atomic_load_explicit(&g->aborted, memory_order_relaxed) == steps))
-		return true; /* the step has returned after all, or is being left */
+		return true; /* the step has returned meanwhile, or the thread is leaving it */
 	/* A signal from another process is not caused by the step. */
 	if (!(steps & 1) || g->leaving || (!order && info->si_code <= 0))
 		return false;
-	g->leaving = true; /* an order that comes between the next two calls returns to them */
+	g->leaving = true; /* an order between the next two calls returns to them */
 	g->end = order ? GUARD_STUCK : GUARD_FAULT;
 	/*
-	 * The mask is that from before the signal. Sanitizers block all signals in handlers, so the
-	 * current mask is not usable.
+	 * The mask is that of the time before the signal. Sanitizers block all signals in handlers,
+	 * so the current mask is not usable.
 	 */
 	pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)uc)->uc_sigmask, NULL);
 	siglongjmp(g->scope->env, 1);

@@ -52,7 +52,7 @@ struct guard {
 	 * guard writes it
 	 */
 	_Atomic uint64_t steps;
-	_Atomic int tid;		   /* id of that thread */
+	_Atomic int tid;		   /* id of the thread that opened the guard */
 	int end;			   /* enum guard_end of the last step that was left */
 	volatile bool leaving;		   /* a signal handler is about to leave the step */
 	struct guard_watch *_Atomic watch; /* NULL: the guard is not watched */

@@ -56,12 +56,13 @@ static uint32_t permute(const uint64_t seed[2], unsigned bits, uint32_t n)
 	return left << half | right;
 }
 
-#define MOST_TRIES 1000 /* a hostile process must not keep this one in the loop */
+#define MOST_TRIES 1000 /* a hostile process must not keep this process in the loop */
 
 /*
- * Counts on, unless this enters a half of 2^bits numbers too soon: the half before it was entered
- * less than NUMBERS_REST_S ago. The time is stored before the first number of the half is drawn,
- * in case that the process is killed or stopped in between. Another process may then draw it.
+ * Advances the count, unless the next number begins a half of 2^bits numbers too soon: the previous
+ * half began less than NUMBERS_REST_S ago. The time is stored before the first number of the half
+ * is drawn, because the process may be killed or stopped in between. Another process may then draw
+ * the number.
  */
 static bool count_rested(_Atomic uint32_t *next, _Atomic uint64_t *entered, unsigned bits,
 			 uint64_t now, uint32_t *n)

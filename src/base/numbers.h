@@ -50,8 +50,8 @@ struct sequence {
 /* Draws a number. */
 uint32_t sequence_draw(const struct sequence *s);
 /*
- * As sequence_draw(), but returns false if the number might return within NUMBERS_REST_S: the half
- * of the numbers to which it does not belong was drawn in less time.
+ * Draws a number as sequence_draw() does, but returns false if the number might return within
+ * NUMBERS_REST_S: the half of the numbers to which it does not belong was drawn in less time.
  */
 bool sequence_draw_rested(const struct sequence *s, uint64_t now, uint32_t *number);
 
@@ -86,9 +86,9 @@ bool key_draw_window(const struct key_sequence *s, uint64_t now, uint32_t *key);
  * The last generation of each QP index of a slot. Only the owner of the slot writes it. Zeroed
  * memory is a valid start.
  *
- * Generations follow each other, one QP at a time. They are in two halves: when the first of a half
- * is taken, all numbers of the other half are out of use. So a number rests for as long as the
- * other half lasted, at least, and one time for each index is enough.
+ * Generations follow each other, one QP at a time. They form two halves: when the first generation
+ * of a half is taken, all numbers of the other half are out of use. A number therefore rests at
+ * least as long as the other half lasted, and each index needs only one time.
  */
 #define NUMBERS_QPS	    (1u << 14)
 #define NUMBERS_GENERATIONS 16

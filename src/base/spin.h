@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A lock that is held for a few instructions: test and test-and-set on a C11 atomic, so that TSan
- * sees it. A thread that has waited long yields its core, because the holder may have been
- * preempted and wait for this core. A zeroed lock is unlocked. It is neither recursive nor fair.
+ * sees it. A thread that has waited long yields its core, because the holder may be preempted and
+ * waiting for this core. A zeroed lock is unlocked. It is neither recursive nor fair.
  */
 #ifndef ROOST_BASE_SPIN_H
 #define ROOST_BASE_SPIN_H

@@ -132,8 +132,8 @@ int sys_close(int fd)
 {
 #ifdef __SANITIZE_THREAD__
 	/*
-	 * With a raw call ThreadSanitizer would take the next file with this number for the same
-	 * file.
+	 * This calls close() of libc: after a raw call ThreadSanitizer would take the next file
+	 * with this number for the same file.
 	 */
 	int saved = errno, rc = close(fd) ? -errno : 0;
 

@@ -10,7 +10,7 @@
 
 struct text {
 	char *buf;
-	size_t n;    /* bytes of buf, with space for the terminating 0 */
+	size_t n;    /* bytes of buf, including the terminating 0 */
 	size_t used; /* length of the whole text, including the part that was cut off */
 };
 

@@ -17,11 +17,11 @@
 #include "roost/hll.h"
 
 #define ROWS  8192 /* bytes of rows that are written or sent at once */
-#define SLOTS 1024 /* of the index of groups: a power of two, four times the most groups */
+#define SLOTS 1024 /* slots of the index of groups: a power of two, four times the most groups */
 /*
  * With a secret hash, the longest probe sequence for 256 groups in 1024 slots is about 10; a length
  * of 64 has a probability below 10^-14. If it occurs, the sender has probably guessed the seed, and
- * the kernel draws another one, a few times at most.
+ * the kernel draws another seed, at most a few times.
  */
 #define PROBES 64
 #define SEEDS  4
@@ -158,7 +158,7 @@ static enum roost_next params(struct roost_call *c)
 
 /* ---- one record ---- */
 
-/* Copies those of the n bytes at `pos` of a record that belong to the `len` bytes at `off`. */
+/* Copies the part of the n bytes at `pos` of a record that belongs to the `len` bytes at `off`. */
 static void keep(uint8_t *to, uint32_t off, uint32_t len, uint32_t pos, const uint8_t *data,
 		 uint32_t n)
 {
@@ -187,7 +187,7 @@ static void keep_fields(struct aggregate *a, const uint8_t *data, uint32_t n, ui
 	}
 }
 
-/* Keeps n bytes of the record. The piece has `piece` bytes from there on. */
+/* Keeps n bytes of the record. The piece has `piece` bytes from `data` on. */
 static void keep_all(struct aggregate *a, uint8_t *row, const uint8_t *data, uint32_t n,
 		     uint32_t piece)
 {
@@ -260,7 +260,10 @@ static uint32_t slot_of(const struct aggregate *a, uint64_t key)
 	return (uint32_t)((x ^ x >> 32) * 0x9e3779b97f4a7c15ull >> 54) % SLOTS;
 }
 
-/* Returns the slot with the key, or a free slot for it; SLOTS: neither within PROBES slots. */
+/*
+ * Returns the slot with the key, or a free slot for the key, or SLOTS if PROBES slots have
+ * neither.
+ */
 static uint32_t probe(const struct aggregate *a, const struct scratch *s, uint64_t key)
 {
 	uint32_t i = slot_of(a, key);

@@ -13,8 +13,8 @@
 
 /*
  * Creates `n` benches of `size` bytes, a multiple of 64, for a kernel's start(). They are zeroed
- * once, and aligned as their size is, up to a page. Stores them in *self. Returns 0 or -ENOMEM.
- * Control path.
+ * once. Their alignment is that of their size, at most a page. Stores them in *self. Returns 0 or
+ * -ENOMEM. Control path.
  */
 int benches_start(unsigned n, size_t size, void **self);
 /* Frees the benches, for a kernel's stop(). No call has a bench. */

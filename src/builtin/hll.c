@@ -29,7 +29,7 @@ struct sketch {
 };
 
 struct table {
-	struct spin lock; /* to find, make and drop a sketch: once per call */
+	struct spin lock; /* taken to find, make and drop a sketch: once per call */
 	hll_update_fn *update;
 	/*
 	 * MAX_REGISTERS for each sketch. Several PUs change them concurrently, byte by byte. Values
@@ -128,7 +128,7 @@ static bool is_made_by(uint32_t what)
 }
 
 /* Finds or makes the sketch. Returns 0 or the status to end with. The caller holds the lock. */
-static uint32_t choose(struct table *t, struct roost_call *c, struct hll *h)
+static uint32_t find_or_make(struct table *t, struct roost_call *c, struct hll *h)
 {
 	struct sketch *s = find(t, h->p.name), *from = NULL;
 
@@ -231,7 +231,7 @@ static enum roost_next params(struct roost_call *c)
 	if (!take_params(h, c))
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 	spin_lock(&t->lock);
-	status = choose(t, c, h);
+	status = find_or_make(t, c, h);
 	spin_unlock(&t->lock);
 	if (status)
 		ROOST_FAIL(c, status);

@@ -2,14 +2,16 @@
 /*
  * The kernel `kv`: executes batches of operations on a key-value store (docs/kv-wire.md). The store
  * is the kernel's own memory, and all connections share it. A step decodes a group of operations,
- * hands it to kv_run(), which overlaps its cache misses, and encodes the results. Values go from
- * the store into the reply, each behind its place; then the results move together.
+ * hands it to kv_run(), which overlaps its cache misses, and encodes the results. Values are copied
+ * from the store into the reply, each behind the place of its result; then the results are moved
+ * together.
  *
- * With a far tier the group is submitted. If it is not finished at once, the call pauses, and other
- * calls and packets have their turns. Each turn of the call continues all groups in flight.
+ * With a far tier the group is submitted. If the group is not finished at once, the call pauses,
+ * and other calls and packets have their turns. Each turn of the call continues all groups in
+ * flight.
  *
- * Calls of several processing units may run at the same time: a step has the store alone, and a
- * step that finds the store taken tries again at its next turn.
+ * Calls of several processing units may run at the same time: a step owns the store alone, and a
+ * step that finds the store taken tries again in its next turn.
  */
 #include <endian.h>
 #include <errno.h>
@@ -27,8 +29,8 @@
 _Static_assert(KV_KEY_MAX == ROOST_KV_KEY_MAX && KV_VALUE_MAX == ROOST_KV_VALUE_MAX, "limits");
 
 #define FEW	   4u  /* operations of a batch whose misses overlap those of other batches */
-#define LONGS	   16u /* long batches and replies at once */
-#define LONGS_EACH 2u  /* of a connection */
+#define LONGS	   16u /* long batches and replies in progress */
+#define LONGS_EACH 2u  /* long batches and replies of a connection */
 #define STATE_MAX  512u
 
 /* `self` of the kernel. */
@@ -36,7 +38,7 @@ struct kernel {
 	struct kv_store *store;
 	bool own;	       /* stop() closes the store */
 	uint8_t *longs;	       /* LONGS of LONG_SIZE bytes */
-	struct kv_ahead ahead; /* of the owner of the store */
+	struct kv_ahead ahead; /* used by the owner of the store */
 };
 
 /* A long batch, or a long reply. A page that was not used has no memory. */
@@ -46,9 +48,9 @@ _Static_assert(KVWIRE_LONG_MAX <= KVWIRE_BATCH_MAX, "a buffer holds either");
 struct call_state {
 	struct kvwire_reader batch;
 	struct kvwire_reply reply;
-	uint32_t number; /* of the long buffer; 0: none */
+	uint32_t number; /* number of the long buffer; 0: none */
 	uint8_t *buffer;
-	struct kv_group *parked; /* not finished; NULL: none */
+	struct kv_group *parked; /* the group that is not finished; NULL: none */
 	bool broken;
 };
 
@@ -118,7 +120,7 @@ static void to_store(struct kv_op *to, const struct roost_kv_op *op, struct kv_a
 			     .arena = arena};
 }
 
-/* Returns whether the operation has data in its result, with its status. */
+/* Returns whether the result of the operation has data, given its status. */
 static bool has_data(const struct kv_op *op)
 {
 	switch (op->code) {
@@ -152,7 +154,10 @@ static bool is_move(const struct roost_kv_op *op)
 	return op->code == ROOST_KV_MOVE_PUT || op->code == ROOST_KV_MOVE_DELETE;
 }
 
-/* A move that has lost its lock has another version of the table than the node. */
+/*
+ * Returns whether the node may execute an operation of a move. A move that has lost its lock has
+ * another version of the table than the node.
+ */
 static bool may_move(const struct kv_parts *p, const struct roost_kv_op *op)
 {
 	unsigned at = kv_table_partition(p->seed, p->partitions, op->key, op->key_len);
@@ -162,8 +167,8 @@ static bool may_move(const struct kv_parts *p, const struct roost_kv_op *op)
 }
 
 /*
- * Decodes the next operations: a group, and the operation behind it if it runs alone or its key is
- * another node's.
+ * Decodes the next operations: a group, and the operation behind it if that operation runs alone or
+ * another node owns its key.
  */
 static void read_group(const struct kv_store *st, struct kvwire_reader *batch, struct kv_group *g)
 {
@@ -196,8 +201,8 @@ static void make_space(struct kvwire_reply *w, struct kv_group *g)
 }
 
 /*
- * If the fence closed while the group ran, another node may have the partitions, without what the
- * group did.
+ * If the fence closed while the group ran, another node may own the partitions and lack the changes
+ * of the group.
  */
 static void add_results(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
@@ -267,7 +272,7 @@ static void run_partitions(struct kv_store *st, struct kvwire_reply *w)
 	kvwire_reply_add(w, 0, data, len);
 }
 
-/* The result of an operation on a key of another node: the version of our table. */
+/* Adds the result of an operation on a key of another node: the version of this node's table. */
 static void add_not_owned(struct kv_store *st, struct kvwire_reply *w)
 {
 	uint64_t version = htole64(st->parts->version);
@@ -285,7 +290,10 @@ static void run_function(struct kv_store *st, struct kvwire_reply *w, const stru
 	kvwire_reply_add(w, rc, rc ? NULL : &info, rc ? 0 : sizeof(info));
 }
 
-/* An operation that is not one of the store's own. Returns false if it goes on later. */
+/*
+ * Runs an operation that kv_run() does not execute. Returns false if the operation continues
+ * later.
+ */
 static bool run_alone(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
 	if (g->alone.code == ROOST_KV_SCAN)
@@ -386,7 +394,7 @@ static enum roost_next no_space(struct roost_call *c)
 	return roost_reply(c, ROOST_RPC_OK, c->scratch, (uint32_t)least);
 }
 
-/* Executes a group, in a store without a far tier. Does not return PARKED. */
+/* Executes a group in a store without a far tier. Does not return PARKED. */
 static enum progress run_group(struct kv_store *st, struct call_state *s)
 {
 	struct kv_group g;
@@ -402,7 +410,7 @@ static enum progress run_group(struct kv_store *st, struct call_state *s)
 	return end_group(st, s, &g);
 }
 
-/* The same with a far tier. PARKED: the group is not finished. */
+/* Executes a group in a store with a far tier. Returns PARKED if the group is not finished. */
 static enum progress run_parked(struct kv_store *st, struct call_state *s, uint64_t client)
 {
 	struct kv_group *g = s->parked;
@@ -434,7 +442,7 @@ static enum progress run_parked(struct kv_store *st, struct call_state *s, uint6
 	return next;
 }
 
-/* A step of a batch that was opened, into a reply that was begun. */
+/* Runs a step of a batch that was opened; results go into a reply that was begun. */
 static enum roost_next run_step(struct roost_call *c)
 {
 	struct call_state *s = c->state;
@@ -457,10 +465,10 @@ static enum roost_next run_step(struct roost_call *c)
 }
 
 /*
- * With other calls behind this one: prefetches the cache lines for the first operations of the
- * batch. The batch runs in its next step, after the other calls have begun, so that the cache
- * misses of all these batches overlap. A batch with many operations overlaps its own. Returns
- * whether to wait.
+ * If other calls are queued behind this call, prefetches the cache lines for the first operations
+ * of the batch. The batch runs in its next step, after the other calls have begun, so that the
+ * cache misses of all these batches overlap. A batch with many operations overlaps its own misses.
+ * Returns whether the call waits.
  */
 static bool look_ahead(struct roost_call *c)
 {
@@ -509,7 +517,10 @@ static enum roost_next params(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-/* Payload: the batch. Its reply is in the call's own memory, so that no piece waits for it. */
+/*
+ * Takes a piece of the payload, which is the batch. Its reply is in the call's own memory, so that
+ * no piece waits for a buffer.
+ */
 static enum roost_next payload(struct roost_call *c)
 {
 	struct call_state *s = c->state;

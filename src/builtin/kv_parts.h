@@ -14,15 +14,18 @@
 #include "kvwire/table.h"
 
 struct kv_parts {
-	uint64_t version, seed; /* of the table */
+	uint64_t version, seed; /* version and seed of the table */
 	unsigned partitions;
-	bool fenced;			 /* the node serves none: kv_parts_begin() */
-	bool owned[KV_TABLE_PARTITIONS]; /* and served */
+	bool fenced;			 /* the node serves no partition: kv_parts_begin() */
+	bool owned[KV_TABLE_PARTITIONS]; /* owned and served */
 	bool leaves[KV_TABLE_PARTITIONS], comes[KV_TABLE_PARTITIONS]; /* partitions that move */
-	uint64_t operations[KV_TABLE_PARTITIONS];		      /* on keys that are owned */
+	uint64_t operations[KV_TABLE_PARTITIONS];		      /* operations on owned keys */
 };
 
-/* Looks at the fence: operations behind this are served or not. `p` and `f` may be NULL. */
+/*
+ * Reads the fence, which decides whether the following operations are served. `p` and `f` may be
+ * NULL.
+ */
 static inline void kv_parts_begin(struct kv_parts *p, const struct kv_fence *f)
 {
 	if (p && f)
@@ -34,7 +37,7 @@ static inline bool kv_parts_serve(const struct kv_parts *p, unsigned partition)
 	return p->owned[partition] && !p->fenced;
 }
 
-/* Returns whether pairs of the partition are what a move has left behind. */
+/* Returns whether a move has left the pairs of the partition behind. */
 static inline bool kv_parts_stray(const struct kv_parts *p, unsigned partition)
 {
 	return !p->owned[partition] && !p->leaves[partition];
@@ -63,7 +66,10 @@ static inline bool kv_parts_count(struct kv_parts *p, const void *key, size_t le
  */
 void kv_parts_set(struct kv_parts *p, const struct kv_table *t, const char *address,
 		  uint16_t service);
-/* Returns the number of partitions that are served; *hottest is the one with most operations. */
+/*
+ * Returns the number of partitions that are served; *hottest is the partition with the most
+ * operations.
+ */
 unsigned kv_parts_owned(const struct kv_parts *p, unsigned *hottest);
 
 #endif

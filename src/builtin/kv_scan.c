@@ -8,7 +8,7 @@
 #include "kvwire/kvwire.h"
 #include "kvwire/number.h"
 
-#define EXPIRY 4u /* bytes behind a pair that leaves */
+#define EXPIRY 4u /* bytes of the expiry behind a pair of a partition that leaves */
 
 /* Returns whether a scan with this function has the pairs of the key. */
 static bool in_scan(const struct kv_store_scan *s, const struct kv_pair *pair)

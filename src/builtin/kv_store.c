@@ -17,7 +17,7 @@ _Static_assert(KV_STORE_GROUPS <= SHARE_PLACES, "each group has a place");
 
 #define DEFAULT_SIZE (UINT64_C(64) << 20)
 #define INLINE_MAX   20u
-#define STEP_BUCKETS 1024u /* of a snapshot: its step writes some 100 KiB */
+#define STEP_BUCKETS 1024u /* buckets of a step of a snapshot, which writes some 100 KiB */
 #define NAP_NS	     20000
 #define GIVE_UP_NS   UINT64_C(5000000000)
 
@@ -31,7 +31,7 @@ static uint64_t ns_of(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The wall clock may be set back, so it is read once. */
+/* The wall clock may be set back, so the process reads it only once. */
 uint32_t kv_store_now(void)
 {
 	static _Atomic uint64_t epoch;
@@ -165,7 +165,10 @@ void kv_store_cancel_dropped(struct kv_store *st)
 	}
 }
 
-/* A thread that reads runs no operations, and the next owner of the store cancels the group. */
+/*
+ * A thread that reads the store runs no operations, so the next owner of the store cancels the
+ * group.
+ */
 void kv_store_drop_group(struct kv_store *st, struct kv_group *g)
 {
 	g->next = atomic_load(&st->dropped);
@@ -277,8 +280,8 @@ static int begin(struct kv_store *st, const char *path, struct kv_snapshot **s)
 }
 
 /*
- * After each step the store is left to others for as long as the step took. Lines of the far tier come
- * meanwhile, and operations are executed.
+ * Runs a step of a snapshot, and then leaves the store to other threads for as long as the step
+ * took. Meanwhile lines of the far tier arrive, and operations are executed.
  */
 static int step(struct kv_store *st, struct kv_snapshot *s)
 {

@@ -74,7 +74,7 @@ static bool next(struct prism *s, const struct roost_call *c)
 	return true;
 }
 
-static bool makes_sense(const struct roost_prism_op *op)
+static bool is_valid(const struct roost_prism_op *op)
 {
 	uint8_t never = 0;
 
@@ -101,7 +101,7 @@ static bool makes_sense(const struct roost_prism_op *op)
 }
 
 /* Returns the most bytes that the operation adds to the reply. */
-static uint64_t returns(const struct roost_prism_op *op)
+static uint64_t most_output(const struct roost_prism_op *op)
 {
 	if (op->what == ROOST_PRISM_WRITE || op->flags & ROOST_PRISM_REDIRECT)
 		return 0;
@@ -121,9 +121,9 @@ static bool take_params(struct prism *s, const struct roost_call *c)
 		return false;
 	s->at = sizeof(p);
 	for (uint32_t i = 0; i < s->ops; i++) {
-		if (!next(s, c) || !makes_sense(&s->op))
+		if (!next(s, c) || !is_valid(&s->op))
 			return false;
-		output += returns(&s->op);
+		output += most_output(&s->op);
 	}
 	if (s->at != c->params_len || output > ROOST_PRISM_MAX_OUTPUT)
 		return false;
@@ -137,7 +137,7 @@ static void finish(struct prism *s, struct reply *r, uint32_t status, uint32_t l
 {
 	r->result[s->i] = (struct roost_prism_result){htole32(status), htole32(len)};
 	s->failed = status;
-	if (returns(&s->op)) {
+	if (most_output(&s->op)) {
 		memset((uint8_t *)r + s->used + len, 0, ALIGN_UP(len, 8u) - len);
 		s->used += ALIGN_UP(len, 8u);
 	}

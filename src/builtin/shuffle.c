@@ -2,7 +2,7 @@
 /*
  * The kernel `shuffle`, described in roost/shuffle.h. The lines and positions of a call are in the
  * kernel's own memory, because those of 1024 partitions exceed a call's state. A call takes one of
- * ROOST_SHUFFLE_CALLS benches. A bench has physical pages only where it was used.
+ * ROOST_SHUFFLE_CALLS benches. Only the used parts of a bench have physical pages.
  */
 #include <endian.h>
 #include <string.h>
@@ -28,8 +28,8 @@ struct shuffle {
 	struct shuffle_work w;
 	struct bench *bench;
 	shuffle_fn *move;
-	uint32_t known; /* partitions with known bounds */
-	uint32_t done;	/* partitions that are flushed, or whose entry is updated */
+	uint32_t known; /* number of partitions with known bounds */
+	uint32_t done;	/* number of partitions that are flushed, or whose entry is updated */
 	uint32_t carried;
 	uint64_t tuples;
 	struct roost_shuffle_result result;
@@ -81,7 +81,7 @@ static int put(void *ctx, uint64_t va, const void *buf, uint32_t len)
 }
 
 /* Takes the next entry of the table. Returns false if it is invalid. */
-static bool learn(struct shuffle *s, const struct roost_shuffle_part *part)
+static bool take_entry(struct shuffle *s, const struct roost_shuffle_part *part)
 {
 	uint64_t addr = le64toh(part->addr), len = le64toh(part->len);
 
@@ -169,7 +169,7 @@ static uint32_t take_piece(struct shuffle *s, const uint8_t *data, uint32_t len)
 		if (!at)
 			break;
 		mem_copy_in(&part, at, sizeof(part));
-		if (!learn(s, &part))
+		if (!take_entry(s, &part))
 			return ROOST_RPC_BAD_PARAMS;
 	}
 	while (len && (at = next_whole(s, s->w.p.tuple, &data, &len, &n))) {
@@ -201,7 +201,7 @@ static enum shuffle_end flush_chunk(struct shuffle *s)
 }
 
 /* Makes the updated entries of the next CHUNK partitions. */
-static void advanced(struct shuffle *s)
+static void update_entries(struct shuffle *s)
 {
 	for (uint32_t i = 0, n = chunk(s, s->done); i < n; i++) {
 		uint32_t part = s->done + i;
@@ -231,7 +231,7 @@ static enum roost_next payload(struct roost_call *c)
 		ROOST_READ(c, in_table(s, s->known), s->part,
 			   chunk(s, s->known) * (uint32_t)sizeof(s->part[0]));
 		for (uint32_t i = 0, n = chunk(s, s->known); i < n; i++)
-			if (!learn(s, &s->part[i]))
+			if (!take_entry(s, &s->part[i]))
 				return end_with(c, ROOST_RPC_BAD_PARAMS);
 	}
 	status = take_piece(s, c->data, c->len);
@@ -248,7 +248,7 @@ static enum roost_next payload(struct roost_call *c)
 	}
 	s->done = 0;
 	while (s->w.p.flags & ROOST_SHUFFLE_ADVANCE && s->done < s->w.p.partitions) {
-		advanced(s);
+		update_entries(s);
 		ROOST_WRITE(c, in_table(s, s->done), s->part,
 			    chunk(s, s->done) * (uint32_t)sizeof(s->part[0]));
 		s->done += chunk(s, s->done);

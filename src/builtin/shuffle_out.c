@@ -48,21 +48,24 @@ _Static_assert(sizeof(struct bench) % 64 == 0, "benches.h");
 struct shuffle_out {
 	struct roost_shuffle_params how; /* as shuffle_loop.h takes it */
 	uint64_t table;
-	uint32_t bytes; /* of a buffer */
+	uint32_t bytes; /* bytes of a buffer */
 	struct bench *bench;
 	uint32_t leaves;	 /* the partition whose buffer is written */
 	uint32_t before;	 /* the operation to wait for */
-	uint32_t known;		 /* partitions with known entries */
+	uint32_t known;		 /* number of partitions with known entries */
 	uint32_t flushed, told;	 /* at the end: partitions flushed, entries updated */
 	uint32_t taken;		 /* bytes of the piece */
-	uint32_t got, at, whole; /* batch: its bytes, its next tuple, number of its tuples */
-	uint32_t status;	 /* to end with */
+	uint32_t got, at, whole; /* the batch: bytes, next tuple, number of its tuples */
+	uint32_t status;	 /* status with which the call ends */
 	struct roost_shuffle_out_result result;
 	uint32_t part[BATCH];
 	struct roost_shuffle_target entry[CHUNK];
 };
 
-/* No operation uses the bench: payload() waits for that, and cut() is called later. */
+/*
+ * Gives the bench back. No operation uses it: payload() waits for its operations, and cut() runs
+ * after them.
+ */
 static void give_back(struct roost_call *c)
 {
 	struct shuffle_out *s = c->state;
@@ -127,7 +130,7 @@ static void begin_buffer(struct shuffle_out *s, uint32_t part)
 }
 
 /* Takes the entries that were read. Returns false if they are invalid. */
-static bool learn(struct shuffle_out *s)
+static bool take_entries(struct shuffle_out *s)
 {
 	uint32_t n = chunk(s, s->known);
 
@@ -147,7 +150,7 @@ static bool learn(struct shuffle_out *s)
 }
 
 /* Makes the updated entries of the next CHUNK partitions. */
-static void tell(struct shuffle_out *s)
+static void update_entries(struct shuffle_out *s)
 {
 	for (uint32_t i = 0, n = chunk(s, s->told); i < n; i++) {
 		const struct target *t = &s->bench->target[s->told + i];
@@ -220,13 +223,13 @@ static inline __attribute__((always_inline)) bool move(struct shuffle_out *s, co
 	return false;
 }
 
-/* move() for any size of tuples; the size 8 gets specialised code. */
+/* Calls move() for any size of tuples. The compiler specialises it for size 8. */
 static bool move_on(struct shuffle_out *s, const struct roost_call *c)
 {
 	return s->how.tuple == 8 ? move(s, c->scratch, 8) : move(s, c->scratch, s->how.tuple);
 }
 
-/* Returns whether another operation would overwrite the status of one in progress. */
+/* Returns whether another operation would overwrite the status of an operation in progress. */
 static bool full(const struct roost_call *c)
 {
 	return c->qp_posted - c->qp_done == ROOST_QP_OPS;
@@ -249,7 +252,7 @@ static enum roost_next send(const struct shuffle_out *s, struct roost_call *c)
  * Changes buffers after the buffer of s->leaves was posted. Returns the last operation from the
  * other buffer, which is filled next.
  */
-static uint32_t sent(struct shuffle_out *s, const struct roost_call *c)
+static uint32_t change_buffers(struct shuffle_out *s, const struct roost_call *c)
 {
 	struct target *t = &s->bench->target[s->leaves];
 	uint32_t len = filled(s, s->leaves);
@@ -275,8 +278,8 @@ static bool next_rest(struct shuffle_out *s)
 }
 
 /*
- * Notes the status of the first failed operation, when none is in progress any more. It is among
- * the last ROOST_QP_OPS operations, because none is posted after a failure is known.
+ * Notes the status of the first failed operation, when no operation is in progress any more. It is
+ * among the last ROOST_QP_OPS operations, because no operation is posted after a failure is known.
  */
 static void note_failure(struct shuffle_out *s, const struct roost_call *c)
 {
@@ -300,7 +303,7 @@ static enum roost_next payload(struct roost_call *c)
 	}
 	while (s->known < s->how.partitions) {
 		ROOST_READ(c, in_table(s, s->known), s->entry, chunk_bytes(s, s->known));
-		if (!learn(s)) {
+		if (!take_entries(s)) {
 			give_back(c);
 			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 		}
@@ -312,7 +315,7 @@ static enum roost_next payload(struct roost_call *c)
 				ROOST_QP_WAIT(c, c->qp_done + 1);
 			if (!c->qp_failed) {
 				ROOST_WAIT(c, send(s, c));
-				s->before = sent(s, c);
+				s->before = change_buffers(s, c);
 				/* The other buffer must have arrived before it is filled again. */
 				if (s->before)
 					ROOST_QP_WAIT(c, s->before);
@@ -332,7 +335,7 @@ static enum roost_next payload(struct roost_call *c)
 		if (c->qp_failed)
 			break;
 		ROOST_WAIT(c, send(s, c));
-		sent(s, c);
+		change_buffers(s, c);
 	}
 	ROOST_QP_WAIT_ALL(c);
 	if (c->qp_failed) {
@@ -340,7 +343,7 @@ static enum roost_next payload(struct roost_call *c)
 		note_failure(s, c);
 	}
 	for (; !s->status && s->told < s->how.partitions; s->told += CHUNK) {
-		tell(s);
+		update_entries(s);
 		ROOST_WRITE(c, in_table(s, s->told), s->entry, chunk_bytes(s, s->told));
 	}
 	for (uint32_t i = 0; i < s->how.partitions; i++)

@@ -41,7 +41,7 @@ static bool take_mask(uint64_t *mask, uint32_t units, bool *any)
 	return true;
 }
 
-/* Checks all parameters, except that positions must be inside of the element: see inside(). */
+/* Checks all parameters, but not that positions are inside of the element: see inside(). */
 static bool take_params(struct traversal *s, const struct roost_call *c)
 {
 	struct roost_traversal_params *p = &s->p;
@@ -131,8 +131,8 @@ static inline bool fulfils(uint8_t predicate, int order)
 }
 
 /*
- * Returns the position of the key that matches, or -1. It runs once per hop, so it is inline, and a
- * mask word without positions costs one test.
+ * Returns the position of the key that matches, or -1. The function runs once per hop, so it is
+ * inline, and a mask word without positions costs one test.
  */
 static inline int match(const struct traversal *s)
 {

@@ -2,7 +2,8 @@
 /*
  * The answer of a look-up: one WRITE of two pieces to the client, the value and an end (struct
  * roost_lookup_end, or another one), so that its last word is written last. Without a hit the first
- * piece is empty. A part of the WQE is copied over it from a template, for either answer.
+ * piece is empty. The chain copies a part of the WQE from a template: one template for a hit, one
+ * for a miss.
  */
 #ifndef ROOST_CHAIN_ANSWER_H
 #define ROOST_CHAIN_ANSWER_H
@@ -12,10 +13,10 @@
 #include "roost/chain_lookup.h"
 
 struct answer {
-	const struct roost_chain *queue; /* of the WRITE */
-	const struct roost_chain *data;	 /* for templates, and for the end of the reply */
+	const struct roost_chain *queue; /* the queue of the WRITE */
+	const struct roost_chain *data;	 /* space for templates, and for the end of the reply */
 	struct roost_ref reply;		 /* the client's memory */
-	uint32_t region, value_len;	 /* of the values */
+	uint32_t region, value_len;	 /* key of the region of values, and bytes of a value */
 	uint32_t at;			 /* number of the WRITE in its queue */
 };
 
@@ -45,7 +46,10 @@ static inline struct roost_ref answer_ref(const struct answer *a)
 struct roost_ref answer_part(const struct answer *a, uint32_t len);
 /* Puts an end of `len` bytes, all 0, into the data. */
 struct roost_ref answer_end(const struct answer *a, uint32_t len);
-/* Emits the WRITE of the value, and of the `len` bytes of an end; 0: of the value only. */
+/*
+ * Emits the WRITE of the value and of the `len` bytes of an end. If len is 0, it writes only the
+ * value.
+ */
 void answer_write(struct answer *a, struct roost_ref end, uint32_t len);
 /*
  * Emits the WRITE with a struct roost_lookup_end, and an ENABLE of the next turn of a queue.
@@ -54,9 +58,9 @@ void answer_write(struct answer *a, struct roost_ref end, uint32_t len);
 struct roost_ref answer_emit(struct answer *a, const struct roost_chain_queue *next);
 
 /*
- * Emits into `loop` the test of a bucket: 2 copies, a CAS, and the copy of the part that it makes.
- * The key found goes to `found`. Stores in sge[0] to sge[2] the places where a receive must put the
- * key and the addresses of the bucket's two words.
+ * Emits into `loop` the test of a bucket: 2 copies, a CAS, and the copy of the part that the CAS
+ * enables. The key found goes to `found`. Stores in sge[0] to sge[2] the places where a receive
+ * must put the key and the addresses of the bucket's two words.
  */
 void answer_bucket(const struct answer *a, const struct roost_chain *loop, struct roost_ref found,
 		   struct roost_sge *sge);

@@ -32,7 +32,10 @@ static struct roost_ref scratch(const struct roost_chain *c)
 	return c->scratch;
 }
 
-/* Without the copy of x: `then` has the op-code NOP, and x is copied into its ctrl already. */
+/*
+ * Emits a comparison without the copy of x: `then` has the op-code NOP, and x is in its ctrl
+ * already.
+ */
 static uint32_t compare(const struct roost_chain *c, enum roost_compare cmp, struct roost_operand y,
 			struct roost_wqe then)
 {
@@ -54,7 +57,7 @@ static uint32_t compare(const struct roost_chain *c, enum roost_compare cmp, str
 	return roost_chain_emit(c, then);
 }
 
-/* n WQEs from number `at` on can be written by one copy. */
+/* Returns whether one copy can write n WQEs from number `at` on. */
 static bool is_block(const struct roost_chain_queue *q, uint32_t at, uint32_t n)
 {
 	return n >= 1 && n <= ROOST_CHAIN_BLOCK &&

@@ -26,7 +26,7 @@
 #include "base/export.h"
 #include "roost/chain_cache.h"
 
-enum { READ_BUCKET = 7, CAS = 10, HIT = 11 }; /* of the first bucket */
+enum { READ_BUCKET = 7, CAS = 10, HIT = 11 }; /* WQEs of the first bucket */
 
 #define AT_BYTES (ROOST_CACHE_AT_BITS / 8)
 

@@ -4,9 +4,9 @@
  * it at any moment, and the writer may be killed between any two stores. So after each store, each
  * key that is in the table is found in one of its two buckets:
  *
- * - An item is sealed before a bucket names it. Another item takes its place by one store.
+ * - An item is sealed before a bucket names it. Another item replaces it by one store.
  * - An entry moves by a copy to its other bucket; then the bucket that it leaves is emptied. A get
- *   that read one bucket too early and the other one too late finds that `moves` has changed.
+ * that read one bucket too early and the other bucket too late finds that `moves` has changed.
  * - A new generation is complete before the base names it.
  */
 #include <errno.h>
@@ -306,7 +306,7 @@ ROOST_EXPORT void roost_cache_withdraw(struct roost_cache *c, struct roost_cache
 {
 	struct entry_at p;
 
-	if (!item->version) /* never published */
+	if (!item->version) /* the item was never published */
 		return;
 	p = find_same(c, item);
 	if (p.item == item)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* roost/chain.h: places, data, and single work requests. */
+/* roost/chain.h: locations, data, and single work requests. */
 #include <errno.h>
 #include <string.h>
 

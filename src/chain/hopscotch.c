@@ -27,12 +27,15 @@ static bool fits(const struct roost_hood *h)
 	       !loop->n && answer_fits(h->answer.queue);
 }
 
-/* Returns the number of the READ. `parts`: the templates of the answers. */
+/*
+ * Emits the READ of the neighbourhood. Returns its number. `parts`: the templates of the
+ * answers.
+ */
 static uint32_t emit_read(const struct roost_hood *h, const struct roost_ref *parts)
 {
 	const struct roost_chain_queue *q = h->loop.queue;
 	struct roost_sge sge[2 * ROOST_HOOD_BUCKETS];
-	const uint32_t hit = q->n + 2; /* behind the READ and the first CAS */
+	const uint32_t hit = q->n + 2; /* number behind the READ and the first CAS */
 	uint32_t n;
 
 	for (uint32_t i = 0; i < h->buckets; i++) {

@@ -31,7 +31,7 @@ static bool is_empty(const struct roost_chain_queue *q, uint32_t depth)
 	return q->depth == depth && q->stride == WQE && !q->n;
 }
 
-/* The turn of a node. `end`, `part`: see answer.h. */
+/* Emits the turn of a node. `end`, `part`: see answer.h. */
 static void emit_walk(const struct roost_list *l, const struct answer *a, struct roost_ref end,
 		      struct roost_ref part, struct roost_sge *sge)
 {
@@ -68,7 +68,7 @@ static void emit_walk(const struct roost_list *l, const struct answer *a, struct
 		hit = roost_wqe_write(answer_ref(a), part, ANSWER_PART_LEN);
 	hit.ctrl = ROOST_CTRL(ROOST_OP_NOP, 0);
 	roost_chain_emit(&l->walk, hit);
-	if (l->whole) { /* the second one has the same condition */
+	if (l->whole) { /* the second WQE has the same condition */
 		roost_chain_emit(&l->walk, roost_wqe_write(ROOST_FIELD(q, n + 4, ctrl),
 							   ROOST_FIELD(q, n + 2, ctrl), 8));
 		hit = roost_wqe_write(end, node, 8);

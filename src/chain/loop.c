@@ -36,7 +36,7 @@ ROOST_EXPORT uint64_t *roost_chain_break(const struct roost_chain *c, struct roo
 	const uint32_t cas = q->n + 1 + word, n = cas + 1;
 	uint32_t last;
 
-	/* 6 bytes each: the op-code stays ENABLE */
+	/* the copy has 6 bytes: the op-code stays ENABLE */
 	roost_chain_emit(c, roost_wqe_write(roost_chain_field(q, n, 2), roost_ref_at(x, 2), 6));
 	if (word)
 		roost_chain_emit(c, roost_wqe_write(roost_ref_at(ROOST_FIELD(q, cas, compare), 2),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * roost/chain_replica.h. A message is the addresses for this node and those behind it, the number
- * and the data. The receive stores the first address in the copy, and the rest in the staging area:
- * that is the message for the next node.
+ * roost/chain_replica.h. A message has the addresses for this node and the nodes behind it, the
+ * number, and the data. The receive stores the first address in the WQE that copies, and the rest
+ * in the staging area. The staging area then holds the message for the next node.
  *
  *	loop	WAIT for a message; a copy of the data into the store; RECV_ENABLE; ENABLE out
  *	out	a SEND of the staging area, or at the last node a WRITE of the number to the client;

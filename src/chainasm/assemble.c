@@ -5,7 +5,7 @@
 
 #include "chainasm/asm.h"
 
-#define UNKNOWN_DEPTH  4096u /* in the first pass */
+#define UNKNOWN_DEPTH  4096u /* depth in the first pass */
 #define MAX_CONSTANTS  (1u << 20)
 #define CONSTANTS_NAME "constants"
 
@@ -66,7 +66,7 @@ static bool align(struct asm_state *s)
 	return append(s, NULL, -s->offset & 7);
 }
 
-/* Values of `size` bytes each; operands are shifted. */
+/* Parses values of `size` bytes each; operands are shifted. */
 static bool values(struct asm_state *s, unsigned size, bool operands)
 {
 	uint64_t v;
@@ -341,7 +341,7 @@ static bool constant(struct asm_state *s)
 	    !asm_value(s, &sym.value) || !asm_end(s))
 		return false;
 	if (s->second) {
-		/* It may name a location, which the first pass did not know. */
+		/* The value may name a location that the first pass did not know. */
 		for (unsigned i = 0; i < s->p->symbols; i++)
 			if (strcmp(s->p->symbol[i].name, sym.name) == 0)
 				s->p->symbol[i].value = sym.value;
@@ -352,7 +352,8 @@ static bool constant(struct asm_state *s)
 }
 
 /*
- * NAME: at the start of the line. A label of a queue gets its location when the rings have theirs.
+ * Parses "NAME:" at the start of a line. A label of a queue gets its location when the rings have
+ * locations.
  */
 static bool label(struct asm_state *s)
 {
@@ -501,7 +502,7 @@ static bool second_pass(struct chain_program *p, struct chain_error *err, int co
 			.at = {p->region[constants].addr, p->region[constants].key},
 			.image = p->region[constants].image,
 			.size = p->region[constants].size};
-	/* Uses the values of receives and peers, which the first pass has not set. */
+	/* The second pass uses the values of receives and peers that the first pass has set. */
 	return pass(&s, p->text, strlen(p->text));
 }
 
@@ -529,7 +530,7 @@ struct chain_program *chain_assemble(const char *from, size_t n, struct chain_er
 	ok = p->text && s.data.image ? pass(&s, p->text, strlen(p->text))
 				     : asm_fail(&s, "out of memory");
 	ok = ok && size_all(&s);
-	free(s.queue.image); /* of a queue that an error ended */
+	free(s.queue.image); /* image of a queue that an error ended */
 	free(s.data.image);
 	if (ok) {
 		chain_bind_own(p);

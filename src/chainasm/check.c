@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The checker: faults in the program's bytes; if there are none, faults that the model finds. */
+/*
+ * The checker: it reports faults in the program's bytes or, if there are none, faults that the
+ * model finds.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +46,7 @@ static void wait_ended(const struct checker *c, const struct chain_model *m, uns
 	if (q->next >= def->depth)
 		return;
 	check_fault((struct checker *)c, CHAIN_FAULT_WAIT, check_line(c, queue, slot),
-		    "nothing satisfies this WAIT: the program has come to its end before");
+		    "no completion satisfies this WAIT before the program ends");
 }
 
 static void model_failed(struct checker *c, const struct chain_model *m, unsigned queue)

@@ -4,7 +4,7 @@
  *
  *	rewrite		a WQE is rewritten that may have been fetched
  *	wait		a WAIT that no WQE satisfies
- *	loop		a loop without a rate limit, a WAIT and an end
+ *	loop		a loop that has neither a rate limit nor a WAIT nor an end
  *	address		an address outside of the regions
  *
  * It reads the program as it is posted, and runs it in the model. A WQE that others rewrite has
@@ -32,7 +32,7 @@ struct chain_fault {
 };
 
 struct chain_check {
-	/* A loop needs a rate limit, or a WAIT for others, even if it has an end. */
+	/* A loop needs a rate limit, or a WAIT for other queues, even if it has an end. */
 	bool strict;
 	/* Called for each fault, in the order of detection. */
 	void (*fault)(void *ctx, const struct chain_fault *f);

@@ -17,8 +17,8 @@ static bool has_remote(uint16_t op)
 }
 
 /* Returns NULL, or the error of the location as text. */
-static const char *wrong(const struct chain_program *p, uint64_t addr, uint32_t key, uint64_t len,
-			 bool writes)
+static const char *location_error(const struct chain_program *p, uint64_t addr, uint32_t key,
+				  uint64_t len, bool writes)
 {
 	int i = chain_region_of_key(p, key);
 	const struct chain_region *r = &p->region[i < 0 ? 0 : i];
@@ -35,7 +35,7 @@ static const char *wrong(const struct chain_program *p, uint64_t addr, uint32_t 
 static void check_location(struct checker *c, uint32_t line, const char *what, uint64_t addr,
 			   uint32_t key, uint64_t len, bool writes)
 {
-	const char *why = wrong(c->p, addr, key, len, writes);
+	const char *why = location_error(c->p, addr, key, len, writes);
 	int region = chain_region_of_key(c->p, key), at = chain_region_at(c->p, addr);
 	char location[96] = "an address of no region";
 

@@ -12,12 +12,12 @@ struct variant {
 	struct roost_wqe w;
 	/* Bit i: word i of the WQE is computed when the program runs. */
 	uint8_t computed;
-	bool rewritten; /* else as it is posted */
+	bool rewritten; /* false: the WQE is as it was posted */
 };
 
 /* Bytes of a ring or a region that a WQE or a receive writes, at an address that is known. */
 struct rewrite {
-	uint16_t queue; /* of the writer */
+	uint16_t queue; /* queue of the writer */
 	uint32_t slot;
 	uint16_t region;
 	uint64_t offset, len;
@@ -36,9 +36,12 @@ struct checker {
 	struct rewrite *rewrite;
 	uint32_t rewrites;
 	uint8_t *computed[CHAIN_MAX_REGIONS]; /* a byte for each word of a region */
-	/* The WQEs that all ENABLEs of a queue allow when each is executed once; saturates. */
+	/*
+	 * The number of WQEs that all ENABLEs of a queue allow if each is executed once. It
+	 * saturates.
+	 */
 	uint64_t total[CHAIN_MAX_QUEUES];
-	bool recycles[CHAIN_MAX_QUEUES]; /* the total is above the depth, or it is in a loop */
+	bool recycles[CHAIN_MAX_QUEUES]; /* total above the depth, or the queue is in a loop */
 	bool loops[CHAIN_MAX_QUEUES];	 /* its turns enable its next turn, itself or by others */
 	int faults;
 };
@@ -48,16 +51,19 @@ void check_fault(struct checker *c, enum chain_fault_class class, uint32_t line,
 /* Returns the line of a WQE, or of its queue. */
 uint32_t check_line(const struct checker *c, unsigned queue, uint32_t slot);
 
-/* check_variants.c: false without memory */
+/* check_variants.c; return false without memory */
 bool check_find_variants(struct checker *c);
 void check_free_variants(struct checker *c);
 static inline uint16_t variant_op(const struct variant *v)
 {
 	return ROOST_CTRL_OP(v->w.ctrl);
 }
-/* Returns the queue that an ENABLE of send WQEs names; -1: the WQE is no such ENABLE. */
+/* Returns the queue that an ENABLE of send WQEs names, or -1 if the WQE is no such ENABLE. */
 int check_enables(const struct checker *c, const struct variant *v);
-/* Stores the completions that a WAIT names; false: it is no WAIT, or they are computed. */
+/*
+ * Stores the completions that a WAIT names. Returns false if the WQE is no WAIT, or if the
+ * completions are computed.
+ */
 bool check_waits(const struct checker *c, const struct variant *v, struct chain_watch_name *watch);
 
 /* check_order.c */

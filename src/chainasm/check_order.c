@@ -8,7 +8,7 @@
  *
  * In both cases the queue must be managed. A receive may be rewritten before a RECV_ENABLE covers
  * it, or behind a WAIT for the message that it took, and a RECV_ENABLE must follow. RECV_ENABLEs of
- * third queues cover it too, unless they can only come after the write.
+ * third queues cover the receive too, unless they can only come after the write.
  */
 #include <stdio.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static bool ended_by(const struct checker *c, const struct chain_watch_name *wat
 		return watch->queue == r->queue && signals_from(c, r->queue, r->slot);
 	if (watch->queue != (by->peer == CHAIN_PEER_SELF ? (int)r->queue : by->peer))
 		return false;
-	for (uint32_t i = 0; i < c->variants; i++) { /* a SEND behind the writer */
+	for (uint32_t i = 0; i < c->variants; i++) { /* looks for a SEND behind the writer */
 		const struct variant *v = &c->variant[i];
 		uint16_t op = variant_op(v);
 
@@ -95,8 +95,8 @@ static bool waits_below(const struct checker *c, unsigned queue, uint32_t slot,
 }
 
 /*
- * Returns true if an ENABLE of `to` follows the write: behind it in the writer's queue, in a queue
- * behind a WAIT that the writer ends, or in a queue that one of these enables.
+ * Returns true if an ENABLE of `to` follows the write: behind the writer in its queue, in a queue
+ * behind a WAIT that the writer ends, or in a queue that one of these queues enables.
  */
 static bool enabled_after(const struct checker *c, unsigned to, const struct rewrite *r)
 {
@@ -141,7 +141,7 @@ static uint64_t enabled_before(const struct checker *c, unsigned to, const struc
 static void check_own(struct checker *c, const struct rewrite *r, const struct target *t)
 {
 	if (t->slot <= r->slot && !c->recycles[t->queue]) {
-		say(c, r, t, t->slot == r->slot ? "it is this one" : "it stands before this one");
+		say(c, r, t, t->slot == r->slot ? "it is this one" : "it is before this one");
 		return;
 	}
 	if (!r->response || t->slot <= r->slot)
@@ -155,7 +155,7 @@ static void check_own(struct checker *c, const struct rewrite *r, const struct t
 		    signals(c, r->queue, r->slot))
 			return;
 	}
-	say(c, r, t, "the answer comes later, and no WAIT stands between");
+	say(c, r, t, "the answer comes later, and there is no WAIT in between");
 }
 
 /* The next message must not rewrite a WQE of the turn that executes. */
@@ -260,9 +260,10 @@ static bool receives_after(const struct checker *c, const struct rewrite *r, uns
 }
 
 /*
- * Returns true if the WQE of a queue can only be executed after the write: it is behind the writer
- * or behind a WAIT that the writer ends, or all ENABLEs that reach it are. `path` has the queues
- * whose ENABLEs are being followed: an ENABLE that leads back to one of them does not begin there.
+ * Returns true if the WQE of a queue can only be executed after the write: the WQE, or each ENABLE
+ * that reaches it, is behind the writer or behind a WAIT that the writer ends. `path` has the
+ * queues whose ENABLEs are being followed: an ENABLE that leads back to one of these queues is no
+ * start of a path.
  */
 static bool comes_after(const struct checker *c, unsigned queue, uint32_t slot,
 			const struct rewrite *r, bool path[CHAIN_MAX_QUEUES])
@@ -320,7 +321,7 @@ static uint64_t receives_before(const struct checker *c, const struct rewrite *r
 static void check_receive(struct checker *c, const struct rewrite *r, const struct target *t)
 {
 	const struct chain_queue *q = &c->p->queue[t->queue];
-	/* a receive that rewrites itself has been taken; others may be enabled */
+	/* a receive that rewrites itself has been taken; other receives may be enabled */
 	const bool taken = r->receive ? r->queue == t->queue && r->slot == t->slot
 				      : waits_for_message(c, r, t->queue, 0);
 	char why[64];

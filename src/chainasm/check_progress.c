@@ -122,7 +122,7 @@ void check_wait_counts(struct checker *c)
 
 typedef bool edges[CHAIN_MAX_QUEUES][CHAIN_MAX_QUEUES];
 
-/* Finds which queues reach which by ENABLEs, among the queues that loop. */
+/* Finds, among the queues that loop, the queues that each queue reaches by ENABLEs. */
 static void reach(const struct checker *c, edges to)
 {
 	const unsigned n = c->p->queues;
@@ -156,7 +156,10 @@ static bool takes_time(const struct variant *v)
 	       (v->w.raddr & kind) == kind && (v->w.swap_add || v->computed & 1 << 4);
 }
 
-/* Returns true if a queue of the loop waits for completions that others make, or for a time. */
+/*
+ * Returns true if a queue of the loop waits for a time, or for completions of queues outside of the
+ * loop.
+ */
 static bool is_paced(const struct checker *c, const edges to, unsigned loop)
 {
 	for (uint32_t i = 0; i < c->variants; i++) {

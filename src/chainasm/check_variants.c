@@ -84,7 +84,7 @@ static void add_rewrite(struct checker *c, const struct variant *by, uint64_t ad
 	int region = chain_region_at(c->p, addr);
 	struct rewrite r;
 
-	memset(&r, 0, sizeof(r)); /* entries are compared as bytes */
+	memset(&r, 0, sizeof(r)); /* clears padding, because entries are compared as bytes */
 	r.queue = by->queue;
 	r.slot = by->slot;
 	r.response = response;
@@ -116,7 +116,7 @@ static bool outside(const struct checker *c, const struct variant *v)
 	return c->p->queue[v->queue].peer == CHAIN_PEER_OUTSIDE;
 }
 
-/* Returns the length of all pieces; those behind the first are read from the ring. */
+/* Returns the length of all pieces. Pieces behind the first are read from the ring. */
 static uint64_t whole_length(const struct checker *c, const struct variant *v)
 {
 	const struct chain_queue *q = &c->p->queue[v->queue];
@@ -245,7 +245,7 @@ static bool copied(struct checker *c, const struct variant *by)
 
 		memcpy(&v.w, chain_slot(c->p, &c->p->queue[q], slot), sizeof(v.w));
 		if (!from)
-			v.w.ctrl = ROOST_OP_NOP; /* an operand */
+			v.w.ctrl = ROOST_OP_NOP; /* the word is an operand */
 		else
 			memcpy(&v.w, from, n);
 		if (from && n == 8 && v.computed & 1)
@@ -394,7 +394,7 @@ bool check_find_variants(struct checker *c)
 	if (!c->variant || !c->rewrite || !add_posted(c))
 		return false;
 	note_receives(c);
-	/* until no new variant is found */
+	/* repeat until no new variant is found */
 	do {
 		n = c->variants;
 		rewrites = c->rewrites;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The assembler: the lines of a queue. The constructs are those of roost/chain.h, one macro each:
+ * The assembler: the lines of a queue. The constructs are those of roost/chain.h, each with one
+ * macro:
  *
  *	if X == Y: INSTRUCTION			also <=, >=; Y is a value or a location
  *	if X == Y: / ... / else / ... / end	blocks of the same length
@@ -92,7 +93,7 @@ static bool condition(struct asm_state *s, struct condition *c)
 	return asm_ref(s, &c->x) && comparison(s, &c->cmp) && asm_operand(s, &c->y);
 }
 
-/* An instruction of 64 bytes without inline data. */
+/* Parses an instruction of 64 bytes without inline data. */
 static bool simple(struct asm_state *s, struct roost_wqe *w)
 {
 	struct asm_wqe full;
@@ -105,7 +106,7 @@ static bool simple(struct asm_state *s, struct roost_wqe *w)
 	return true;
 }
 
-/* Goes to the next line that is not empty. */
+/* Advances to the next line that is not empty. */
 static bool inner_line(struct asm_state *s)
 {
 	while (asm_next_line(s))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The disassembler. It prints a WQE as an instruction only if the instruction has all of its bytes;
- * else it prints the words. So the assembler gives the same bytes.
+ * The disassembler. It prints a WQE as an instruction only if the instruction produces all of its
+ * bytes; otherwise it prints the words. The assembler therefore gives the same bytes.
  */
 #include <arpa/inet.h>
 #include <stdarg.h>
@@ -124,7 +124,7 @@ static const char *ring_suffix(const struct chain_region *r)
 	return r->kind == CHAIN_RECV_RING ? ".receives" : "";
 }
 
-/* Prints a word as an address, key or queue if it has the number of one. */
+/* Prints a word as the name of an address, key or queue if it has such a number. */
 void chain_print_word(const struct chain_program *p, uint64_t v, char *buf, size_t n)
 {
 	int at = v >> 16 ? chain_region_at(p, v) : -1;
@@ -288,7 +288,7 @@ static bool say_wait(const struct chain_program *p, struct text *t, union wqe *r
 	w = &p->queue[queue].watch[index];
 	if (w->queue < 0)
 		return false;
-	for (unsigned i = 0; i < index; i++) /* the assembler takes the first of two */
+	for (unsigned i = 0; i < index; i++) /* of two equal names the assembler takes the first */
 		if (p->queue[queue].watch[i].queue == w->queue &&
 		    p->queue[queue].watch[i].receives == w->receives)
 			return false;

@@ -8,11 +8,11 @@
 static uint32_t sges_of(const struct asm_state *s, bool recv)
 {
 	if (s->section != ASM_QUEUE)
-		return 1; /* a template */
+		return 1; /* a template has one slot */
 	return recv ? s->p->queue[s->index].recv_sges : s->p->queue[s->index].sges;
 }
 
-/* PLACE, LEN: entry n of the scatter list at `offset`. */
+/* Parses "PLACE, LEN": entry n of the scatter list at `offset`. */
 static bool entry(struct asm_state *s, struct asm_wqe *w, uint32_t offset, unsigned n, bool recv)
 {
 	struct roost_sge sge = {0};
@@ -51,7 +51,7 @@ static void set_remote(struct asm_wqe *w, struct roost_ref at)
 	w->w.rkey = at.key;
 }
 
-/* , OLD: the location of the old value; by default a word that no instruction reads. */
+/* Parses ", OLD": the location of the old value, by default a word that no instruction reads. */
 static bool old_value(struct asm_state *s, struct asm_wqe *w)
 {
 	struct roost_ref at;
@@ -90,7 +90,7 @@ static bool calc(struct asm_state *s, struct asm_wqe *w)
 	return old_value(s, w);
 }
 
-/* TO, VALUE {, VALUE}: a WRITE of words inside the WQE. */
+/* Parses "TO, VALUE {, VALUE}": a WRITE of words inside the WQE. */
 static bool set(struct asm_state *s, struct asm_wqe *w)
 {
 	struct roost_ref at;
@@ -116,7 +116,7 @@ static bool set(struct asm_state *s, struct asm_wqe *w)
 	return true;
 }
 
-/* VALUE {, VALUE}: the words of a WQE as they are. */
+/* Parses "VALUE {, VALUE}": the words of a WQE without change. */
 static bool raw(struct asm_state *s, struct asm_wqe *w)
 {
 	uint32_t n = 0;
@@ -226,7 +226,7 @@ static bool form(struct asm_state *s, const struct chain_op *o, struct asm_wqe *
 	}
 }
 
-/* {signaled, id=5, imm=7} */
+/* Parses modifiers, for example {signaled, id=5, imm=7}. */
 static bool modifiers(struct asm_state *s, struct asm_wqe *w)
 {
 	char name[CHAIN_NAME];

@@ -74,7 +74,7 @@ bool asm_take(struct asm_state *s, const char *text)
 	asm_peek(s);
 	if (strncmp(s->at, text, n))
 		return false;
-	/* a word ends with the word */
+	/* a text that ends with a letter must end a word */
 	if (is_letter(text[n - 1]) && (is_letter(s->at[n]) || is_digit(s->at[n])))
 		return false;
 	s->at += n;
@@ -128,13 +128,13 @@ static void location_in(struct asm_state *s, int region, uint64_t offset, struct
 	*p = (struct asm_location){region, offset, {r->addr + offset, r->key}};
 }
 
-/* A location that the first pass does not know. */
+/* Returns a location that the first pass does not know. */
 static void unknown(struct asm_location *p)
 {
 	*p = (struct asm_location){-1, 0, {0, 1}};
 }
 
-/* Behind the name of a queue: [n], .receives[n], or nothing. */
+/* Parses the text behind the name of a queue: [n], .receives[n], or nothing. */
 static bool slot_location(struct asm_state *s, int queue, struct asm_location *p)
 {
 	const struct chain_queue *q = &s->p->queue[queue];
@@ -177,7 +177,7 @@ static bool named_location(struct asm_state *s, const char *name, struct asm_loc
 	if (s->second)
 		return asm_fail(s, "no location has the name %s", name);
 	unknown(p);
-	if (asm_take(s, ".receives") && asm_peek(s) != '[') /* of a queue that follows */
+	if (asm_take(s, ".receives") && asm_peek(s) != '[') /* a queue that is defined later */
 		return true;
 	if (asm_take(s, "[")) {
 		uint64_t n;
@@ -187,7 +187,7 @@ static bool named_location(struct asm_state *s, const char *name, struct asm_loc
 	return true;
 }
 
-/* NAME@ADDR: an address with the key of a region. raw(ADDR, KEY). */
+/* Parses NAME@ADDR, an address with the key of a region, and raw(ADDR, KEY). */
 static bool addressed_location(struct asm_state *s, const char *name, struct asm_location *p)
 {
 	uint64_t addr, key = 0;
@@ -319,7 +319,7 @@ static bool number(struct asm_state *s, uint64_t *v)
 	return true;
 }
 
-/* operand(V), key(REGION), qp(QUEUE), op(NAME) */
+/* Parses operand(V), key(REGION), qp(QUEUE), op(NAME). */
 static bool function(struct asm_state *s, const char *name, uint64_t *v, unsigned level)
 {
 	char arg[CHAIN_NAME];
@@ -440,7 +440,10 @@ static bool apply(struct asm_state *s, const char *op, uint64_t *a, uint64_t b)
 	}
 }
 
-/* Takes the operators that bind as `depth` or closer. A depth above all: one value. */
+/*
+ * Takes the operators with the precedence `depth` or a higher one. A depth above all operators
+ * takes one value.
+ */
 static bool expression(struct asm_state *s, uint64_t *v, int depth, unsigned level)
 {
 	uint64_t b;

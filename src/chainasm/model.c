@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Written from docs/chains.md: see "Work requests", "Counts", "The three orders" and "Errors". */
+/*
+ * This file is written from docs/chains.md: see "Work requests", "Counts", "The three orders" and
+ * "Errors".
+ */
 #include "chainasm/model.h"
 
 #include <stdio.h>
@@ -84,7 +87,7 @@ static void fail_queue(struct chain_model *m, unsigned queue, uint32_t index, co
 	snprintf(q->reason, sizeof(q->reason), "%s", reason);
 }
 
-/* The peer refuses the request: both ends fail. */
+/* Makes both ends fail, because the peer refuses the request. */
 static void refuse(struct chain_model *m, unsigned queue, unsigned peer, uint32_t index,
 		   const char *reason)
 {
@@ -121,7 +124,7 @@ struct message {
 	uint32_t len;
 };
 
-/* Scatters a message into the next receive of a queue. NULL, or the reason of a failure. */
+/* Scatters a message into the next receive of a queue. Returns NULL, or the reason of a failure. */
 static const char *receive(struct chain_model *m, unsigned queue, const struct message *msg)
 {
 	const struct chain_queue *def = &m->p->queue[queue];
@@ -196,7 +199,7 @@ static struct roost_sge sge_of(const struct run *r, unsigned i)
 	return sge;
 }
 
-/* The NIC's checks of the copied WQE. */
+/* Makes the NIC's checks of the copied WQE. */
 static bool check(struct run *r)
 {
 	const struct roost_wqe *w = &r->u.w;
@@ -310,7 +313,7 @@ static bool atomic(struct run *r)
 	return local(r, (uint8_t *)&old, false);
 }
 
-/* WRITE and READ. */
+/* Executes a WRITE or READ. */
 static bool move(struct run *r)
 {
 	const struct roost_wqe *w = &r->u.w;
@@ -429,7 +432,7 @@ static uint32_t limit(const struct chain_queue *def, const struct model_queue *q
 	return def->managed ? q->enabled : q->posted;
 }
 
-/* Copies WQEs out of the ring: one of a managed queue, several of an ordinary one. */
+/* Copies WQEs out of the ring: one WQE of a managed queue, several of an ordinary queue. */
 static bool fetch(struct chain_model *m, unsigned queue)
 {
 	const struct chain_queue *def = &m->p->queue[queue];

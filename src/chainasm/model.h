@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A model of a NIC that executes chains, after docs/chains.md alone. It is not the NIC's code and
- * uses none of it: tests compare the two, and the checker uses the model to see the effects of a
+ * A model of a NIC that executes chains, written only from docs/chains.md. It shares no code with
+ * the NIC, so that tests can compare the two. The checker uses the model to see the effects of a
  * program. It executes one WQE at a time, in the images of the program.
  *
  * The model has the queues of one program, whose connections have no losses. A WQE of an ordinary
@@ -17,8 +17,8 @@
 enum model_result {
 	MODEL_DONE,    /* a WQE was executed */
 	MODEL_IDLE,    /* nothing is posted or enabled */
-	MODEL_WAITS,   /* in a WAIT */
-	MODEL_SLEEPS,  /* in a WAIT for a time */
+	MODEL_WAITS,   /* the queue is in a WAIT */
+	MODEL_SLEEPS,  /* the queue is in a WAIT for a time */
 	MODEL_NO_RECV, /* a SEND or WRITE with immediate finds no receive */
 	MODEL_FAILED,  /* the queue is in the error state */
 };
@@ -27,13 +27,13 @@ struct model_queue {
 	uint32_t taken, next; /* WQEs taken from the ring; the number of the next to execute */
 	uint32_t posted, enabled;
 	uint32_t recv_taken, recv_posted, recv_enabled;
-	uint32_t base[ROOST_CHAIN_WATCHES]; /* of relative WAITs */
+	uint32_t base[ROOST_CHAIN_WATCHES]; /* bases of relative WAITs */
 	uint32_t sends, receives;	    /* completions that have been counted */
 	uint8_t *fetched;		    /* the private copies */
-	bool sleeps;			    /* a WAIT for a time has come to its turn */
-	uint64_t wake;			    /* its end */
+	bool sleeps;			    /* a WAIT for a time is being executed */
+	uint64_t wake;			    /* end of that WAIT */
 	bool failed;
-	uint32_t failed_index; /* of the WQE, if the queue's own WQE failed */
+	uint32_t failed_index; /* index of the WQE, if a WQE of this queue failed */
 	bool own_failure;
 	char reason[96];
 	enum model_result last;
@@ -52,12 +52,18 @@ struct chain_model {
 	void *ctx;
 };
 
-/* Opens the model of a program that was posted and started. The images change. False: no memory. */
+/*
+ * Opens the model of a program that was posted and started. The images change. Returns false if
+ * there is no memory.
+ */
 bool model_open(struct chain_model *m, struct chain_program *p);
 void model_close(struct chain_model *m);
 /* Executes the next WQE of a queue, if it can. */
 enum model_result model_step(struct chain_model *m, unsigned queue);
-/* Runs all queues in turn until none can execute a WQE (true), or for `max` WQEs (false). */
+/*
+ * Runs all queues in turn. Returns true when no queue can execute a WQE, or false after `max`
+ * WQEs.
+ */
 bool model_run(struct chain_model *m, uint64_t max);
 
 #endif

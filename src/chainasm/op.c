@@ -66,7 +66,7 @@ const struct chain_field chain_fields[] = {
 	FIELD("addr", sge[0].addr),
 	FIELD("len", sge[0].len),
 	FIELD("lkey", sge[0].lkey),
-	/* other names of the same */
+	/* other names of the same fields */
 	{"op", 0, 2},
 	FIELD("operand", swap_add),
 	FIELD("count", swap_add),

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The operands of an instruction. [] may be left out, {} may be repeated. */
+/* The operands of an instruction. Operands in [] are optional, those in {} may be repeated. */
 enum chain_form {
 	CHAIN_FORM_NONE,   /* nothing */
 	CHAIN_FORM_WRITE,  /* TO {, FROM, LEN} */
@@ -24,7 +24,7 @@ struct chain_op {
 	const char *name;
 	uint16_t op;
 	uint8_t form;  /* enum chain_form */
-	bool absolute; /* of WAIT and ENABLE */
+	bool absolute; /* absolute WAIT or ENABLE */
 };
 
 extern const struct chain_op chain_ops[]; /* ends with a row without a name */
@@ -37,7 +37,7 @@ struct chain_field {
 };
 extern const struct chain_field chain_fields[];
 const struct chain_field *chain_field_named(const char *name);
-/* Returns the field at an offset of a WQE; NULL: none begins there. */
+/* Returns the field at an offset of a WQE, or NULL if no field begins there. */
 const struct chain_field *chain_field_at(uint32_t offset);
 
 struct chain_flag {

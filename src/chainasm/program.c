@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers of a program that is bound to no NIC: they are unlike data. */
+/* Numbers of a program that is bound to no NIC. They differ from likely data. */
 #define OWN_ADDR(i)   (((uint64_t)(i) + 1) << 40)
 #define OWN_KEY(i)    (0x52000000u + 0x101u * (i))
 #define OWN_NUMBER(i) (0xc40000u + (i))
@@ -388,8 +388,8 @@ static bool read_all(struct reader *r, struct chain_program *p)
 }
 
 /*
- * The program is assembled from the text of the image. So all rules of programs are in one place,
- * the assembler, and the program can be bound to other addresses.
+ * Assembles the program from the text of the image, so that only the assembler has the rules of
+ * programs, and the program can be bound to other addresses.
  */
 struct chain_program *chain_read_image(const void *image, size_t n, struct chain_error *err)
 {

@@ -20,19 +20,19 @@
 #define CHAIN_MAX_REGIONS  96
 #define CHAIN_MAX_QUEUES   32
 #define CHAIN_MAX_DEPTH	   32768
-#define CHAIN_MAX_BYTES	   (16u << 20) /* of all images */
+#define CHAIN_MAX_BYTES	   (16u << 20) /* bytes of all images */
 #define CHAIN_MAX_SYMBOLS  4096
 #define CHAIN_MAX_RECEIVES 1024
 
 enum chain_region_kind { CHAIN_DATA, CHAIN_SEND_RING, CHAIN_RECV_RING };
 
 struct chain_region {
-	char name[CHAIN_NAME]; /* of a ring: the name of its queue */
+	char name[CHAIN_NAME]; /* the name of a ring is that of its queue */
 	uint8_t kind;	       /* enum chain_region_kind */
 	bool readonly;	       /* the NIC may read it only */
-	uint16_t queue;	       /* of a ring */
+	uint16_t queue;	       /* the queue of a ring */
 	uint32_t size;
-	uint32_t line; /* of the text; 0: none */
+	uint32_t line; /* line of the text; 0: none */
 	uint64_t addr; /* binding */
 	uint32_t key;  /* binding */
 	uint8_t *image;
@@ -42,7 +42,7 @@ enum { CHAIN_PEER_SELF = -1, CHAIN_PEER_OUTSIDE = -2 };
 
 struct chain_watch_name {
 	int16_t queue; /* -1: none */
-	bool receives; /* of its completions of receives, not of its sends */
+	bool receives; /* names completions of receives, not of sends */
 };
 
 struct chain_queue {
@@ -50,27 +50,27 @@ struct chain_queue {
 	bool managed, managed_recv;
 	int peer;	      /* index of a queue, or CHAIN_PEER_* */
 	uint32_t depth, n;    /* WQEs of the send ring, and those in use */
-	uint32_t recvs, recv; /* the same of the receive ring; recvs 0: it has none */
+	uint32_t recvs, recv; /* the same of the receive ring; recvs is 0 without a receive ring */
 	uint32_t sges, recv_sges;
 	uint32_t stride, recv_stride;
 	uint32_t start, start_recv; /* WQEs that are enabled when the program starts */
-	uint64_t rate_limit;	    /* WQEs a second; 0: none */
+	uint64_t rate_limit;	    /* WQEs per second; 0: no limit */
 	struct chain_watch_name watch[ROOST_CHAIN_WATCHES];
 	uint32_t line;
-	uint32_t *lines, *recv_lines; /* of each WQE, in the text; NULL: no text */
-	int region, recv_region;      /* of the rings; -1: none */
+	uint32_t *lines, *recv_lines; /* line of each WQE in the text; NULL: no text */
+	int region, recv_region;      /* regions of the rings; -1: none */
 	uint32_t qp_num;	      /* binding */
 };
 
 struct chain_symbol {
 	char name[CHAIN_NAME];
-	bool constant;	 /* else a location */
-	uint16_t region; /* of a location */
-	uint64_t value;	 /* of a constant, or the offset in the region */
+	bool constant;	 /* false: a location */
+	uint16_t region; /* region of a location */
+	uint64_t value;	 /* value of a constant, or offset of a location in its region */
 };
 
 struct chain_error {
-	uint32_t line; /* 0: of the whole program */
+	uint32_t line; /* 0: the error concerns the whole program */
 	char text[200];
 };
 
@@ -83,20 +83,20 @@ struct chain_program {
 };
 
 /*
- * Assembles a text of n bytes. NULL: *err has the first error. chain_free() frees the program.
- * Thread rule of all functions: one thread at a time for a program.
+ * Assembles a text of n bytes. Returns NULL after an error; *err then has the first error.
+ * chain_free() frees the program. Thread rule of all functions: one thread at a time for a program.
  */
 struct chain_program *chain_assemble(const char *text, size_t n, struct chain_error *err);
 void chain_free(struct chain_program *p);
 /*
- * Writes the images again for the addresses, keys and queue pair numbers in the program. False: the
- * program has no text, or *err has an error.
+ * Writes the images again for the addresses, keys and queue pair numbers in the program. Returns
+ * false if the program has no text, or if *err has an error.
  */
 bool chain_bind(struct chain_program *p, struct chain_error *err);
 
 /*
- * Returns the text of a program, for free(), or NULL without memory. Assembled, it gives the same
- * program with the same bytes.
+ * Returns the text of a program, or NULL without memory. The caller frees it with free(). The
+ * assembler makes the same program with the same bytes of it.
  */
 char *chain_disassemble(const struct chain_program *p);
 /* Prints one WQE of `stride` bytes as the assembler reads it. */
@@ -111,21 +111,24 @@ void chain_print_location(const struct chain_program *p, unsigned region, uint64
 /*
  * Write and read the image of a program, a file with a header, the tables and the bytes, in the
  * byte order of the machine. chain_read_image() checks all of it; lines are those of the
- * disassembled text. Returned memory is for free().
+ * disassembled text. The caller frees the returned memory with free().
  */
 void *chain_write_image(const struct chain_program *p, size_t *n);
 struct chain_program *chain_read_image(const void *image, size_t n, struct chain_error *err);
 
 /* ---- inside ---- */
 
-/* Returns the region that has the address; -1: none. */
+/* Returns the region that has the address, or -1 if there is none. */
 int chain_region_at(const struct chain_program *p, uint64_t addr);
 int chain_region_of_key(const struct chain_program *p, uint32_t key);
 int chain_find_queue(const struct chain_program *p, const char *name);
 int chain_queue_of_number(const struct chain_program *p, uint32_t qp_num);
 const struct chain_symbol *chain_find_symbol(const struct chain_program *p, const char *name);
 bool chain_add_symbol(struct chain_program *p, const struct chain_symbol *s);
-/* Constants by name, then locations by region, offset and name: one order for text and image. */
+/*
+ * Sorts the symbols: constants by name, then locations by region, offset and name. Text and image
+ * have the same order.
+ */
 void chain_sort_symbols(struct chain_program *p);
 /* Binds the program to numbers of its own. */
 void chain_bind_own(struct chain_program *p);

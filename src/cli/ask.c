@@ -18,7 +18,7 @@
 
 #define ANSWER_MAX (1u << 20) /* bytes */
 
-/* Ends an answer, which is complete or not. */
+/* Ends an answer. `complete`: the whole answer has arrived. */
 static void end_answer(struct ask_answer *a, bool complete)
 {
 	close(a->fd);
@@ -107,7 +107,7 @@ static int dial(int dirfd, const char *name, int answer_ms, bool *gone)
 	*gone = false;
 	if (fd < 0)
 		return -1;
-	/* The connection may have to wait for those of other clients. */
+	/* The connection may have to wait for connections of other clients. */
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 	if (connect(fd, (struct sockaddr *)&sa, len) == 0)
 		return fd;
@@ -151,7 +151,7 @@ json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, boo
 	return o;
 }
 
-/* Returns the number behind the prefix; 0: the file is of another kind. */
+/* Returns the number behind the prefix, or 0 if the file is of another kind. */
 static int pid_of(const char *name, const char *prefix)
 {
 	size_t n = strlen(prefix);

@@ -22,7 +22,10 @@ unsigned ask_list(int dirfd, const char *prefix, int **pids);
  */
 json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, bool *mute);
 
-/* The answer of a program without a request. Set `fd`: the connection, or negative: no program. */
+/*
+ * The answer of a program that needs no request. The caller sets `fd` to the connection, or to a
+ * negative number if there is no program.
+ */
 struct ask_answer {
 	int fd;
 	char *text; /* the whole answer, which the caller frees; NULL: none in time */

@@ -54,10 +54,9 @@ json_t *ask_find_node(const struct opt_command *cmd, int dirfd, const char *word
 		return node;
 	json_decref(node);
 	if (found)
-		opt_failed(
-			cmd,
-			"%u nodes are %s; say which by its process number: roost stat shows them",
-			found, word ? "called so" : "running");
+		opt_failed(cmd,
+			   "%u nodes are %s; name one by its process number: roost stat shows them",
+			   found, word ? "called so" : "running");
 	else if (mutes)
 		opt_failed(cmd, "a node does not answer; is it stopped?");
 	else if (word)

@@ -436,7 +436,7 @@ int cmd_completion(int argc, char **argv)
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (argc - at != 1)
-		return opt_usage(&cmd, "for which shell? bash, zsh or fish");
+		return opt_usage(&cmd, "the shell is missing: bash, zsh or fish");
 	for (int i = 0; shells[i]; i++) {
 		if (strcmp(argv[at], shells[i]) == 0) {
 			print[i]();

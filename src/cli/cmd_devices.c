@@ -25,11 +25,10 @@
 static const char *port_spec, *program;
 static bool json;
 
-static const struct opt opts[] = {
-	OPT_PORT_OF_PROGRAM(&port_spec),
-	OPT_VALUE("program", 0, OPT_STRING, &program, "PROGRAM",
-		  "of the programs, only this one, by process id or name"),
-	OPT_JSON(&json), OPT_END};
+static const struct opt opts[] = {OPT_PORT_OF_PROGRAM(&port_spec),
+				  OPT_VALUE("program", 0, OPT_STRING, &program, "PROGRAM",
+					    "list only this program, by process id or name"),
+				  OPT_JSON(&json), OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "devices",
@@ -106,7 +105,7 @@ static json_t *describe_device(struct ibv_device *dev)
 	return obj;
 }
 
-/* One row for each GID; a port without GIDs has one row too. */
+/* Adds a row for each GID; a port without GIDs has one row too. */
 static void port_rows(struct table *t, const char *name, const char *guid, const json_t *port)
 {
 	const json_t *gids = json_object_get(port, "gids");
@@ -152,7 +151,7 @@ static void print_table(const json_t *devices)
 	table_free(&t);
 }
 
-/* Returns NULL after a message if a device cannot be opened. */
+/* Lists the devices. Returns NULL after a message if a device cannot be opened. */
 static json_t *list_devices(void)
 {
 	struct ibv_device **list;
@@ -176,8 +175,9 @@ static json_t *list_devices(void)
 }
 
 /*
- * The engine describes in one line why it cannot open a port; the verbs return only errno. Returns
- * NULL with the line in err, which is empty if the line was printed.
+ * Opens the engine and lists the devices. The engine describes in one line why it cannot open a
+ * port; the verbs return only errno. Returns NULL with the line in err, which is empty if the line
+ * was printed.
  */
 static json_t *open_and_list(char *err, size_t errlen)
 {
@@ -237,7 +237,10 @@ int cmd_devices(int argc, char **argv)
 	programs = list_programs();
 	devices = open_and_list(err, sizeof(err));
 	if (!devices) {
-		/* The programs are listed also then, since the user may have to stop one. */
+		/*
+		 * The programs are listed even after an error, since the user may have to stop
+		 * one.
+		 */
 		rc = err[0] ? opt_failed(&cmd, "%s", err) : CLI_FAILED;
 		devices = json_array();
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Two processes on this machine, each with its own NIC: this process, and a forked process that is
- * the target. For `roost perf --local` and `roost demo`.
+ * the target. `roost perf --local` and `roost demo` use it.
  */
 #ifndef ROOST_CLI_LOCAL_H
 #define ROOST_CLI_LOCAL_H
@@ -14,11 +14,11 @@
 #define LOCAL_SPEC_LEN 256
 
 struct local {
-	char port[LOCAL_SPEC_LEN];	/* this process's port specification */
-	char peer_port[LOCAL_SPEC_LEN]; /* the target's */
+	char port[LOCAL_SPEC_LEN];	/* port specification of this process */
+	char peer_port[LOCAL_SPEC_LEN]; /* port specification of the target */
 	char kind[16];			/* host, udp, shm */
 	int cpu, peer_cpu;		/* cores to pin to; -1: not pinned */
-	pid_t pid;			/* the target's process */
+	pid_t pid;			/* process of the target */
 	struct oob oob;			/* connection to the other side */
 };
 
@@ -29,7 +29,7 @@ struct local {
  *   - Without an address in `spec`, host and udp take two loopback addresses that are derived
  *     from the process id; shm leaves the choice to the port.
  *   - With an address in `spec`, the target takes the next address, or peer_spec.
- *   - A capture (pcap=FILE) is the one of this side; the target writes FILE.target.
+ *   - A capture (pcap=FILE) is that of this side; the target writes FILE.target.
  *   - The two cores are distinct if `pin` is set and there are two.
  */
 bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool pin, char *err,

@@ -171,7 +171,7 @@ int oob_accept(const char *bind_to, unsigned port, void (*listening)(void *), vo
 		return -EINVAL;
 	}
 	lfd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (lfd < 0 && !bind_to) { /* no IPv6 here */
+	if (lfd < 0 && !bind_to) { /* this machine has no IPv6 */
 		freeaddrinfo(list);
 		if (getaddrinfo("0.0.0.0", service, &hints, &list) != 0)
 			return -EINVAL;
@@ -228,7 +228,7 @@ int oob_send(struct oob *o, json_t *msg)
 	if (!text)
 		return fail(o, -ENOMEM, "out of memory");
 	len = strlen(text);
-	text[len++] = '\n'; /* over the NUL: the line is sent by length */
+	text[len++] = '\n'; /* replaces the NUL: the line is sent by its length */
 	while (at < len && rc == 0) {
 		ssize_t n = send(o->fd, text + at, len - at, MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -299,10 +299,10 @@ static int read_some(struct oob *o)
 		return 0;
 	}
 	if (n == 0)
-		return fail(o, -ECONNRESET, "the other side went away");
+		return fail(o, -ECONNRESET, "the other side has ended");
 	if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
 		return -EAGAIN;
-	return fail(o, -errno, "the other side went away: %s", strerror(errno));
+	return fail(o, -errno, "the other side has ended: %s", strerror(errno));
 }
 
 static json_t *take_line(struct oob *o, char *nl)
@@ -321,7 +321,7 @@ static json_t *take_line(struct oob *o, char *nl)
 	return msg;
 }
 
-/* Returns the message of an "error" object, NULL for other objects. */
+/* Returns the message of an "error" object, or NULL for other objects. */
 static const char *error_of(const json_t *msg)
 {
 	const char *type = json_string_value(json_object_get(msg, "type"));

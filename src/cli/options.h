@@ -54,7 +54,7 @@ struct opt {
 		.name = name_, .letter = letter_, .kind = kind_, .to = to_, .arg = arg_,           \
 		.help = help_, __VA_ARGS__                                                         \
 	}
-/* Of commands that show the view of a program that starts now. */
+/* The option --port of commands that show the view of a program that starts now. */
 #define OPT_PORT_OF_PROGRAM(to_)                                                                   \
 	OPT_VALUE("port", 'p', OPT_STRING, to_, "SPEC",                                            \
 		  "as the program would have it (ROOST_PORT; else chosen)")
@@ -91,8 +91,8 @@ enum { OPT_HELP = -1, OPT_ERROR = -2 };
  */
 int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at_operand);
 /*
- * The same for a command without operands. Returns OPT_HELP or OPT_ERROR if the command ends, else
- * a number that is not negative. An operand is an error.
+ * Parses the arguments of a command without operands. Returns OPT_HELP or OPT_ERROR if the command
+ * ends, else a number that is not negative. An operand is an error.
  */
 int opt_parse_all(const struct opt_command *cmd, int argc, char **argv);
 void opt_help(const struct opt_command *cmd);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 /*
- * The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
- * 2014).
+ * Computes the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
+ * generators, 2014).
  */
 uint64_t pattern_mix(uint64_t v)
 {

@@ -15,7 +15,7 @@
 #include "pool/pool.h"
 #include "port/shm_dir.h"
 
-/* Rates need two looks. They are this far apart. */
+/* The time between two looks, which rates need. */
 #define LOOK_MS	 100
 #define NAME_LEN 128
 
@@ -33,7 +33,7 @@ static const char *text_of(const json_t *o, const char *key)
 
 /* ---- a look ---- */
 
-/* The name of a process that does not tell it. */
+/* Finds the name of a process that does not tell its name. */
 static const char *name_of(long long pid, char *buf, size_t n)
 {
 	char path[64];
@@ -51,7 +51,10 @@ static const char *name_of(long long pid, char *buf, size_t n)
 	return plain_text(buf);
 }
 
-/* Returns true if the process is stopped, by a signal or a debugger. It would not answer. */
+/*
+ * Returns true if the process is stopped, by a signal or a debugger. A stopped process does not
+ * answer.
+ */
 static bool is_stopped(long long pid)
 {
 	char path[64], line[512] = "", *end;
@@ -64,7 +67,7 @@ static bool is_stopped(long long pid)
 	if (!fgets(line, sizeof(line), f))
 		line[0] = '\0';
 	fclose(f);
-	end = strrchr(line, ')'); /* the name before it may contain anything */
+	end = strrchr(line, ')'); /* the name before it may contain any character */
 	return end && (strncmp(end, ") T", 3) == 0 || strncmp(end, ") t", 3) == 0);
 }
 
@@ -77,7 +80,7 @@ static json_t *silent_program(long long pid, json_t *ports, bool folder)
 			 "state", is_stopped(pid) ? "stopped" : "silent");
 }
 
-/* The ports of a member that does not answer: the addresses that its slots use. */
+/* Returns the ports of a member that does not answer: the addresses that its slots use. */
 static json_t *ports_of(const struct pool_seen seen[POOL_SLOTS], unsigned first)
 {
 	json_t *ports = json_array(), *port, *slots;
@@ -97,7 +100,7 @@ static json_t *ports_of(const struct pool_seen seen[POOL_SLOTS], unsigned first)
 	return ports;
 }
 
-/* All members are asked at once: stopped ones delay the look once. */
+/* Asks all members at once, so that stopped members delay the look only once. */
 static void look_in_pool(struct programs *p, int answer_ms)
 {
 	struct pool_seen seen[POOL_SLOTS];
@@ -109,7 +112,10 @@ static void look_in_pool(struct programs *p, int answer_ms)
 		pid_t pid = 0;
 
 		a[i] = (struct ask_answer){.fd = seen[i].taken ? pool_visit(i, &pid) : -1};
-		/* A full queue, of a stopped program, is no absence. */
+		/*
+		 * A full queue, as of a stopped program, does not mean that the program is
+		 * absent.
+		 */
 		there[i] =
 			a[i].fd >= 0 || a[i].fd == -EAGAIN || (seen[i].known && seen[i].first == i);
 		seen[i].pid = pid ? pid : seen[i].pid;
@@ -134,7 +140,10 @@ static void look_in_pool(struct programs *p, int answer_ms)
 	}
 }
 
-/* A process of the pool is not asked twice. Its socket in the folder has its own process id. */
+/*
+ * Finds a process of the pool, which must not be asked twice. Its socket in the folder has its own
+ * process id.
+ */
 static json_t *in_pool(const json_t *list, int pid)
 {
 	json_t *o;
@@ -282,7 +291,7 @@ static void add_rows(json_t *rows, const json_t *nic, const json_t *was, uint64_
 		json_t *row = row_of(nic, port, "running");
 		const json_t *earlier = json_array_get(json_object_get(was, "ports"), k);
 
-		if (!row) /* the answer has other fields */
+		if (!row) /* an answer with other fields */
 			continue;
 		json_object_set(row, "qps", json_object_get(usage, "qps"));
 		json_object_set(row, "connections", json_object_get(usage, "connections"));

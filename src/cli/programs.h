@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-/* One look. */
+/* The result of one look. */
 struct programs {
 	json_t *nics;	/* the answers of NICs (src/drive/stat.c), in the order of process ids */
 	json_t *silent; /* programs that did not answer: pid (0: unknown), program, state, ports */
@@ -21,8 +21,8 @@ struct programs {
 #define PROGRAMS_ANSWER_MS 2000 /* a program on a busy machine answers in this time */
 
 /*
- * Looks once. `dirfd`: the folder; -1: there is none. `silent` has members "folder": true for those
- * that have a socket in the folder.
+ * Looks once. `dirfd` is the folder, or -1 if there is none. `silent` has members "folder": true
+ * for those that have a socket in the folder.
  */
 void programs_look(int dirfd, int answer_ms, struct programs *p);
 /* Looks twice within a fraction of a second, so that there are rates. */

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static void *must(void *p)
+static void *check_memory(void *p)
 {
 	if (!p) {
 		fputs("roost: out of memory\n", stderr);
@@ -68,14 +68,14 @@ void table_init(struct table *t, unsigned columns)
 
 void table_row(struct table *t, const char *const *cells)
 {
-	char **row = must(calloc(t->columns, sizeof(*row)));
+	char **row = check_memory(calloc(t->columns, sizeof(*row)));
 
 	for (unsigned c = 0; c < t->columns; c++) {
-		row[c] = must(strdup(cells[c] ? cells[c] : ""));
+		row[c] = check_memory(strdup(cells[c] ? cells[c] : ""));
 		if (!t->colours)
 			plain_text(row[c]);
 	}
-	t->rows = must(realloc(t->rows, (t->num_rows + 1) * sizeof(*t->rows)));
+	t->rows = check_memory(realloc(t->rows, (t->num_rows + 1) * sizeof(*t->rows)));
 	t->rows[t->num_rows++] = row;
 }
 
@@ -93,7 +93,7 @@ static unsigned column_width(const struct table *t, unsigned c)
 
 void table_print(const struct table *t, FILE *f, unsigned left)
 {
-	unsigned *width = must(calloc(t->columns, sizeof(*width)));
+	unsigned *width = check_memory(calloc(t->columns, sizeof(*width)));
 
 	for (unsigned c = 0; c < t->columns; c++)
 		width[c] = column_width(t, c);
@@ -102,7 +102,7 @@ void table_print(const struct table *t, FILE *f, unsigned left)
 			int w = (int)width[c];
 			bool last = c == t->columns - 1;
 
-			/* No blanks at the end of a line. */
+			/* A line must not end with blanks. */
 			if (left & 1u << c)
 				fprintf(f, "%-*s", last ? 0 : w, t->rows[r][c]);
 			else

@@ -37,7 +37,7 @@ void table_free(struct table *t);
 
 /*
  * A progress line on stderr. It is redrawn at most ten times a second, and only when stderr is a
- * terminal. For one thread.
+ * terminal. One thread at a time may use it.
  */
 struct progress {
 	const char *what;
@@ -52,7 +52,7 @@ void progress_end(struct progress *p); /* erases the line */
 
 /* Formats a size into buf and returns buf: "64 B", "4 KiB", "1.5 MiB". */
 char *fmt_bytes(char *buf, size_t n, uint64_t bytes);
-/* The same with commas between thousands. */
+/* Formats a number with commas between thousands. */
 char *fmt_count(char *buf, size_t n, uint64_t v);
 
 /* Returns the ns of CLOCK_MONOTONIC, which all processes of a machine share. */

@@ -29,7 +29,7 @@ int watch_run(const struct watch *w, watch_look *look, void *ctx)
 void watch_page(double since)
 {
 	if (isatty(STDOUT_FILENO))
-		printf("\033[H\033[J"); /* from the top of an empty screen */
+		printf("\033[H\033[J"); /* clears the screen and continues at its top */
 	else if (since > 0)
 		putchar('\n');
 }

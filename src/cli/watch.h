@@ -24,8 +24,8 @@ typedef int watch_look(void *ctx, double since, bool *end);
 int watch_run(const struct watch *w, watch_look *look, void *ctx);
 
 /*
- * Called before a table is printed: clears the screen of a terminal, or separates the tables by an
- * empty line.
+ * Clears the screen of a terminal, or separates tables by an empty line. Must be called before a
+ * table is printed.
  */
 void watch_page(double since);
 

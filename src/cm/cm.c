@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The machine as a whole: made, fed, ended. */
+/* Creation, input and end of the state machine. */
 #include "cm/core.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #define MAX_HALF_OPEN  4096
 #define MAX_LISTENERS  1024
 #define MAX_CHALLENGES 16384
-#define ACK_DELAY      15 /* the value of rxe */
+#define ACK_DELAY      15 /* the value that rxe uses */
 #define LIMIT	       (1u << 24)
 
 struct cm *cm_new(const struct cm_config *config, const struct cm_ops *ops, uint64_t now)

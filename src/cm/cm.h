@@ -2,7 +2,7 @@
 /*
  * The connection manager, as a pure state machine: (state, event, now) -> (state, datagrams,
  * events). It opens nothing, reads no clock and starts no thread. The caller passes in the time and
- * the datagrams of QP 1, and receives events and datagrams to send from QP 1.
+ * the datagrams of QP 1, and receives events, and datagrams to send from QP 1.
  *
  *        active                                       passive
  *   cm_connect     ---- REQ ---->  CM_EV_REQUEST
@@ -29,7 +29,7 @@
  * cm_new() allocates all memory; no other function allocates.
  *
  * A connection belongs to the caller from cm_connect() or its CM_EV_REQUEST until cm_release(),
- * which must be called exactly once. Work that is under way then ends without events.
+ * which must be called exactly once. Work in progress then ends without events.
  *
  * Sources: InfiniBand Architecture Specification, volume 1, chapter 12; where it leaves a choice,
  * the Linux kernel's drivers/infiniband/core/cm.c. Differences are in docs/cm.md.
@@ -46,15 +46,15 @@ struct cm_conn;
 struct cm_listener;
 
 enum cm_state {
-	CM_IDLE,	 /* over; waits for cm_release() */
+	CM_IDLE,	 /* the connection is over; waits for cm_release() */
 	CM_REQ_SENT,	 /* active: no answer yet */
 	CM_MRA_REQ_RCVD, /* active: the peer asked for more time */
 	CM_REP_RCVD,	 /* active: accepted; waits for cm_ready() */
-	CM_MRA_REP_SENT, /* active: the same, and the peer knows that it takes longer */
+	CM_MRA_REP_SENT, /* active: as REP_RCVD, and the peer knows that it takes longer */
 	CM_REQ_RCVD,	 /* passive: waits for cm_accept() or cm_reject() */
-	CM_MRA_REQ_SENT, /* passive: the same, and the peer knows that it takes longer */
+	CM_MRA_REQ_SENT, /* passive: as REQ_RCVD, and the peer knows that it takes longer */
 	CM_REP_SENT,	 /* passive: accepted; no RTU yet */
-	CM_MRA_REP_RCVD, /* passive: the same, and the peer asked for more time */
+	CM_MRA_REP_RCVD, /* passive: as REP_SENT, and the peer asked for more time */
 	CM_ESTABLISHED,
 	CM_DREQ_SENT,
 	CM_DREQ_RCVD, /* waits for cm_disconnect() */
@@ -66,23 +66,23 @@ enum cm_state {
 
 const char *cm_state_str(enum cm_state s);
 
-/* Counters: by message for sent and received ones, by cause for the rest. */
+/* Counters: sent and received messages by type, other events by cause. */
 #define CM_COUNTERS(X)                                                                             \
 	X(malformed, "datagrams dropped: no message")                                              \
 	X(wrong_source, "datagrams dropped: not from the connection's peer")                       \
-	X(unknown_id, "datagrams for a connection that is not there")                              \
-	X(unexpected, "datagrams dropped: the state has no use for them")                          \
+	X(unknown_id, "datagrams for a connection that does not exist")                            \
+	X(unexpected, "datagrams dropped: not valid in the state")                                 \
 	X(wrong_qpn, "DREQs dropped: for another QP than the connection's")                        \
-	X(no_listener, "REQs and SIDR_REQs to a service that nobody serves")                       \
+	X(no_listener, "REQs and SIDR_REQs to a service that no program serves")                   \
 	X(backlog_full, "REQs and SIDR_REQs dropped: the listener's backlog is full")              \
 	X(half_open_full, "REQs and SIDR_REQs dropped: too many connections are half open")        \
 	X(table_full, "REQs and SIDR_REQs dropped: no space for a connection")                     \
-	X(bad_request, "REQs rejected: a transport, MTU or address that can't be")                 \
+	X(bad_request, "REQs rejected: an invalid transport, MTU or address")                      \
 	X(half_open_cut, "half-open connections given up to make space, oldest first")             \
-	X(source_full, "REQs and SIDR_REQs dropped: others of the same source hold its share")     \
-	X(asked, "REQs and SIDR_REQs whose sender had to show first that it hears us")             \
+	X(source_full, "REQs and SIDR_REQs dropped: the share of their source is in use")          \
+	X(asked, "REQs and SIDR_REQs whose senders were challenged first")                         \
 	X(stale, "REQs and REPs rejected: for a QP that is connected already")                     \
-	X(stale_ended, "connections ended: after such a REQ or REP the peer did not know of them") \
+	X(stale_ended, "connections ended: after such a REQ or REP the peer did not know them")    \
 	X(no_nic, "REQs and SIDR_REQs that found no NIC: ICMP errors, rings without a reader")     \
 	X(timeouts, "messages given up: never answered")                                           \
 	X(timewait_cut, "time-waits ended early to make space")                                    \
@@ -91,7 +91,7 @@ const char *cm_state_str(enum cm_state s);
 	X(disconnected, "established connections ended")
 
 struct cm_counters {
-	uint64_t sent[CM_ATTRS];       /* by attr - CM_ATTR_FIRST, retries included */
+	uint64_t sent[CM_ATTRS];       /* indexed by attr - CM_ATTR_FIRST; retries included */
 	uint64_t retried[CM_ATTRS];    /* sent again because no answer came */
 	uint64_t received[CM_ATTRS];   /* parsed */
 	uint64_t duplicates[CM_ATTRS]; /* received again */
@@ -101,7 +101,10 @@ struct cm_counters {
 #undef CM_COUNTER_FIELD
 };
 
-/* ECE: the vendor features of an end. The values are passed on, not interpreted. */
+/*
+ * ECE: the vendor features of an end. The machine passes the values on and does not interpret
+ * them.
+ */
 struct cm_ece {
 	uint32_t vendor_id; /* 24 bits */
 	uint32_t options;
@@ -136,11 +139,11 @@ enum cm_event_type {
 
 const char *cm_event_str(enum cm_event_type t);
 
-/* Valid during the call. Fields that the type does not mention are 0. */
+/* An event. It is valid during the call. Fields that the type does not mention are 0. */
 struct cm_event {
 	enum cm_event_type type;
 	struct cm_conn *conn;
-	/* of the connection; of the listener for REQUEST and SIDR_REQUEST */
+	/* `user` of the connection, or of the listener for REQUEST and SIDR_REQUEST */
 	void *user;
 	struct cm_listener *listener; /* REQUEST, SIDR_REQUEST */
 	int status;
@@ -165,28 +168,28 @@ struct cm_event {
 	/* the QP of the peer (SIDR_REPLY, too); the first PSN that this end sends */
 	uint32_t qpn, psn;
 	uint32_t qkey;	   /* SIDR_REPLY */
-	struct cm_ece ece; /* the peer's */
+	struct cm_ece ece; /* ECE of the peer */
 };
 
 /* The functions that the machine calls. */
 struct cm_ops {
 	void *ctx;
 	/*
-	 * Sends a datagram. May drop it, because messages that matter are repeated. Must call no
-	 * function of this header.
+	 * Sends a datagram. May drop the datagram, because important messages are repeated. Must
+	 * call no function of this header.
 	 */
 	void (*send)(void *ctx, const struct cm_datagram *d);
 	void (*event)(void *ctx, const struct cm_event *e);
 	/*
 	 * Keeps the DREQ of an established connection, for another process to send if this process
-	 * is killed. d NULL: the connection has ended. `index` tells the connections apart. NULL:
-	 * no process keeps them. Must call no function of this header.
+	 * is killed. d NULL: the connection has ended. `index` distinguishes the connections. The
+	 * function may be NULL: no process keeps the DREQs. Must call no function of this header.
 	 */
 	void (*will)(void *ctx, uint32_t index, const struct cm_datagram *d);
 };
 
 struct cm_config {
-	/* of ids and of the hash of the tables: from secret_entropy(), or fixed in tests */
+	/* seed of ids and of the hash of the tables: from secret_entropy(), or fixed in tests */
 	uint64_t seed[SECRET_WORDS];
 	uint8_t slot; /* slot of this NIC; its ids begin with these 6 bits */
 	/*
@@ -194,16 +197,16 @@ struct cm_config {
 	 * `entered` are borrowed until cm_free(). NULL: a sequence of `seed`
 	 */
 	struct sequence ids;
-	uint64_t guid;		/* GUID of this NIC; distinguishes its ids from those of others */
+	uint64_t guid;		/* GUID of this NIC; distinguishes its ids from others */
 	uint32_t max_conns;	/* connections of all kinds and states; 0: 16384 */
-	uint32_t max_half_open; /* the same, passive and not established; 0: 4096 */
-	uint32_t max_listeners; /* 0: 1024 */
+	uint32_t max_half_open; /* connections that are passive and not established; 0: 4096 */
+	uint32_t max_listeners; /* listeners; 0: 1024 */
 	/*
 	 * requests of challenged senders, which must first show that they receive answers; a power
 	 * of two; 0: 16384
 	 */
 	uint32_t max_challenges;
-	uint8_t ack_delay; /* local CA ACK delay, 4.096 us << this; 0: 15, as rxe has it */
+	uint8_t ack_delay; /* local CA ACK delay, 4.096 us << this; 0: 15, as in rxe */
 };
 
 /*
@@ -211,7 +214,7 @@ struct cm_config {
  * 2^24. Takes about 700 bytes per connection once it has been used, and 300 for each challenge.
  */
 struct cm *cm_new(const struct cm_config *config, const struct cm_ops *ops, uint64_t now);
-/* Frees it. Connections and listeners end without messages and events. */
+/* Frees a connection manager. Connections and listeners end without messages and events. */
 void cm_free(struct cm *cm);
 
 /* Handles a datagram that came to QP 1 of address dst. Its contents are not trusted. */
@@ -225,8 +228,8 @@ void cm_input(struct cm *cm, uint64_t now, const struct pkt_addr *src, const str
 bool cm_same_source(const struct pkt_addr *a, const struct pkt_addr *b);
 
 /*
- * Runs the work that is due. To be called when now reaches cm_next(). WHEEL_NEVER (all ones): no
- * work is pending.
+ * cm_expire() runs the work that is due. Call it when `now` reaches cm_next(). If cm_next() returns
+ * WHEEL_NEVER (all ones), no work is pending.
  */
 void cm_expire(struct cm *cm, uint64_t now);
 uint64_t cm_next(const struct cm *cm);
@@ -237,7 +240,7 @@ uint32_t cm_in_use(const struct cm *cm);
 
 /* Connections, listeners, and the counters, in the order of the table. */
 #define CM_STAT_COUNTER(name, help) +1
-#define CM_GAUGES		    2 /* the first values; the others only grow */
+#define CM_GAUGES		    2 /* the first values are gauges; the others only grow */
 enum { CM_STATS = CM_GAUGES + 4 * CM_ATTRS CM_COUNTERS(CM_STAT_COUNTER) };
 struct cm_stat_info {
 	const char *name, *help;
@@ -267,8 +270,8 @@ void cm_unlisten(struct cm_listener *l);
 /* ---- connections ---- */
 
 /*
- * Limits are those of rdma_conn_param. Path as in struct cm_path: gids, mtu code, ack_timeout
- * (packet life time + 1; 19 in rxe).
+ * The parameters of cm_connect(). Limits are those of rdma_conn_param. The path is as in struct
+ * cm_path: gids, mtu code, ack_timeout (packet life time + 1; 19 in rxe).
  */
 struct cm_connect {
 	uint64_t service_id;
@@ -281,7 +284,7 @@ struct cm_connect {
 	uint8_t response_timeout;
 	uint8_t max_retries; /* retries of each message; 15 */
 	uint8_t transport;   /* CM_TRANSPORT_RC or UC */
-	uint32_t qpn, psn;   /* the own QP; the first PSN of the peer */
+	uint32_t qpn, psn;   /* the QP of this end; the first PSN that the peer sends */
 	uint8_t responder_resources, initiator_depth, flow_control, retry_count, rnr_retry, srq;
 	struct cm_ece ece;
 	/* placed before the private data; NULL: not an IP service */
@@ -295,9 +298,9 @@ int cm_connect(struct cm *cm, uint64_t now, const struct cm_connect *c, void *us
 	       struct cm_conn **out);
 
 /*
- * Repeats a refused request with the same message after `delay` ns. It may be called from
- * CM_EV_REJECTED of a REQ, or CM_EV_SIDR_REPLY, on. It counts among max_retries. Errors: -EINVAL
- * (no request, or it was not refused), -EAGAIN (no retries left).
+ * Repeats a refused request with the same message after `delay` ns. May be called during or after
+ * CM_EV_REJECTED of a REQ, or CM_EV_SIDR_REPLY. The repetition counts in max_retries. Errors:
+ * -EINVAL (no request, or it was not refused), -EAGAIN (no retries left).
  */
 int cm_ask_again(struct cm_conn *c, uint64_t now, uint64_t delay);
 
@@ -322,7 +325,8 @@ struct cm_accept {
 int cm_accept(struct cm_conn *c, uint64_t now, const struct cm_accept *a);
 
 /*
- * In REQ_RCVD or REP_RCVD: sends a REJ. The connection is over, and answers duplicates for a while.
+ * In REQ_RCVD or REP_RCVD: sends a REJ. The connection is then over, and answers duplicates for
+ * some time.
  */
 int cm_reject(struct cm_conn *c, uint64_t now, uint16_t reason, const void *info, size_t info_len,
 	      const void *data, size_t data_len);
@@ -332,7 +336,7 @@ int cm_ready(struct cm_conn *c, const void *data, size_t data_len);
 
 /*
  * In REP_SENT: data came in, so the peer is ready although its RTU has not come. CM_EV_ESTABLISHED
- * follows. -EISCONN: it is established already.
+ * follows. -EISCONN: the connection is established already.
  */
 int cm_established(struct cm_conn *c);
 
@@ -389,7 +393,7 @@ void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn);
  */
 void cm_lost(struct cm *cm, uint64_t now, const struct pkt_addr *dst, uint64_t tid);
 
-/* Gets the attributes of the QP: for RTR from REP_RCVD or REQ_RCVD on, for RTS too. */
+/* The attributes of the QP. They are valid from REP_RCVD or REQ_RCVD on, for RTR and for RTS. */
 struct cm_qp_attr {
 	struct pkt_addr sgid, dgid;
 	uint32_t flow_label;

@@ -10,7 +10,7 @@ void cm_set_user(struct cm_conn *c, void *user)
 	c->user = user;
 }
 
-/* Rare: all are looked at. */
+/* The call is rare, so it searches all connections. */
 void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn)
 {
 	struct cm_event e = {.type = CM_EV_DISCONNECTED, .status = -ETIMEDOUT};
@@ -28,8 +28,9 @@ void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn)
 
 /*
  * A sender that cannot see the messages does not know their transaction ids, which have 64 random
- * bits. Two requests are given up: one that was never answered, and the end of a connection. Any
- * other peer has answered, so it exists or existed, and its end is detected in another way.
+ * bits. Two kinds of requests are given up: a request that was never answered, and the end of a
+ * connection. Any other peer has answered, so it exists or existed, and its end is detected in
+ * another way.
  */
 void cm_lost(struct cm *cm, uint64_t now, const struct pkt_addr *dst, uint64_t tid)
 {
@@ -100,7 +101,7 @@ static bool has_reply(enum cm_state s)
 
 /* ---- active ---- */
 
-/* Addresses and private data, behind each other. */
+/* Stores the addresses, followed by the private data. */
 static void put_data(struct cm_msg *m, const struct cm_ip *ip, const void *data, size_t len)
 {
 	size_t at = 0;
@@ -184,7 +185,7 @@ int cm_connect(struct cm *cm, uint64_t now, const struct cm_connect *p, void *us
 	c->retry_count = p->retry_count;
 	c->max_retries = p->max_retries;
 	c->interval = cm_interval(p->ack_timeout, p->response_timeout);
-	c->keep_ns = (c->max_retries + 1u) * c->interval; /* as long as a REP may come again */
+	c->keep_ns = (c->max_retries + 1u) * c->interval; /* while the REP may come again */
 	fill_req(c, p, &m);
 	c->tid = m.tid;
 	*out = c;

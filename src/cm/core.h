@@ -43,26 +43,26 @@ struct cm_conn {
 	struct cm *cm;
 	struct cm_conn *next[CHAINS];
 	/*
-	 * the list of its state. waiting: that of the listener; replied to: cm->replied; time-wait
-	 * and released: cm->timewait; free: cm->free
+	 * in the list of its state. Waiting: the list of the listener; replied to: cm->replied;
+	 * time-wait and released: cm->timewait; free: cm->free
 	 */
 	struct list_head link;
 	struct wheel_timer timer;
-	struct cm_listener *listener; /* while it waits for an answer */
+	struct cm_listener *listener; /* set while the connection waits for an answer */
 	struct cm_share *share;	      /* passive: the share of its source */
 	void *user;
 	enum cm_state state;
 	bool owned;  /* the caller owns it */
 	bool active; /* this end sent the request */
 	bool sidr;   /* the request is for a UD QP */
-	bool was_up; /* it was established: TIMEWAIT_EXIT is reported */
+	bool was_up; /* the connection was established: TIMEWAIT_EXIT is reported */
 	/* passive: not connected yet, and the peer has not shown that it receives answers */
 	bool stranger;
 	bool asked; /* the peer was asked whether it knows the connection: cm_stale() */
 	bool chained[CHAINS];
 	uint32_t local_id, remote_id;
 	uint64_t remote_guid;
-	uint64_t tid; /* of the message to answer */
+	uint64_t tid; /* transaction id of the message to answer */
 	struct pkt_addr src, dst;
 	uint64_t service_id;
 	uint32_t flow_label, local_qpn, remote_qpn, rq_psn, sq_psn;
@@ -70,14 +70,14 @@ struct cm_conn {
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry;
 	uint8_t max_retries, retries; /* allowed retries; retries used for the current message */
 	uint64_t interval;	      /* ns between retries */
-	uint64_t keep_ns;	      /* ns; how long a refusal is kept to be repeated */
+	uint64_t keep_ns;	      /* ns; time for which a refusal is kept, to be repeated */
 	uint64_t asked_at;
 	uint8_t saved[CM_MAD_LEN]; /* the last message sent */
 };
 
 /*
  * The connections of the peers of one source: an address, or an IPv6 network. Sources with the same
- * hash share one.
+ * hash use the same share.
  */
 struct cm_share {
 	uint64_t since; /* start of the count `asked` */
@@ -99,7 +99,7 @@ struct cm {
 	struct secret secret;
 	struct wheel wheel;
 	uint64_t hash_seed;
-	/* of the sequence, if the caller keeps none */
+	/* count of the sequence, if the caller stores none */
 	_Atomic uint32_t own_ids;
 	_Atomic uint64_t own_entered;
 	uint32_t tid_high;
@@ -114,7 +114,7 @@ struct cm {
 	struct cm_share *shares;
 	struct cm_challenge *challenges;
 	uint32_t next_challenge;
-	uint32_t strangers; /* senders trusted since strangers_since that are not connected */
+	uint32_t strangers; /* unconnected senders, trusted since strangers_since */
 	uint64_t strangers_since;
 	struct cm_conn **heads[CHAINS];
 	struct cm_listener *listeners;
@@ -129,10 +129,7 @@ static inline uint64_t cm_time_ns(unsigned code)
 	return 4096ull << (code & 31);
 }
 
-/*
- * Returns a communication id: slot (6 bits) | 26 bits. By the slot, messages are steered to this
- * NIC.
- */
+/* Returns a communication id: slot (6 bits) | 26 bits. The slot steers messages to this NIC. */
 #define CM_ID_BITS 26
 static inline uint32_t cm_id(const struct cm *cm, uint32_t low)
 {
@@ -152,7 +149,8 @@ int cm_table_init(struct cm *cm);
 void cm_table_free(struct cm *cm);
 /*
  * Returns a connection in CM_IDLE, owned, with a new id. If there is no space, the oldest released
- * connection in time-wait is replaced. NULL: no space, or all free ids were used in the last 60 s.
+ * connection in time-wait is replaced. Returns NULL if there is no space, or if all free ids were
+ * used in the last 60 s.
  */
 struct cm_conn *cm_conn_new(struct cm *cm, uint64_t now);
 void cm_conn_free(struct cm_conn *c);
@@ -160,7 +158,7 @@ struct cm_conn *cm_find_id(struct cm *cm, uint32_t id);
 struct cm_conn *cm_find_peer(struct cm *cm, enum cm_chain chain, const struct cm_peer *peer);
 /*
  * Adds a connection to a chain by dst, remote_guid and remote_id or remote_qpn, which must not
- * change while it is there.
+ * change while the connection is in the chain.
  */
 void cm_chain(struct cm_conn *c, enum cm_chain chain);
 void cm_unchain(struct cm_conn *c, enum cm_chain chain);
@@ -200,27 +198,27 @@ void cm_send_mra(struct cm_conn *c, uint8_t service_timeout);
  * answers with a DREP.
  */
 void cm_send_question(struct cm_conn *c);
-/* Keeps the DREQ of a connection, or ends that: cm_ops.will. */
+/* Keeps the DREQ of a connection as its will, or removes the will: cm_ops.will. */
 void cm_leave_will(struct cm_conn *c, bool established);
 void cm_send_dreq(struct cm_conn *c, uint64_t now, const void *data, size_t data_len);
 void cm_send_drep(struct cm_conn *c, const void *data, size_t data_len);
 
 /* ---- state.c ---- */
 
-/* Sets the state only, and the counts by state. */
+/* Sets the state and the counts by state, and nothing else. */
 void cm_set_state(struct cm_conn *c, enum cm_state s);
 /* Records that a message was sent that needs an answer. */
 void cm_await(struct cm_conn *c, uint64_t now, enum cm_state s);
 void cm_enter_timewait(struct cm_conn *c, uint64_t now, uint64_t ns);
 void cm_up(struct cm_conn *c);
 /*
- * Reports an event to the caller, if it still owns the connection. It is the last action on a
- * connection.
+ * Reports an event to the caller, if the caller still owns the connection. It must be the last
+ * action on a connection.
  */
 void cm_tell(struct cm_conn *c, struct cm_event *e);
 /*
- * Ends a connection: CM_IDLE, and event e if it is given; or frees it if the caller has released
- * it.
+ * Ends a connection: sets CM_IDLE and reports event e, unless e is NULL. Frees the connection if
+ * the caller has released it.
  */
 void cm_end(struct cm_conn *c, struct cm_event *e);
 /* Gives up waiting for an answer. */
@@ -235,7 +233,7 @@ struct cm_rx {
 	struct pkt_addr src, dst;
 	const uint8_t *mad;
 	struct cm_msg m;
-	bool heard; /* its sender has shown that it receives answers: stranger.c */
+	bool heard; /* the sender has shown that it receives answers: stranger.c */
 };
 
 void cm_rx_req(struct cm *cm, const struct cm_rx *rx);
@@ -252,14 +250,15 @@ void cm_rx_apr(struct cm *cm, const struct cm_rx *rx);
 
 /*
  * Returns the connection that a message names by the local id (and the id of the peer, if
- * `both_ids`). NULL, and counted: there is none, or the message is not from its peer.
+ * `both_ids`). Returns NULL, and counts the message, if there is no such connection or the message
+ * is not from its peer.
  */
 struct cm_conn *cm_rx_conn(struct cm *cm, const struct cm_rx *rx, bool both_ids);
 
 /*
- * Handles a message whose QP of the peer is connected already: the old connection may be stale
- * (12.9.8.3.1), or the sender only has its address. The peer is asked, and ends the connection if
- * it does not know it: cm_rx_drep().
+ * Handles a message that names a QP of the peer that is connected already: the old connection may
+ * be stale (12.9.8.3.1), or the sender may only have the address of the peer. This end asks the
+ * peer whether it knows the old connection, which ends if it does not: cm_rx_drep().
  */
 void cm_stale(struct cm_conn *old, uint64_t now);
 
@@ -267,38 +266,38 @@ void cm_stale(struct cm_conn *old, uint64_t now);
 
 struct cm_share *cm_share_of(struct cm *cm, const struct pkt_addr *src);
 /*
- * Challenges the sender of a request if there is need. Returns true if the sender was challenged,
- * or the request was dropped; false: the request may continue.
+ * Challenges the sender of a request if necessary. Returns true if the sender was challenged, or
+ * the request was dropped; false: the request may continue.
  */
 bool cm_challenged(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx);
 /* Returns true if the DREP answers a challenge, whose request then continues. */
 bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx);
 /*
- * Returns true, and counts it, if the source has its full share of the listener, or of all
+ * Returns true, and counts the request, if the source has its full share of the listener, or of all
  * half-open connections.
  */
 bool cm_share_full(struct cm *cm, const struct cm_listener *l, const struct pkt_addr *src);
 /*
- * If there are too many half-open connections, gives up the oldest that waits for its RTU. Returns
- * true if it did; this caused an event.
+ * If there are too many half-open connections, gives up the oldest one that waits for its RTU,
+ * which causes an event. Returns true in this case.
  */
 bool cm_limit_half_open(struct cm *cm, uint64_t now);
 
 /*
- * Returns the timeout of the QP. life_time is that of the REQ or of the values agreed since. As
- * cm_ack_timeout() of the kernel.
+ * Returns the timeout of the QP. life_time is that of the REQ or of the values agreed since. The
+ * calculation is that of the kernel's cm_ack_timeout().
  */
 uint8_t cm_ack_timeout(unsigned ack_delay, unsigned life_time);
 
 /*
- * A REP is repeated this often, at this interval at most: a peer that never answers keeps a
+ * The most repetitions of a REP, and their longest interval: a peer that never answers keeps a
  * connection half open for 10 s.
  */
 #define CM_REP_RETRIES	3
 #define CM_REP_INTERVAL 2500000000u
 
 /*
- * The time that a program may take, as the peer is told: 69 s, as in the kernel
+ * The time for an answer of the program that this end announces to the peer: 69 s, as in the kernel
  * (CMA_CM_MRA_SETTING).
  */
 #define CM_SERVICE_TIMEOUT 24

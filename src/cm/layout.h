@@ -13,15 +13,15 @@ enum cm_form {
 	FORM_GID,    /* printed as an address */
 	FORM_MTU,    /* a code: 1 is 256 bytes */
 	FORM_LID,    /* not printed when 0xffff, the value of RoCE */
-	FORM_ABOUT,  /* which message */
-	FORM_REASON, /* why it was rejected */
+	FORM_ABOUT,  /* name of a message */
+	FORM_REASON, /* reason of a rejection */
 	FORM_BYTES   /* not printed: another field has its length */
 };
 
 struct cm_field {
 	const char *name;
-	uint16_t bit, width; /* in the message's body */
-	uint16_t offset;     /* in struct cm_msg */
+	uint16_t bit, width; /* position in the body of the message */
+	uint16_t offset;     /* offset in struct cm_msg */
 	uint8_t size;	     /* bytes there; an array of bytes if the width is above 64 */
 	uint8_t form;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Listeners, and their messages: REQ and SIDR_REQ. The peers are not known yet, so all resources
- * have limits.
+ * are limited.
  */
 #include "cm/core.h"
 
@@ -80,8 +80,8 @@ void cm_unlisten(struct cm_listener *l)
 }
 
 /*
- * Returns the listener of a service at this address. One on the exact address takes precedence over
- * one on all addresses.
+ * Returns the listener of a service at this address. A listener on the exact address takes
+ * precedence over a listener on all addresses.
  */
 static struct cm_listener *serving(struct cm *cm, uint64_t service_id, const struct pkt_addr *addr,
 				   unsigned kind)
@@ -95,8 +95,8 @@ static struct cm_listener *serving(struct cm *cm, uint64_t service_id, const str
 }
 
 /*
- * Makes a connection that waits at a listener. NULL, and counted: a limit is reached. The peer
- * repeats its request.
+ * Makes a connection that waits at a listener. Returns NULL, and counts the request, if a limit is
+ * reached. The peer then repeats its request.
  */
 static struct cm_conn *admit(struct cm *cm, struct cm_listener *l, const struct cm_rx *rx,
 			     enum cm_state s)
@@ -134,7 +134,7 @@ static struct cm_conn *admit(struct cm *cm, struct cm_listener *l, const struct 
 	return c;
 }
 
-/* Private data, and the addresses in front of it. */
+/* Takes the private data, and the addresses in front of them. */
 static void take_data(struct cm_event *e, uint64_t service_id, const struct cm_msg *m)
 {
 	size_t skip = 0;
@@ -168,7 +168,7 @@ static void req_again(struct cm_conn *c, const struct cm_rx *rx)
 				  NULL, 0);
 		break;
 	default:
-		break; /* it has our answer, or we asked it to wait */
+		break; /* the peer has the answer of this end, or was asked to wait */
 	}
 }
 
@@ -192,7 +192,7 @@ static uint16_t req_problem(const struct cm_rx *rx)
 
 static void refuse_req(struct cm *cm, const struct cm_rx *rx, uint16_t reason)
 {
-	bool gid = reason == CM_REJ_INVALID_GID; /* then our own is the additional information */
+	bool gid = reason == CM_REJ_INVALID_GID; /* additional information: this end's GID */
 
 	cm_refuse(cm, &rx->dst, &rx->src, &rx->m, CM_ABOUT_REQ, reason, gid ? rx->dst.b : NULL,
 		  gid ? CM_GID_LEN : 0);
@@ -227,7 +227,8 @@ static void fill_from_req(struct cm_conn *c, const struct cm_req *r)
 	c->max_retries = r->max_cm_retries;
 	c->interval = cm_interval(r->primary.ack_timeout, r->local_timeout);
 	/*
-	 * As long as the peer may repeat the request: otherwise the program would be asked twice.
+	 * The connection is kept as long as the peer may repeat the request. Otherwise the program
+	 * would get the request twice.
 	 */
 	c->keep_ns =
 		(r->max_cm_retries + 1u) * cm_interval(r->primary.ack_timeout, r->remote_timeout);
@@ -290,7 +291,7 @@ void cm_rx_req(struct cm *cm, const struct cm_rx *rx)
 	}
 	if (cm_challenged(cm, l, rx))
 		return;
-	if (cm_limit_half_open(cm, rx->now)) /* which may have ended the listener */
+	if (cm_limit_half_open(cm, rx->now)) /* its event may have ended the listener */
 		l = serving(cm, r->service_id, &rx->dst, CM_LISTEN_CONN);
 	c = l ? admit(cm, l, rx, CM_REQ_RCVD) : NULL;
 	if (!c)

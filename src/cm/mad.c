@@ -129,7 +129,7 @@ static const struct cm_field sidr_rep_fields[] = {
 	F("ari", 24, 0, 8 * CM_ARI_LEN, sidr_rep.info, FORM_BYTES),
 };
 
-/* Table 115. Its path has the fields of a REQ's, not all in the same places. */
+/* Table 115. Its path has the fields of a REQ, but not all at the same positions. */
 static const struct cm_field lap_fields[] = {
 	IDS,
 	F("qpn", 12, 0, 24, lap.qpn, FORM_HEX),
@@ -214,8 +214,8 @@ const char *cm_error_str(enum cm_error e)
 /* ---- bits ---- */
 
 /*
- * Returns `width` bits (at most 64) from bit `at` on, the first one highest. It reads eight bytes,
- * which exist: each field is followed by more bytes of private data.
+ * Returns `width` bits (at most 64) from bit `at` on, the first bit highest. It reads eight bytes,
+ * which exist because more bytes of private data follow each field.
  */
 static uint64_t get_bits(const uint8_t *p, unsigned at, unsigned width)
 {
@@ -246,7 +246,7 @@ static void put_bits(uint8_t *p, unsigned at, unsigned width, uint64_t v)
 	}
 }
 
-/* Integers of the parsed form, by their size. */
+/* Returns an integer of the parsed form, by its size. */
 uint64_t cm_field_get(const struct cm_msg *m, const struct cm_field *f)
 {
 	const uint8_t *p = (const uint8_t *)m + f->offset;

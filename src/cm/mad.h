@@ -23,7 +23,7 @@
 
 #define CM_MAD_LEN 256
 #define CM_QPN	   1
-#define CM_QKEY	   0x80010000u /* of QP 1 */
+#define CM_QKEY	   0x80010000u /* Q_Key of QP 1 */
 #define CM_GID_LEN 16
 #define CM_ARI_LEN 72
 /* The most private data of any message, and of the messages that programs fill: */
@@ -54,9 +54,9 @@ enum cm_attr {
 };
 
 #define CM_ATTR_FIRST 0x10
-#define CM_ATTRS      11 /* as an index: attr - CM_ATTR_FIRST */
+#define CM_ATTRS      11 /* size of arrays that are indexed by attr - CM_ATTR_FIRST */
 
-/* Why a message was rejected (table 109; 35 is the kernel's). */
+/* The reasons of a rejection (table 109; the kernel defines 35). */
 enum cm_reason {
 	CM_REJ_NO_QP = 1,
 	CM_REJ_NO_EEC = 2,
@@ -95,7 +95,7 @@ enum cm_reason {
 	CM_REASONS = 36
 };
 
-/* Which message a REJ or MRA is about. */
+/* The message to which a REJ or MRA refers. */
 #define CM_ABOUT_REQ   0
 #define CM_ABOUT_REP   1
 #define CM_ABOUT_OTHER 2
@@ -217,7 +217,7 @@ enum cm_error {
 };
 
 const char *cm_error_str(enum cm_error e);
-const char *cm_attr_str(enum cm_attr a); /* "REQ" ...; NULL: no message */
+const char *cm_attr_str(enum cm_attr a); /* returns "REQ" ..., or NULL */
 /* Returns "invalid service id" ...; "unknown": no known reason */
 const char *cm_reason_str(unsigned reason);
 

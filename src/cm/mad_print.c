@@ -96,8 +96,8 @@ static void put_number(struct text *o, const struct cm_field *f, uint64_t v)
 }
 
 /*
- * Prints private data: the addresses before it, if any, and its length up to the last byte that is
- * not 0.
+ * Prints the addresses before the private data, if any, and the length of the private data up to
+ * the last byte that is not 0.
  */
 static void put_data(struct text *o, const struct cm_msg *m)
 {

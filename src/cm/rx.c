@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages of connections that are being made: REP, RTU, MRA, SIDR_REP. */
+/* Messages of connections that are being set up: REP, RTU, MRA, SIDR_REP. */
 #include "cm/core.h"
 
 #include <endian.h>
@@ -53,7 +53,7 @@ static void refuse_rep(struct cm *cm, const struct cm_rx *rx, uint16_t reason)
 	cm_refuse(cm, &rx->dst, &rx->src, &rx->m, CM_ABOUT_REP, reason, NULL, 0);
 }
 
-/* Handles a REP whose QP of the peer is connected already, according to the table. */
+/* Handles a REP that names a QP of the peer that is connected already, according to the table. */
 static void rep_stale(struct cm_conn *c, struct cm_conn *old, const struct cm_rx *rx)
 {
 	struct cm_event e = {.type = CM_EV_REJECTED, .reason = CM_REJ_STALE};
@@ -111,13 +111,13 @@ void cm_rx_rep(struct cm *cm, const struct cm_rx *rx)
 		c = NULL;
 	}
 	if (c && cm_find_peer(cm, CHAIN_REMOTE, &peer)) {
-		cm->counters.unexpected++; /* its id belongs to another local connection */
+		cm->counters.unexpected++; /* the peer's id belongs to another connection */
 		c = NULL;
 	}
 	if (!c) {
 		/*
-		 * The Linux kernel does not answer, and the peer repeats until it gives up.
-		 * 12.6.7.2 has a reason for this case.
+		 * The Linux kernel does not answer here, and the peer repeats the REP until it
+		 * gives up. 12.6.7.2 has a reason for this case.
 		 */
 		refuse_rep(cm, rx, CM_REJ_INVALID_COMM_ID);
 		return;
@@ -143,7 +143,7 @@ void cm_rx_rtu(struct cm *cm, const struct cm_rx *rx)
 	if (c->state != CM_REP_SENT && c->state != CM_MRA_REP_RCVD) {
 		cm_count_duplicate(cm, CM_RTU);
 		if (c->state == CM_TIMEWAIT && cm_saved_attr(c) == CM_REJ)
-			cm_send_again(c); /* it has not heard that we gave up */
+			cm_send_again(c); /* the peer does not know yet that this end gave up */
 		return;
 	}
 	cm_up(c);
@@ -174,7 +174,7 @@ void cm_rx_mra(struct cm *cm, const struct cm_rx *rx)
 			cm->counters.unexpected++;
 		return;
 	}
-	/* The message has arrived, so the count of retries restarts after that time. */
+	/* The peer has the message, so the count of retries restarts after the requested time. */
 	c->retries = 0;
 	wheel_add(&cm->wheel, &c->timer, rx->now + cm_interval(c->ack_timeout, r->service_timeout));
 }

@@ -18,10 +18,10 @@ static bool knows_our_id(const struct cm_conn *c)
 }
 
 /*
- * Finds the connection of a REJ. A peer that gave up waiting may not know the local id: it names
- * itself by GUID and its own id (12.6.7.2). If both ends know both ids, a REJ must name both, so a
- * sender that guesses one, or knows one from a message to itself, cannot end a connection of
- * others.
+ * Finds the connection of a REJ. A peer that gave up waiting may not know the local id; it then
+ * names itself by its GUID and its own id (12.6.7.2). If both ends know both ids, a REJ must name
+ * both. A sender that guesses one id, or knows one from a message to itself, therefore cannot end a
+ * connection of others.
  */
 static struct cm_conn *rej_conn(struct cm *cm, const struct cm_rx *rx)
 {
@@ -51,9 +51,9 @@ static struct cm_conn *rej_conn(struct cm *cm, const struct cm_rx *rx)
 }
 
 /*
- * Returns true if a REJ fits the state, by the message that it rejects. A REJ of a REQ that got
- * another answer since is late, and does not end the connection: the REQ was sent twice, and the
- * first one found no listener.
+ * Returns true if a REJ fits the state, by the message that it rejects. A REJ of a REQ that was
+ * answered in another way since is late, and does not end the connection: the REQ was sent twice,
+ * and the first copy found no listener.
  */
 static bool rej_fits(const struct cm_conn *c, uint8_t about)
 {
@@ -99,7 +99,7 @@ void cm_rx_rej(struct cm *cm, const struct cm_rx *rx)
 	case CM_MRA_REP_RCVD:
 	case CM_REP_RCVD:
 	case CM_MRA_REP_SENT:
-		cm_enter_timewait(c, rx->now, c->keep_ns); /* its REQ may come again, late */
+		cm_enter_timewait(c, rx->now, c->keep_ns); /* a late copy of its REQ may come */
 		break;
 	case CM_ESTABLISHED:
 	case CM_DREQ_SENT:
@@ -118,7 +118,7 @@ void cm_rx_rej(struct cm *cm, const struct cm_rx *rx)
 
 /*
  * Answers a DREQ for an unknown connection, which has ended. Without the answer the peer repeats
- * until it gives up (12.6.11).
+ * the DREQ until it gives up (12.6.11).
  */
 static void drep_unknown(struct cm *cm, const struct cm_rx *rx)
 {
@@ -131,7 +131,7 @@ static void drep_unknown(struct cm *cm, const struct cm_rx *rx)
 	cm_answer(cm, &rx->dst, &rx->src, &m);
 }
 
-/* Handles a repeated DREQ, or one after this end gave up. A saved refusal stays saved. */
+/* Handles a repeated DREQ, or a DREQ after this end gave up. A saved refusal stays saved. */
 static void dreq_again(struct cm_conn *c, const struct cm_rx *rx)
 {
 	cm_count_duplicate(c->cm, CM_DREQ);
@@ -179,13 +179,13 @@ void cm_rx_dreq(struct cm *cm, const struct cm_rx *rx)
 	case CM_ESTABLISHED:
 		wheel_del(&cm->wheel, &c->timer);
 		if (!c->was_up)
-			cm_up(c); /* so the peer thought: our RTU, or its, is late */
+			cm_up(c); /* the peer is connected: an RTU of either end is late */
 		c->tid = rx->m.tid;
 		cm_set_state(c, CM_DREQ_RCVD);
 		if (!c->owned)
 			dreq_answer(c, rx->now);
 		break;
-	case CM_DREQ_SENT: /* both at the same time */
+	case CM_DREQ_SENT: /* both ends disconnect at the same time */
 		c->tid = rx->m.tid;
 		dreq_answer(c, rx->now);
 		break;
@@ -213,7 +213,7 @@ void cm_rx_drep(struct cm *cm, const struct cm_rx *rx)
 	c = cm_rx_conn(cm, rx, true);
 	if (!c)
 		return;
-	/* it does not know of it: cm_send_question() */
+	/* the peer does not know the connection: cm_send_question() */
 	if (c->state == CM_ESTABLISHED && c->asked) {
 		cm->counters.stale_ended++;
 		e.status = -ECONNRESET;
@@ -227,7 +227,7 @@ void cm_rx_drep(struct cm *cm, const struct cm_rx *rx)
 
 /* ---- LAP, APR ---- */
 
-/* RoCE has no alternate paths, so this is refused. The Linux kernel does not answer. */
+/* Refuses a LAP, because RoCE has no alternate paths. The Linux kernel does not answer. */
 void cm_rx_lap(struct cm *cm, const struct cm_rx *rx)
 {
 	struct cm_msg m = {.attr = CM_APR,
@@ -239,7 +239,7 @@ void cm_rx_lap(struct cm *cm, const struct cm_rx *rx)
 	cm_answer(cm, &rx->dst, &rx->src, &m);
 }
 
-/* We never ask. */
+/* Counts an APR. This end never sends a LAP. */
 void cm_rx_apr(struct cm *cm, const struct cm_rx *rx)
 {
 	cm->counters.unexpected++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages on their way out. */
+/* Builds and sends messages. */
 #include "cm/core.h"
 
 #include <endian.h>
@@ -14,7 +14,7 @@ static void put(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr
 	cm->ops.send(cm->ops.ctx, &d);
 }
 
-/* Only the attribute id of a saved message is read. */
+/* Returns the type of the saved message. Reads only its attribute id. */
 enum cm_attr cm_saved_attr(const struct cm_conn *c)
 {
 	return (enum cm_attr)c->saved[17];

@@ -16,7 +16,7 @@
 	X(apr, APR)
 
 const struct cm_stat_info cm_stat_info[CM_STATS] = {
-	{"connections", "connections that take space, in whatever state"},
+	{"connections", "connections that take space, in any state"},
 	{"listeners", "listeners"},
 #define MESSAGE(name, text)                                                                        \
 	{"sent_" #name, #text "s sent, retries included"},                                         \

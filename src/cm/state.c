@@ -51,7 +51,8 @@ const char *cm_event_str(enum cm_event_type t)
 #define INTERVAL_MAX cm_time_ns(24)
 
 /*
- * As in the kernel (ib_send_cm_req): the round trip, and the time that the other end has to answer.
+ * The interval is that of the kernel (ib_send_cm_req): the round trip, and the time that the other
+ * end has for its answer.
  */
 uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout)
 {
@@ -97,7 +98,10 @@ void cm_set_state(struct cm_conn *c, enum cm_state s)
 	c->state = s;
 }
 
-/* The interval that the peer requests, except in states that keep a connection half open. */
+/*
+ * Returns the interval that the peer requests, except in states that keep a connection half
+ * open.
+ */
 static uint64_t interval(const struct cm_conn *c)
 {
 	return is_replied(c->state) && c->interval > CM_REP_INTERVAL ? CM_REP_INTERVAL

@@ -20,14 +20,17 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* unknown peers that are not challenged and not connected yet, in this time */
+/* unknown peers in STRANGERS_NS that are neither challenged nor connected yet */
 #define FEW	     16
 #define STRANGERS_NS 10000000000u
 #define SHARE	     3
 #define WINDOW_NS    100000000u
-#define ASKED_MAX    1024 /* of one source in WINDOW_NS: the largest backlog of a listener */
+#define ASKED_MAX    1024 /* per source in WINDOW_NS: the largest backlog of a listener */
 
-/* For IPv6 a network of 64 bits is one source: a host in it can use all its addresses. */
+/*
+ * Returns the bytes of an address that identify its source. For IPv6 a network of 64 bits is one
+ * source, because a host in it can use all its addresses.
+ */
 static size_t source_len(const struct pkt_addr *src)
 {
 	return pkt_addr_is_v4(src) ? sizeof(src->b) : sizeof(src->b) / 2;

@@ -88,7 +88,7 @@ static struct cm_conn **head_of(struct cm_conn *c, enum cm_chain chain)
 
 	if (chain == CHAIN_ID)
 		return &cm->heads[chain]
-				 [c->local_id & (cm->buckets - 1)]; /* our ids are random already */
+				 [c->local_id & (cm->buckets - 1)]; /* local ids are random */
 	p = peer_of(c, chain);
 	return peer_head(cm, chain, &p);
 }

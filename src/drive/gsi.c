@@ -190,7 +190,7 @@ void gsi_init(struct drive *d)
 void gsi_fini(struct drive *d)
 {
 	if (d->gsi.dropped)
-		log_debug("gsi: %llu datagrams found nobody, or no space",
+		log_debug("gsi: %llu datagrams were dropped: no user of QP 1, or a full queue",
 			  (unsigned long long)d->gsi.dropped);
 	pthread_mutex_destroy(&d->gsi.user_lock);
 }

@@ -11,10 +11,10 @@
 #include <jansson.h>
 
 #define PAUSE_MS	50u
-#define PAUSE_MOST_MS	1000u /* also without a watch */
-#define PAUSE_WATCHED	5000u /* a connection may be dead without an end */
+#define PAUSE_MOST_MS	1000u /* the longest pause, also without a watch */
+#define PAUSE_WATCHED	5000u /* a connection may be dead although it has not ended */
 #define PAUSE_DOUBLINGS 5u
-#define SECONDS_MAX	86400u /* of a lease */
+#define SECONDS_MAX	86400u /* the most seconds of a lease */
 
 unsigned etcd_pause_ms(unsigned failures, bool watched)
 {
@@ -31,7 +31,7 @@ unsigned etcd_pause_ms(unsigned failures, bool watched)
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/* Returns a string with base64, which jansson owns. NULL: no memory. */
+/* Returns a string with base64, which jansson owns, or NULL if there is no memory. */
 static json_t *encode(const char *data, size_t len)
 {
 	char *text = malloc((len + 2) / 3 * 4 + 1), *to = text;
@@ -65,7 +65,7 @@ static int digit_of(char c)
 	return at ? (int)(at - digits) : -1;
 }
 
-/* Returns 0, -ENOMEM or -EBADMSG. */
+/* Decodes base64. Returns 0, -ENOMEM or -EBADMSG. */
 static int decode(const char *text, char **out, size_t *out_len)
 {
 	size_t len = strlen(text), n = 0;
@@ -97,7 +97,7 @@ static int decode(const char *text, char **out, size_t *out_len)
 
 /* ---- requests ---- */
 
-/* Takes `o`. */
+/* Converts `o` to text, and drops the reference. */
 static char *dump(json_t *o)
 {
 	char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
@@ -137,7 +137,10 @@ static json_t *number_value(uint64_t number)
 	return encode(text, (size_t)len);
 }
 
-/* A condition of a transaction: there is no such key. Takes `key`. */
+/*
+ * Returns a condition of a transaction: the key does not exist. Takes over the reference to
+ * `key`.
+ */
 static json_t *absent(json_t *key)
 {
 	return json_pack("{s:o,s:s,s:s,s:s}", "key", key, "target", "CREATE", "result", "EQUAL",
@@ -185,7 +188,7 @@ static json_t *below(const char *key, char slash, const char *name)
 
 char *etcd_below_request(const char *key)
 {
-	/* All keys before the first one with the character behind '/'. */
+	/* The range ends before the first key with the character after '/'. */
 	return dump(json_pack("{s:o,s:o}", "key", below(key, '/', ""), "range_end",
 			      below(key, '/' + 1, "")));
 }
@@ -253,7 +256,7 @@ static bool take_number(const json_t *o, const char *name, uint64_t *out)
 	return !*end && !errno && *out;
 }
 
-/* Takes the key and value of a range; there may be none. */
+/* Takes the key and value of a range, which may be empty. */
 static int take_pair(const json_t *range, struct etcd_value *v, char *why, size_t why_len)
 {
 	const json_t *pair = json_array_get(json_object_get(range, "kvs"), 0);
@@ -264,7 +267,7 @@ static int take_pair(const json_t *range, struct etcd_value *v, char *why, size_
 		return 0;
 	if (!take_number(pair, "mod_revision", &v->revision))
 		return bad(why, why_len, "a pair has no revision");
-	/* An empty value is left out. */
+	/* etcd leaves out an empty value. */
 	rc = decode(text ? text : "", &v->text, &v->len);
 	if (rc == -ENOMEM)
 		snprintf(why, why_len, "%s", strerror(ENOMEM));
@@ -279,7 +282,7 @@ int etcd_range_answer(const char *body, size_t len, struct etcd_value *v, char *
 	*v = (struct etcd_value){0};
 	if (!o)
 		return -EBADMSG;
-	/* Each answer has a head: other JSON is not taken for a key that does not exist. */
+	/* Each answer has a head. Other JSON must not be taken for a key that does not exist. */
 	rc = json_is_object(json_object_get(o, "header")) ? take_pair(o, v, why, why_len)
 							  : bad(why, why_len, "it has no header");
 	json_decref(o);
@@ -329,12 +332,12 @@ int etcd_lease_answer(const char *body, size_t len, uint64_t *lease, uint64_t *s
 	if (!take_number(from, "ID", lease))
 		rc = bad(why, why_len, "a lease has no number");
 	else if (!take_number(from, "TTL", seconds))
-		*seconds = 0; /* left out */
+		*seconds = 0; /* etcd leaves out the time of a lease that has ended */
 	json_decref(o);
 	return rc;
 }
 
-/* Returns the value of a pair, if it is a number of seconds; else 0. */
+/* Returns the value of a pair if it is a number of seconds, or 0. */
 static unsigned seconds_of(const json_t *pair)
 {
 	const char *text = json_string_value(json_object_get(pair, "value"));
@@ -387,7 +390,7 @@ int etcd_below_answer(const char *body, size_t len, const char *key,
 	for (size_t i = 0; i < json_array_size(pairs) && !rc; i++) {
 		rc = take_name(json_array_get(pairs, i), key, found, ctx);
 		if (rc)
-			bad(why, why_len, "a key is another one");
+			bad(why, why_len, "a key has another prefix");
 	}
 	json_decref(o);
 	return rc;
@@ -419,7 +422,7 @@ int etcd_watch_lines(const char *text, size_t len, size_t *used, bool *changed)
 		size_t at = *used;
 
 		*used = (size_t)(end - text) + 1;
-		if (*used > at + 1) /* an empty line is no line */
+		if (*used > at + 1) /* empty lines are skipped */
 			rc = take_watch(text + at, *used - at - 1, changed);
 	}
 	return rc;

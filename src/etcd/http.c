@@ -12,7 +12,7 @@
 
 #define TIMEOUT_MS 2000L
 #define STATUS_OK  200
-#define STATUS_OWN 500 /* and above: of this endpoint; another one may answer */
+#define STATUS_OWN 500 /* from here on: errors of one endpoint; another may answer */
 
 struct http {
 	const struct etcd_name *name;
@@ -32,7 +32,7 @@ static size_t collect(char *data, size_t one, size_t n, void *ctx)
 {
 	struct http *h = ctx;
 
-	(void)one; /* 1 */
+	(void)one; /* always 1 */
 	if (n > ETCD_ANSWER_MAX - h->len)
 		return 0;
 	memcpy(h->body + h->len, data, n);
@@ -81,7 +81,7 @@ const char *http_endpoint(const struct http *h)
 
 void http_set_up(CURL *curl, const char *url, struct curl_slist *head)
 {
-	curl_easy_reset(curl); /* keeps the connection */
+	curl_easy_reset(curl); /* this keeps the connection */
 	curl_easy_setopt(curl, CURLOPT_URL, url);
 	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(curl, CURLOPT_PROXY, "");
@@ -99,7 +99,7 @@ static void set_up(struct http *h, const char *url, const char *body)
 	curl_easy_setopt(h->curl, CURLOPT_WRITEDATA, h);
 }
 
-/* *other: another endpoint may answer. */
+/* Sends a request to the present endpoint. *other: another endpoint may answer. */
 static int post(struct http *h, const char *path, const char *body, bool *other, char *why,
 		size_t why_len)
 {

@@ -53,7 +53,7 @@ static int set(const struct lease *l, struct http *h, char *why, size_t why_len)
 		rc = etcd_txn_answer(answer, len, &done, &revision, why, why_len);
 	if (rc || done)
 		return rc;
-	snprintf(why, why_len, "another move is under way");
+	snprintf(why, why_len, "another move is in progress");
 	return -EBUSY;
 }
 
@@ -87,7 +87,7 @@ int lease_keep(struct lease *l, struct http *h, char *why, size_t why_len)
 {
 	int rc = 0;
 
-	/* A lease that has ended, a new one, and its key. */
+	/* Three steps are the most: a lease that has ended, a new lease, and its key. */
 	for (unsigned i = 0; i < 3 && !rc; i++) {
 		switch (tenure_next(&l->tenure, kv_fence_now())) {
 		case TENURE_REST:
@@ -113,7 +113,7 @@ void lease_end(struct lease *l, struct http *h)
 	size_t len;
 	uint64_t id = l->tenure.id;
 
-	tenure_lost(&l->tenure); /* first the fence is closed */
+	tenure_lost(&l->tenure); /* the fence is closed first */
 	if (id)
 		http_post(h, "/v3/lease/revoke", etcd_lease_request(id), HTTP_REPEAT, &answer, &len,
 			  why, sizeof(why));

@@ -44,7 +44,7 @@ static bool is_address(const char *text, size_t len)
 	return len && colon == end && port && port <= 65535;
 }
 
-/* Takes the endpoint at `text`. Returns what is behind it, or NULL. */
+/* Takes the endpoint at `text`. Returns the text behind it, or NULL. */
 static const char *take_endpoint(struct etcd_name *n, const char *text)
 {
 	static const char *const schemes[] = {"http://", "https://"};

@@ -16,7 +16,7 @@ struct etcd_name {
 };
 
 /*
- * Reads a name. An endpoint without http:// or https:// has the former, as with etcdctl. Returns 0,
+ * Reads a name. An endpoint without http:// or https:// gets http://, as with etcdctl. Returns 0,
  * or -EINVAL with a line in `why`.
  */
 int etcd_name_parse(struct etcd_name *n, const char *text, char *why, size_t why_len);

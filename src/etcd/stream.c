@@ -10,14 +10,14 @@
 #include "etcd/http.h"
 
 #define CONNECT_MS 2000L
-#define IDLE_S	   5L /* then TCP looks whether the other end is there */
+#define IDLE_S	   5L /* after this idle time TCP checks whether the other end is there */
 
 struct stream {
 	CURLM *multi;
 	CURL *curl;
 	struct curl_slist *head;
 	bool runs;
-	char *text; /* that was not read yet */
+	char *text; /* text that was not read yet */
 	size_t len;
 };
 
@@ -25,7 +25,7 @@ static size_t collect(char *data, size_t one, size_t n, void *ctx)
 {
 	struct stream *s = ctx;
 
-	(void)one; /* 1 */
+	(void)one; /* always 1 */
 	if (n > ETCD_ANSWER_MAX - s->len)
 		return 0; /* a line that is too long ends the answer */
 	memcpy(s->text + s->len, data, n);
@@ -88,7 +88,7 @@ bool stream_start(struct stream *s, const char *url, char *body)
 	return s->runs;
 }
 
-/* Reads the lines that have come. Returns whether one says that the key may have changed. */
+/* Reads the lines that have arrived. Returns whether a line says that the key may have changed. */
 static bool take_lines(struct stream *s)
 {
 	bool changed = false;

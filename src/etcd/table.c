@@ -27,7 +27,7 @@
 #define NS_PER_MS     UINT64_C(1000000)
 #define TRY_FOR_S     60
 #define MOVE_LEASE_S  10u
-#define MARK_OF_LAST  "/last-change" /* behind the key of the table */
+#define MARK_OF_LAST  "/last-change" /* suffix of the key of the table */
 
 /* A table in etcd, and a connection to it. */
 struct at {
@@ -64,7 +64,7 @@ static int reach(struct at *a, const char *name, char *why, size_t why_len)
 
 /* ---- reading ---- */
 
-/* One try. `line` has space for WHY bytes. */
+/* Reads the table. Tries once. `line` has space for WHY bytes. */
 static int read_once(const struct at *a, struct kv_table *t, char *line)
 {
 	struct etcd_value v;
@@ -112,8 +112,9 @@ static int txn(const struct at *a, char *body, bool *done, uint64_t *revision, c
 }
 
 /*
- * One try. A try before, without an answer, may have taken effect: then the revision has changed,
- * and the mark is ours. Returns -EEXIST if others have changed the table.
+ * Writes the table. Tries once. An earlier try without an answer may have taken effect: then the
+ * revision has changed, and the mark has the number of this program. Returns -EEXIST if another
+ * program has changed the table.
  */
 static int write_once(const struct at *a, const char *text, uint64_t mark, const char *gone,
 		      bool unknown, uint64_t *revision, char *line)
@@ -132,8 +133,8 @@ static int write_once(const struct at *a, const char *text, uint64_t mark, const
 	if (!done) {
 		snprintf(
 			line, WHY, "%s",
-			gone ? "the table was changed by others, or the lost node has a lease again"
-			: *revision ? "the table was changed by others"
+			gone ? "another program has changed the table, or the lost node has a lease again"
+			: *revision ? "another program has changed the table"
 				    : "there is a table already");
 		return -EEXIST;
 	}
@@ -160,7 +161,7 @@ static int write_text(const struct at *a, const char *text, const char *gone, ui
 		rc = write_once(a, text, mark, gone, failures > 0, revision, line);
 		if (!rc || rc == -EEXIST || rc == -ENOMEM)
 			return rc;
-		/* First all endpoints, without a pause. */
+		/* The first tries, one for each endpoint, have no pause. */
 		ms = ++failures < a->etcd.endpoints ? 0 : etcd_pause_ms(failures, false);
 		nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
 		clock_gettime(CLOCK_MONOTONIC, &now);
@@ -168,7 +169,7 @@ static int write_text(const struct at *a, const char *text, const char *gone, ui
 	return rc;
 }
 
-/* The key of a node. */
+/* Writes the key of a node. */
 static void node_key(char *to, size_t len, const char *key, const struct kv_table_node *n)
 {
 	char nodes[ETCD_KEY_MAX + 8], one[KV_TABLE_ADDRESS + 8];
@@ -206,19 +207,19 @@ struct kv_follow {
 	struct at at;
 	char *name;
 	const char *program;
-	struct kv_fence *fence; /* of a node; NULL: a client */
+	struct kv_fence *fence; /* fence of a node; NULL: a client */
 	int fd;
 	pthread_t thread;
 	atomic_bool stop;
 	struct stream *stream;
 	pthread_mutex_t lock;
-	struct kv_table last; /* with the lock */
-	/* of the thread only */
+	struct kv_table last; /* accessed with the lock */
+	/* used by the thread only */
 	const char *watched; /* the endpoint of the stream */
 	struct kv_table read;
 	struct lease lease;
 	unsigned failures;
-	bool fenced; /* this was reported */
+	bool fenced; /* the closed fence was reported */
 };
 
 static void report(struct kv_follow *f, const char *line)
@@ -238,7 +239,7 @@ static void take(struct kv_follow *f)
 	pthread_mutex_unlock(&f->lock);
 }
 
-/* Writes one line when the node begins to serve nothing. */
+/* Writes one line when the node stops serving its partitions. */
 static void report_fence(struct kv_follow *f)
 {
 	if (atomic_load(&f->fence->until_ns) > kv_fence_now()) {
@@ -270,7 +271,10 @@ static void look(struct kv_follow *f)
 		f->failures = 0;
 }
 
-/* Watches the key at the endpoint that answers. A read behind the begin of the watch misses nothing. */
+/*
+ * Watches the key at the endpoint that answers. A read after the start of the watch misses no
+ * change.
+ */
 static void watch(struct kv_follow *f)
 {
 	const char *endpoint = http_endpoint(f->at.http);
@@ -314,7 +318,7 @@ static void *follow_loop(void *arg)
 	return NULL;
 }
 
-/* The thread takes no signals of the program. Returns 0 or a negative errno. */
+/* Starts the thread, which takes no signals of the program. Returns 0 or a negative errno. */
 static int start_thread(struct kv_follow *f)
 {
 	sigset_t all, before;
@@ -393,7 +397,7 @@ static bool next_table(struct kv_follow *f, const struct kv_table *t, struct kv_
 	eventfd_t n;
 
 	eventfd_read(f->fd, &n);
-	/* The thread has the lock for a copy at most. */
+	/* The thread holds the lock only for a copy. */
 	pthread_mutex_lock(&f->lock);
 	if (f->last.revision != t->revision) {
 		*next = f->last;

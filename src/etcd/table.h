@@ -5,7 +5,7 @@
 
 #include "kvwire/remote.h"
 
-/* What the module exports. */
+/* Returns the functions that the module exports. */
 const struct kv_table_remote *roost_etcd_tables(void);
 
 #endif

@@ -23,7 +23,10 @@ enum tenure_step tenure_next(const struct tenure *t, uint64_t now_ns)
 	return now_ns < t->due_ns ? TENURE_REST : TENURE_RENEW;
 }
 
-/* etcd may give less time than it was asked for, or more, which is of no use. */
+/*
+ * Sets the times of a lease. etcd may give less time than requested. If it gives more, the excess
+ * is not used.
+ */
 static void set_times(struct tenure *t, uint64_t sent_ns, uint64_t seconds)
 {
 	uint64_t ns = (seconds < t->want_s ? seconds : t->want_s) * NS;
@@ -66,7 +69,10 @@ void tenure_read(struct tenure *t, uint64_t version)
 	t->current = true;
 	if (!t->fence)
 		return;
-	/* The fence is closed: a store with an older version will not serve. */
+	/*
+	 * The fence is closed at this time. A store with an older version of the table will not
+	 * serve.
+	 */
 	atomic_store(&t->fence->version, version);
 	atomic_store(&t->fence->until_ns, t->end_ns);
 }

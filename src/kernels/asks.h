@@ -16,16 +16,16 @@ enum ask_kind {
 	ASK_SEND,    /* data before the reply */
 	ASK_REPLY,   /* with ROOST_DONE only: ends the invocation */
 	ASK_WR,	     /* a kernel work request */
-	ASK_WAIT,    /* for kernel work requests in progress */
+	ASK_WAIT,    /* waits for kernel work requests in progress */
 	ASK_PAUSE,   /* the kernel runs again in a later turn */
 };
 
 struct ask_rule {
 	uint8_t kind; /* enum ask_kind */
-	uint8_t op;   /* of a work request: ROOST_OP_READ and so on */
+	uint8_t op;   /* op-code of a work request: ROOST_OP_READ and so on */
 	/*
 	 * enum nic_access: the access to the bytes at roost_call.va and at roost_call.from; 0: no
-	 * access. For a work request: if it has no buf.
+	 * access. A work request is checked only if it has no buf.
 	 */
 	uint8_t va, from;
 };

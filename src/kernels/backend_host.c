@@ -62,7 +62,7 @@ static uint32_t host_take(struct invocation *i, struct ledger *l)
 	return ledger_take(i->pu->rt, l, OWNER_HOST, NULL);
 }
 
-/* Posts a kernel work request. False: it waits. */
+/* Posts a kernel work request. Returns false if the request has to wait. */
 static bool host_post(struct invocation *i, const struct ask_rule *rule)
 {
 	struct local_call *p = local_call_of(i);
@@ -94,7 +94,7 @@ static uint32_t host_space(const struct invocation *i)
 	return local_call_of(i)->producing ? UINT32_MAX : i->c.space - i->sent;
 }
 
-/* Appends data to the host's buffer. False: the region can't be read. */
+/* Appends data to the host's buffer. Returns false if the region cannot be read. */
 static bool append(struct local_call *p, bool from, nic_rpc_key key)
 {
 	struct roost_call *c = &p->i.c;
@@ -115,7 +115,7 @@ static enum step_result host_send(struct invocation *i, bool from, nic_rpc_key k
 	struct local_call *p = local_call_of(i);
 
 	if (p->producing) {
-		/* The kernel must not run, and change its memory, before this is taken. */
+		/* The kernel must not run and change its memory before these bytes are taken. */
 		p->ready = from ? NULL : i->c.buf;
 		p->ready_key = key;
 		p->ready_va = i->c.from;
@@ -180,7 +180,10 @@ enum step_result local_call_step(struct local_call *p)
 
 	if (r != STEP_PAUSED)
 		return r;
-	/* A kernel that the host runs may pause for ever; one on a stream has its bound of steps. */
+	/*
+	 * A kernel that the host runs may pause without limit; a kernel on a stream is bounded by
+	 * its steps.
+	 */
 	p->i.steps += p->runs;
 	return STEP_ASKED;
 }

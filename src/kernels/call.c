@@ -33,7 +33,10 @@ static bool has_steps(struct call_qp *q)
 
 static void queue_qp(struct call_qp *q)
 {
-	/* As long as it is there a turn is scheduled, by this or by call_run(). */
+	/*
+	 * As long as the QP is on the list a turn is scheduled, by this function or by
+	 * call_run().
+	 */
 	if (list_linked(&q->link))
 		return;
 	list_add_tail(&q->link, &q->pu->ready);
@@ -95,7 +98,7 @@ static void zero_lines(void *p, size_t len)
 
 	for (; at != end; at += CACHE_LINE / sizeof(vector)) {
 		at[0] = at[1] = at[2] = at[3] = (vector){0};
-		__asm__ volatile("" : : : "memory"); /* so that it stays a loop */
+		__asm__ volatile("" : : : "memory"); /* the compiler must keep the loop */
 	}
 }
 _Static_assert(sizeof(struct call) % CACHE_LINE == 0, "it is cleared by lines");
@@ -144,7 +147,7 @@ static void free_slot(struct call *call)
 		call_tell(call);
 	call->state = CALL_FREE;
 	q->free[q->num_free++] = call_slot(call);
-	/* The last access to the version, which may be freed from now on. */
+	/* This is the last access to the version, which may be freed from now on. */
 	if (call->i.s)
 		version_count(call->i.s, q->pu->index, -1);
 }
@@ -157,7 +160,7 @@ void call_release(struct call *call)
 		free_slot(call);
 		return;
 	}
-	/* Its memory is in use until its operations are done. */
+	/* The memory of the call is in use until its operations are done. */
 	call->state = CALL_GONE;
 	call->q->wrs_pending++;
 }
@@ -197,9 +200,9 @@ static void wrs_wake(struct kernel_wrs *a)
 /* ---- steps ---- */
 
 /*
- * Ends an access at once, which began with guard_stepped(): the watchdog must not count the time or
- * a fault of the runtime's access as the kernel's. The rest of the function counts as a new step.
- * Returns false if the access was refused.
+ * Ends an access that was performed within a step and began with guard_stepped(). The watchdog must
+ * not attribute the time or a fault of the runtime's access to the kernel. The rest of the function
+ * counts as a new step. Returns false if the access was refused.
  */
 STEP_INLINE bool accessed(struct invocation *i, int rc)
 {
@@ -237,8 +240,8 @@ static __attribute__((noinline)) bool any_at_once(struct roost_call *c)
  * request and its access. Returns false, so that the request takes the way through the queues, if
  * the access is refused, or the steps of the call or the turn are used up.
  *
- * Kernels that follow pointers spend their time here. So short READs of the caller's region have a
- * path without the tests and the saved registers that only other requests need.
+ * Kernels that follow pointers spend their time here. Short READs of the caller's region therefore
+ * have a path of their own, without the tests and saved registers that only other requests need.
  */
 static bool at_once(struct roost_call *c)
 {
@@ -265,7 +268,7 @@ static void function_done(struct call *call)
 	}
 }
 
-/* A long access counts as steps of the turn, and beyond the steps left as units. */
+/* Counts a long access as steps of the turn, and the part beyond the remaining steps as units. */
 static void __attribute__((noinline)) charge_access(struct runtime_pu *pu, uint32_t kib)
 {
 	uint32_t left = pu->limit - pu->done, n = kib < left ? kib : left;

@@ -34,19 +34,19 @@ struct bound_qp {
 	/* NULL: not bound any more. Written by the owner of its PU, or of all PUs */
 	_Atomic(struct nic_qp *) qp;
 	unsigned pu;			 /* written by the owner of all PUs */
-	struct runtime_qp_limits limits; /* likewise */
+	struct runtime_qp_limits limits; /* written by the owner of all PUs */
 	/*
-	 * Operations in progress or promised, and their bytes. [owner of the PU] They outlive the
-	 * binding: the number is not reused before they are done.
+	 * Operations in progress or promised, and their bytes. [owner of the PU] Operations outlive
+	 * the binding: the number of the binding is not reused before they are done.
 	 */
 	uint32_t ops;
 	uint64_t bytes;
 	/*
-	 * Invocations that wait for space. No other invocation passes them. 0 if nothing is in
-	 * progress or promised.
+	 * Invocations that wait for space. No other invocation overtakes them. 0 if no operation is
+	 * in progress or promised.
 	 */
 	uint32_t waiting;
-	uint64_t stopped; /* value of runtime_pu.looks in which one of them did not fit */
+	uint64_t stopped; /* value of runtime_pu.looks when one of these invocations did not fit */
 };
 
 /* The kernel that is registered for an op-code, in one or several versions. */
@@ -84,10 +84,10 @@ struct kernel_version {
 	const struct roost_kernel *k;
 	struct registered_kernel *registered;
 	void *self;
-	/* it crashed, or did not return: none of its functions is called any more */
+	/* the version crashed or did not return: none of its functions is called any more */
 	atomic_bool disabled;
 	bool fallback;
-	uint64_t op; /* op-code of its calls; of the descriptor, unless it is the fallback */
+	uint64_t op; /* op-code of its calls: that of the descriptor, except for the fallback */
 	struct own *own;
 	struct object object;	  /* shared object that contains it; without a handle: none */
 	struct list_head link;	  /* in kernel_runtime.leaving */
@@ -121,21 +121,21 @@ struct call {
 	struct list_head link;
 	struct call_qp *q;
 	uint8_t state; /* enum call_state */
-	bool ending;   /* it has replied, or is about to: the kernel is not run again */
-	/* its payload was cut short: it ends with this status when it is run next */
+	bool ending;   /* the call has replied or is about to reply: the kernel is not run again */
+	/* the payload was cut short: the call ends with this status when it is run next */
 	uint8_t broken;
 	/* the kernel is in payload(), and only the QP's next packet runs it */
 	bool payload;
-	bool stream; /* it takes payload */
-	bool lost;   /* data that it sent could not be read any more */
-	bool put;    /* it called roost_put(); these stores are not ordered yet */
+	bool stream; /* the call takes payload */
+	bool lost;   /* data that the call sent could not be read any more */
+	bool put;    /* the call used roost_put(); these stores are not ordered yet */
 	bool cut;    /* cut() is called when no operation is in progress any more */
-	bool paused; /* it runs again in a later turn: in runtime_pu.paused, unless `payload` */
+	bool paused; /* runs again in a later turn: in runtime_pu.paused, unless `payload` */
 	struct invocation i;
 	struct roost_rpc_head head;
 	uint64_t tail;	/* when ending: the bytes of struct roost_rpc_tail */
 	uint32_t id;	/* identifies the call to the core; its lower 8 bits are the slot */
-	uint64_t began; /* time of the turn in which it began */
+	uint64_t began; /* time of the turn in which the call began */
 } CACHE_ALIGNED;
 _Static_assert(RUNTIME_MAX_CALLS == UINT8_MAX + 1, "call.id has the slot in its lower 8 bits");
 
@@ -148,7 +148,7 @@ static inline uint8_t call_slot(const struct call *call)
 /* Memory whose owner is gone, freed when no operation uses it any more. */
 struct deferred_free {
 	struct list_head link;
-	atomic_bool quiet; /* may be freed: the last field that is written */
+	atomic_bool quiet; /* the memory may be freed; written after all other fields */
 	void (*free)(struct deferred_free *o);
 };
 
@@ -164,7 +164,7 @@ struct turn_units {
 	uint64_t began;
 	bool shared; /* several QPs had packets or calls lately: struct nic_rpc_turn */
 	uint32_t spent;
-	uint32_t allowed; /* units of a turn if it is shared */
+	uint32_t allowed; /* units of a shared turn */
 	/* QPs with payload in this turn, and in the previous one */
 	uint32_t takers, takers_before;
 };
@@ -185,7 +185,7 @@ struct call_qp {
 	/* the RPC WRITE in progress */
 	bool in_msg;
 	bool in_piece;	  /* the kernel has begun with the piece at msg_off, and waits */
-	struct call *msg; /* the call that takes it; NULL: none */
+	struct call *msg; /* the call that takes this message; NULL: none */
 	uint64_t msg_op;
 	uint32_t msg_total, msg_off;
 	uint32_t piece_len;
@@ -198,11 +198,11 @@ struct call_qp {
 	struct share share;
 	/* resources (owners.h), and streams without data (idle.c) */
 	uint64_t owner;
-	bool holds; /* it may have resources */
-	/* it has ended, and its resources end after its last operation; it takes no others */
+	bool holds; /* the QP may have resources */
+	/* the QP has ended: its resources end after its last operation, and it takes no others */
 	bool ends;
 	uint64_t heard;		    /* time of the last packet of a stream, taken or not */
-	struct list_head idle_link; /* in runtime_pu.idle: it has, or had, a stream open */
+	struct list_head idle_link; /* in runtime_pu.idle: the QP has, or had, a stream open */
 	uint64_t idle_due;
 	unsigned slots;	    /* slots that were ever used and have memory */
 	struct call *calls; /* one for each slot */
@@ -210,7 +210,7 @@ struct call_qp {
 	/* slots of ended calls with operations on bound queue pairs in progress */
 	unsigned wrs_pending;
 	bool detached;
-	struct deferred_free deferred; /* used if it is detached with wrs_pending */
+	struct deferred_free deferred; /* used if the QP is detached while wrs_pending is not 0 */
 	uint32_t ids;
 	unsigned num_free;
 	uint8_t free[RUNTIME_MAX_CALLS];
@@ -223,19 +223,19 @@ struct runtime_pu {
 	/* QPs with calls that can run, round-robin: one step each */
 	struct list_head ready;
 	struct list_head paused;	     /* calls that continue in a later turn */
-	uint64_t resumes_at;		     /* not before this time */
+	uint64_t resumes_at;		     /* time from which these calls may continue */
 	struct list_head runs;		     /* local calls that continue in the next turn */
 	_Atomic(struct local_call *) handed; /* local calls handed over by other PUs */
 	/* invocations that wait for space at a bound queue pair */
 	struct list_head full;
-	uint64_t looks;		/* number of searches of `full` for one that fits */
+	uint64_t looks;		/* number of searches of `full` for an invocation that fits */
 	struct list_head spent; /* QPs that have used all their steps of this turn */
 	struct list_head idle;	/* QPs with streams, in order of idle_due */
 	uint32_t turn;
 	unsigned done, limit; /* steps in this turn */
 	struct turn_units units;
 	struct invocation *running;
-	uint32_t hops, most; /* accesses at once in the running step, and their limit */
+	uint32_t hops, most; /* at_once(): accesses in the running step, and their limit */
 	struct guard guard;
 	struct runtime_counters ctr;
 	unsigned index;
@@ -259,7 +259,7 @@ struct kernel_runtime {
 	uint64_t owners; /* the last owner number that was given out */
 	_Atomic(struct ledger *) ledgers;
 	struct ended *ended;  /* arrays for all PUs */
-	struct guard control; /* for start(), stop() and take_over(); without a watchdog */
+	struct guard control; /* runs start(), stop() and take_over(); has no watchdog */
 	struct runtime_pu pu[NIC_MAX_PUS];
 };
 
@@ -287,7 +287,7 @@ void local_call_run(struct runtime_pu *pu);
 
 /* times.c; functions that return int: 0, or -1 if there is no memory */
 int times_create(struct kernel_runtime *rt);
-void times_close(struct kernel_runtime *rt); /* call it before the kernels are closed */
+void times_close(struct kernel_runtime *rt); /* must be called before the kernels are closed */
 int times_open(const struct kernel_runtime *rt, struct kernel_version *s);
 void times_end(const struct kernel_runtime *rt, struct kernel_version *s);
 /* records a call that ends */
@@ -321,11 +321,11 @@ void units_turn_ended(struct runtime_pu *pu, uint64_t now);
 
 /* call.c */
 /*
- * Takes a slot for a call that begins with this piece. `s` is the kernel's version (NULL: none is
- * registered). Returns NULL if no slot is free.
+ * Takes a slot for a call that begins with this piece. `s` is the kernel's version (NULL: no kernel
+ * is registered). Returns NULL if no slot is free.
  */
 struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct nic_rpc_piece *p);
-/* Lays out parameters, state and scratch. Its kernel's function is params(). */
+/* Lays out parameters, state and scratch of a call. The kernel's next function is params(). */
 void call_furnish(struct call *call, const void *params, uint32_t len);
 /*
  * Runs a call that a packet waits for, for at most `budget` steps. If the QP's quota of the turn is
@@ -333,7 +333,10 @@ void call_furnish(struct call *call, const void *params, uint32_t len);
  * at once.
  */
 void call_drive(struct call *call, unsigned budget, bool lone);
-/* A call pauses at its last piece of payload: it continues in turns, its QP with other packets. */
+/*
+ * Pauses a call at its last piece of payload: the call continues in turns, and its QP takes other
+ * packets.
+ */
 void call_pause_without_data(struct call *call);
 void call_sent(struct call_qp *q, uint64_t cookie);
 /* Frees the slot of a call, after its operations are done. */
@@ -361,7 +364,7 @@ void call_break(struct call *call, uint32_t status);
 void call_qp_ended(struct call_qp *q);
 /* Disables a version after a step crashed or did not return. */
 void version_disable(struct kernel_version *s, enum guard_end how);
-/* Reserves the memory of another slot. Returns false if there is none. */
+/* Reserves the memory of another slot. Returns false if there is no memory. */
 bool slot_open(struct call_qp *q);
 
 /* idle.c */

@@ -8,7 +8,7 @@
 
 #include "kernels/call.h"
 
-#define PIECE_BUDGET 256 /* steps for one piece of payload; with more its packet is refused */
+#define PIECE_BUDGET 256 /* steps for a piece of payload; beyond, its packet is refused */
 
 static bool take_head(struct roost_rpc_head *h, const uint8_t *data)
 {
@@ -110,7 +110,7 @@ static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
 
 /*
  * Returns whether the piece is the next one, or the one that could not be taken before. The peer is
- * not trusted on that.
+ * not trusted to keep this order.
  */
 static bool continues(const struct call_qp *q, const struct nic_rpc_piece *p)
 {

@@ -9,10 +9,9 @@
 void version_disable(struct kernel_version *s, enum guard_end how)
 {
 	atomic_store_explicit(&s->disabled, true, memory_order_relaxed);
-	log_error(
-		"kernel %s (op-code 0x%llx, version %u) %s: it is out of service until it is replaced",
-		s->k->name, (unsigned long long)s->op, s->k->version,
-		how == GUARD_STUCK ? "did not return" : "crashed");
+	log_error("kernel %s (op-code 0x%llx, version %u) %s: it is disabled until it is replaced",
+		  s->k->name, (unsigned long long)s->op, s->k->version,
+		  how == GUARD_STUCK ? "did not return" : "crashed");
 }
 
 /* cut() may free memory, so it must not run while operations use the memory. */

@@ -13,7 +13,7 @@
  * an enum guard_end if a signal left a step; fn has not returned then.
  */
 int guarded(struct guard *g, void (*fn)(void *arg), void *arg);
-/* The same, for an fn that is one step as a whole. */
+/* Runs fn(arg) as guarded() does, for an fn that is one step as a whole. */
 int guarded_step(struct guard *g, void (*fn)(void *arg), void *arg);
 
 #endif

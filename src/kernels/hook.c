@@ -12,7 +12,7 @@
 
 /* ---- pieces ---- */
 
-/* Begins a piece of a region. False: the kernel is not done with another piece. */
+/* Begins a piece of a region. Returns false if the kernel is not done with another piece. */
 static bool enter(struct nic_stream_hook *stream)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
@@ -58,7 +58,7 @@ static void abandon(struct local_call *p)
 	p->i.wrs.posted = p->i.pending = false;
 }
 
-/* bytes() of a kernel that changes lengths, which runs in produce(). */
+/* Hands bytes to a kernel that changes lengths. The kernel runs in produce(). */
 static void feed(struct nic_stream_hook *stream, const struct nic_stream_piece *piece)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
@@ -79,7 +79,7 @@ static void make(void *arg)
 	struct local_call *p = arg;
 	enum step_result r = local_call_step(p);
 
-	/* It waits for an operation; after that its queue pair requests output again. */
+	/* The kernel waits for an operation; after it the queue pair requests output again. */
 	if (r == STEP_WAITS && p->i.pending)
 		atomic_store_explicit(&p->stream.paused, true, memory_order_relaxed);
 	if (r == STEP_DONE)
@@ -87,7 +87,7 @@ static void make(void *arg)
 }
 
 /* Runs a step of a kernel that changes lengths. */
-static void make_more(struct local_call *p)
+static void run_produce_step(struct local_call *p)
 {
 	int how;
 
@@ -96,12 +96,12 @@ static void make_more(struct local_call *p)
 	p->producing = false;
 	if (unlikely(how))
 		invocation_trapped(&p->i, how);
-	/* Releases the space that it waits for. */
+	/* Releases the space that the kernel waits for. */
 	if (unlikely(p->finished && p->i.pending))
 		abandon(p);
 }
 
-/* Takes n bytes of the kernel's output. False: the region can't be read any more. */
+/* Takes n bytes of the kernel's output. Returns false if the region cannot be read any more. */
 static bool take_ready(struct local_call *p, uint8_t *to, uint32_t n)
 {
 	if (!p->ready) {
@@ -148,7 +148,7 @@ static uint32_t produce(struct nic_stream_hook *stream, uint8_t *to, uint32_t sp
 			if (take_ready(p, to + done, n))
 				done += n;
 		} else {
-			make_more(p);
+			run_produce_step(p);
 			if (p->stream.paused)
 				return done;
 		}
@@ -182,8 +182,11 @@ void local_call_end_stream(struct local_call *p)
 
 /* ---- attaching ---- */
 
-/* Incoming bytes are in memory already, so a kernel that changes them can't be attached. */
-static bool sees(const struct local_call *p)
+/*
+ * Returns whether the kernel can be attached to incoming bytes. They are in memory already, so a
+ * kernel that changes them cannot.
+ */
+static bool can_attach_in(const struct local_call *p)
 {
 	return p->i.s->k->stream && !p->i.s->k->rewrites && !p->i.s->k->resizes;
 }
@@ -207,7 +210,7 @@ static void attached_to(struct local_call *p, struct nic_qp *qp)
 
 int local_call_attach_in(struct local_call *p, struct nic_qp *qp)
 {
-	int rc = sees(p) ? nic_stream_attach_in(qp, &p->stream) : -EOPNOTSUPP;
+	int rc = can_attach_in(p) ? nic_stream_attach_in(qp, &p->stream) : -EOPNOTSUPP;
 
 	if (!rc)
 		attached_to(p, qp);
@@ -234,7 +237,8 @@ int local_call_attach_out(struct local_call *p, struct nic_qp *qp)
 
 int local_call_attach_region(struct local_call *p, uint32_t key)
 {
-	int rc = sees(p) ? nic_stream_attach_region(p->rt->nic, key, &p->stream) : -EOPNOTSUPP;
+	int rc = can_attach_in(p) ? nic_stream_attach_region(p->rt->nic, key, &p->stream)
+				  : -EOPNOTSUPP;
 
 	p->on_region = !rc;
 	p->i.wrs.lock = &p->lock;

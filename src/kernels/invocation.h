@@ -31,7 +31,7 @@ struct invocation {
 	/* the kernel's current function: params(), payload() or stream() */
 	enum roost_next (*fn)(struct roost_call *c);
 	struct kernel_version *s; /* NULL: no kernel is registered */
-	struct runtime_pu *pu;	  /* the PU that runs it now */
+	struct runtime_pu *pu;	  /* the PU that runs the invocation now */
 	struct kernel_counters *ctr;
 	nic_rpc_key key; /* the region of addresses without a number; 0: none */
 	uint32_t steps;	 /* steps left */
@@ -39,8 +39,8 @@ struct invocation {
 	uint32_t grown;	 /* registered_kernel.grown when c was updated */
 	bool pending;	 /* the request in c.ask is not done yet */
 	bool refused;	 /* an access was refused: roost_put(), or at_once() */
-	bool silent;	 /* the data that it sends is dropped */
-	bool replied;	 /* its kernel ended it */
+	bool silent;	 /* the data that the invocation sends are dropped */
+	bool replied;	 /* the kernel ended the invocation */
 	struct roost_call c;
 	struct kernel_wrs wrs;
 	const struct ask_backend *b;
@@ -57,7 +57,7 @@ struct ask_backend {
 	/* Returns whether the access would be granted now. May prefetch the memory. */
 	bool (*may)(const struct invocation *i, nic_rpc_key key, uint64_t va, uint32_t n,
 		    uint32_t access);
-	/* Accesses. 0, or another value if the access is refused. */
+	/* Perform an access. Return 0, or another value if the access is refused. */
 	int (*read)(const struct invocation *i, nic_rpc_key key, uint64_t va, void *dst,
 		    uint32_t n);
 	int (*write)(const struct invocation *i, nic_rpc_key key, uint64_t va, const void *src,
@@ -74,16 +74,19 @@ struct ask_backend {
 	 * `pending`; or STEP_ENDED.
 	 */
 	enum step_result (*send)(struct invocation *i, bool from, nic_rpc_key key);
-	/* Posts a kernel work request that needs the rights rule->va. False: it waits. */
+	/*
+	 * Posts a kernel work request that needs the rights rule->va. Returns false if it has to
+	 * wait.
+	 */
 	bool (*post)(struct invocation *i, const struct ask_rule *rule);
 	/* Ends the invocation with c.ask_len bytes of data and `len` in its result. */
 	void (*reply)(struct invocation *i, uint32_t status, uint32_t len);
 	/* Ends the invocation without data, in place of its kernel. */
 	void (*cut_off)(struct invocation *i, uint32_t status, uint32_t len);
-	/* Called around each step: set the limits of the step, and count it. */
+	/* Called around each step: they set the limits of the step, and count it. */
 	void (*before)(struct invocation *i);
 	void (*count)(struct invocation *i);
-	/* Takes a resource of the kernel; 0: none is available. */
+	/* Takes a resource of the kernel. Returns 0 if none is available. */
 	uint32_t (*take)(struct invocation *i, struct ledger *l);
 	/* roost_put() */
 	int (*put)(struct roost_call *c, uint64_t va, const void *buf, uint32_t len);
@@ -98,7 +101,10 @@ static inline struct invocation *invocation_of(const struct roost_call *c)
 void invocation_lay_out(struct invocation *i, uint8_t *body, const void *params, uint32_t len);
 /* Moves the invocation to another PU. */
 void invocation_move(struct invocation *i, struct runtime_pu *pu);
-/* Returns the key of granted region number n, or 0: there is none, or it lacks the right. */
+/*
+ * Returns the key of granted region number n, or 0 if there is no such region or it lacks the
+ * right.
+ */
 nic_rpc_key invocation_granted(const struct invocation *i, uint32_t n, uint32_t access);
 /*
  * Calls the kernel's cut(), if it has one, after the invocation was ended in place of its kernel.

@@ -47,8 +47,8 @@ static bool fits(const struct bound_qp *l, uint32_t len)
 }
 
 /*
- * Reserves space for the requested operation, until it is posted, refused, or not requested any
- * more.
+ * Reserves space for the requested operation, until the operation is posted, refused, or not
+ * requested any more.
  */
 static void promise(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu,
 		    const struct nic_qp *qp)
@@ -111,7 +111,7 @@ static void wake_waiting(struct runtime_pu *pu, const struct nic_qp *qp, unsigne
 }
 
 /* Wakes all invocations that wait at a queue pair where all operations fail from now on. */
-static void all_fails(struct runtime_pu *pu, const struct nic_qp *qp)
+static void wake_all_waiting(struct runtime_pu *pu, const struct nic_qp *qp)
 {
 	struct list_head *at, *next;
 
@@ -135,14 +135,14 @@ void kernel_wrs_stop(struct kernel_wrs *a)
 		a->bound->ops--;
 		a->bound->bytes -= a->bytes;
 	}
-	/* Others may have waited behind it. */
+	/* Other invocations may have waited behind this one. */
 	if (qp)
 		wake_waiting(a->pu, qp, UINT_MAX);
 }
 
 /*
- * Invocations with a promise wait only for the queue pair itself. They are ahead of those that wait
- * for its limits.
+ * Invocations with a promise wait only for the queue pair itself. They are ahead of the invocations
+ * that wait for its limits.
  */
 static void wait_for_space(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu)
 {
@@ -175,9 +175,12 @@ static void settle(struct kernel_wrs *a, uint32_t bit, uint8_t status)
 		c->qp_done++;
 }
 
-/* Hands the operation to the NIC. Returns 0, -EAGAIN if there is no space, or why it is refused. */
-static int pass_on(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu, uint32_t bit,
-		   uint32_t key)
+/*
+ * Hands the operation to the NIC. Returns 0, -EAGAIN if there is no space, or the errno of the
+ * refusal.
+ */
+static int hand_to_nic(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu,
+		       uint32_t bit, uint32_t key)
 {
 	const struct roost_call *c = a->c;
 	const struct nic_kernel_wr wr = {.owner = a,
@@ -218,7 +221,7 @@ static int pass_on(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *
 	return rc;
 }
 
-/* Returns false if there is no space. */
+/* Posts the requested operation. Returns false if there is no space. */
 static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu,
 		 uint32_t key)
 {
@@ -230,7 +233,7 @@ static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runt
 	if (c->qp_posted - c->qp_done == ROOST_QP_OPS)
 		return false;
 	a->st = st;
-	rc = pass_on(a, l, pu, bit, key);
+	rc = hand_to_nic(a, l, pu, bit, key);
 	if (rc == -EAGAIN) {
 		wait_for_space(a, l, pu);
 		return false;
@@ -250,7 +253,7 @@ static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runt
 }
 
 /* Returns whether the wait is over. Operations that were never posted are not waited for. */
-static bool come(const struct roost_call *c)
+static bool wait_is_over(const struct roost_call *c)
 {
 	return (int32_t)(c->qp_wait - c->qp_done) <= 0 || c->qp_done == c->qp_posted;
 }
@@ -260,7 +263,7 @@ bool kernel_wrs_post(struct kernel_wrs *a, struct registered_kernel *st, struct 
 {
 	if (!a->posted)
 		a->posted = a->c->ask == ROOST_ASK_QP_WAIT || post(a, st, pu, key);
-	if (!a->posted || !come(a->c)) {
+	if (!a->posted || !wait_is_over(a->c)) {
 		a->waits = true;
 		return false;
 	}
@@ -291,15 +294,15 @@ void kernel_wrs_done(struct kernel_runtime *rt, struct nic_qp *qp, struct kernel
 	if (unlikely(a->lock))
 		spin_unlock(a->lock);
 	if (status != ROOST_QP_OK)
-		all_fails(pu, qp);
+		wake_all_waiting(pu, qp);
 	else if (!list_empty(&pu->full))
 		wake_waiting(pu, qp, NIC_MAX_KERNEL_WRS - nic_kernel_wrs(qp));
-	if (a->waits ? !a->at && (!a->posted || come(a->c)) : a->gone && !a->out)
+	if (a->waits ? !a->at && (!a->posted || wait_is_over(a->c)) : a->gone && !a->out)
 		wake(a);
 }
 
 void kernel_wrs_qp_gone(struct kernel_runtime *rt, struct nic_qp *qp)
 {
 	registry_forget_qp(rt, qp);
-	all_fails(&rt->pu[nic_qp_pu(qp)], qp);
+	wake_all_waiting(&rt->pu[nic_qp_pu(qp)], qp);
 }

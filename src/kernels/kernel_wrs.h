@@ -33,7 +33,7 @@ struct kernel_wrs {
 	void (*wake)(struct kernel_wrs *a);
 	/* protects the fields of c on operations if several PUs run the kernel; else NULL */
 	struct spin *lock;
-	struct registered_kernel *st; /* its bound queue pairs are used */
+	struct registered_kernel *st; /* the kernel whose bound queue pairs are used */
 	struct list_head link;	      /* in runtime_pu.full: waits for space at a queue pair */
 	const struct nic_qp *at;      /* the queue pair with the wait or the promise; else NULL */
 	struct bound_qp *bound;	      /* the binding of `at` */
@@ -41,7 +41,7 @@ struct kernel_wrs {
 	uint32_t bytes;		      /* promised bytes */
 	uint32_t out;		      /* operations in progress */
 	uint32_t open;		      /* bit n: operation n modulo ROOST_QP_OPS is in progress */
-	bool promised;		      /* counts in the limits as if it were posted */
+	bool promised;		      /* the request counts in the limits as if it were posted */
 	bool posted;		      /* the requested operation is posted */
 	bool waits;
 	bool gone;    /* the invocation has ended */
@@ -51,20 +51,20 @@ _Static_assert(ROOST_QP_OPS == 32, "a bit for each");
 
 /*
  * Posts the operation that c requests, or waits for operations. `key` is the key of the region of
- * its local memory. Returns true if the invocation continues. False: it waits; call the function
- * again with the same arguments after wake(). [owner of its PU]
+ * its local memory. Returns true if the invocation continues. Returns false if it waits: call the
+ * function again with the same arguments after wake(). [owner of its PU]
  */
 bool kernel_wrs_post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu,
 		     uint32_t key);
 /* Gives up the wait for space and the promise, if there are any. [owner of its PU] */
 void kernel_wrs_stop(struct kernel_wrs *a);
 /*
- * Marks the invocation as ended. Returns true if no operation is in progress. False: wake() is
+ * Marks the invocation as ended. Returns true if no operation is in progress. Otherwise wake() is
  * called after the last operation, and the invocation's memory must remain until then. [owner of
  * its PU]
  */
 bool kernel_wrs_leave(struct kernel_wrs *a);
-/* See struct nic_rpc_ops. */
+/* Takes the completion of an operation: see struct nic_rpc_ops. */
 void kernel_wrs_done(struct kernel_runtime *rt, struct nic_qp *qp, struct kernel_wrs *a,
 		     uint32_t token, uint32_t len, uint8_t status);
 void kernel_wrs_qp_gone(struct kernel_runtime *rt, struct nic_qp *qp);

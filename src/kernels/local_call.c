@@ -9,7 +9,7 @@
 
 /* ---- functions of the kernel ---- */
 
-static void to_the_end(void *arg)
+static void run_to_end(void *arg)
 {
 	struct local_call *p = arg;
 	enum step_result r;
@@ -20,8 +20,8 @@ static void to_the_end(void *arg)
 	if (likely(r != STEP_WAITS))
 		return;
 	/*
-	 * It continues in turns of its PU (run.c). Its stream is paused until the kernel is done
-	 * with this piece, or with its parameters.
+	 * The local call continues in turns of its PU (run.c). Its stream is paused until the
+	 * kernel is done with this piece, or with its parameters.
 	 */
 	p->in_turns = true;
 	p->moves_pu = p->i.pu->index != p->pu;
@@ -37,7 +37,7 @@ void local_call_run_function(struct local_call *p, enum roost_next (*fn)(struct 
 	p->i.fn = fn;
 	p->i.c.resume = 0;
 	p->i.steps = p->rt->max_steps;
-	how = guarded(&p->i.pu->guard, to_the_end, p);
+	how = guarded(&p->i.pu->guard, run_to_end, p);
 	if (unlikely(how))
 		invocation_trapped(&p->i, how);
 }
@@ -65,7 +65,7 @@ static void free_local_call(struct deferred_free *o)
 	free(p);
 }
 
-/* No operation uses its memory any more. */
+/* Frees a local call whose memory no operation uses any more. */
 void local_call_close(struct local_call *p)
 {
 	invocation_move(&p->i, &p->rt->pu[p->pu]);

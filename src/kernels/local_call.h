@@ -14,13 +14,13 @@
 struct local_call;
 
 struct local_call_attr {
-	uint64_t op; /* of a registered kernel; the local call keeps its active version */
+	uint64_t op; /* op-code of a registered kernel; the local call keeps its active version */
 	const void *params;
 	uint32_t params_len; /* at most ROOST_RPC_MAX_PARAMS */
 	uint32_t pd, key;    /* the region of all its accesses; key 0: none */
 	uint8_t *reply;	     /* buffer for its data; must remain valid */
 	uint32_t space;	     /* bytes of the buffer */
-	/* it will be attached to outgoing messages; it may wait before that */
+	/* the local call will be attached to outgoing messages; it may wait before that */
 	bool out;
 };
 
@@ -49,7 +49,10 @@ unsigned local_call_pu(struct kernel_runtime *rt, uint64_t op, unsigned at);
  */
 int local_call_start(struct kernel_runtime *rt, unsigned pu, const struct local_call_attr *a,
 		     const void *payload, uint64_t len, struct local_call **out);
-/* Returns whether it is finished. Its reply is then visible to the caller. Any thread. */
+/*
+ * Returns whether the local call is finished. Its reply is then visible to the caller. Any
+ * thread.
+ */
 bool local_call_done(const struct local_call *p);
 
 /*
@@ -64,13 +67,13 @@ int local_call_attach_in(struct local_call *p, struct nic_qp *qp);
 int local_call_attach_out(struct local_call *p, struct nic_qp *qp);
 int local_call_attach_region(struct local_call *p, uint32_t key);
 /*
- * Detaches it from its stream. Returns 0 or -EBUSY. A region counts as one with a hook until
- * local_call_free(). Thread rules are those of local_call_attach_in() etc.
+ * Detaches a local call from its stream. Returns 0 or -EBUSY. A region counts as having a hook
+ * until local_call_free(). Thread rules are those of local_call_attach_in() etc.
  */
 int local_call_detach(struct local_call *p);
 /*
- * Returns whether it is in the middle of a piece, waits, or has operations in progress, finished or
- * not. After local_call_detach() this becomes false eventually. [owner of its PU]
+ * Returns whether the local call is in the middle of a piece, waits, or has operations in progress,
+ * finished or not. After local_call_detach() this becomes false eventually. [owner of its PU]
  */
 bool local_call_busy(const struct local_call *p);
 /*
@@ -82,7 +85,7 @@ void local_call_end_stream(struct local_call *p);
 
 struct local_call_result {
 	uint32_t status; /* enum roost_rpc_status or the kernel's own */
-	uint32_t len;	 /* bytes of data; more than `space`: they did not fit */
+	uint32_t len;	 /* bytes of data; if more than `space`, the data did not fit */
 	uint64_t bytes;	 /* bytes that the kernel has processed */
 };
 /*

@@ -17,7 +17,7 @@ struct local_call {
 	struct nic_stream_hook stream;
 	struct kernel_runtime *rt;
 	unsigned pu; /* the PU of its operations and turns */
-	/* i.pu is not pu: it continues at `pu` after it has left the current one */
+	/* i.pu is not `pu`: the local call continues there when it has left the current PU */
 	bool moves_pu;
 	struct local_call *next_handed;
 	uint8_t *reply;
@@ -26,9 +26,9 @@ struct local_call {
 	bool remote_pu;	   /* attached to a queue pair of another PU; pieces take `lock` too */
 	bool detached;	   /* detached, but the region still counts it as a hook */
 	bool finished;
-	bool concluded; /* its stream has ended and is not paused any more */
+	bool concluded; /* the stream has ended and is not paused any more */
 	/* for a local call that the host runs */
-	struct list_head link; /* in runtime_pu.runs: it can continue */
+	struct list_head link; /* in runtime_pu.runs while the local call can continue */
 	bool runs;
 	const uint8_t *payload; /* NULL: no more */
 	uint64_t fed, total;
@@ -40,8 +40,8 @@ struct local_call {
 	bool in_turns;
 	struct deferred_free deferred;
 	/* for a kernel that changes lengths */
-	bool busy;	/* it is not done with its piece */
-	bool producing; /* data that it sends is output for the stream */
+	bool busy;	/* the kernel is not done with its piece */
+	bool producing; /* data that the kernel sends are output for the stream */
 	/* output that was not taken yet: num_ready bytes here or, if NULL, at ready_va */
 	const uint8_t *ready;
 	nic_rpc_key ready_key;
@@ -67,7 +67,7 @@ void local_call_finish(struct local_call *p, uint32_t status, uint32_t len);
 /* local_call.c */
 int local_call_make(struct kernel_runtime *rt, unsigned pu, const struct local_call_attr *a,
 		    struct local_call **out); /* runs no function yet */
-void local_call_close(struct local_call *p);  /* no operation uses its memory any more */
+void local_call_close(struct local_call *p);  /* call it when no operation uses the memory */
 void local_call_show(struct local_call *p, const uint8_t *data, uint32_t off, uint32_t len,
 		     uint32_t total, bool last);
 /* Runs a function of the kernel until it ends or waits, on a PU that the caller owns. */

@@ -28,11 +28,11 @@ struct object_symbol {
 extern const struct object_symbol object_kernel, object_functions;
 
 struct object {
-	const struct roost_kernel *kernel;	    /* of object_open() */
-	const struct roost_kv_functions *functions; /* of object_open_functions() */
+	const struct roost_kernel *kernel;	    /* set by object_open() */
+	const struct roost_kv_functions *functions; /* set by object_open_functions() */
 	const void *symbol;
 	void *handle;
-	int fd; /* the copy: open as long as it is loaded */
+	int fd; /* descriptor of the copy, open as long as the object is loaded */
 };
 
 /*
@@ -45,9 +45,9 @@ struct object {
  *	other		the file cannot be read
  */
 int object_open(const char *path, struct object *out, char *why, size_t why_len);
-/* As object_open(), for functions of the key-value store. */
+/* Loads a shared object as object_open() does, for functions of the key-value store. */
 int object_open_functions(const char *path, struct object *out, char *why, size_t why_len);
-/* Unloads it and runs its destructors. None of its code or data may be in use. */
+/* Unloads an object and runs its destructors. None of its code or data may be in use. */
 void object_close(struct object *o);
 
 /*

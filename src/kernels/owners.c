@@ -17,9 +17,9 @@ struct holder {
 };
 
 struct ledger {
-	/* to take, to give, and to end a connection: at most once or twice per call */
+	/* taken to take, to give, and to end a connection: at most once or twice per call */
 	struct spin lock;
-	bool dead;     /* its `self` is freed, or about to be */
+	bool dead;     /* the `self` is freed, or about to be freed */
 	uint32_t ends; /* PUs that call ended() */
 	uint32_t n, each, peer;
 	/* numbers up to this one were taken before and have memory */
@@ -37,7 +37,7 @@ struct ledger {
 
 /* ---- open and close ---- */
 
-/* Returns a ledger whose `self` is gone, for reuse, or NULL. */
+/* Returns a ledger whose `self` has been freed, for reuse, or NULL. */
 static struct ledger *find_dead(struct kernel_runtime *rt)
 {
 	struct ledger *l = atomic_load_explicit(&rt->ledgers, memory_order_relaxed);
@@ -217,7 +217,7 @@ static void tell_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t n
 		version_disable(s, (enum guard_end)how);
 }
 
-static void end_in(struct runtime_pu *pu, struct ledger *l, uint64_t owner)
+static void end_resources_of(struct runtime_pu *pu, struct ledger *l, uint64_t owner)
 {
 	spin_lock(&l->lock);
 	l->ends++;
@@ -242,5 +242,5 @@ void owner_ends(struct runtime_pu *pu, uint64_t owner)
 	struct ledger *l = atomic_load_explicit(&pu->rt->ledgers, memory_order_acquire);
 
 	for (; l; l = l->next)
-		end_in(pu, l, owner);
+		end_resources_of(pu, l, owner);
 }

@@ -123,8 +123,8 @@ static void release_own(struct kernel_runtime *rt, struct kernel_version *s)
 }
 
 /*
- * Frees a version that gets no new calls and has none. If it crashed or did not return its state is
- * unknown, so its object remains loaded in case a part of it is still in use.
+ * Frees a version that gets no new calls and has none. The state of a version that crashed or did
+ * not return is unknown, so its object remains loaded in case a part of it is still in use.
  */
 static void end(struct kernel_runtime *rt, struct kernel_version *s)
 {
@@ -203,7 +203,7 @@ void registry_close(struct kernel_runtime *rt)
 /* ---- prepare and publish ---- */
 
 struct start {
-	const struct roost_kernel *k, *old; /* old: the version that it replaces, or NULL */
+	const struct roost_kernel *k, *old; /* old: the descriptor that `k` replaces, or NULL */
 	void *self;
 	int rc;
 };
@@ -246,7 +246,7 @@ static int begin(struct kernel_runtime *rt, struct kernel_version *s,
 	return 0;
 }
 
-/* No version uses it any more, or yet. */
+/* Frees a `self` that no version uses yet or any more. */
 static void free_own(struct kernel_runtime *rt, struct own *own)
 {
 	if (own && own->ledger)

@@ -52,18 +52,21 @@ static void begin_next(struct local_call *p)
 	p->in_turns = true;
 }
 
-/* Returns whether it can continue. A kernel on a stream continues to the end of its piece. */
-static bool has_more(const struct local_call *p)
+/*
+ * Returns whether the local call can continue. A kernel on a stream continues to the end of its
+ * piece.
+ */
+static bool can_continue(const struct local_call *p)
 {
 	return !p->finished && (p->runs || p->in_turns);
 }
 
 struct turn {
 	struct local_call *p;
-	unsigned until; /* runs until the PU has done so many steps */
+	unsigned until; /* the local call runs until the PU has done this number of steps */
 };
 
-/* Runs one step, or begins the next piece. False: it waits. */
+/* Runs one step, or begins the next piece. Returns false if the local call waits. */
 static bool advance(struct local_call *p)
 {
 	if (!p->in_turns) {
@@ -88,18 +91,18 @@ static bool advance(struct local_call *p)
 }
 
 /* Runs steps while the PU has done fewer than `until`. */
-static void go(void *arg)
+static void run_steps(void *arg)
 {
 	const struct turn *t = arg;
 	struct local_call *p = t->p;
 	struct runtime_pu *pu = p->i.pu;
 
-	while (pu->done < t->until && has_more(p)) {
+	while (pu->done < t->until && can_continue(p)) {
 		pu->done++;
 		if (!advance(p))
 			return;
 	}
-	if (has_more(p))
+	if (can_continue(p))
 		list_add_tail(&p->link, &pu->runs);
 }
 
@@ -119,20 +122,20 @@ static void resume_stream(struct local_call *p)
 	spin_unlock(&p->lock);
 }
 
-static void turn(struct local_call *p, unsigned until)
+static void run_turn(struct local_call *p, unsigned until)
 {
 	struct turn t = {p, until};
 	int how;
 
 	invocation_move(&p->i, &p->rt->pu[p->pu]);
-	how = guarded(&p->i.pu->guard, go, &t);
+	how = guarded(&p->i.pu->guard, run_steps, &t);
 	if (unlikely(how))
 		invocation_trapped(&p->i, how);
 	if (p->finished) {
 		kernel_wrs_stop(&p->i.wrs);
 		atomic_store_explicit(&p->done, true, memory_order_release);
 	}
-	if (!p->runs && !has_more(p))
+	if (!p->runs && !can_continue(p))
 		resume_stream(p);
 }
 
@@ -163,14 +166,17 @@ void local_call_take_handed(struct runtime_pu *pu)
 
 void local_call_run(struct runtime_pu *pu)
 {
-	/* In addition to the steps of calls; otherwise calls could use all steps of a turn. */
+	/*
+	 * Local calls have steps beside those of calls; otherwise calls could use all steps of a
+	 * turn.
+	 */
 	unsigned until = pu->done + TURN_STEPS;
 
 	while (pu->done < until && !list_empty(&pu->runs)) {
 		struct local_call *p = list_first_entry(&pu->runs, struct local_call, link);
 
 		list_del(&p->link);
-		turn(p, until);
+		run_turn(p, until);
 	}
 }
 
@@ -211,7 +217,7 @@ int local_call_start(struct kernel_runtime *rt, unsigned pu, const struct local_
 	p->total = len;
 	p->i.fn = p->i.s->k->params;
 	p->in_turns = p->i.fn;
-	turn(p, rt->pu[pu].done + TURN_STEPS);
+	run_turn(p, rt->pu[pu].done + TURN_STEPS);
 	if (list_linked(&p->link))
 		nic_rpc_wake(rt->nic, pu);
 	return 0;

@@ -39,17 +39,17 @@ struct runtime_config {
 	X(bad_params, "calls whose parameters were refused")                                       \
 	X(access, "calls ended by an access that was refused")                                     \
 	X(too_long, "calls whose reply did not fit")                                               \
-	X(bound, "calls ended because they went on for too long")                                  \
+	X(bound, "calls ended at their limit of steps or elements")                                \
 	X(faults, "calls ended by a crash of their kernel")                                        \
-	X(stuck, "calls ended since a step of their kernel did not return")                        \
-	X(disabled, "calls of kernels that are out of service")                                    \
-	X(lost, "replies out of memory that was gone before they were sent: ROOST_RPC_ACCESS")     \
-	X(malformed, "calls without a head that makes sense: dropped, nobody to tell")             \
+	X(stuck, "calls ended because a step of their kernel did not return")                      \
+	X(disabled, "calls of kernels that are disabled")                                          \
+	X(lost, "replies whose data were deregistered before: ROOST_RPC_ACCESS")                   \
+	X(malformed, "calls dropped: without a valid head, so no reply is possible")               \
 	X(work_requests,                                                                           \
 	  "READs, WRITEs, SENDs and atomics of kernels on queue pairs that are bound to them")     \
-	X(work_requests_failed, "of these, that ended with another status than ROOST_QP_OK")       \
+	X(work_requests_failed, "such operations that ended with another status than ROOST_QP_OK") \
 	X(refused, "packets of calls that found no space: RNR NAKs")                               \
-	X(idle, "calls ended since nothing came of their payload: ROOST_RPC_IDLE")                 \
+	X(idle, "calls ended because no payload came: ROOST_RPC_IDLE")                             \
 	X(resources_refused, "resources of kernels that calls did not get")                        \
 	X(resources_ended, "resources of kernels whose connection ended")                          \
 	X(dropped, "calls in progress when their QP ended")
@@ -64,7 +64,7 @@ struct runtime_counters {
 struct runtime_counter_info {
 	const char *name, *help;
 };
-/* in the order of the struct's fields */
+/* rows in the order of the struct's fields */
 extern const struct runtime_counter_info runtime_counter_info[RUNTIME_COUNTER_COUNT];
 
 /*
@@ -102,10 +102,10 @@ struct guard *runtime_guard(struct kernel_runtime *rt, unsigned i);
 	X(bad_params, "calls whose parameters were refused")                                       \
 	X(access, "calls ended by an access that was refused")                                     \
 	X(too_long, "calls whose reply did not fit")                                               \
-	X(bound, "calls ended because they went on for too long")                                  \
+	X(bound, "calls ended at their limit of steps or elements")                                \
 	X(faults, "calls ended by a crash")                                                        \
 	X(stuck, "calls ended by a step that did not return")                                      \
-	X(disabled, "calls that found it out of service")                                          \
+	X(disabled, "calls refused because it is disabled")                                        \
 	X(dropped, "calls in progress when their QP ended")
 
 struct kernel_counters {
@@ -165,7 +165,7 @@ int runtime_undeploy(struct kernel_runtime *rt, uint64_t op);
 int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k, void *self);
 /*
  * Frees versions that get no new calls and have none in progress. Their functions and memory are
- * not used afterwards. The functions above do this too. [control]
+ * not used afterwards. The functions above also free such versions. [control]
  */
 void runtime_reap(struct kernel_runtime *rt);
 
@@ -211,7 +211,7 @@ unsigned runtime_pu_of(struct kernel_runtime *rt, uint64_t op);
 enum runtime_kernel_state {
 	RUNTIME_KERNEL_ACTIVE,
 	RUNTIME_KERNEL_LEAVING,	 /* replaced or unloaded, with calls in progress */
-	RUNTIME_KERNEL_DISABLED, /* it crashed, or did not return */
+	RUNTIME_KERNEL_DISABLED, /* the version crashed, or did not return */
 };
 
 /*
@@ -230,7 +230,7 @@ struct runtime_kernel_info {
 	enum runtime_kernel_state state;
 	bool fallback, loaded;
 	uint32_t in_flight;
-	/* those of the active version include older versions that were freed */
+	/* the counters of the active version include older versions that were freed */
 	struct kernel_counters ctr;
 	/* of this version only; zero if the kernel runtime is not `timed` */
 	struct runtime_times times;

@@ -30,7 +30,7 @@ STEP_INLINE bool ask_may(const struct invocation *i, uint32_t in, uint64_t va, u
 	return b->may(i, invocation_region(i, in, access), va, i->c.ask_len, access);
 }
 
-/* Performs the requested access. 0, or another value if it is refused. */
+/* Performs the requested access. Returns 0, or another value if the access is refused. */
 STEP_INLINE int ask_access(struct invocation *i, const struct ask_backend *b)
 {
 	struct roost_call *c = &i->c;
@@ -49,7 +49,10 @@ STEP_INLINE int ask_access(struct invocation *i, const struct ask_backend *b)
 	return b->cmp_swap(i, key, c->va, c->buf, c->from);
 }
 
-/* Checks the request. Returns 0, or the status to end with. `ask` equals c->ask. */
+/*
+ * Checks the request. Returns 0, or the status with which the invocation ends. `ask` equals
+ * c->ask.
+ */
 STEP_INLINE uint32_t ask_check(const struct invocation *i, uint32_t ask,
 			       const struct ask_backend *b)
 {
@@ -120,7 +123,7 @@ STEP_INLINE void invocation_reply(struct invocation *i, const struct ask_backend
 	b->reply(i, status, len);
 }
 
-/* Runs the kernel's function once. Within a guard's scope. */
+/* Runs the kernel's function once. Must be called within a guard's scope. */
 STEP_INLINE enum roost_next invocation_run(struct invocation *i, const struct ask_backend *b)
 {
 	struct registered_kernel *registered = i->s->registered;
@@ -142,7 +145,10 @@ STEP_INLINE enum roost_next invocation_run(struct invocation *i, const struct as
 	return next;
 }
 
-/* Runs a step: the pending request, then the function once. Within a guard's scope. */
+/*
+ * Runs a step: performs the pending request, then runs the function once. Must be called within a
+ * guard's scope.
+ */
 STEP_INLINE enum step_result invocation_step(struct invocation *i, const struct ask_backend *b)
 {
 	struct roost_call *c = &i->c;

@@ -10,7 +10,7 @@
 #define TURN_NS	     20000
 #define FIRST	     256u
 #define LEAST	     8u	   /* units; enough for progress with a piece of 4 KiB */
-#define MOST	     1024u /* if the turn is shared */
+#define MOST	     1024u /* units of a shared turn */
 #define ALONE	     4096u
 #define WORTH_TIMING 16u
 

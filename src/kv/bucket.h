@@ -26,7 +26,7 @@
 #define BUCKET_SLOTS	  10u
 #define BUCKET_SLOT	  5u
 #define BUCKET_BYTES	  64u
-#define BUCKET_INLINE_MAX (BUCKET_SLOTS * BUCKET_SLOT - 2) /* of key and value */
+#define BUCKET_INLINE_MAX (BUCKET_SLOTS * BUCKET_SLOT - 2) /* bytes of key and value */
 #define BUCKET_EXPIRES	  0x80u
 
 struct bucket {
@@ -152,7 +152,8 @@ static inline uint32_t bucket_empty(const struct bucket *b)
 }
 
 /*
- * Returns the number of bits of a bitmap of slots. The base instruction set may have none for it.
+ * Returns the number of bits of a bitmap of slots. The base instruction set may have no instruction
+ * for it.
  */
 static inline unsigned bucket_count(uint32_t map)
 {
@@ -195,10 +196,13 @@ unsigned bucket_load(const struct bucket *b);
 /* Empties slot i, or all slots of the inline pair that begins there. */
 void bucket_clear(struct bucket *b, unsigned i);
 void bucket_set(struct bucket *b, unsigned i, uint32_t place, uint32_t hash, unsigned class);
-/* Return the slot, or -1 if there is no space. The key and value of `p` must be outside of `b`. */
+/*
+ * Add a pair. Return the slot, or -1 if there is no space. The key and value of `p` must be outside
+ * of `b`.
+ */
 int bucket_add_inline(struct bucket *b, const struct inline_pair *p);
 int bucket_add(struct bucket *b, uint32_t place, uint32_t hash, unsigned class);
-/* Adds the pair in slot i of another bucket, if there is space. Returns whether there is. */
+/* Adds the pair in slot i of another bucket, if there is space. Returns whether it was added. */
 bool bucket_copy(struct bucket *b, const struct bucket *from, unsigned i);
 
 #endif

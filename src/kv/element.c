@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-/* An element may begin at any address. */
+/* Elements may begin at any address. */
 #define LOOSE __attribute__((aligned(1)))
 typedef uint8_t u8;
 typedef uint16_t LOOSE u16;

@@ -31,8 +31,8 @@ struct element_swap {
 };
 
 struct element_table {
-	struct element_fn fn[KV_FNS_ELEMENT][KV_TYPES]; /* all NULL: no such function */
-	struct element_swap swap[4];			/* of 1, 2, 4, 8 bytes */
+	struct element_fn fn[KV_FNS_ELEMENT][KV_TYPES]; /* all members NULL: no such function */
+	struct element_swap swap[4];			/* for elements of 1, 2, 4 and 8 bytes */
 };
 
 /* Copies the elements that match to `out`, which may be `from`. Returns their number. */

@@ -5,14 +5,14 @@
  * the index are not evicted, because that would free no memory for others.
  *
  * The work of one operation is bounded. If the hand finds only pairs that were used, it evicts the
- * next of them.
+ * next one.
  */
 #include "kv/store.h"
 
-/* Pairs that are evicted at once: free memory may be fragmented. */
+/* Pairs that one eviction removes. Free memory may be fragmented. */
 #define AT_ONCE 16u
 
-/* Buckets after which pairs are evicted although they were used. */
+/* After this number of buckets, used pairs are evicted, too. */
 #define SPARED 256u
 
 static unsigned sweep(struct kv *kv, uint64_t bucket, bool all)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The far tier: slower and larger than memory. It holds lines, which are read and written as a
+ * The far tier: slower and larger than memory. It stores lines, which are read and written as a
  * whole. One thread at a time.
  */
 #ifndef ROOST_KV_FAR_H
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define KV_FAR_REQUESTS 512u /* at once */
+#define KV_FAR_REQUESTS 512u /* requests in execution */
 #define KV_FAR_WAITERS	320u /* numbers of operations that wait for a line */
 
 /* A request for one line. */
@@ -24,16 +24,19 @@ struct kv_far_request {
 };
 
 struct kv_far {
-	/* Gets the size of the tier, in bytes. A line that was not written may hold anything. */
+	/*
+	 * Gets the size of the tier, in bytes. A line that was not written has undefined
+	 * contents.
+	 */
 	int (*open)(struct kv_far *far, uint64_t size);
-	/* At most KV_FAR_REQUESTS are started and not ended. */
+	/* Starts a request. At most KV_FAR_REQUESTS requests are in execution. */
 	void (*start)(struct kv_far *far, struct kv_far_request *r);
 	/*
-	 * Returns a list of requests that have ended, in any order, or NULL. `wait`: blocks until
-	 * there is one. Requests that were started may wait for this call.
+	 * Returns a list of requests that have ended, in any order, or NULL. With `wait` it blocks
+	 * until a request ends. The tier may begin to execute started requests only in this call.
 	 */
 	struct kv_far_request *(*poll)(struct kv_far *far, bool wait);
-	/* No request is in execution. Frees `far`. */
+	/* Frees `far`. No request is in execution. */
 	void (*close)(struct kv_far *far);
 };
 

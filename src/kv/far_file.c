@@ -20,11 +20,11 @@ struct far_file {
 	struct kv_far far;
 	int fd;
 	bool no_ring;
-	struct far_ring *ring; /* NULL: the rest is used */
+	struct far_ring *ring; /* NULL: threads and the members below are used */
 
 	pthread_mutex_t lock;
 	pthread_cond_t work, ended;
-	struct kv_far_request *first, *last; /* to be done, in order */
+	struct kv_far_request *first, *last; /* queue of requests to execute */
 	struct kv_far_request *done;
 	pthread_t threads[THREADS];
 	unsigned num_threads;
@@ -77,7 +77,7 @@ static int start_threads(struct far_file *f)
 
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	sigfillset(&all); /* signals are for the program's threads */
+	sigfillset(&all); /* the program's threads handle signals */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	while (f->num_threads < THREADS &&
 	       !pthread_create(&f->threads[f->num_threads], &attr, work, f))
@@ -162,7 +162,7 @@ static void far_close(struct kv_far *far)
 	free(f);
 }
 
-/* Some file systems have no files without a name, and some no O_DIRECT. */
+/* Opens a file without a name. Some file systems have no such files, and some have no O_DIRECT. */
 static int open_unnamed(const char *folder)
 {
 	char path[4096];

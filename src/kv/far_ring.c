@@ -18,10 +18,10 @@ _Static_assert(KV_FAR_REQUESTS <= 4096, "all requests fit into the submission qu
 struct far_ring {
 	int fd, file;
 	struct io_uring_params p;
-	uint8_t *sq, *cq; /* mappings; the same if the kernel has both in one */
+	uint8_t *sq, *cq; /* mappings; equal if the kernel has both queues in one mapping */
 	size_t sq_bytes, cq_bytes;
 	struct io_uring_sqe *sqes;
-	uint32_t queued; /* entries that the kernel does not know of */
+	uint32_t queued; /* entries that were not submitted to the kernel */
 };
 
 static _Atomic uint32_t *word(uint8_t *map, uint32_t offset)
@@ -60,7 +60,7 @@ int far_ring_open(int fd, struct far_ring **out)
 	r->fd = (int)syscall(SYS_io_uring_setup, KV_FAR_REQUESTS, &r->p);
 	if (r->fd < 0)
 		err = -errno;
-	else if (!(r->p.features & IORING_FEAT_RW_CUR_POS)) /* older than IORING_OP_READ */
+	else if (!(r->p.features & IORING_FEAT_RW_CUR_POS)) /* a kernel without IORING_OP_READ */
 		err = -ENOSYS;
 	else
 		err = map_all(r);

@@ -7,7 +7,7 @@
 
 struct far_ring;
 
-/* Returns 0, or a negative errno if io_uring is not available. */
+/* Opens a ring for a file. Returns 0, or a negative errno if io_uring is not available. */
 int far_ring_open(int fd, struct far_ring **out);
 void far_ring_start(struct far_ring *r, struct kv_far_request *q);
 struct kv_far_request *far_ring_poll(struct far_ring *r, bool wait);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Operations of a store with a far tier. An operation in flight has an entry of the reservation
- * station. The first of its key runs as a transaction (near.h). If a line is missing, nothing was
- * changed: the operation is parked, and others run. When the line is there, it runs again from the
- * start. So an operation takes effect at one moment, as in a store without a far tier, and the index
- * and the allocator do not know of the far tier.
+ * station. The first of its key runs as a transaction (near.h). If a line is missing, the
+ * transaction is undone: the operation is parked, and others run. When the line is there, the
+ * operation runs again from the start. An operation therefore takes effect at one moment, as in a
+ * store without a far tier, and the index and the allocator need no code for the far tier.
  *
- * When an operation ends, the next one of its key runs at once, with the lines of the first: they
- * are not written back in between (forwarding).
+ * When an operation ends, the next operation on its key runs at once, with the lines of the first,
+ * which are not written back in between (forwarding).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -93,7 +93,10 @@ void kv_flight_stat(const struct kv *kv, struct kv_stat *stat)
 	stat->far_writes = s.far_writes;
 	stat->near_lines = s.lines;
 	stat->merged = s.merged;
-	/* A line may be read for an access that is given up, as of an operation that is cancelled. */
+	/*
+	 * A line may have been read for an access that did not happen, for example of a cancelled
+	 * operation.
+	 */
 	if (s.far_reads < stat->reads + stat->writes)
 		stat->near_hits = stat->reads + stat->writes - s.far_reads;
 	stat->parked = kv->flight->parked;
@@ -153,7 +156,10 @@ static void grow(struct kv *kv)
 
 /* ---- results ---- */
 
-/* An update that returns the old value must know whether there is space for it. */
+/*
+ * Returns whether the operation waits for the operations before it in its batch. An update that
+ * returns the old value must know whether the arena has space for the value.
+ */
 static bool needs_turn(const struct kv_op *op)
 {
 	return op->arena && op->fetch && op->code >= KV_UPDATE && op->code <= KV_UPDATE_VECTOR;
@@ -206,7 +212,7 @@ static bool execute(struct kv *kv, struct entry *en)
 	}
 	if (!attempt_apart(kv, en, true))
 		return false;
-	/* Nothing was changed. */
+	/* The operation has changed nothing. */
 	if (op->status == -EMSGSIZE && op->out_len > en->result_cap && enlarge(en, op->out_len))
 		return attempt_apart(kv, en, true);
 	return true;
@@ -242,7 +248,7 @@ static void free_entry(struct kv_flight *f, uint16_t e)
 	station_free(&f->station, e);
 }
 
-/* Ends the operations of a batch up to the first that is not finished. */
+/* Ends the operations of a batch up to the first operation that is not finished. */
 static void end_some(struct kv_flight *f, struct kv_batch *b)
 {
 	for (; b->ended < b->begun; b->ended++) {
@@ -262,7 +268,7 @@ static void end_some(struct kv_flight *f, struct kv_batch *b)
 	}
 }
 
-/* Returns the next operation of the key, or STATION_NONE. */
+/* Ends an operation. Returns the next operation on the key, or STATION_NONE. */
 static uint16_t end(struct kv_flight *f, uint16_t e)
 {
 	struct entry *en = &f->entries[e];
@@ -284,7 +290,7 @@ static void park(struct kv_flight *f, uint16_t e)
 	en->op->status = -EINPROGRESS;
 	en->waited = true;
 	f->parked++;
-	/* Without memory for the list of lines it is tried again. */
+	/* If there is no memory for the list of lines, the operation is tried again. */
 	kv_near_fetch(f->near, e, &en->holds);
 	if (!en->holds.missing)
 		make_ready(f, e);
@@ -303,7 +309,7 @@ static bool run(struct kv *kv, uint16_t e)
 		return true;
 	}
 	if (needs_turn(en->op) && !has_turn(en)) {
-		/* Only gets the lines. */
+		/* This attempt only finds the missing lines. */
 		if (attempt_apart(kv, en, false))
 			en->awaits_turn = true;
 		else
@@ -319,7 +325,10 @@ static bool run(struct kv *kv, uint16_t e)
 	return true;
 }
 
-/* Returns false if writes to the far tier must end before other operations run. */
+/*
+ * Runs the operations that are ready. Returns false if writes to the far tier must end before other
+ * operations run.
+ */
 static bool run_ready(struct kv *kv)
 {
 	struct kv_flight *f = kv->flight;
@@ -335,7 +344,7 @@ static bool run_ready(struct kv *kv)
 				f->entries[e].follows = true;
 			grow(kv);
 		}
-		/* Lines that are not cacheable wait for the end of the turn. */
+		/* Lines that are not cacheable stay until the end of the turn. */
 		if (++f->runs % 64 == 0 && !kv_near_trim(f->near))
 			return false;
 	}
@@ -373,9 +382,9 @@ static bool admit_one(struct kv *kv, struct kv_batch *b)
 }
 
 /*
- * Begins operations as long as there are places for their clients. The batches of a client are in
- * order: a client that has its share at one of them has it at those behind, too. Returns whether
- * there were any.
+ * Begins operations as long as their clients have places. The batches of a client are in order: if
+ * a client has its share at one batch, it also has its share at its later batches. Returns whether
+ * an operation was begun.
  */
 static bool admit(struct kv *kv)
 {

@@ -22,42 +22,48 @@ struct entry {
 	struct kv_op *op;
 	struct kv_batch *batch;
 	struct kv_holds holds;
-	/* Result of an operation with an arena, until those before it in the batch are ended. */
+	/*
+	 * Result of an operation with an arena, until the earlier operations of the batch have
+	 * ended.
+	 */
 	uint8_t *result;
 	uint32_t result_len, result_cap;
 	bool ready, ended;
-	bool awaits_turn; /* runs when those before it in the batch are ended */
-	bool follows;	  /* ran right after one on the same key */
-	bool waited;	  /* for lines */
+	bool awaits_turn; /* runs when the earlier operations of the batch have ended */
+	bool follows;	  /* ran right after an operation on the same key */
+	bool waited;	  /* the operation has waited for lines */
 };
 
-/* A scan that awaits lines, or holds those of the buckets that it visits next. */
+/* A scan that awaits lines, or holds the lines of the buckets that it visits next. */
 struct waiting {
 	struct kv_holds holds;
-	uint64_t until; /* the first bucket whose lines were not asked for */
+	uint64_t until; /* the first bucket whose lines were not requested */
 	bool used;
 };
 
 struct kv_flight {
 	struct station station;
 	struct kv_near *near;
-	struct shares shares; /* of clients in the operations in flight */
+	struct shares shares; /* shares of the clients in the operations in flight */
 	struct entry entries[STATION_ENTRIES];
 	struct kv_holds growth;
-	bool growing; /* awaits lines */
+	bool growing; /* the growth of the index awaits lines */
 	struct waiting scans[SCANS];
 	struct shares scan_shares;
 	uint64_t ahead_max; /* lines that scans may hold for buckets that they visit later */
 	uint16_t ready[STATION_ENTRIES], first_ready, num_ready;
-	struct kv_batch *first, *last; /* with operations that were not begun */
-	bool may_admit;		       /* a place became free, or a batch came */
+	struct kv_batch *first, *last; /* batches with operations that were not begun */
+	bool may_admit;		       /* a place became free, or a batch was submitted */
 	struct kv saved;	       /* the store before a transaction */
 	uint64_t parked, forwarded, runs;
 };
 
-/* What a transaction does. */
+/* The function of a transaction. */
 typedef void (*kv_transaction)(struct kv *kv, void *arg);
-/* Executes a transaction. `keep`: it takes effect. Returns false if lines are missing. */
+/*
+ * Executes a transaction, which takes effect only with `keep`. Returns false if lines are
+ * missing.
+ */
 bool kv_attempt(struct kv *kv, kv_transaction what, void *arg, bool keep);
 
 #endif

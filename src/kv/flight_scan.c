@@ -8,7 +8,7 @@
 
 #include "kv/flight.h"
 
-/* Many requests are in flight, and operations find enough that are free. */
+/* The value keeps many requests in flight and leaves enough free requests for operations. */
 #define AHEAD_BUCKETS 64u
 #define AHEAD_LINES   (KV_FAR_REQUESTS / 4)
 
@@ -50,7 +50,7 @@ void kv_scan_end(struct kv *kv, struct kv_scan_state *s)
 
 	if (!s->waiting)
 		return;
-	f = kv->flight; /* not before: only a scan that waits has the store */
+	f = kv->flight; /* not read earlier: only a scan that waits needs the store */
 	kv_near_release(f->near, FIRST_SCAN + s->waiting - 1, &f->scans[s->waiting - 1].holds);
 	f->scans[s->waiting - 1].used = false;
 	share_give(&f->scan_shares, s->client);
@@ -70,7 +70,7 @@ static uint64_t budget(const struct kv_flight *f, const struct waiting *w)
 							       : AHEAD_LINES - w->holds.n;
 }
 
-/* The last transaction missed lines of this bucket. Asks for those of the next ones, too. */
+/* Requests the lines of the buckets after this one, whose lines the last transaction missed. */
 static void look_ahead(struct kv *kv, struct waiting *w, uint64_t bucket)
 {
 	struct kv_flight *f = kv->flight;

@@ -13,14 +13,14 @@ _Static_assert((int)ROOST_KV_U8 == KV_U8 && (int)ROOST_KV_I64 == KV_I64 &&
 struct registered {
 	const struct roost_kv_function *f;
 	char name[KV_FUNCTION_NAME];
-	enum guard_end end; /* of the call that disabled it; 0: it is enabled */
+	enum guard_end end; /* end of the call that disabled the function; 0: it is enabled */
 };
 
 struct kv_functions {
 	struct guard guard;
 	unsigned num;
 	struct registered list[KV_FUNCTIONS_MAX];
-	/* copies, aligned for all types */
+	/* copies of elements, aligned for all types */
 	uint8_t elements[KV_VALUE_MAX] __attribute__((aligned(64)));
 	uint8_t operands[KV_VALUE_MAX] __attribute__((aligned(64)));
 };
@@ -107,7 +107,7 @@ bool kv_has_registered(const struct kv *kv, const struct kv_op *op)
 struct step {
 	const struct roost_kv_function *f;
 	struct roost_kv_call call;
-	size_t matched; /* of filters */
+	size_t matched; /* result of a filter */
 };
 
 static void run_step(void *arg)
@@ -173,7 +173,7 @@ int kv_run_registered(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 		memcpy(fs->operands, op->value, op->value_len);
 		memcpy(&acc, op->value, width);
 		r->end = guard_call(&fs->guard, run_step, &s);
-		/* Handled as a crash: the function returned elements that do not exist. */
+		/* This counts as a crash: the function returned elements that do not exist. */
 		if (s.matched > s.call.num)
 			r->end = GUARD_FAULT;
 	}

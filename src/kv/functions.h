@@ -8,7 +8,7 @@
 #include "roost/kv_function.h"
 
 #define KV_FUNCTIONS_MAX 64u
-#define KV_FUNCTION_NAME 32u /* bytes, with the end */
+#define KV_FUNCTION_NAME 32u /* bytes of a name with its final 0 */
 
 /*
  * Registers a function, which must remain loaded until kv_close(). The first one allocates 2 MiB

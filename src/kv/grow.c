@@ -3,8 +3,9 @@
  * Growth by linear hashing. The index grows by one bucket at a time, which gets its pairs from one
  * other bucket. A step is one such split. It follows the chain with copies of three buckets: the
  * bucket that it reads; the last bucket that is kept, into which the pairs of later buckets move if
- * they fit; and the bucket of the new chain that is being filled. So its cost is in proportion to
- * the length of the chain, as that of a look-up, and does not depend on the size of the index.
+ * they fit; and the bucket of the new chain that is being filled. The cost of a step is therefore
+ * proportional to the length of the chain, like that of a look-up, and does not depend on the size
+ * of the index.
  */
 #include <errno.h>
 
@@ -19,7 +20,10 @@ struct split {
 	uint32_t spare; /* place of a list of buckets for the new chain; 0: empty */
 };
 
-/* Returns whether the pair in a slot belongs to the new bucket: the bit that the split adds. */
+/*
+ * Returns whether the pair in a slot belongs to the new bucket. The bit that the split adds decides
+ * this.
+ */
 static bool moves(struct split *s, const struct bucket *b, unsigned i)
 {
 	struct kv *kv = s->kv;

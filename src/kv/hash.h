@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The hash of a key, for loops that hash many. Others call kv_hash(). */
+/* The hash of a key, for loops that hash many keys. Other code calls kv_hash(). */
 #ifndef ROOST_KV_HASH_H
 #define ROOST_KV_HASH_H
 

@@ -60,7 +60,7 @@ static void look(struct kv *kv, uint64_t addr, struct kv_loc *loc)
 	loc->at = kv_read(&kv->mem, addr, BUCKET_BYTES);
 }
 
-/* Finds the first bucket of a chain that has space. The chain was read. */
+/* Finds the first bucket of a chain that has space. The chain must have been read. */
 static void find_space(struct kv *kv, uint64_t home, unsigned need, struct kv_loc *loc)
 {
 	uint64_t addr = kv_bucket_addr(home);
@@ -108,7 +108,7 @@ static void write_bucket(struct kv *kv, uint64_t addr, const struct bucket *b)
 
 /* An entry of a bucket: an inline pair, or a pointer to a record. */
 struct entry {
-	unsigned slots; /* of an inline pair; 0: a pointer */
+	unsigned slots; /* slots of an inline pair; 0: a pointer */
 	struct inline_pair pair;
 	uint32_t place, hash;
 	unsigned class;

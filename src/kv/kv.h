@@ -12,7 +12,7 @@
 
 #define KV_KEY_MAX    255u
 #define KV_VALUE_MAX  (1u << 20)
-#define KV_INLINE_MAX 44u /* bytes of key and value: a whole bucket, with time to live */
+#define KV_INLINE_MAX 44u /* key and value that fill a bucket together with an expiry */
 #define KV_SECRET     192u
 #define KV_IN_FLIGHT  256u
 
@@ -21,19 +21,19 @@ struct kv_far;
 
 struct kv_config {
 	uint64_t size;	       /* bytes of pairs and chained buckets; at least 1 MiB */
-	uint64_t buckets;      /* at the start; 0: few, the index grows */
+	uint64_t buckets;      /* buckets at the start; 0: few, and the index grows */
 	uint64_t buckets_max;  /* 0: one for each 128 bytes of `size` */
-	unsigned inline_max;   /* key and value together; 0: none is inline */
+	unsigned inline_max;   /* most bytes of an inline key and value; 0: none */
 	unsigned fill_percent; /* slots in use at which the index grows; 0: 55 */
 	bool evict;	       /* if memory is full, evict pairs that were not used lately */
 	uint64_t segment;      /* bytes of a segment; 0: 64 GiB. For tests */
-	const uint8_t *secret; /* KV_SECRET bytes for the hash; NULL: from the kernel */
+	const uint8_t *secret; /* KV_SECRET bytes for the hash; NULL: random bytes of the kernel */
 
 	/* A far tier (far.h), which the store closes, also if kv_open() fails. NULL: none */
 	struct kv_far *far;
 	uint64_t near;	    /* bytes of near memory; 0: a sixteenth of `size` */
 	unsigned cacheable; /* percent of lines that may stay in near memory; 0: 100 */
-	unsigned in_flight; /* operations in execution at once; 0: KV_IN_FLIGHT; 1: in order */
+	unsigned in_flight; /* operations in execution; 0: KV_IN_FLIGHT; 1: in order */
 };
 
 enum kv_code {
@@ -101,7 +101,7 @@ enum kv_fn {
 	KV_GT,
 	KV_GE,
 	KV_FNS,
-	KV_FN_REGISTERED = 256, /* and above: functions of kv_register() (functions.h) */
+	KV_FN_REGISTERED = 256, /* from this number on: functions of kv_register() (functions.h) */
 };
 
 /* Memory for results, which operations take one after the other. */
@@ -145,7 +145,7 @@ struct kv_op {
 	 */
 	int status;
 	uint32_t expect_len, param_len;
-	/* if not NULL: `out` and out_cap are set by kv_run(), to the next bytes of the arena */
+	/* if not NULL, kv_run() sets `out` and out_cap to the next bytes of the arena */
 	struct kv_arena *arena;
 	const void *expect;
 	const void *param; /* for a registered function: at most KV_VALUE_MAX bytes */
@@ -154,22 +154,22 @@ struct kv_op {
 struct kv_stat {
 	uint64_t pairs, inline_pairs;
 	uint64_t buckets, chained; /* buckets of the index; further buckets in chains */
-	uint64_t slots;		   /* in use */
+	uint64_t slots;		   /* slots in use */
 	uint64_t used, top, limit; /* bytes: in use, ever used, allowed */
 	uint64_t reads, writes;	   /* all accesses */
 	uint64_t growth_accesses;  /* accesses of growth */
 	uint64_t growth_steps;	   /* buckets that were split */
 	uint64_t stack_accesses;   /* accesses of the slab allocator's stacks */
-	uint64_t allocs, frees;	   /* of slabs */
+	uint64_t allocs, frees;	   /* allocations and frees of slabs */
 	uint64_t evicted, expired;
 	uint64_t merges;
 	/* with a far tier */
 	uint64_t far_reads, far_writes; /* lines */
-	uint64_t near_lines;		/* in near memory now */
+	uint64_t near_lines;		/* lines in near memory now */
 	uint64_t parked;		/* number of waits of operations for lines */
 	uint64_t forwarded;		/* operations that ran right after one on the same key */
 	uint64_t merged;		/* writes to a line that was to be written back already */
-	uint64_t near_hits;		/* accesses, less the lines that were read for them */
+	uint64_t near_hits;		/* accesses for which no line was read */
 };
 
 /* Opens a store. Returns 0, -EINVAL if a setting is out of its bounds, or -ENOMEM. */
@@ -186,8 +186,9 @@ void kv_set_time(struct kv *kv, uint32_t now);
 void kv_run(struct kv *kv, struct kv_op *ops, unsigned n);
 
 /*
- * Keys of operations that come soon, each in a kv_run() of its own: their cache misses overlap.
- * The last keys wait here until kv_ahead_end(), which the caller calls before the first kv_run().
+ * Keys of operations that come soon, each in a kv_run() of its own, so that their cache misses
+ * overlap. The last keys wait here until kv_ahead_end(), which the caller calls before the first
+ * kv_run().
  */
 #define KV_AHEAD 8u
 struct kv_ahead {
@@ -200,15 +201,15 @@ void kv_ahead_end(struct kv *kv, struct kv_ahead *a);
 /*
  * Operations of a store with a far tier, without waiting. A batch and its operations belong to the
  * store until all are finished (kv_finished()) or cancelled. Operations of one client on one key
- * take effect in the order in which they were submitted; those on other keys do not wait for each
- * other. One client cannot take all places of operations in execution: others find free ones. The
- * results in an arena are in the order of the batch.
+ * take effect in the order in which they were submitted; operations on different keys do not wait
+ * for each other. One client cannot take all places of operations in execution: other clients find
+ * free places. The results in an arena are in the order of the batch.
  */
 struct kv_batch {
 	struct kv_op *ops;
 	unsigned n;
-	uint64_t client;       /* any number */
-	unsigned begun, ended; /* operations; used by the store */
+	uint64_t client;       /* number of the client, any value */
+	unsigned begun, ended; /* counts of operations; used by the store */
 	struct kv_batch *next; /* used by the store */
 };
 
@@ -217,7 +218,7 @@ static inline bool kv_finished(const struct kv_batch *batch)
 {
 	return batch->ended == batch->n;
 }
-/* Continues all batches. `wait`: if none can run, blocks until the far tier has a line. */
+/* Continues all batches. With `wait`, if no batch can run, blocks until the far tier has a line. */
 void kv_poll(struct kv *kv, bool wait);
 /* Ends a batch. An operation that is not finished had no effect. */
 void kv_cancel(struct kv *kv, struct kv_batch *batch);
@@ -232,7 +233,7 @@ int kv_set_limit(struct kv *kv, uint64_t bytes);
 unsigned kv_grow(struct kv *kv, unsigned n);
 
 /*
- * `visit` gets one pair at a time. It must not use the store. It returns false to stop the scan
+ * A pair that `visit` gets. `visit` must not use the store. It returns false to stop the scan
  * before this pair, which a scan from the new cursor visits again. The pair is valid during the
  * call.
  */
@@ -265,8 +266,8 @@ struct kv_scan_state {
 int kv_scan_next(struct kv *kv, struct kv_scan_state *s, kv_visit visit, void *ctx);
 void kv_scan_end(struct kv *kv, struct kv_scan_state *s);
 /*
- * Goes on with reads of the far tier without running operations, which kv_poll() does. Returns
- * whether a line came.
+ * Continues reads of the far tier, but runs no operations, which kv_poll() does. Returns whether a
+ * line arrived.
  */
 bool kv_scan_poll(struct kv *kv);
 

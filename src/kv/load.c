@@ -22,11 +22,11 @@
 struct loader {
 	struct kv *kv;
 	const char *path;
-	int fd, error;	 /* of take() */
-	uint64_t offset; /* of the next read */
+	int fd, error;	 /* descriptor, and error of take() */
+	uint64_t offset; /* offset of the next read */
 	uint64_t pairs;
 	XXH3_state_t *hash;
-	uint32_t at, have; /* bytes of the buffer: consumed, read */
+	uint32_t at, have; /* bytes of the buffer that were consumed, and that were read */
 	char *why;
 	size_t why_len;
 	uint8_t buffer[SNAPSHOT_BUFFER];
@@ -82,8 +82,8 @@ static int fill(struct loader *l, uint32_t need)
 }
 
 /*
- * Returns the next `n` bytes, which are valid until the next call; NULL: see l->error. They become
- * part of the hash.
+ * Returns the next `n` bytes, which are valid until the next call, or NULL with l->error set. Adds
+ * the bytes to the hash.
  */
 static const uint8_t *take(struct loader *l, uint32_t n)
 {

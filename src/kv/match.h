@@ -21,7 +21,10 @@ static inline uint32_t match_u32(const uint8_t *p)
 	return w;
 }
 
-/* Two words, which may overlap, cover a string of 8 to 16 or of 4 to 7 bytes. */
+/*
+ * Returns whether two strings are equal. Two words, which may overlap, cover a string of 8 to 16 or
+ * of 4 to 7 bytes.
+ */
 static inline bool match_equal(const void *x, const void *y, uint32_t len)
 {
 	const uint8_t *a = x, *b = y;

@@ -24,7 +24,7 @@ struct kv_near;
 struct kv_memory {
 	uint8_t *base;
 	uint64_t size;
-	uint64_t reads, writes; /* accesses */
+	uint64_t reads, writes; /* counts of accesses */
 	struct kv_near *near;	/* NULL: all memory is near */
 };
 
@@ -35,7 +35,7 @@ void kv_memory_close(struct kv_memory *m);
 /* near.c: get the lines of an access into near memory, and save the bytes that will be written */
 void kv_near_need(struct kv_near *n, uint64_t addr, uint32_t len);
 void kv_near_change(struct kv_near *n, uint64_t addr, uint32_t len);
-/* Asks for lines that the operation needs later. Returns whether some are missing. */
+/* Requests lines that the operation needs later. Returns whether lines are missing. */
 bool kv_near_want(struct kv_near *n, uint64_t addr, uint32_t len);
 /* Saves bytes outside of the range, which return to their old value if the operation runs again. */
 void kv_near_save(struct kv_near *n, void *at, uint32_t len);
@@ -48,14 +48,14 @@ static inline const void *kv_more(const struct kv_memory *m, uint64_t addr, uint
 	return m->base + addr;
 }
 
-/* An access: returns `len` bytes that remain valid until they are written. */
+/* Performs an access: returns `len` bytes that remain valid until they are written. */
 static inline const void *kv_read(struct kv_memory *m, uint64_t addr, uint32_t len)
 {
 	m->reads++;
 	return kv_more(m, addr, len);
 }
 
-/* An access: returns the place where the caller writes `len` bytes at once. */
+/* Performs an access: returns the place where the caller writes `len` bytes at once. */
 static inline void *kv_write(struct kv_memory *m, uint64_t addr, uint32_t len)
 {
 	m->writes++;
@@ -64,13 +64,13 @@ static inline void *kv_write(struct kv_memory *m, uint64_t addr, uint32_t len)
 	return m->base + addr;
 }
 
-/* An access: returns `len` bytes that the caller has read, and now changes in place. */
+/* Performs an access: returns `len` bytes that the caller has read, and now changes in place. */
 static inline void *kv_change(struct kv_memory *m, uint64_t addr, uint32_t len)
 {
 	return kv_write(m, addr, len);
 }
 
-/* For a state of the caller that belongs to the memory: the caller is about to change it. */
+/* Saves a state of the caller that belongs to the memory, before the caller changes it. */
 static inline void kv_save(const struct kv_memory *m, void *at, uint32_t len)
 {
 	if (unlikely(m->near != NULL))

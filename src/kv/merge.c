@@ -43,7 +43,7 @@ static void begin_sweep(struct slab_merge *m)
 	m->from = 0;
 }
 
-/* Takes entries from the stack, at last those of its near part. */
+/* Takes entries from the stack. The entries of its near part are last. */
 static void mark_some(struct slab *s)
 {
 	struct slab_class *k = &s->classes[s->merge.class];
@@ -66,7 +66,7 @@ static void mark_some(struct slab *s)
 		mark(s, entries[i]);
 }
 
-/* Returns the slabs of 64 places to the stacks; their number. */
+/* Returns the slabs of 64 places to the stacks. Returns their number. */
 static unsigned sweep_word(struct slab *s, uint32_t first, uint64_t word)
 {
 	struct slab_merge *m = &s->merge;

@@ -9,25 +9,25 @@
 #include "base/mem.h"
 #include "kv/memory.h"
 
-#define SAVED_MAX  (64u << 20) /* bytes that a transaction changes */
+#define SAVED_MAX  (64u << 20) /* the most bytes that a transaction changes */
 #define SAVED_ONCE 8u	       /* large states that are not saved twice */
 #define WRITES	   (KV_FAR_REQUESTS / 2)
 #define SLACK	   64u /* lines above the limit at which operations wait for writes */
 
 enum {
 	THERE = 1 << 0,
-	DIRTY = 1 << 1,	 /* differs from the far tier */
-	STORED = 1 << 2, /* the far tier has it; otherwise its bytes are 0 */
-	USED = 1 << 3,	 /* since the hand of the clock passed */
+	DIRTY = 1 << 1,	 /* the line differs from the far tier */
+	STORED = 1 << 2, /* the far tier has the line; otherwise its bytes are 0 */
+	USED = 1 << 3,	 /* used since the hand of the clock passed */
 	READING = 1 << 4,
 	WRITING = 1 << 5,
-	LEAVING = 1 << 6, /* is written because its place is needed */
-	LISTED = 1 << 7,  /* in a list */
+	LEAVING = 1 << 6, /* the line is written because its place is needed */
+	LISTED = 1 << 7,  /* the line is in a list */
 };
 
 struct line {
 	uint16_t holds;
-	uint16_t request; /* of a line that is being read */
+	uint16_t request; /* request of a line that is being read */
 	uint8_t bits;
 };
 
@@ -36,7 +36,7 @@ struct list {
 	uint64_t n;
 };
 
-/* Precedes the old bytes' end in the log, which is read from its end. */
+/* An entry of the log, behind the old bytes. The log is read from its end. */
 struct saved {
 	void *at;
 	uint64_t len;
@@ -45,8 +45,8 @@ struct saved {
 struct kv_near {
 	uint8_t *base;
 	uint64_t lines_max, limit; /* in lines */
-	unsigned shift;		   /* of a line */
-	uint32_t cacheable;	   /* of 2^32 */
+	unsigned shift;		   /* a line has 1 << shift bytes */
+	uint32_t cacheable;	   /* cacheable lines of 2^32 */
 	struct line *lines;
 	struct list clock, passing, wanted;
 	uint64_t hand;
@@ -60,19 +60,19 @@ struct kv_near {
 	void *ctx;
 	int error;
 
-	bool active; /* a transaction */
+	bool active; /* a transaction is running */
 	jmp_buf abort;
 	uint8_t *log;
 	size_t logged;
 	void *once[SAVED_ONCE];
 	unsigned num_once;
-	uint64_t merged_now; /* in the transaction */
+	uint64_t merged_now; /* count of the present transaction */
 	struct kv_near_stat stat;
 };
 
 /* ---- opening ---- */
 
-/* Memory that is allocated when it is written. */
+/* Reserves memory whose pages are allocated when they are first written. */
 static void *reserve(uint64_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -156,7 +156,7 @@ void kv_near_close(struct kv_near *n)
 
 /* ---- lines ---- */
 
-/* The load dispatcher. */
+/* Returns whether a line is cacheable: the load dispatcher of KV-Direct. */
 static bool is_cacheable(const struct kv_near *n, uint64_t line)
 {
 	return (uint32_t)(line * 0x9e3779b97f4a7c15ull >> 32) <= n->cacheable;
@@ -266,7 +266,7 @@ unsigned kv_near_poll(struct kv_near *n, bool wait)
 	return num;
 }
 
-/* Starts to read a line, unless that was done. */
+/* Starts to read a line, unless the read was started before. */
 static struct kv_far_request *start_read(struct kv_near *n, uint64_t line)
 {
 	struct line *l = &n->lines[line];
@@ -284,7 +284,7 @@ static struct kv_far_request *start_read(struct kv_near *n, uint64_t line)
 
 /* ---- accesses ---- */
 
-/* Ends the transaction, or reads the lines that are missing. */
+/* Handles missing lines: aborts the transaction or, outside of a transaction, reads the lines. */
 static void miss(struct kv_near *n)
 {
 	if (n->active)
@@ -427,7 +427,7 @@ int kv_near_fetch(struct kv_near *n, unsigned id, struct kv_holds *h)
 {
 	int err = 0;
 
-	h->missing++; /* no wake-up before all are counted */
+	h->missing++; /* prevents a wake-up before all lines are counted */
 	for (uint64_t i = 0; i < n->wanted.n && !err; i++) {
 		uint64_t line = n->wanted.lines[i];
 		struct kv_far_request *r = start_read(n, line);
@@ -466,7 +466,7 @@ void kv_near_on_line(struct kv_near *n, kv_near_wake wake, void *ctx)
 
 /* ---- the limit ---- */
 
-/* Lines that are not cacheable leave at once. */
+/* Makes lines that are not cacheable leave as soon as they are idle. */
 static void trim_passing(struct kv_near *n)
 {
 	struct list *p = &n->passing;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Near memory: those lines of a store with a far tier that are in memory. A line is a page. A hash
- * of its number decides whether it is cacheable. A cacheable line stays until the clock of near
- * memory needs its place; another one leaves as soon as no operation needs it. A changed line is
+ * Near memory: the lines of a store with a far tier that are in memory. A line is a page. A hash of
+ * its number decides whether it is cacheable. A cacheable line stays until the clock of near memory
+ * needs its place; any other line leaves as soon as no operation needs it. A changed line is
  * written back before it leaves.
  *
  * An operation is a transaction: kv_near_begin(), accesses, kv_near_end(). If a line is missing,
@@ -25,7 +25,10 @@ struct kv_near_stat {
 	uint64_t far_reads, far_writes, lines, merged;
 };
 
-/* Lines that an operation holds: they do not leave. All zero at the start. */
+/*
+ * Lines that an operation holds, and that therefore do not leave. Zeroed memory is a valid
+ * start.
+ */
 struct kv_holds {
 	uint64_t *lines;
 	uint32_t n, cap;
@@ -53,18 +56,24 @@ int kv_near_fetch(struct kv_near *n, unsigned id, struct kv_holds *h);
 uint64_t kv_near_num_wanted(const struct kv_near *n);
 void kv_near_release(struct kv_near *n, unsigned id, struct kv_holds *h);
 
-/* Sets what is called for each operation that awaits a line which is there now, or failed. */
+/*
+ * Sets the function that is called for each operation that awaits a line, when the line is there or
+ * its read has failed.
+ */
 typedef void (*kv_near_wake)(void *ctx, unsigned id);
 void kv_near_on_line(struct kv_near *n, kv_near_wake wake, void *ctx);
-/* Ends requests of the far tier, and returns their number. `wait`: blocks until there is one. */
+/*
+ * Ends requests of the far tier, and returns their number. With `wait` it blocks until a request
+ * ends.
+ */
 unsigned kv_near_poll(struct kv_near *n, bool wait);
 /*
- * Between two operations: starts to write lines back, and frees lines, until the limit is kept.
- * Returns false if writes must end before other operations run.
+ * Starts to write lines back, and frees lines, until the limit is kept. Must be called between two
+ * operations. Returns false if writes must end before other operations run.
  */
 bool kv_near_trim(struct kv_near *n);
 bool kv_near_is_busy(const struct kv_near *n);
-/* 0, or the error of the far tier, which remains. */
+/* Returns 0, or the error of the far tier, which remains. */
 int kv_near_error(const struct kv_near *n);
 void kv_near_get_stat(const struct kv_near *n, struct kv_near_stat *stat);
 

@@ -8,7 +8,7 @@
 struct found {
 	uint8_t *value;
 	uint32_t value_len;
-	unsigned class;	 /* of a record */
+	unsigned class;	 /* slab class of a record */
 	unsigned record; /* 1: a record; 0: an inline pair */
 	unsigned reads;	 /* accesses of the search */
 };
@@ -51,7 +51,7 @@ static bool find_record(struct kv *kv, struct bucket *b, uint64_t hash, const st
 		if ((head & RECORD_KEY) != op->key_len ||
 		    !match_equal(at + RECORD_HEAD, op->key, op->key_len))
 			continue;
-		/* The pair must be marked as used for the clock of the eviction. */
+		/* The eviction clock needs the mark of the pair as used. */
 		if (head & (RECORD_EXPIRES | RECORD_EXTENTS) ||
 		    (kv->config.evict && !(b->used >> i & 1)))
 			return false;
@@ -86,7 +86,7 @@ static bool put(struct kv *kv, struct kv_op *op, const struct found *found)
 	if (op->value_len != found->value_len) {
 		uint32_t bytes = RECORD_HEAD + op->key_len + op->value_len, head;
 
-		/* A record stays where it is, if its length fits. */
+		/* A record keeps its place if the new length fits. */
 		if (!found->record || bytes > SLAB_MAX || slab_class_of(bytes) != found->class ||
 		    op->key_len + op->value_len <= kv->config.inline_max)
 			return false;

@@ -3,7 +3,7 @@
 #ifndef ROOST_KV_RECORD_H
 #define ROOST_KV_RECORD_H
 
-#define RECORD_HEAD	   4u	 /* bytes */
+#define RECORD_HEAD	   4u	 /* bytes of the head */
 #define RECORD_KEY	   0xffu /* length of the key */
 #define RECORD_VALUE	   0x1fffffu
 #define RECORD_VALUE_SHIFT 8u

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Executes operations in order. The hashes of later operations are computed ahead, and their
- * buckets are prefetched; a little later, the records that the slots of these buckets point to. So
- * the cache misses of many operations overlap, with each other and with the execution of others.
+ * buckets are prefetched; a little later, the records that the slots of these buckets point to are
+ * prefetched. The cache misses of many operations therefore overlap with each other and with the
+ * execution of other operations.
  */
 #include <errno.h>
 
@@ -14,7 +15,7 @@
 /* Operations that are prefetched together. */
 #define GROUP 16u
 
-/* Eviction for one operation. A value with many extents needs several rounds. */
+/* Evictions for one operation. A value with many extents needs several rounds. */
 #define EVICTIONS     256u
 #define EVICT_BUCKETS 16384u
 

@@ -9,18 +9,18 @@
 
 #define BUCKET_BITS 40u
 #define ORDER_BITS  23u
-/* Pairs that are sorted at once. A longer chain is read more than once. */
+/* Pairs that are sorted together. A longer chain is read more than once. */
 #define SORTED 64u
 
 struct found {
-	uint64_t order, addr; /* addr of the bucket */
+	uint64_t order, addr; /* order of the pair, and address of its bucket */
 	unsigned slot;
 };
 
 struct scan {
 	struct kv *kv;
 	uint64_t bucket;
-	struct found found[SORTED]; /* in order */
+	struct found found[SORTED]; /* pairs in order */
 	unsigned n;
 	bool more; /* pairs of a higher order than those of `found` were left out */
 };
@@ -30,7 +30,7 @@ uint64_t kv_cursor_bucket(uint64_t cursor)
 	return cursor & ((1ull << BUCKET_BITS) - 1);
 }
 
-/* The bits that select the bucket come last. */
+/* Returns the order of a pair. The bits of the hash that select the bucket come last. */
 static uint64_t order_of(uint64_t hash)
 {
 	return hash << 9 | hash >> 55;
@@ -108,7 +108,10 @@ static bool visit_found(struct scan *s, const struct found *f, kv_visit visit, v
 	return visit(ctx, &p);
 }
 
-/* Returns whether all pairs were visited; if not, *order is that of the next pair. */
+/*
+ * Visits the pairs of a chain. Returns whether all pairs were visited; if not, *order is that of
+ * the next pair.
+ */
 static bool scan_chain(struct scan *s, uint64_t *order, kv_visit visit, void *ctx)
 {
 	do {

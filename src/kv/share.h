@@ -11,20 +11,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SHARE_PLACES 256u /* at most */
+#define SHARE_PLACES 256u /* the most places */
 #define SHARE_RATIO  7u	  /* a client alone gets 224 of 256 */
 
 struct share {
 	uint64_t client;
 	uint16_t used;
-	uint16_t next; /* of the slot, or of the free ones */
+	uint16_t next; /* next entry of the slot, or of the free list */
 };
 
 struct shares {
-	unsigned limit, used; /* places */
+	unsigned limit, used; /* number of places, and of places in use */
 	uint16_t free;
 	uint16_t slots[SHARE_PLACES];
-	struct share clients[SHARE_PLACES]; /* that have a place */
+	struct share clients[SHARE_PLACES]; /* clients that have a place */
 };
 
 /* Initialises the shares of `limit` places, 1 to SHARE_PLACES. */

@@ -119,7 +119,7 @@ static bool refill(struct slab *s, unsigned class)
 	return false;
 }
 
-/* Merges, in a bounded time, until there is a slab. */
+/* Merges, in bounded time, until there is a free slab. */
 static bool merge_for(struct slab *s, unsigned class)
 {
 	if (!s->merge.running) {
@@ -134,7 +134,7 @@ static bool merge_for(struct slab *s, unsigned class)
 	return false;
 }
 
-/* If the operation runs again, it finds the slabs as they were. */
+/* Saves the state of the slabs, for an operation that is undone and runs again. */
 static void save(struct slab *s)
 {
 	kv_save(s->mem, s, offsetof(struct slab, merge.blocks));

@@ -8,8 +8,9 @@
  *	near   [ . . . . . . . . ]   full: SLAB_BATCH entries go to the far stack, in one access
  *	far    [ ................    near is empty: as many come back, in one access
  *
- * If both are empty a larger slab is split, or fresh memory if there is no larger slab. When memory
- * runs out, a merge begins (merge.c). It continues in small steps, one in each later call.
+ * If both are empty, a larger slab is split, or unused memory is taken if there is no larger slab.
+ * When memory runs out, a merge begins (merge.c). It continues in small steps, one in each later
+ * call.
  */
 #ifndef ROOST_KV_SLAB_H
 #define ROOST_KV_SLAB_H
@@ -36,7 +37,7 @@ struct slab_class {
 	uint64_t far; /* address of the far stack */
 };
 
-/* A merge in progress. It takes one class after the other. */
+/* A merge in progress. It merges one class after the other. */
 struct slab_merge {
 	bool running, sweeping;
 	unsigned class;
@@ -55,7 +56,7 @@ struct slab {
 	uint64_t used;	/* bytes in slabs that are not free */
 	uint64_t allocs, frees, splits, merges;
 	uint64_t merged_at; /* `frees` when the last merge began */
-	uint64_t accesses;  /* of the stacks */
+	uint64_t accesses;  /* accesses of the stacks */
 	struct slab_class classes[SLAB_CLASSES];
 	struct slab_merge merge;
 };
@@ -91,11 +92,11 @@ void slab_free(struct slab *s, uint32_t place, unsigned class);
 /* Adds a free slab to the stack of its class. */
 void slab_push(struct slab *s, unsigned class, uint32_t place);
 
-/* Starts a merge if none is running. */
+/* Starts a merge if no merge is running. */
 void slab_merge_start(struct slab *s);
 /*
- * Performs one step of the merge that is running: at most 256 slabs are moved. Returns false if
- * none is running.
+ * Performs one step of the running merge, which moves at most 256 slabs. Returns false if no merge
+ * is running.
  */
 bool slab_merge_step(struct slab *s);
 /* Gives back at least one of the slabs that the merge of this class has taken, if there is one. */

@@ -25,7 +25,7 @@ struct kv_snapshot {
 	struct kv_scan_state scan;
 	uint64_t pairs;
 	XXH3_state_t *hash;
-	uint32_t used; /* of the buffer */
+	uint32_t used; /* used bytes of the buffer */
 	uint8_t buffer[SNAPSHOT_BUFFER];
 };
 
@@ -92,7 +92,7 @@ int kv_snapshot_start(struct kv *kv, const char *path, struct kv_snapshot **out)
 		return -ENOMEM;
 	memset(s, 0, offsetof(struct kv_snapshot, buffer));
 	s->kv = kv;
-	s->scan.client = UINT64_MAX; /* of no connection */
+	s->scan.client = UINT64_MAX; /* a number that no connection has */
 	s->fd = -1;
 	err = prepare(s, path);
 	if (err) {
@@ -207,7 +207,7 @@ void kv_snapshot_free(struct kv_snapshot *s)
 		return;
 	kv_scan_end(s->kv, &s->scan);
 	if (s->fd >= 0) {
-		/* Before the lock ends with the descriptor. */
+		/* The file is removed before the lock ends with the descriptor. */
 		if (!s->complete)
 			unlink(s->new_path);
 		sys_close(s->fd);

@@ -16,7 +16,7 @@ struct kv_snapshot;
 /*
  * Starts a snapshot that will replace the file at `path`. The data go to `path`.new until then.
  * Allocates 2 MiB. Returns 0, -EBUSY if another snapshot to this path is being taken, or the error
- * of a system call. The thread of the store.
+ * of a system call. Called by the thread of the store.
  */
 int kv_snapshot_start(struct kv *kv, const char *path, struct kv_snapshot **out);
 
@@ -26,20 +26,20 @@ int kv_snapshot_start(struct kv *kv, const char *path, struct kv_snapshot **out)
 /*
  * Writes the pairs of at most `buckets` buckets, and at most 2 MiB. Does not wait for the far tier.
  * Returns 1 or KV_SNAPSHOT_WAITS if there is more, 0 if all pairs are written, or the error of the
- * write. The thread of the store.
+ * write. Called by the thread of the store.
  */
 int kv_snapshot_step(struct kv_snapshot *s, uint64_t buckets);
 
 /*
  * Completes a snapshot whose pairs are all written: syncs the file, renames it, and syncs the
  * folder. This may take long; it does not use the store. Returns 0, -EINVAL if pairs are missing,
- * or the error of a system call; then the old file is as it was. Any thread.
+ * or the error of a system call; the old file is then unchanged. Any thread.
  */
 int kv_snapshot_finish(struct kv_snapshot *s);
 
 /*
- * Frees it. If it was not completed the new file is removed. NULL is allowed. The thread of the store;
- * any thread after the last step.
+ * Frees a snapshot. Removes the new file if the snapshot was not completed. `s` may be NULL. Called
+ * by the thread of the store, or by any thread after the last step.
  */
 void kv_snapshot_free(struct kv_snapshot *s);
 

@@ -12,7 +12,7 @@ void station_init(struct station *st)
 	st->used = 0;
 }
 
-/* Returns where the first entry of the key is linked, or the end of the list of the slot. */
+/* Returns the link to the first entry of the key, or the end of the list of the slot. */
 static uint16_t *find(struct station *st, uint64_t hash)
 {
 	/* The bits that select a slot are not those that select a bucket. */
@@ -51,7 +51,7 @@ uint16_t station_add(struct station *st, uint64_t hash, bool *ready)
 	return e;
 }
 
-/* Takes an entry that waits out of the queue of its key. */
+/* Removes a waiting entry from the queue of its key. */
 static void leave(struct station *st, uint16_t e, uint16_t first)
 {
 	uint16_t before = first;

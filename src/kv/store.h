@@ -36,7 +36,7 @@ struct kv {
 
 /* The location of a pair or, if it was not found, the state of its chain. */
 struct kv_loc {
-	/* address of the bucket and, if `chained`, of the previous one in the chain */
+	/* address of the bucket and, if `chained`, of the previous bucket in the chain */
 	uint64_t addr, prev;
 	bool chained;
 	bool is_inline;
@@ -107,13 +107,13 @@ uint32_t kv_record_new(struct kv *kv, uint64_t hash, const struct kv_pair *p, un
 void kv_record_write(struct kv *kv, struct slab *s, uint32_t place, const struct kv_pair *p);
 bool kv_record_fits(const struct kv_pair *p, unsigned class);
 void kv_record_free(struct kv *kv, struct slab *s, uint32_t place, unsigned class);
-/* Reads all but a value in extents. One access. */
+/* Reads a record except a value in extents. One access. */
 void kv_record_read(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p);
 /* Returns the value of a pair that was read, in one piece. It is valid until the next call. */
 const uint8_t *kv_record_value(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p);
 
 /*
- * Asks for the records of a bucket, which are all read next, so that a far tier reads their lines
+ * Requests the records of a bucket, which are all read next, so that a far tier reads their lines
  * at the same time.
  */
 void kv_want_records(struct kv *kv, const struct slab *s, const struct bucket *b);
@@ -136,7 +136,10 @@ void kv_remove(struct kv *kv, uint64_t hash, struct kv_loc *loc);
 unsigned kv_slots_of(const struct kv *kv, const struct kv_pair *p);
 const uint8_t *kv_value(struct kv *kv, uint64_t hash, struct kv_loc *loc);
 
-/* As kv_record_change(), for a pair that was found. The copies in `loc` are not changed. */
+/*
+ * Does the same as kv_record_change() for a pair that was found. The copies in `loc` are not
+ * changed.
+ */
 uint8_t *kv_value_change(struct kv *kv, uint64_t hash, struct kv_loc *loc, uint32_t offset,
 			 uint32_t *bytes);
 
@@ -154,7 +157,7 @@ void kv_execute(struct kv *kv, struct kv_op *op);
 uint64_t kv_scan_bucket(struct kv *kv, uint64_t cursor, kv_visit visit, void *ctx, bool *stopped);
 uint64_t kv_cursor_bucket(uint64_t cursor);
 /*
- * Asks for the lines of a bucket, its chain and their records, as far as their addresses are known.
+ * Requests the lines of a bucket, its chain and their records, as far as their addresses are known.
  * Returns false if the line of the bucket itself is missing.
  */
 bool kv_want_bucket(struct kv *kv, uint64_t bucket);
@@ -166,7 +169,10 @@ void kv_flight_close(struct kv *kv);
 void kv_flight_stat(const struct kv *kv, struct kv_stat *stat);
 void kv_flight_run(struct kv *kv, struct kv_op *ops, unsigned n);
 
-/* Between two operations: frees near memory above its limit. Bytes of accesses are gone. */
+/*
+ * Frees near memory above its limit, between two operations. Bytes that accesses returned are
+ * invalid afterwards.
+ */
 static inline void kv_trim(struct kv *kv)
 {
 	if (unlikely(kv->mem.near != NULL))
@@ -197,20 +203,20 @@ int kv_give(struct kv_op *op, const void *value, uint32_t len);
 
 /* Checks an operation of KV_UPDATE to KV_FILTER. Returns 0 or -EINVAL. */
 int kv_check_elements(const struct kv *kv, const struct kv_op *op);
-/* Executes it on the pair that was found. Returns its status. */
+/* Executes such an operation on the pair that was found. Returns its status. */
 int kv_run_elements(struct kv *kv, struct kv_op *op, struct kv_loc *loc);
 
 /* functions.c: registered functions */
 
 /* Returns whether the operation's function exists for its type and kind, and its parameter fits. */
 bool kv_has_registered(const struct kv *kv, const struct kv_op *op);
-/* As kv_run_elements(), for a value that fits. */
+/* Executes a registered function as kv_run_elements() does, for a value that fits. */
 int kv_run_registered(struct kv *kv, struct kv_op *op, struct kv_loc *loc);
 void kv_functions_free(struct kv *kv);
 
 /*
- * evict.c: evicts pairs. Returns false if it found none. It looks at `*budget` buckets at most, and
- * reduces that.
+ * evict.c: evicts pairs. Returns false if it found no pair. It visits at most `*budget` buckets,
+ * and subtracts their number from `*budget`.
  */
 bool kv_evict(struct kv *kv, unsigned *budget);
 

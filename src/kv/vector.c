@@ -80,7 +80,7 @@ static int update(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 		if (op->code == KV_UPDATE && op->fn == KV_SWAP && memcmp(value, op->expect, width))
 			return -ECANCELED;
 	}
-	/* Extents hold whole elements. */
+	/* Each extent has whole elements. */
 	for (uint32_t offset = 0; offset < len; offset += n) {
 		uint8_t *to = kv_value_change(kv, op->hash, loc, offset, &n);
 

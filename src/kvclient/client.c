@@ -21,7 +21,7 @@
  */
 #define SPARE_SENDS 16
 #define SENDS_MIN   64
-#define SPIN_NS	    200000u /* a wait polls for so long, then sleeps between polls */
+#define SPIN_NS	    200000u /* a wait polls for this time, and then sleeps between polls */
 #define NAP_NS	    50000u
 
 uint64_t kvc_now(void)
@@ -145,7 +145,7 @@ static bool add(struct roost_kv *kv, struct roost_kv_op *op)
 /* ---- replies ---- */
 
 /* Requests data that were cut again: in the current batch, or in the lane. */
-static void ask_again(struct roost_kv *kv, struct roost_kv_op *op)
+static void request_cut_data(struct roost_kv *kv, struct roost_kv_op *op)
 {
 	if (op->out_len > SHORT_MAX || !add(kv, op))
 		op_list_add(&kv->again, op);
@@ -153,8 +153,8 @@ static void ask_again(struct roost_kv *kv, struct roost_kv_op *op)
 		kv->resend = true;
 }
 
-/* The oldest batch is done. */
-static void land(struct roost_kv *kv, const struct roost_result *result)
+/* Ends the oldest batch, whose reply is there. */
+static void end_oldest_batch(struct roost_kv *kv, const struct roost_result *result)
 {
 	struct flight *f = &kv->flight[kv->oldest];
 	struct roost_kv_op *op = f->ops.first, *next;
@@ -166,7 +166,7 @@ static void land(struct roost_kv *kv, const struct roost_result *result)
 	for (; op; op = next) {
 		next = op->next;
 		if (op->status == -EAGAIN)
-			ask_again(kv, op);
+			request_cut_data(kv, op);
 		else
 			op_list_add(&done, op);
 	}
@@ -174,7 +174,7 @@ static void land(struct roost_kv *kv, const struct roost_result *result)
 }
 
 /* Starts the next operation that waits for the lane. */
-static void start_again(struct roost_kv *kv)
+static void start_next_long(struct roost_kv *kv)
 {
 	struct roost_kv_op *op = kv->again.first;
 	int rc;
@@ -204,7 +204,7 @@ static void poll_lane(struct roost_kv *kv)
 }
 
 /* Takes the replies that are there. Returns their number. */
-static unsigned land_all(struct roost_kv *kv)
+static unsigned take_replies(struct roost_kv *kv)
 {
 	struct roost_result result;
 	unsigned n = 0;
@@ -212,7 +212,7 @@ static unsigned land_all(struct roost_kv *kv)
 	for (; kv->in_flight; n++) {
 		if (roost_call_look(kv->caller, kv->flight[kv->oldest].id, &result))
 			break;
-		land(kv, &result);
+		end_oldest_batch(kv, &result);
 	}
 	return n;
 }
@@ -224,7 +224,7 @@ static unsigned land_all(struct roost_kv *kv)
  */
 static void poll_batches(struct roost_kv *kv)
 {
-	unsigned enough = kv->in_flight / 4, n = land_all(kv);
+	unsigned enough = kv->in_flight / 4, n = take_replies(kv);
 
 	while (kv->in_flight && n <= enough) {
 		struct roost_result result;
@@ -234,8 +234,8 @@ static void poll_batches(struct roost_kv *kv)
 			kv->err = -rc;
 		if (rc)
 			return;
-		land(kv, &result);
-		n += 1 + land_all(kv);
+		end_oldest_batch(kv, &result);
+		n += 1 + take_replies(kv);
 	}
 }
 
@@ -249,7 +249,7 @@ ROOST_EXPORT int roost_kv_poll(struct roost_kv *kv)
 		poll_batches(kv);
 	if (!kv->err) {
 		poll_lane(kv);
-		start_again(kv);
+		start_next_long(kv);
 		if (kv->resend && send_batch(kv) == -ENOTCONN)
 			kv->err = -ENOTCONN;
 	}

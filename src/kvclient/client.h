@@ -10,7 +10,10 @@
 #include "roost/node.h"
 #include "roost/verbs.h"
 
-/* Less than the node's slots for calls of a connection, and than its WRITEs of replies. */
+/*
+ * This is less than the slots for calls and the WRITEs of replies that the node has for a
+ * connection.
+ */
 #define CALLS_MAX 160u
 /* A cut value is requested again in a batch up to this length, otherwise in a long reply. */
 #define SHORT_MAX 8192u
@@ -32,7 +35,7 @@ static inline void op_list_add(struct op_list *l, struct roost_kv_op *op)
 /* A batch in flight. */
 struct flight {
 	struct op_list ops;
-	unsigned id; /* of the call */
+	unsigned id; /* id of the call */
 };
 
 /*
@@ -40,7 +43,7 @@ struct flight {
  */
 struct long_lane {
 	struct roost_caller *caller; /* NULL: not used yet */
-	struct roost_kv_op *op;	     /* in flight; NULL: none */
+	struct roost_kv_op *op;	     /* the operation in flight; NULL: none */
 	unsigned id;
 	uint8_t *batch; /* KVWIRE_BATCH_MAX bytes */
 	struct ibv_mr *mr;
@@ -54,27 +57,27 @@ struct roost_kv {
 	unsigned batches, ops_max;
 	uint64_t timeout_ns;
 	int err;		  /* the connection ended */
-	unsigned open, completed; /* operations: not done, and done in all */
+	unsigned open, completed; /* operations that are not done, and that were done in total */
 
 	struct kvwire_writer w; /* the current batch */
 	uint8_t batch[ROOST_RPC_MAX_PARAMS];
-	uint32_t batch_max; /* bytes: the path MTU less the head of a call */
+	uint32_t batch_max; /* bytes of a batch: the path MTU less the head of a call */
 	struct op_list ops;
 
 	/* a ring, the oldest at `oldest`: its reply comes first, or nearly so */
 	struct flight flight[CALLS_MAX];
 	unsigned oldest, in_flight;
 	struct long_lane lane;
-	bool resend; /* the current batch has operations that ask again */
+	bool resend; /* the current batch has operations that request cut data again */
 	/*
-	 * A connection to all nodes of a table has `nodes`, and of the fields above only err, open,
-	 * completed and timeout_ns. A connection to one node of a table has `whole`, the connection
-	 * to all.
+	 * A connection to all nodes of a table uses `nodes`, and of the fields above only err,
+	 * open, completed and timeout_ns. A connection to one node of a table has `whole`, the
+	 * connection to all nodes.
 	 */
 	struct kvc_table *nodes;
 	struct roost_kv *whole;
-	struct roost_kv *retired; /* the next one of kvc_table.retired */
-	struct op_list again;	  /* to be requested in the long lane when it is free */
+	struct roost_kv *retired; /* next connection of kvc_table.retired */
+	struct op_list again;	  /* operations to request in the long lane when the lane is free */
 };
 
 /* ---- client.c ---- */
@@ -84,7 +87,7 @@ uint64_t kvc_now(void);
 void kvc_nap(uint64_t start);
 /* Ends an operation that is in none of the lists. */
 void kvc_complete(struct roost_kv *kv, struct roost_kv_op *op);
-/* Ends the connection, with this status of all its operations. */
+/* Ends the connection. All its operations get this status. */
 void kvc_fail(struct roost_kv *kv, int err);
 /* Checks code and lengths. Returns 0, -EINVAL or -E2BIG. */
 int kvc_check(const struct roost_kv_op *op);
@@ -111,7 +114,7 @@ int kvc_long_start(struct roost_kv *kv, struct roost_kv_op *op);
  * and returns it; else NULL. Sets kv->err if the connection has ended.
  */
 struct roost_kv_op *kvc_long_poll(struct roost_kv *kv);
-void kvc_long_close(struct roost_kv *kv); /* after the queue pair was destroyed */
+void kvc_long_close(struct roost_kv *kv); /* must be called after the queue pair was destroyed */
 
 /* ---- reply.c ---- */
 

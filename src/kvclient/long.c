@@ -95,7 +95,7 @@ struct roost_kv_op *kvc_long_poll(struct roost_kv *kv)
 	kvc_take_reply(op, &result);
 	roost_call_end(l->caller, l->id);
 	l->op = NULL;
-	if (op->status == -EAGAIN) /* cut again: another client stored a longer value */
+	if (op->status == -EAGAIN) /* cut again, since another client stored a longer value */
 		op->status = -EMSGSIZE;
 	return op;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A connection to all nodes of a table of partitions: it has a connection to each node, and gives
- * each operation to that of the node that owns the key. An operation that a node refuses, because
- * it does not own the key, was not done; it is repeated until it succeeds or its time is over.
+ * A connection to all nodes of a table of partitions. It has a connection to each node, and gives
+ * each operation to the node that owns the key. An operation that a node refuses, because it does
+ * not own the key, was not done; it is repeated until it succeeds or its time is over.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct member {
 
 struct kvc_table {
 	char *path;
-	struct kv_follow *follow; /* of a table in etcd, which a thread reads; else NULL */
+	struct kv_follow *follow; /* a table in etcd, which a thread reads; else NULL */
 	struct roost_kv_attr attr;
 	struct kv_table table, next;
 	struct member member[KV_TABLE_NODES];
@@ -33,7 +33,7 @@ struct kvc_table {
 	struct roost_kv *retired;
 	struct op_list again; /* operations to be repeated */
 	uint64_t looked, tried;
-	unsigned refused; /* operations that were kept to be repeated */
+	unsigned refused; /* number of operations that were kept to be repeated */
 };
 
 /* ---- the table ---- */
@@ -47,7 +47,10 @@ static void retire(struct kvc_table *t, struct member *m)
 	*m = (struct member){.lost = true};
 }
 
-/* Connections of nodes that both tables have are kept, unless they failed. */
+/*
+ * Takes the next table. Keeps the connections to nodes that both tables have, unless they
+ * failed.
+ */
 static void take_next(struct kvc_table *t)
 {
 	struct member before[KV_TABLE_NODES];
@@ -75,7 +78,7 @@ static bool read_next(struct kvc_table *t)
 }
 
 /* Checks at intervals whether the table has a new version. Returns true if it has. */
-static bool look(struct kvc_table *t)
+static bool take_new_version(struct kvc_table *t)
 {
 	uint64_t now = kvc_now();
 
@@ -91,7 +94,7 @@ static bool look(struct kvc_table *t)
 /* ---- operations ---- */
 
 /* Connects to a node if it is not connected. Returns 0, -EHOSTDOWN, -EINVAL or -ENOMEM. */
-static int reach(struct roost_kv *whole, unsigned node)
+static int connect_node(struct roost_kv *whole, unsigned node)
 {
 	struct kvc_table *t = whole->nodes;
 	struct member *m = &t->member[node];
@@ -124,7 +127,7 @@ static unsigned node_for(struct roost_kv *whole, const struct roost_kv_op *op)
 	if (op->code != ROOST_KV_FIND_FUNCTION)
 		return t->owner[kv_table_partition(t->seed, t->partitions, op->key, op->key_len)];
 	for (unsigned i = 0; i < t->nodes; i++) {
-		if (!reach(whole, i))
+		if (!connect_node(whole, i))
 			return i;
 	}
 	return KV_TABLE_NOBODY;
@@ -139,12 +142,12 @@ static int route(struct roost_kv *whole, struct roost_kv_op *op)
 	do {
 		unsigned node = node_for(whole, op);
 
-		rc = node == KV_TABLE_NOBODY ? -EHOSTDOWN : reach(whole, node);
+		rc = node == KV_TABLE_NOBODY ? -EHOSTDOWN : connect_node(whole, node);
 		if (!rc)
 			rc = roost_kv_submit(t->member[node].kv, op);
 		if (rc == -ENOTCONN || rc == -ETIMEDOUT)
 			rc = -EHOSTDOWN;
-	} while (rc == -EHOSTDOWN && look(t));
+	} while (rc == -EHOSTDOWN && take_new_version(t));
 	return rc;
 }
 
@@ -176,7 +179,7 @@ static void end_all(struct roost_kv *whole, struct op_list *all, int status)
 }
 
 /* Repeats the operations that were refused. */
-static void repeat(struct roost_kv *whole)
+static void repeat_refused(struct roost_kv *whole)
 {
 	struct kvc_table *t = whole->nodes;
 	struct op_list all = t->again;
@@ -186,7 +189,7 @@ static void repeat(struct roost_kv *whole)
 	if (!all.first || now - t->tried < LOOK_NS)
 		return;
 	t->tried = now;
-	look(t);
+	take_new_version(t);
 	t->again = (struct op_list){0};
 	for (struct roost_kv_op *op = all.first; op; op = next) {
 		int rc;
@@ -198,7 +201,7 @@ static void repeat(struct roost_kv *whole)
 			kvc_complete(whole, op);
 		}
 	}
-	/* The next poll sends them, without waiting. */
+	/* The next poll sends these batches without a wait. */
 	for (unsigned i = 0; i < t->table.nodes; i++) {
 		if (t->member[i].kv)
 			t->member[i].kv->resend = true;
@@ -244,7 +247,7 @@ int kvc_table_poll(struct roost_kv *whole)
 	}
 	for (struct roost_kv *kv = t->retired; kv; kv = kv->retired)
 		roost_kv_poll(kv);
-	repeat(whole);
+	repeat_refused(whole);
 	return (int)(whole->completed - before);
 }
 

@@ -15,7 +15,7 @@ enum fields {
 	HAS_KEY = 1,
 	HAS_VALUE = 2,
 	HAS_EXPECT = 4,
-	HAS_FUNCTION = 8, /* and a parameter, if there is a key */
+	HAS_FUNCTION = 8, /* a function and, if there is a key, a parameter */
 	HAS_CURSOR = 16,
 };
 
@@ -41,7 +41,7 @@ static const uint8_t fields[ROOST_KV_CODES] = {
 };
 
 #define HAS_PARAM (HAS_KEY | HAS_FUNCTION)
-#define FETCH	  0x80u /* in the byte of the type */
+#define FETCH	  0x80u /* flag in the byte of the type */
 
 /* Bytes of an operation without its key, value, expected value and parameter. */
 #define FIXED_MAX (1 + 1 + 3 + 4 + 3 + 8 + 3 + 3)

@@ -14,13 +14,12 @@
 
 #define KVWIRE_VERSION	  1
 #define KVWIRE_HEAD	  4u /* bytes of the head of a batch or reply */
-#define KVWIRE_RESULT_MIN 4u /* bytes that a result needs at most without its data */
+#define KVWIRE_RESULT_MIN 4u /* the most bytes of a result without its data */
 #define KVWIRE_OPS_MAX	  UINT16_MAX
 
 enum kvwire_flags {
-	KVWIRE_LONG = 1, /* batch: the reply may be longer than KVWIRE_REPLY_MAX */
-	KVWIRE_BROKEN =
-		1, /* reply: the batch was invalid behind the operations that have results */
+	KVWIRE_LONG = 1,   /* batch: the reply may be longer than KVWIRE_REPLY_MAX */
+	KVWIRE_BROKEN = 1, /* reply: the batch was invalid after the operations that have results */
 };
 
 /* Bytes of a reply to a batch without KVWIRE_LONG, and of the longest reply. */
@@ -57,7 +56,7 @@ bool kvwire_has_value(unsigned code);
 
 struct kvwire_reader {
 	const uint8_t *at, *end;
-	uint32_t count, left; /* operations: of the batch, and not read yet */
+	uint32_t count, left; /* operations of the batch, and those not read yet */
 	unsigned flags;
 	struct kvwire_same same;
 };
@@ -74,7 +73,7 @@ int kvwire_next(struct kvwire_reader *r, struct roost_kv_op *op);
 
 struct kvwire_reply {
 	uint8_t *start, *at, *end;
-	uint32_t count, left; /* results: written, and still to come */
+	uint32_t count, left; /* results that were written, and results still to be written */
 	uint32_t same_len;
 	const uint8_t *same; /* NULL: none yet */
 };
@@ -115,7 +114,7 @@ struct kvwire_results {
 	const uint8_t *same;
 };
 
-/* As kvwire_open() and kvwire_next(). */
+/* Begin to read a reply, and read its next result, as kvwire_open() and kvwire_next() do. */
 int kvwire_reply_open(struct kvwire_results *r, const void *reply, size_t len);
 int kvwire_reply_next(struct kvwire_results *r, struct kvwire_result *result);
 

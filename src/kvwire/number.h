@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Numbers of the wire format: lengths in one to three bytes, and fixed ones, all little-endian. */
+/*
+ * Numbers of the wire format: lengths in one to three bytes, and numbers of fixed size, all
+ * little-endian.
+ */
 #ifndef ROOST_KVWIRE_NUMBER_H
 #define ROOST_KVWIRE_NUMBER_H
 
@@ -21,7 +24,10 @@ static inline uint8_t *put_length(uint8_t *at, uint32_t v)
 	return at;
 }
 
-/* Reads a length and advances *at. Returns false at the end, or if it is not the shortest form. */
+/*
+ * Reads a length and advances *at. Returns false at the end, or if the length is not in its
+ * shortest form.
+ */
 static inline bool get_length(const uint8_t **at, const uint8_t *end, uint32_t *v)
 {
 	*v = 0;

@@ -22,7 +22,7 @@ bool kv_table_is_remote(const char *name)
 	return !strncmp(name, KV_TABLE_REMOTE, strlen(KV_TABLE_REMOTE));
 }
 
-/* Returns false if the file is not there. */
+/* Loads the module in dir/below. Returns false if the file does not exist. */
 static bool load_from(const char *dir, const char *below)
 {
 	const struct kv_table_remote *(*tables)(void);
@@ -44,8 +44,8 @@ static bool load_from(const char *dir, const char *below)
 }
 
 /*
- * The module is beside the drop-in libraries: in the folder of this library, or, seen from the
- * folder of the command, in that of an installation or of a build.
+ * Loads the module, which is beside the drop-in libraries: in the folder of this library or, for
+ * the command, in the library folder of an installation or of a build.
  */
 static void load(void)
 {

@@ -40,7 +40,7 @@ struct word {
 };
 
 struct text {
-	const char *at, *end; /* of the rest of the line */
+	const char *at, *end; /* the rest of the line */
 	const char *next, *last;
 	unsigned line;
 	char *why;
@@ -60,7 +60,10 @@ static int __attribute__((format(printf, 2, 3))) bad(struct text *x, const char 
 	return -EBADMSG;
 }
 
-/* Goes to the next line. Returns false at the end of the text: each line ends with a newline. */
+/*
+ * Advances to the next line. Returns false at the end of the text. Each line ends with a
+ * newline.
+ */
 static bool next_line(struct text *x)
 {
 	x->line++;
@@ -100,7 +103,7 @@ static int digit(char c)
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 16;
 }
 
-/* Returns false if the word is no number up to `max`. */
+/* Parses a number. Returns false if the word is no number up to `max`. */
 static bool number(struct word w, unsigned base, uint64_t max, uint64_t *out)
 {
 	uint64_t v = 0;
@@ -132,7 +135,7 @@ enum line { LINE_NODE, LINE_FROM, LINE_LOST };
 struct ranges {
 	enum line line;
 	unsigned node;	  /* the owner, or the node that the partitions move from */
-	uint64_t version; /* in which they were lost */
+	uint64_t version; /* version in which the partitions were lost */
 };
 
 static int take_lost(struct text *x, struct kv_table *t, uint64_t i, uint64_t version)
@@ -215,7 +218,7 @@ static int take_line(struct text *x, struct kv_table_node *n, struct word *range
 	return 0;
 }
 
-/* node ADDRESS SERVICE RANGES; RANGES may be "none". */
+/* Reads "node ADDRESS SERVICE RANGES"; RANGES may be "none". */
 static int take_node(struct text *x, struct kv_table *t)
 {
 	struct kv_table_node n;
@@ -234,7 +237,7 @@ static int take_node(struct text *x, struct kv_table *t)
 		       : take_ranges(x, t, ranges, &(struct ranges){.node = t->nodes - 1});
 }
 
-/* from ADDRESS SERVICE RANGES: the partitions move from this node to their owners. */
+/* Reads "from ADDRESS SERVICE RANGES": the partitions move from this node to their owners. */
 static int take_from(struct text *x, struct kv_table *t)
 {
 	struct kv_table_node n;
@@ -250,7 +253,7 @@ static int take_from(struct text *x, struct kv_table *t)
 			   &(struct ranges){.line = LINE_FROM, .node = (unsigned)node});
 }
 
-/* lost VERSION RANGES: the pairs that the partitions had before this version are lost. */
+/* Reads "lost VERSION RANGES": the pairs that the partitions had before this version are lost. */
 static int take_losses(struct text *x, struct kv_table *t)
 {
 	struct word version = next_word(x), ranges = next_word(x);
@@ -333,7 +336,7 @@ static void __attribute__((format(printf, 2, 3))) add(struct out *o, const char 
 	va_end(args);
 }
 
-/* Adds the partitions that have this node in `of`. Returns whether there is one. */
+/* Adds the partitions that have this node in `of`. Returns whether there is such a partition. */
 static bool add_ranges(struct out *o, const struct kv_table *t, const uint16_t *of, unsigned node)
 {
 	const char *before = " ";
@@ -362,7 +365,10 @@ static bool is_left(const struct kv_table *t, unsigned node)
 	return false;
 }
 
-/* Adds the partitions that were lost in the same version as `first`, if it is the first of them. */
+/*
+ * Adds the partitions that were lost in the same version as `first`, if `first` is the first of
+ * them.
+ */
 static void add_lost(struct out *o, const struct kv_table *t, unsigned first)
 {
 	uint16_t same[KV_TABLE_PARTITIONS];

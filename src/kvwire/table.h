@@ -2,7 +2,7 @@
 /*
  * The table of partitions (docs/kv.md): which node owns which part of the keys. It is a file that
  * nodes and clients read, or a value in etcd (remote.h). kv_table_read(), kv_table_create() and
- * kv_table_replace() use these, the others memory only.
+ * kv_table_replace() access the file or etcd; the other functions use memory only.
  */
 #ifndef ROOST_KVWIRE_TABLE_H
 #define ROOST_KVWIRE_TABLE_H
@@ -11,11 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KV_TABLE_PARTITIONS 1024u /* at most; a power of two */
+#define KV_TABLE_PARTITIONS 1024u /* the most partitions, a power of two */
 #define KV_TABLE_NODES	    256u
 #define KV_TABLE_ADDRESS    64u
 #define KV_TABLE_NOBODY	    UINT16_MAX
-#define KV_TABLE_TEXT	    (256u << 10) /* bytes of the file at most */
+#define KV_TABLE_TEXT	    (256u << 10) /* the most bytes of the file */
 
 struct kv_table_node {
 	char address[KV_TABLE_ADDRESS];
@@ -23,9 +23,9 @@ struct kv_table_node {
 };
 
 struct kv_table {
-	uint64_t version;  /* from 1; each change of the table increases it */
-	uint64_t seed;	   /* of the hash that selects the partition of a key */
-	uint64_t revision; /* of the server that has the table; 0: a file */
+	uint64_t version;  /* begins at 1; each change of the table increases it */
+	uint64_t seed;	   /* seed of the hash that selects the partition of a key */
+	uint64_t revision; /* revision on the server that has the table; 0: a file */
 	unsigned partitions, nodes;
 	struct kv_table_node node[KV_TABLE_NODES];
 	uint16_t owner[KV_TABLE_PARTITIONS]; /* an index of node[], or KV_TABLE_NOBODY */
@@ -34,7 +34,7 @@ struct kv_table {
 	 * owner, no node serves it.
 	 */
 	uint16_t from[KV_TABLE_PARTITIONS];
-	/* The version in which the node of a partition was given up, with its pairs; 0: none. */
+	/* The version in which the node of a partition and its pairs were given up; 0: none. */
 	uint64_t lost[KV_TABLE_PARTITIONS];
 };
 
@@ -42,7 +42,10 @@ struct kv_table {
 unsigned kv_table_partition(uint64_t seed, unsigned partitions, const void *key, size_t len);
 /* Returns the index of a node, or -1 if the table does not have it. */
 int kv_table_find(const struct kv_table *t, const char *address, uint16_t service);
-/* Returns whether `next` is a later version of the same table: with its seed and its partitions. */
+/*
+ * Returns whether `next` is a later version of the same table, with the same seed and number of
+ * partitions.
+ */
 bool kv_table_follows(const struct kv_table *next, const struct kv_table *t);
 
 /* Reads a table. Returns 0, or -EBADMSG with a line in `why`. */
@@ -59,8 +62,8 @@ int kv_table_read(struct kv_table *t, const char *path, char *why, size_t why_le
 int kv_table_create(struct kv_table *t, const char *path, char *why, size_t why_len);
 /*
  * Replaces the table in a file by a later version. Returns 0, or a negative errno as above: -EEXIST
- * if others have changed the table in etcd since it was read, or if the node `gone` (NULL: none) has
- * a lease there.
+ * if another program has changed the table in etcd since it was read, or if the node `gone` (NULL:
+ * none) has a lease there.
  */
 int kv_table_replace(struct kv_table *t, const char *path, const struct kv_table_node *gone,
 		     char *why, size_t why_len);

@@ -16,7 +16,7 @@ static int fail(char *why, size_t why_len, const char *path, int rc)
 	return rc;
 }
 
-/* Returns the number of bytes, or a negative errno. */
+/* Reads a whole file. Returns the number of bytes, or a negative errno. */
 static ssize_t read_all(int fd, char *to, size_t cap)
 {
 	size_t len = 0;

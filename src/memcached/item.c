@@ -61,7 +61,7 @@ int items_open(struct items *s, const char *host, uint16_t service)
 		items_close(s);
 		return -ENOMEM;
 	}
-	/* Larger than those of a front end that served the same store before. */
+	/* The cas values must be larger than those of an earlier front end of the same store. */
 	clock_gettime(CLOCK_REALTIME, &t);
 	s->cas = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 	items_tick(s);
@@ -100,7 +100,7 @@ uint32_t item_expires(const struct items *s, int64_t exptime)
 
 /* ---- loading ---- */
 
-/* Returns false if the item has expired. */
+/* Decodes a value into an item. Returns false if the item has expired. */
 static bool take(const struct items *s, const uint8_t *value, uint32_t len, struct item *it)
 {
 	struct trailer t;

@@ -6,7 +6,7 @@
 
 #include "memcached/session.h"
 
-/* A request under way, and the values that its reply may show. */
+/* A request in progress, and the values that its reply may show. */
 struct meta {
 	struct mc_session *m;
 	struct items *s;
@@ -133,7 +133,7 @@ static int restore(struct meta *q, const struct item *old)
 	return item_store(q->s, ROOST_KV_PUT_COMPARE, q->key, old->len, &q->it, old);
 }
 
-/* Decides whether this client is to store a new value (W), or another one is (Z). */
+/* Decides whether this client (W) or another client (Z) is to store a new value. */
 static void choose_winner(struct meta *q)
 {
 	uint32_t early = expiry(q, 'R', 0);
@@ -149,7 +149,7 @@ static void choose_winner(struct meta *q)
 		q->it.state |= ITEM_WON;
 }
 
-/* A miss with N: creates an empty item, and this client wins. */
+/* Handles a miss with the flag N: creates an empty item, and this client wins. */
 static int create_empty(struct meta *q)
 {
 	q->it = (struct item){.state = ITEM_WON, .expires = expiry(q, 'N', 0)};
@@ -199,7 +199,10 @@ static void meta_get(struct meta *q)
 
 /* ---- ms ---- */
 
-/* A compare of the cas, with I: an older one stores the value as stale. Returns 0 or -EBUSY. */
+/*
+ * Compares the cas. With the flag I, an older cas stores the value as stale. Returns 0 or
+ * -EBUSY.
+ */
 static int check_cas(struct meta *q, const struct item *old)
 {
 	const struct mc_flag *c = mc_flag(q->r, 'C');
@@ -243,7 +246,7 @@ static int store_plain(struct meta *q, char mode, const uint8_t *data, uint32_t 
 			  &q->it, NULL);
 }
 
-/* One try of an append or prepend. With N a missing item is created. */
+/* Tries once to append or prepend. With the flag N a missing item is created. */
 static int try_join(struct meta *q, char mode, const uint8_t *data, uint32_t len)
 {
 	struct item old;
@@ -318,8 +321,8 @@ static int change(struct meta *q, const struct item *old)
 }
 
 /*
- * Deletes the item that was loaded: the store has no compare and DELETE, so its value is replaced
- * by one that has expired.
+ * Deletes the item that was loaded. The store has no compare and DELETE, so the value is replaced
+ * by an expired value.
  */
 static int delete_same(struct meta *q, const struct item *old)
 {

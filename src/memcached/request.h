@@ -12,10 +12,10 @@
 
 #define MC_LINE_MAX  32768u /* bytes of a line with its end */
 #define MC_KEY_MAX   250u
-#define MC_FLAGS_MAX 24u /* of a meta command */
+#define MC_FLAGS_MAX 24u /* flags of a meta command */
 
 enum mc_command {
-	MC_INVALID, /* .error is the reply */
+	MC_INVALID, /* invalid request; .error is the reply */
 	MC_GET,	    /* get, gets, gat, gats */
 	MC_SET,	    /* set, add, replace, append, prepend, cas: .mode */
 	MC_DELETE,
@@ -66,10 +66,10 @@ struct mc_request {
 	uint32_t flags;
 	uint64_t data_len, cas, delta;
 	int64_t exptime;
-	struct mc_word key;  /* of commands with one key, as the client wrote it */
+	struct mc_word key;  /* key of commands with one key, as the client wrote it */
 	struct mc_word keys; /* MC_GET: the rest of the line */
 	struct mc_word word; /* MC_STATS: its argument */
-	/* meta: the key as it is stored, which may be decoded from base64 */
+	/* meta commands: the key as stored, perhaps decoded from base64 */
 	uint8_t meta_key[MC_KEY_MAX];
 	uint32_t meta_key_len;
 	unsigned num_flags;
@@ -78,7 +78,7 @@ struct mc_request {
 
 /*
  * Parses the first line of `len` bytes. Returns false if the line is not complete. The pointers of
- * `r` point into the bytes. An error of the line is an MC_INVALID request; data may follow it.
+ * `r` point into the bytes. A line with an error gives an MC_INVALID request; data may follow it.
  */
 bool mc_parse(const char *bytes, size_t len, struct mc_request *r);
 
@@ -88,7 +88,7 @@ bool mc_next_key(struct mc_word *keys, struct mc_word *key);
 /* Returns a flag of a meta command, or NULL. */
 const struct mc_flag *mc_flag(const struct mc_request *r, char name);
 
-/* Read the whole word as a number. Return false if it is none, or out of range. */
+/* Read the whole word as a number. Return false if the word is no number, or is out of range. */
 bool mc_number(struct mc_word w, uint64_t *v);
 bool mc_signed(struct mc_word w, int64_t *v);
 

@@ -23,13 +23,13 @@
 
 #define BACKLOG	  1024
 #define LISTENERS 8
-#define OUT_MAX	  (8u << 20) /* bytes of replies that wait: then no request is read */
+#define OUT_MAX	  (8u << 20) /* no request is read while more bytes of replies wait */
 
 struct mc_server {
 	struct mc_session session;
 	struct event_base *base;
 	struct evconnlistener *listener[LISTENERS];
-	char *path[LISTENERS]; /* of a Unix socket */
+	char *path[LISTENERS]; /* path of a Unix socket */
 	unsigned listeners;
 	struct event *stop;
 	int stop_fd;
@@ -41,8 +41,8 @@ struct conn {
 	struct mc_server *server;
 	struct bufferevent *bev;
 	struct list_head link;
-	uint64_t skip; /* bytes of data that are too long */
-	bool closing;  /* when the replies are sent */
+	uint64_t skip; /* bytes left to skip of data that are too long */
+	bool closing;  /* the connection closes when the replies are sent */
 };
 
 /* ---- connections ---- */
@@ -89,7 +89,7 @@ static bool with_data(struct conn *c, const struct mc_request *r, struct evbuffe
 		return false;
 	}
 	bufferevent_setwatermark(c->bev, EV_READ, 0, 0);
-	/* The bytes may have moved: the request is parsed again. */
+	/* Parses the request again, because the bytes may have moved. */
 	p = (const char *)evbuffer_pullup(in, (ev_ssize_t)whole);
 	if (!p || !mc_parse(p, r->line_len, &again)) {
 		c->closing = true;
@@ -109,7 +109,7 @@ static bool with_data(struct conn *c, const struct mc_request *r, struct evbuffe
 	return true;
 }
 
-/* Executes the next request. Returns false if there is none that is complete. */
+/* Executes the next request. Returns false if there is no complete request. */
 static bool serve_one(struct conn *c, struct evbuffer *in, struct evbuffer *out)
 {
 	size_t len = evbuffer_get_length(in);
@@ -145,7 +145,7 @@ static void on_read(struct bufferevent *bev, void *arg)
 		end_conn(c);
 }
 
-/* The replies are sent. Reading continues if it waited for that. */
+/* Runs when all replies are sent. Reading continues if it waited for that. */
 static void on_write(struct bufferevent *bev, void *arg)
 {
 	struct conn *c = arg;
@@ -180,7 +180,7 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
 
 		free(c);
 		if (send(fd, full, sizeof(full) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-			errno = 0; /* it is closed in any case */
+			errno = 0; /* the socket is closed in any case */
 		evutil_closesocket(fd);
 		return;
 	}
@@ -197,7 +197,10 @@ static void accept_again(evutil_socket_t fd, short what, void *arg)
 	evconnlistener_enable(arg);
 }
 
-/* The process has no descriptor left: without a pause this event would come at once again. */
+/*
+ * Pauses accepting when the process has no descriptor left: otherwise this event would repeat at
+ * once.
+ */
 static void on_accept_error(struct evconnlistener *l, void *arg)
 {
 	static const struct timeval pause = {.tv_sec = 1};

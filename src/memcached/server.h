@@ -9,12 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MC_CONNECTIONS 4096u /* at most */
+#define MC_CONNECTIONS 4096u /* the most connections */
 
 struct mc_config {
-	/* ADDRESS:PORT, [ADDRESS]:PORT, or the path of a Unix socket; several by commas */
+	/*
+	 * ADDRESS:PORT, [ADDRESS]:PORT, or the path of a Unix socket; or several, with commas
+	 * between them
+	 */
 	const char *listen;
-	const char *host; /* of the node; valid while the server runs */
+	const char *host; /* host of the node; valid while the server runs */
 	uint16_t service;
 	const char *version;
 };

@@ -8,7 +8,7 @@
 #include "memcached/item.h"
 #include "memcached/request.h"
 
-#define MC_TRIES 1000 /* of a change, if other clients are faster */
+#define MC_TRIES 1000 /* tries of a change, if other clients are faster */
 
 struct mc_session {
 	struct items items;
@@ -20,8 +20,8 @@ struct mc_session {
 };
 
 /*
- * Executes a request and appends the reply. `data` are those of a command with data. Returns false
- * if the connection ends.
+ * Executes a request and appends the reply. `data` are the data of a command that has data. Returns
+ * false if the connection ends.
  */
 bool mc_execute(struct mc_session *m, const struct mc_request *r, const uint8_t *data,
 		struct evbuffer *out);

@@ -57,7 +57,7 @@ bool mc_add(const struct item *old, uint64_t delta, bool decr, uint64_t *value)
 	if (decr)
 		*value = *value > delta ? *value - delta : 0;
 	else
-		*value += delta; /* it wraps at 64 bits */
+		*value += delta; /* the sum wraps at 64 bits */
 	return true;
 }
 
@@ -73,7 +73,7 @@ static struct item_key key_of(const struct mc_request *r)
 
 /* ---- get, gets, gat, gats ---- */
 
-/* Sets the time of an item. Returns 0 or a negative errno. */
+/* Sets the time at which an item expires. Returns 0 or a negative errno. */
 static int touch(struct mc_session *m, struct item_key key, uint32_t expires)
 {
 	struct items *s = &m->items;
@@ -109,7 +109,7 @@ static void give(struct mc_session *m, const struct mc_request *r, struct item_k
 	m->hits++;
 }
 
-/* Returns 0 or an error of the store. */
+/* Loads and replies with some items. Returns 0 or an error of the store. */
 static int get_some(struct mc_session *m, const struct mc_request *r, const struct item_key *key,
 		    unsigned n, struct evbuffer *out)
 {
@@ -238,7 +238,7 @@ static void arithmetic(struct mc_session *m, const struct mc_request *r, struct 
 		it = (struct item){.flags = old.flags, .expires = old.expires};
 		rc = item_store(s, ROOST_KV_PUT_COMPARE, key_of(r), mc_put_number(s, value), &it,
 				&old);
-		if (rc == -ENOENT) /* deleted meanwhile */
+		if (rc == -ENOENT) /* the item was deleted meanwhile */
 			break;
 	}
 	if (!rc)
@@ -271,7 +271,7 @@ static void stats(struct mc_session *m, const struct mc_request *r, struct evbuf
 		mc_line(out, "RESET");
 		return;
 	}
-	if (r->word.len) { /* items, slabs, sizes ...: there are none */
+	if (r->word.len) { /* "items", "slabs", "sizes" and others have no statistics */
 		mc_line(out, "END");
 		return;
 	}

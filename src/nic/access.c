@@ -36,7 +36,10 @@ static int copied(struct nic_qp *qp, int rc)
 	return rc;
 }
 
-/* A function of its own, so that the usual READ below does not have to keep its arguments. */
+/*
+ * Reads after a look-up in the table. It is a function of its own, so that the usual READ below
+ * does not have to keep its arguments.
+ */
 static __attribute__((noinline)) int read_anew(struct nic_qp *qp, nic_rpc_key key, uint64_t va,
 					       void *dst, uint32_t n)
 {

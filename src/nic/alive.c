@@ -34,12 +34,13 @@
 #define KEEP_NS	    (1000 * MS_NS)
 #define KEEP_SILENT 8 /* the most consecutive questions without an answer */
 /*
- * The number of these that must follow a stall. A process that was just continued has much to do.
+ * The number of these questions that must follow a stall. A process that was just continued has
+ * much to do.
  */
 #define KEEP_READS 4
 /*
- * Replaces KEEP_SILENT if the state of the peer is unknown. Its machine may be suspended for a
- * while.
+ * Replaces KEEP_SILENT if the state of the peer is unknown. The peer's machine may be suspended for
+ * a while.
  */
 #define KEEP_FAR 30
 
@@ -110,7 +111,7 @@ static void end_qp(struct nic_qp *qp)
 	bool waits = qp->sq.una != qp->sq.fetched;
 
 	if (waits && !qp->attr.timeout)
-		return; /* with timeout 0 the work waits for ever (IBA 11.2.5.2) */
+		return; /* with timeout 0 the work waits without limit (IBA 11.2.5.2) */
 	if (waits) {
 		qp->pu->ctr.retry_exceeded_err++;
 		req_fail(qp, NIC_WC_RETRY_EXC_ERR);
@@ -265,7 +266,7 @@ void alive_hints(struct pu *pu, struct port *port)
 
 /*
  * Raises the tick and never lowers it: the owner of another destination may have stored a later
- * one.
+ * tick.
  */
 static void raise(_Atomic uint64_t *heard, uint64_t to)
 {
@@ -365,7 +366,7 @@ bool alive_heard_since(const struct dest *d, uint64_t from)
 
 /*
  * Returns true if the silent peer counts as gone. A stalled process gets time. A busy process may
- * look stalled several times, but it is not if a packet has come from it between two looks.
+ * look stalled several times, but is not stalled if a packet has come from it between two looks.
  */
 static bool is_silent_for_good(struct dest *d)
 {

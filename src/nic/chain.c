@@ -4,7 +4,7 @@
  *
  *	WAIT	parks the queue pair on the CQ. A completion without error wakes it (cq.c)
  *	ENABLE	moves the count of a managed queue of the same protection domain, and schedules the
- *		queue; it runs in the same turn if it is of the same PU and the turn has space
+ *		queue; it runs in the same turn if it belongs to the same PU and the turn has space
  *	managed	a WQE is copied from the ring only when it is enabled and the one before it has
  *		been issued, so every WQE executed before may have rewritten it
  *
@@ -67,7 +67,7 @@ bool chain_posted(struct nic_qp *qp)
 
 	if (!qp->chain->managed_send)
 		return sq_posted(sq);
-	/* In the error state only posted WQEs are flushed, and not WQEs that would run again. */
+	/* In the error state the NIC flushes only posted WQEs, not WQEs that would run again. */
 	if (qp->state == NIC_QPS_ERR)
 		return before(sq->taken,
 			      atomic_load_explicit(&sq->index->prod, memory_order_acquire));
@@ -214,8 +214,8 @@ bool chain_enable(struct pu *pu, uint32_t pd, const struct nic_qp *by, const str
 		return false;
 	move_count(&to->chain->enabled, e);
 	/*
-	 * A queue in a WAIT, or one that waits for the time of an RNR NAK or of its rate, continues
-	 * later.
+	 * A queue in a WAIT, or a queue that waits for the time of an RNR NAK or of its rate,
+	 * continues later.
 	 */
 	if (to != by && to->sq.block != BLOCK_CHAIN && to->sq.block != BLOCK_RNR &&
 	    to->sq.block != BLOCK_RATE)

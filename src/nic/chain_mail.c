@@ -12,8 +12,8 @@
  *
  * The stores of the sender before the ENABLE are visible to the queue that it enables.
  *
- * No refusal is lost: a PU takes an ENABLE only while the ring for its refusal has space. Else the
- * ENABLE stays in the mailbox, and its sender, when the mailbox is full, tries again in each turn.
+ * No refusal is lost: a PU takes an ENABLE only while the ring for its refusal has space. Otherwise
+ * the ENABLE stays in the mailbox; when the mailbox is full, the sender tries again in each turn.
  * The PU that takes refusals rings the doorbell of the PU that may wait for the space. If that PU
  * cleared chain_mailed before, it gets a doorbell, and takes its mail again; if it clears it later,
  * it sees the new tail.
@@ -43,7 +43,7 @@ struct mail_ring {
 
 struct chain_box {
 	struct mail_ring enables;
-	struct mail_ring refusals; /* of ENABLEs of the PU that has the mailbox */
+	struct mail_ring refusals; /* refusals of ENABLEs of the PU that has the mailbox */
 };
 
 int chain_mail_init(struct nic *nic)
@@ -69,7 +69,7 @@ void chain_mail_fini(struct pu *pu)
 		free(pu->chain_box[i]);
 }
 
-/* The producer calls it. The space does not become less until its next put(). */
+/* The producer calls it. The space does not decrease before the producer's next put(). */
 static bool has_space(struct mail_ring *ring)
 {
 	return atomic_load_explicit(&ring->head, memory_order_relaxed) -
@@ -87,7 +87,7 @@ static void ring_for_mail(struct nic *nic, unsigned index)
 	nic_kick(nic, index);
 }
 
-/* The ring has space. */
+/* Adds a message to a ring that has space. */
 static void put(struct nic *nic, unsigned to, struct mail_ring *ring, const struct chain_mail *m)
 {
 	uint32_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);

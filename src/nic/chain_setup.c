@@ -5,8 +5,8 @@
 #include "nic/chain.h"
 
 /*
- * Makes the CQ count its completions from now on. If it belongs to another PU, its users take its
- * lock.
+ * Makes the CQ count its completions from now on. If the CQ belongs to another PU, its users take
+ * its lock.
  */
 static void watch(struct nic_qp *qp, struct chain_watch *w, struct nic_cq *cq)
 {

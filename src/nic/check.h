@@ -7,7 +7,7 @@
 
 /*
  * Checks the destinations of a PU and their queue pairs between two turns: the order of the counts,
- * the sums of bytes in flight, the entries by origin, and the lists that queue pairs wait in.
+ * the sums of bytes in flight, the entries by origin, and the lists in which queue pairs wait.
  * Returns NULL, or the text of the first invariant that does not hold. *qpn: the queue pair, or 0.
  * The time grows with the number of entries, and with the square of the number of queue pairs. In a
  * NIC with more than NIC_CHECK_QPS queue pairs the function checks nothing. [owner]

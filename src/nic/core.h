@@ -33,14 +33,14 @@ struct nic {
 	struct pu *pus[NIC_MAX_PUS];
 	struct mr_table mrs;
 	_Atomic(struct nic_qp *) qps[NIC_MAX_QPS];
-	/* the slot in QP numbers; without a pool all PUs have the same one */
+	/* the slot in QP numbers; without a pool all PUs have the same slot */
 	uint8_t slot[NIC_MAX_PUS];
 	/* for PUs whose QP numbers the host does not store */
 	struct qp_numbers own_numbers;
 	struct key_counts own_keys;
 	_Atomic(struct nic_ah *) ahs[NIC_MAX_AHS];
 	uint32_t ah_hint, num_ahs;
-	uint32_t num_groups; /* a group that has members on several PUs counts once */
+	uint32_t num_groups; /* number of groups; a group with members on several PUs counts once */
 	struct list_head cqs, srqs;
 	_Atomic uint32_t num_qps; /* control calls write it. [any] */
 	uint32_t num_cqs, num_pds, num_srqs;

@@ -66,13 +66,13 @@
 	X(rx_bad_version, "dropped: transport version not 0")                                        \
 	X(rx_bad_pad, "dropped: padding or length does not fit")                                     \
 	X(rx_icrc_encapsulated, "dropped: ICRC wrong")                                               \
-	X(rx_bad_pkey, "dropped: P_Key not ours")                                                    \
+	X(rx_bad_pkey, "dropped: P_Key not the NIC's")                                               \
 	X(rx_bad_qpn, "dropped: no such QP, or it does not receive in its state")                    \
 	X(rx_bad_source, "dropped: not from the QP's peer, or not from its port")                    \
 	X(rx_bad_service, "dropped: op-code of another service")                                     \
 	X(rx_unreachable,                                                                            \
 	  "hints that a packet had no receiver: ICMP errors, rings without a reader")                \
-	X(hints_unread, "of these, ignored: too many at a time")                                     \
+	X(hints_unread, "such hints that were ignored: too many at a time")                          \
 	X(alive_probe, "packets that ask whether a peer is alive")                                   \
 	X(peer_gone, "peers found dead, whose connections were ended")                               \
 	X(rx_management, "management datagrams received by QP 1")                                    \

@@ -43,7 +43,7 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	list_for_each (l, &pu->dests) {
 		d = list_entry(l, struct dest, link);
 		if (d->path == path && d->slot == PORT_SLOT_OF_QPN(dqpn)) {
-			/* a destination holds one reference to its path */
+			/* a destination has one reference to its path */
 			port->ops->path_put(port, path);
 			d->refs++;
 			*out = d;
@@ -249,8 +249,8 @@ static uint64_t rto_of_samples(const struct dest *d)
  * Takes an answer that came after `ns`, with the last retransmission or time-out `last` ns ago. It
  * is unknown which copy the answer is for, so this is no sample (Karn's algorithm, RFC 6298, 3).
  * But on a slow path no sample would ever come unless the time-out grows (5.5 to 5.7). The time-out
- * does not grow if a loss is more likely: the answer fits the last copy, or the time-out was that
- * long already.
+ * does not grow if a loss is more likely: the answer fits the last copy, or the time-out already
+ * has this length.
  */
 void dest_waited(struct dest *d, uint64_t ns, uint64_t last)
 {

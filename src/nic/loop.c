@@ -201,7 +201,7 @@ static void finish(struct nic_qp *qp, struct sq_entry *e)
 
 	qp->pu->ctr.loopback_wqes++;
 	sq->next++;
-	sq->next_pkt = 0; /* with loop-back: bytes done */
+	sq->next_pkt = 0; /* with loop-back: number of bytes copied */
 	sq->psn_una = sq->psn_next = sq->psn_max = e->psn + e->npkts;
 	sq->retries = qp->attr.retry_cnt;
 	sq->rnr_retries = qp->attr.rnr_retry;

@@ -5,7 +5,7 @@
  * in rxe: rxe_rcv_mcast_pkt()).
  *
  * Each PU has a table for its own QPs, and its lanes of the ports join the groups in it. Every lane
- * gets its own copies from the network, so no PU accesses another one. If several addresses of a
+ * gets its own copies from the network, so no PU accesses another PU. If several addresses of a
  * port number are on the same network, one of them joins. Tables change on the control path, with
  * the PU owned.
  */

@@ -78,8 +78,8 @@ static bool is_last(struct mr_table *t, uint32_t key)
 }
 
 /*
- * Draws keys until the index of one is free, and the key is new there. In a nearly full table, takes the first free index
- * after the last drawn one. Returns false if the keys of windows must rest.
+ * Draws keys until a key has a free index and is new there. In a nearly full table, takes the first
+ * free index after the last drawn one. Returns false if the keys of windows must rest.
  */
 static bool draw(struct mr_table *t, enum mr_kind kind, uint64_t now, uint32_t *key)
 {
@@ -128,12 +128,12 @@ int mr_take(struct mr_table *t, enum mr_kind kind, uint64_t now, uint32_t *key)
 		return rc;
 	e = mr_entry(t, k >> MR_TAG_BITS);
 	/*
-	 * An old key must not become valid again, also in a nearly full table. All keys with its
-	 * upper 24 bits belong to a window.
+	 * An old key must not become valid again, not even in a nearly full table. All keys with
+	 * its upper 24 bits belong to a window.
 	 */
 	if (is_last(t, k))
 		k ^= 1u << KEY_LOW_BITS;
-	if (k == 0) /* is no key */
+	if (k == 0) /* 0 is no key */
 		k = 1;
 	t->taken++;
 	e->last_key = k;

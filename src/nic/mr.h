@@ -63,7 +63,7 @@ struct mr_table {
 	struct spin lock;
 	uint32_t taken; /* indices in use */
 	uint32_t regions, windows;
-	const struct key_sequence *keys; /* the NIC's */
+	const struct key_sequence *keys; /* the sequence of keys of the NIC */
 };
 
 void mr_table_init(struct mr_table *t, const struct key_sequence *keys);

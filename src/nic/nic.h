@@ -118,7 +118,7 @@ enum nic_event {
 	NIC_EVENT_SRQ_LIMIT = 15,
 	/* a QP in the error state takes no more from its SRQ; its receives have completed */
 	NIC_EVENT_LAST_WQE = 16,
-	/* like COMM_EST, for a QP that is already in RTS; the verbs have no such event */
+	/* as COMM_EST, for a QP that is already in RTS; the verbs have no such event */
 	NIC_EVENT_FIRST_PACKET = 17,
 };
 
@@ -145,7 +145,7 @@ struct nic_host_ops {
 	/*
 	 * A datagram from QP 1 to dst found no NIC. This is a hint (struct port_hint): it may be
 	 * late or repeated. `tid` is the transaction id of the datagram, so only a host that sees
-	 * our packets can forge the hint. May be NULL.
+	 * the NIC's packets can forge the hint. May be NULL.
 	 */
 	void (*gsi_lost)(void *host, const struct pkt_addr *dst, uint64_t tid);
 	/*
@@ -231,7 +231,7 @@ unsigned nic_port_nums(const struct nic *nic);
 /* Returns the number of GIDs of a port number; 0: the port number does not exist. */
 unsigned nic_gids(const struct nic *nic, unsigned port_num);
 struct nic_gid {
-	unsigned port; /* of the core, from 0 */
+	unsigned port; /* port of the core, from 0 */
 	unsigned port_num, index;
 };
 /* Finds the GID by port number and index. Returns false if it does not exist. */
@@ -379,13 +379,15 @@ int nic_srq_set_limit(struct nic_srq *srq, uint32_t limit);
  * changed, if the posted receives or the limit exceed the new depth. [owner of nic_srq_pu]
  */
 int nic_srq_set_ring(struct nic_srq *srq, const struct nic_queue_attr *rq);
-uint32_t nic_srq_limit(const struct nic_srq *srq); /* 0 after the event. [owner] */
-unsigned nic_srq_pu(const struct nic_srq *srq);	   /* may change while no QP uses it. [control] */
+/* Returns the limit, which is 0 after the event. [owner] */
+uint32_t nic_srq_limit(const struct nic_srq *srq);
+/* Returns the PU, which may change while no QP uses the SRQ. [control] */
+unsigned nic_srq_pu(const struct nic_srq *srq);
 
 /* ---- address handles ---- */
 
 struct nic_ah_attr {
-	uint32_t pd; /* of the QPs that may use it */
+	uint32_t pd; /* protection domain of the QPs that may use the handle */
 	struct pkt_addr dgid;
 	uint8_t port; /* 1 .. ports */
 	uint8_t sgid_index, traffic_class;
@@ -420,7 +422,8 @@ int nic_ah_destroy(struct nic *nic, uint32_t handle);
  */
 int nic_qp_attach(struct nic *nic, struct nic_qp *qp, const struct pkt_addr *group);
 int nic_qp_detach(struct nic *nic, struct nic_qp *qp, const struct pkt_addr *group);
-uint32_t nic_qp_groups(const struct nic_qp *qp); /* groups it is attached to. [control] */
+/* Returns the number of groups of the QP. [control] */
+uint32_t nic_qp_groups(const struct nic_qp *qp);
 
 /* ---- QP 1: management datagrams ---- */
 
@@ -435,7 +438,7 @@ uint32_t nic_qp_groups(const struct nic_qp *qp); /* groups it is attached to. [c
  */
 int nic_gsi_send(struct nic *nic, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
 		 const uint8_t *mad);
-/* Does the same in two steps: a staged datagram leaves with the next flush or turn. */
+/* Sends a datagram in two steps: a staged datagram leaves with the next flush or turn. */
 int nic_gsi_stage(struct nic *nic, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
 		  const uint8_t *mad);
 void nic_gsi_flush(struct nic *nic, unsigned port);
@@ -451,7 +454,7 @@ struct nic_qp_init {
 	uint32_t max_inline; /* bytes that a WQE may carry inline */
 	bool sig_all;	     /* every WQE counts as signaled */
 	void *ctx;	     /* passed to qp_event() */
-	uint64_t now;	     /* by it QP numbers rest for NUMBERS_REST_S before they return */
+	uint64_t now;	     /* the present time; QP numbers rest for NUMBERS_REST_S */
 };
 /* Returns the PU of the new QP: the PU of the SRQ's other QPs, else the PU of send_cq. [control] */
 unsigned nic_qp_home_pu(const struct nic_qp_init *init);
@@ -519,13 +522,14 @@ struct nic_qp_attr {
  */
 int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *attr, uint32_t mask,
 		  uint64_t now);
-void nic_qp_query(const struct nic_qp *qp, struct nic_qp_attr *attr); /* [owner] */
+/* Stores the attributes and the state of the QP. [owner] */
+void nic_qp_query(const struct nic_qp *qp, struct nic_qp_attr *attr);
 /*
  * Switches keep-alive on or off. After a second without a packet from the peer the QP sends packets
  * that every RC responder answers. After about ten seconds of silence the QP goes to the error
  * state, with RETRY_EXC_ERR if work was outstanding, else with QP_FATAL. If the port does not know
  * the state of the peer's process, because it is on another machine, this takes half a minute. A
- * process that the port knows to be stopped gets any time. Both ends must have agreed to
+ * process that the port knows to be stopped has no time limit. Both ends must have agreed to
  * keep-alive. Returns 0; -EOPNOTSUPP: not RC. [control+owner]
  */
 int nic_qp_keepalive(struct nic *nic, struct nic_qp *qp, bool on, uint64_t now);

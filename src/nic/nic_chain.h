@@ -41,7 +41,7 @@ struct nic_chain_attr {
 };
 
 /*
- * Sets a queue pair up for chains, once. Returns 0, or
+ * Sets a queue pair up for chains. May be called once. Returns 0, or
  *  -EINVAL      not in RESET or INIT; managed_recv without a receive queue of its own;
  *               limits or an audit without managed_send; an audit CQ that counts only
  *  -EOPNOTSUPP  not RC
@@ -51,7 +51,8 @@ struct nic_chain_attr {
  * [control+owner of all PUs]
  */
 int nic_qp_set_chain(struct nic *nic, struct nic_qp *qp, const struct nic_chain_attr *attr);
-bool nic_qp_has_chain(const struct nic_qp *qp); /* [control] */
+/* Returns true if the QP is set up for chains. [control] */
+bool nic_qp_has_chain(const struct nic_qp *qp);
 /*
  * Changes the limits of a managed send queue, in any state. The burst is full at first. Returns 0,
  * or -EINVAL if the QP has no managed send queue. [owner]
@@ -69,14 +70,15 @@ unsigned nic_pd_stop_chains(struct nic *nic, uint32_t pd);
  * RESET or INIT. [owner]
  */
 int nic_qp_set_calc(struct nic_qp *qp);
-bool nic_qp_has_calc(const struct nic_qp *qp); /* [any] */
+/* Returns true if calculations are enabled. [any] */
+bool nic_qp_has_calc(const struct nic_qp *qp);
 /* Returns true if calculations are enabled, or the peer is a QP of the same PU. [any] */
 bool nic_qp_may_calc(const struct nic_qp *qp);
 
 /* The first WQE of the queue pair that failed. */
 struct nic_chain_failure {
 	enum nic_wc_status status;
-	uint32_t index; /* of the WQE in its queue */
+	uint32_t index; /* index of the WQE in its queue */
 	struct roost_wqe wqe;
 };
 /*
@@ -100,7 +102,7 @@ void nic_qp_trace_chain(struct nic_qp *qp, const struct nic_chain_trace *trace);
 enum nic_chain_activity {
 	NIC_CHAIN_RUNS,	   /* the queue has WQEs to execute */
 	NIC_CHAIN_IDLE,	   /* no WQE is posted and enabled */
-	NIC_CHAIN_WAITS,   /* in a WAIT */
+	NIC_CHAIN_WAITS,   /* the queue is in a WAIT */
 	NIC_CHAIN_LIMITED, /* the queue has used its share of the turn, or its rate */
 	NIC_CHAIN_NO_RECV, /* the queue waits for a receive of its peer */
 	NIC_CHAIN_FAILED,
@@ -112,10 +114,12 @@ struct nic_chain_state {
 	enum nic_chain_activity activity;
 	bool managed;
 };
-void nic_qp_chain_state(const struct nic_qp *qp, struct nic_chain_state *out); /* [owner] */
+/* Stores the state of a QP that is set up for chains. [owner] */
+void nic_qp_chain_state(const struct nic_qp *qp, struct nic_chain_state *out);
 /*
  * Stores the states of the queue pairs of a PU that are set up for chains: at most `max` of them,
- * those that have executed the most WQEs. Returns the number of such queue pairs. [control+owner]
+ * namely those that have executed the most WQEs. Returns the number of such queue pairs.
+ * [control+owner]
  */
 unsigned nic_chain_states(const struct nic *nic, unsigned pu, struct nic_chain_state *out,
 			  unsigned max);

@@ -5,7 +5,10 @@
 
 #include "nic/nic.h"
 
-/* Outstanding per QP, at most. They take no space from the program's work requests. */
+/*
+ * The most kernel work requests outstanding per QP. They take no space from the program's work
+ * requests.
+ */
 #define NIC_MAX_KERNEL_WRS 64
 
 /*
@@ -43,6 +46,7 @@ struct nic_kernel_wr {
  *  -EINVAL    not enabled; too long; unaligned atomic; READ or atomic with max_rd_atomic 0
  */
 int nic_post_kernel_wr(struct nic_qp *qp, const struct nic_kernel_wr *a);
-unsigned nic_kernel_wrs(const struct nic_qp *qp); /* the number outstanding. [owner] */
+/* Returns the number of kernel work requests outstanding. [owner] */
+unsigned nic_kernel_wrs(const struct nic_qp *qp);
 
 #endif

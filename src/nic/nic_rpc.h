@@ -9,7 +9,7 @@
 #include "nic/nic.h"
 
 /*
- * Unacknowledged WRITEs of kernels per QP, at most. They take no space from the program's work
+ * The most unacknowledged WRITEs of kernels per QP. They take no space from the program's work
  * requests.
  */
 #define NIC_RPC_SENDS 192
@@ -90,11 +90,13 @@ int nic_rpc_serve(struct nic *nic, const struct nic_rpc_ops *ops, void *ctx);
 void *nic_rpc_server(const struct nic *nic, const struct nic_rpc_ops *ops);
 
 /*
- * Enables the op-codes of a QP until it is reset. Both ends must do so. Returns 0, -EOPNOTSUPP (not
- * RC), -EINVAL (not in RESET or INIT), -ENOMEM, or the error of attach(). [control+owner]
+ * Enables the op-codes of a QP until the QP is reset. Both ends must enable them. Returns 0,
+ * -EOPNOTSUPP (not RC), -EINVAL (not in RESET or INIT), -ENOMEM, or the error of attach().
+ * [control+owner]
  */
 int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp);
-bool nic_qp_rpc(const struct nic_qp *qp); /* [any] */
+/* Returns true if the op-codes are enabled. [any] */
+bool nic_qp_rpc(const struct nic_qp *qp);
 /*
  * Returns true if new requests should wait for the next poll of a program that polls: the QP has
  * calls, and the flush of its port is a system call. Calls count as done for nic_qp_busy() when
@@ -107,15 +109,15 @@ void *nic_rpc_ctx(const struct nic_qp *qp);
 
 /* Functions for the layer that serves calls. [owner] unless noted otherwise. */
 void nic_rpc_schedule(struct nic_qp *qp); /* makes the NIC call run() in this or the next turn */
-void nic_rpc_wake(struct nic *nic, unsigned pu);     /* the same for a PU */
-void nic_rpc_ring(struct nic *nic, unsigned pu);     /* the same for another PU, soon. [any] */
+void nic_rpc_wake(struct nic *nic, unsigned pu);     /* does the same for a PU */
+void nic_rpc_ring(struct nic *nic, unsigned pu);     /* does the same for another PU, soon. [any] */
 void nic_rpc_ask_time(struct nic *nic, unsigned pu); /* asks for turn_ended() after this turn */
 /*
  * Makes the NIC call run() in the first turn at or after `when`. If several times are set, the
  * earliest one counts.
  */
 void nic_rpc_at(struct nic *nic, unsigned pu, uint64_t when);
-const struct pkt_addr *nic_rpc_peer(const struct nic_qp *qp); /* the peer's address */
+const struct pkt_addr *nic_rpc_peer(const struct nic_qp *qp); /* returns the peer's address */
 struct nic_rpc_turn {
 	uint64_t number, began;
 	bool shared; /* several QPs had packets or calls in the last 20 ms */

@@ -13,8 +13,8 @@ struct nic_stream_piece {
 	/* for a WRITE. Out: the peer's address; in: the address in the region, not in a window */
 	uint64_t va;
 	/*
-	 * valid during the call. In: a peer may write to it meanwhile; read each byte once, change
-	 * none
+	 * valid during the call. In: a peer may write to this memory meanwhile; read each byte
+	 * once, change none
 	 */
 	uint8_t *data;
 	uint32_t total;	   /* bytes of the message */
@@ -48,9 +48,9 @@ struct nic_stream_hook {
 	void (*leave)(struct nic_stream_hook *hook);
 	/*
 	 * Out: for a hook that changes the length of WRITEs; else NULL. After bytes(), stores at
-	 * most `space` bytes of output; *needs_input: the piece has no more. It may pause the hook;
-	 * the piece then stays. The WRITE leaves as several WRITEs, and bytes() runs before they
-	 * are sent. The hook does not see SENDs. [owner of the QP's PU]
+	 * most `space` bytes of output; *needs_input: the piece has no more output. produce() may
+	 * pause the hook; the piece then stays. The WRITE leaves as several WRITEs, and bytes()
+	 * runs before they are sent. The hook does not see SENDs. [owner of the QP's PU]
 	 */
 	uint32_t (*produce)(struct nic_stream_hook *hook, uint8_t *to, uint32_t space,
 			    bool *needs_input);
@@ -67,9 +67,12 @@ int nic_stream_attach_in(struct nic_qp *qp, struct nic_stream_hook *hook);
 int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook);
 /* Returns true if a hook is attached to the outgoing side. [owner] */
 bool nic_stream_leaves(const struct nic_qp *qp);
-/* Resumes a paused hook of `qp`; NULL: it is attached to a region, or to nothing. [owner] */
+/*
+ * Resumes a paused hook of `qp`; NULL: the hook is attached to a region, or is not attached.
+ * [owner]
+ */
 void nic_stream_resume(struct nic_stream_hook *hook, struct nic_qp *qp);
-/* Does the same for a QP of another PU. The QP must not be destroyed meanwhile. [any] */
+/* Resumes a paused hook of a QP of another PU. The QP must not be destroyed meanwhile. [any] */
 void nic_stream_resume_remote(struct nic_stream_hook *hook, struct nic_qp *qp);
 /*
  * Detaches a hook from a QP. Returns 0; -ENOENT; -EBUSY: the hook rewrites or changes lengths, and

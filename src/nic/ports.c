@@ -8,7 +8,7 @@
  *	port 2		      GID 0
  *
  * The first entry of each table is from the configuration. Later entries are appended, and none is
- * removed. So a GID index means the same address for the life of the NIC.
+ * removed. A GID index therefore means the same address for the life of the NIC.
  */
 #include "nic/core.h"
 

@@ -39,7 +39,10 @@ struct pu {
 	struct mpsc doorbells;
 	struct list_head senders;    /* QPs that have requests to send */
 	struct list_head responders; /* QPs that have responses to send */
-	/* of these two, QPs that found no space on their path (port.h); they try again each turn */
+	/*
+	 * QPs of these two lists that found no space on their path (port.h); they try again each
+	 * turn
+	 */
 	struct list_head stuck_senders, stuck_responders;
 	bool stuck; /* one of these two lists is not empty, or was not when the turn began */
 	struct list_head lost;	/* QPs that are about to end because a CQ overran: qp_end_lost() */

@@ -37,7 +37,7 @@ struct nic_qp {
 	uint8_t service;
 	uint8_t port; /* from 0; qp_set_port() */
 	bool sig_all;
-	bool heard;		 /* received a packet since RESET */
+	bool heard;		 /* the QP has received a packet since RESET */
 	uint8_t num_in, num_out; /* numbers of hooks: stream.c */
 	uint8_t mtu_shift;
 	uint8_t tos;
@@ -75,12 +75,12 @@ struct nic_qp {
 	void *rpc_ctx;		    /* qp_ctx of the layer that serves calls, or NULL */
 	uint32_t read_chunk;	    /* the most response packets of one READ request */
 	_Atomic uint32_t db_prod;   /* index->prod at the last nic_qp_busy(). [any] */
-	bool kernel_wrs_enabled;    /* kernels may post to it */
+	bool kernel_wrs_enabled;    /* kernels may post to the QP */
 	bool keepalive;
 	bool ack_waited;  /* the ACK has already waited for a turn: resp_send.c */
 	uint32_t events;  /* asynchronous events already raised */
-	uint32_t groups;  /* number of multicast groups that it is attached to */
-	uint32_t windows; /* first of the type 2 windows that are bound to it: mw.c */
+	uint32_t groups;  /* number of multicast groups of the QP */
+	uint32_t windows; /* first of the type 2 windows that are bound to the QP: mw.c */
 	uint64_t bytes;	  /* memory of this QP */
 	struct roost_sge recv_sges[ROOST_MAX_SGE];
 } __attribute__((aligned(ROOST_CACHE_LINE)));
@@ -172,7 +172,7 @@ static inline void qp_end_lost(struct pu *pu)
  * SQE. The receive queue continues. The program may go back to RTS (IBA 10.3.1.8).
  */
 void qp_sq_error(struct nic_qp *qp);
-/* Raises an asynchronous event, unless qp->events says that it was raised before. */
+/* Raises an asynchronous event, unless it was raised before according to qp->events. */
 void qp_event(struct nic_qp *qp, enum nic_event ev);
 void qp_first_packet(struct nic_qp *qp);
 /* qp_state.c */

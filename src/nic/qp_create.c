@@ -20,8 +20,8 @@ bool queue_ok(const struct nic_queue_attr *q)
 }
 
 /*
- * Returns the next number of an index; it returns after 16 uses of the index. 0: the index must
- * rest first. `second`: numbers_second().
+ * Returns the next number of an index, or 0 if the index must rest first. A number returns after 16
+ * uses of its index. `second`: numbers_second().
  */
 static uint32_t next_number(struct nic *nic, struct qp_numbers *numbers, unsigned slot,
 			    uint32_t index, uint32_t second)
@@ -41,7 +41,7 @@ static uint32_t next_number(struct nic *nic, struct qp_numbers *numbers, unsigne
 			    atomic_load_explicit(&numbers->entered[index], memory_order_relaxed),
 			    second))
 			return 0;
-		/* First, in case that this program is killed in between. */
+		/* This store comes first, because the program may be killed in between. */
 		atomic_store_explicit(&numbers->entered[index], second, memory_order_release);
 	}
 	atomic_store_explicit(&numbers->last[index],

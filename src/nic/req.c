@@ -21,7 +21,7 @@
 static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
 {
 	static const uint8_t table[][4] = {
-		/* FIRST, MIDDLE, LAST, ONLY */
+		/* in the order FIRST, MIDDLE, LAST, ONLY */
 		[ROOST_OP_WRITE] = {PKT_WRITE_FIRST, PKT_WRITE_MIDDLE, PKT_WRITE_LAST,
 				    PKT_WRITE_ONLY},
 		[ROOST_OP_WRITE_IMM] = {PKT_WRITE_FIRST, PKT_WRITE_MIDDLE, PKT_WRITE_LAST_IMM,
@@ -31,7 +31,7 @@ static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
 				       PKT_SEND_ONLY_IMM},
 		[ROOST_OP_SEND_INV] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST_INV,
 				       PKT_SEND_ONLY_INV},
-		/* It is always one packet, as sq.c checks. */
+		/* The parameters are always one packet, as sq.c checks. */
 		[ROOST_OP_RPC] = {PKT_RPC_PARAMS, PKT_RPC_PARAMS, PKT_RPC_PARAMS, PKT_RPC_PARAMS},
 		[ROOST_OP_RPC_WRITE] = {PKT_RPC_WRITE_FIRST, PKT_RPC_WRITE_MIDDLE,
 					PKT_RPC_WRITE_LAST, PKT_RPC_WRITE_ONLY},

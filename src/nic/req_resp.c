@@ -259,7 +259,7 @@ static void on_rnr(struct nic_qp *qp, uint32_t psn, uint8_t timer)
 		return; /* a copy of the NAK that started the wait */
 	rtt_answered(qp, psn + 1);
 	sq->probes = sq->backoff = 0;  /* an RNR NAK is an answer */
-	if (qp->attr.rnr_retry != 7) { /* 7: for ever */
+	if (qp->attr.rnr_retry != 7) { /* 7: without limit */
 		if (sq->rnr_retries == 0) {
 			qp->pu->ctr.retry_rnr_exceeded_err++;
 			req_fail(qp, NIC_WC_RNR_RETRY_EXC_ERR);

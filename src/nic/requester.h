@@ -44,7 +44,7 @@ enum req_admission {
  */
 struct req_service {
 	enum req_admission (*admit)(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p);
-	/* 0; -EAGAIN: no space in the port; -EACCES, -EFAULT: the payload can't be read */
+	/* Returns 0; -EAGAIN: no space in the port; -EACCES, -EFAULT: the payload cannot be read */
 	int (*send)(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p);
 	/* If it returns REQ_MORE, the loop continues until the burst ends. */
 	enum req_result (*complete)(struct nic_qp *qp, struct sq_entry *e,

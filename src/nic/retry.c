@@ -59,7 +59,7 @@ static uint64_t deadline(const struct nic_qp *qp)
 
 	if (sq->rnr_until)
 		return sq->rnr_until;
-	/* Timeout 0 means wait for ever (IBA 11.2.5.2); probes are sent nevertheless. */
+	/* Timeout 0 means a wait without limit (IBA 11.2.5.2); probes are sent nevertheless. */
 	return qp->attr.timeout && expiry < probe ? expiry : probe;
 }
 

@@ -6,7 +6,7 @@
 #include "nic/core.h"
 #include "nic/nic_rpc.h"
 
-uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v); /* like resp_write() */
+uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v); /* handles a call as resp_write() */
 /* Returns false if the server cannot take the piece now; the caller must deliver it again. */
 bool rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece);
 int rpc_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);

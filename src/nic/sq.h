@@ -100,7 +100,7 @@ enum qp_block {
 	BLOCK_ORDER,  /* a WQE without a PSN waits for earlier WQEs */
 	BLOCK_HOOK,   /* a stream hook is paused, or keeps too many bytes */
 	BLOCK_RNR,    /* the time of an RNR NAK */
-	BLOCK_CHAIN,  /* a WAIT */
+	BLOCK_CHAIN,  /* the queue is in a WAIT */
 	BLOCK_RATE,   /* the rate limit of a managed queue */
 };
 
@@ -162,7 +162,7 @@ struct qp_sq {
 	 * was sent.
 	 */
 	uint64_t progress;
-	uint64_t since;	    /* the same, without time-outs */
+	uint64_t since;	    /* the same time, without time-outs */
 	uint64_t rtt_start; /* start of the running sample; 0: none */
 	/*
 	 * The tick of alive_listen() when the retries were renewed for a stalled peer; 0: they were
@@ -275,7 +275,7 @@ struct sq_origin_ops {
 	void (*retired)(struct nic_qp *qp, const struct sq_entry *e);
 	bool of_program; /* the entry counts in sq.window; its end may be a completion */
 	bool one_piece;	 /* sq_piece() may find its payload */
-	bool hooked;	 /* outgoing hooks see it: stream.c */
+	bool hooked;	 /* outgoing hooks see the entry: stream.c */
 };
 extern const struct sq_origin_ops sq_origins[SQ_ORIGINS];
 

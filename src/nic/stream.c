@@ -31,7 +31,10 @@ struct qp_streams {
 
 /* ---- incoming ---- */
 
-/* Ends a piece for the hooks on this region, among the first n hooks on regions. */
+/*
+ * Ends a piece for the hooks on this region, as far as they are among the first n hooks on
+ * regions.
+ */
 static void leave(const struct nic *nic, uint32_t key, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -235,7 +238,7 @@ int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook)
 	return 0;
 }
 
-/* Returns the position of the hook; `num`: it is not attached here. */
+/* Returns the position of the hook, or `num` if the hook is not attached here. */
 static unsigned find(struct nic_stream_hook *const *chain, unsigned num,
 		     const struct nic_stream_hook *hook)
 {

@@ -18,8 +18,8 @@ static inline bool stream_watched(const struct nic_qp *qp)
  */
 void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece);
 /*
- * Begins a piece for its hooks. Returns false if a hook is paused. stream_landed() ends the piece,
- * or stream_missed() if the bytes could not be stored.
+ * Begins a piece for the hooks of the region. Returns false if a hook is paused. stream_landed()
+ * ends the piece, or stream_missed() if the bytes could not be stored.
  */
 bool stream_enter(const struct nic_qp *qp, uint32_t key);
 void stream_missed(const struct nic_qp *qp, uint32_t key);

@@ -11,7 +11,10 @@
 #include "nic/dma.h"
 #include "packet/crc32.h"
 
-/* Reserves space for a packet of `len` bytes, BTH .. ICRC, to a destination. 0 or -EAGAIN. */
+/*
+ * Reserves space for a packet of `len` bytes, BTH .. ICRC, to a destination. Returns 0 or
+ * -EAGAIN.
+ */
 static inline int tx_begin_to(struct pu *pu, struct dest *d, uint8_t tos, uint32_t len,
 			      struct port_buf *buf)
 {

@@ -8,10 +8,10 @@
  *
  * A difference in a message byte is a difference in the CRC state at that byte. The difference
  * moves with the state: forward when zero bytes are appended, and back when they are removed. Both
- * operations are linear. The variable parts of the pseudo header (two length fields, the
- * identification) are therefore tables of what each value adds to the state after the UDP header.
- * The reserved byte of the BTH, which counts as ones with any value, is corrected in the state
- * before the BTH.
+ * operations are linear. For each variable part of the pseudo header (two length fields, the
+ * identification) a table therefore has the contribution of each value to the state after the UDP
+ * header. The reserved byte of the BTH, which counts as ones with any value, is corrected in the
+ * state before the BTH.
  *
  * Removing n zero bytes is a multiplication by x^-8n modulo the polynomial of the CRC. It is used
  * to check a packet with an unknown identification. The difference between computed and received

@@ -66,7 +66,7 @@ struct stream {
 	bool vague; /* the size of a READ is or was unknown, so the missing PSNs are unknown too */
 
 	bool counted;	   /* `messages` is the MSN of an ACK up to `expected` */
-	uint32_t messages; /* messages that ended before it */
+	uint32_t messages; /* messages that ended before `expected` */
 
 	bool nak_seen, nak_again; /* a NAK named nak_psn; a request with nak_psn was seen since */
 	uint64_t nak_psn;
@@ -85,7 +85,7 @@ struct stream {
 	struct ask *asks;  /* ring of max_reads */
 	struct ask *loose; /* the newest request if its npsn is unknown; `hi` is then provisional */
 	uint32_t asks_at, open;
-	bool lapsed; /* an unanswered READ or atomic fell out of the ring */
+	bool lapsed; /* an unanswered READ or atomic was dropped from the ring */
 
 	struct oracle_counts c;
 };
@@ -152,16 +152,16 @@ void stream_clear_vague(struct stream *s);
 struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn);
 /* Records a READ or atomic (o->v), which is new or a repetition. */
 struct ask *ask_new(struct oracle *o, struct stream *s, uint64_t psn);
-/* Notes that it was requested from this PSN on. */
+/* Notes that the READ was requested from this PSN on. */
 void ask_note_start(struct ask *a, uint64_t psn);
 /*
- * Returns true if it was requested from this PSN on, or if there were too many such PSNs to
+ * Returns true if the READ was requested from this PSN on, or if there were too many such PSNs to
  * remember.
  */
 bool ask_named(const struct ask *a, uint64_t psn);
 /* Returns the oldest unanswered READ or atomic, or NULL. */
 struct ask *ask_first_open(struct oracle *o, struct stream *s);
-/* Notes that it was answered completely. */
+/* Notes that the READ or atomic was answered completely. */
 void ask_done(struct stream *s, struct ask *a);
 /* Sets the size of a READ, which has become known. */
 void ask_settle(struct stream *s, struct ask *a, uint32_t npsn);

@@ -66,7 +66,7 @@ static void close_sockets(struct pool_addr *a)
 }
 
 /*
- * Binds a socket of the address. The first one is bound without SO_REUSEPORT, so that the bind
+ * Binds a socket of the address. The first socket is bound without SO_REUSEPORT, so that the bind
  * fails if another socket has the address.
  */
 static int bind_one(const struct pool_addr *a, bool first)
@@ -268,9 +268,9 @@ void pool_steer(struct pool *p)
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
- * Gets the sockets of an address. It asks the members first if one of them serves the address, and
- * again if the address cannot be bound, because a member may have bound it meanwhile. A member is
- * listening before it binds an address.
+ * Gets the sockets of an address. If a member serves the address, the function first asks the
+ * members. It asks them again if the address cannot be bound, because a member may have bound it
+ * meanwhile. A member listens before it binds an address.
  */
 static int open_sockets(struct pool_addr *a, unsigned *silent)
 {
@@ -282,7 +282,7 @@ static int open_sockets(struct pool_addr *a, unsigned *silent)
 	bool serves = pool_serves(a->pool, &a->addr), hung_up;
 	int rc, bound;
 
-	for (int try = 0; try < 3; try++) { /* the second and third try ask first */
+	for (int try = 0; try < 3; try++) { /* the second and third try ask the members first */
 		rc = 0;
 		if (!a->pool->alone && !a->alone && (try || serves))
 			rc = pool_ask(a->pool, &ask, a->sock, POOL_SLOTS, silent, &hung_up);
@@ -363,7 +363,7 @@ void pool_addr_put(struct pool_addr *a)
 {
 	struct pool *p = a->pool;
 
-	if (p->pid != getpid()) { /* forked: another thread may have held the lock */
+	if (p->pid != getpid()) { /* a forked child: another thread may have held the lock */
 		if (--a->refs)
 			return;
 		close_sockets(a);
@@ -383,7 +383,7 @@ void pool_addr_put(struct pool_addr *a)
 
 /*
  * Takes a socket for a slot: the first slot in use gets the socket of the address, each other slot
- * one that receives nothing.
+ * gets a socket that receives nothing.
  */
 static int use_alone(struct pool_addr *a, unsigned slot)
 {

@@ -2,7 +2,7 @@
 /*
  * Requests between members. A member listens under a name that belongs to its first slot. Other
  * members connect and send a struct ask. The answer is one byte, with or without descriptors. A
- * request goes to all members at once, so a stopped member delays nobody while another one can
+ * request goes to all members at once, so a stopped member causes no delay while another member can
  * answer.
  */
 #include "pool/core.h"
@@ -195,8 +195,8 @@ static int receive(int fd, int *fds, unsigned want)
 }
 
 /*
- * True if the name of a member is this process's own. Only its first slot has the name. Another
- * thread may claim more slots meanwhile.
+ * Returns true if the name of a member belongs to this process. Only the first slot of a process
+ * has the name. Another thread may claim more slots meanwhile.
  */
 static bool is_own(const struct pool *p, unsigned slot)
 {

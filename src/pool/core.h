@@ -24,15 +24,15 @@ struct pool_addr {
 	_Atomic uint64_t leftovers; /* pool_addr_leftovers() */
 	int alone;		    /* pool_addr_alone() */
 	/*
-	 * If the address is not shared (`alone`), `only` is its socket. `sock` then has sockets
-	 * that receive nothing, or this one.
+	 * If the address is not shared (`alone`), `only` is its socket. `sock` then has `only`, or
+	 * sockets that receive nothing.
 	 */
 	int only;
 	int sock[POOL_SLOTS];
 };
 
 struct pool {
-	pid_t pid; /* a forked child does not use the pool of its parent */
+	pid_t pid; /* process of the pool: a forked child does not use the pool of its parent */
 	unsigned refs;
 	/*
 	 * guards the lists, the slots and the descriptors; no thread waits while it holds
@@ -41,7 +41,7 @@ struct pool {
 	pthread_mutex_t lock;
 	unsigned num_slots;
 	uint8_t slot[POOL_MAX_OWN];
-	int claim[POOL_MAX_OWN]; /* its name in the abstract namespace is the claim */
+	int claim[POOL_MAX_OWN]; /* the name of this socket (abstract namespace) is the claim */
 	int listener, epoll, stop;
 	int state_fd;
 	struct pool_state *state;
@@ -93,7 +93,7 @@ enum name_kind { NAME_CLAIM, NAME_MEMBER, NAME_FOUNDER, NAME_PUBLISHER, NAME_STA
 socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot);
 /* Binds a name without a listener. Returns a descriptor, -EADDRINUSE, or another -errno. */
 int pool_bind_name(enum name_kind kind, unsigned slot);
-/* True if the process at the other end belongs to this user. */
+/* Returns true if the process at the other end belongs to this user. */
 bool pool_same_user(int fd);
 /*
  * Connects to a name of a slot, with a non-blocking socket of this type. The other end must be a
@@ -110,7 +110,7 @@ int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned wan
 	     bool *hung_up);
 /* Sends an answer with `n` descriptors, which may be 0. Does not block. Returns 0 or -errno. */
 int pool_answer(int fd, const int *fds, unsigned n);
-/* Moves a descriptor out of the low numbers, which select(2) needs. Returns the new one. */
+/* Moves a descriptor out of the low numbers, which select(2) needs. Returns the new descriptor. */
 int pool_high(int fd);
 /* Raises the soft limit of descriptors, so that the sockets of many addresses fit. */
 void pool_raise_limit(void);
@@ -126,13 +126,16 @@ struct pool_addr *addr_find(struct pool *p, const struct pkt_addr *addr, uint32_
 int addr_can_steer(void);
 /* Attaches the program for the present members and services, unless it is attached already. */
 void addr_steer(struct pool_addr *a);
-/* True if two slots use the same address of one of these families (POOL_IPV4 | POOL_IPV6). */
+/*
+ * Returns true if two slots use the same address of one of these families (POOL_IPV4 |
+ * POOL_IPV6).
+ */
 bool addr_shared(struct pool *p, unsigned a, unsigned b, unsigned families);
 /* Calls addr_steer() for all addresses. */
 void pool_steer(struct pool *p);
 /*
  * Looks for datagrams in sockets without an owner, at all addresses, and lets a port of this
- * process take them. To be called after pool_steer(), which directs later datagrams to other
+ * process take them. Must be called after pool_steer(), which directs later datagrams to other
  * sockets.
  */
 void pool_find_leftovers(struct pool *p);
@@ -145,7 +148,7 @@ void will_execute(struct pool *p);
 /* ---- service.c ---- */
 
 struct pool_table;
-/* Fills in the routes of an address, those of exact addresses first. */
+/* Fills in the routes of an address. Routes of exact addresses come first. */
 void service_routes(struct pool *p, const struct pkt_addr *addr, uint64_t alive,
 		    struct pool_table *t);
 

@@ -148,7 +148,10 @@ static uint32_t word_at(const uint8_t *p)
 	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-/* True if a datagram is a message of connection management. `len` has all that the rules look at. */
+/*
+ * Returns true if a datagram is a message of connection management. `len` covers all bytes that the
+ * rules use.
+ */
 static bool is_cm(const uint8_t *bth, uint32_t len, unsigned *attr)
 {
 	if (len < AT_SERVICE + 8 || (word_at(bth + AT_DQPN) & PKT_QPN_MASK) > PKT_GSI_QPN ||

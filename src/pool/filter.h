@@ -22,15 +22,15 @@ struct pool_route {
 
 struct pool_table {
 	uint8_t otherwise; /* slot of datagrams to QP 1 that no rule steers */
-	bool single;	   /* no other slot is in use, so this one gets all datagrams */
+	bool single;	   /* no other slot is in use, so `otherwise` gets all datagrams */
 	/*
 	 * Not all services are among the routes. A request for another service goes to one of these
-	 * slots, at random, so that a repeated one does not wait for a program that is stopped.
+	 * slots, at random, so that a repeated request does not wait for a stopped program.
 	 */
 	bool cut;
-	uint64_t any; /* bit mask, not 0 if `cut` */
+	uint64_t any; /* bit mask of these slots, not 0 if `cut` */
 	unsigned num;
-	/* in order of precedence */
+	/* routes in order of precedence */
 	struct pool_route route[POOL_FILTER_SERVICES];
 };
 
@@ -41,13 +41,13 @@ struct pool_table {
 unsigned pool_filter(const struct pool_table *t, struct sock_filter code[POOL_FILTER_MAX]);
 
 /*
- * True if a datagram is a request that the program steers by its service id. Sets *service to this
- * id.
+ * Returns true if a datagram is a request that the program steers by its service id. Sets *service
+ * to this id.
  */
 bool pool_filter_service(const uint8_t *bth, uint32_t len, uint64_t *service);
 /*
  * Returns the slot to which the program steers another message of connection management, by the
- * receiver's id in it; -1: the datagram is no such message.
+ * receiver's id in the message, or -1 if the datagram is no such message.
  */
 int pool_filter_id_slot(const uint8_t *bth, uint32_t len);
 

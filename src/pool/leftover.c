@@ -31,7 +31,7 @@ static void wake_port(struct pool_addr *a)
 	_Atomic unsigned *mails = pool_mailbox(a->pool, &a->addr, slot, &sport);
 
 	if (!mails)
-		return; /* the port is not known to the pool yet, and looks before it sleeps */
+		return; /* the pool does not know the port yet; the port looks before it sleeps */
 	v4.sin_port = v6.sin6_port = htons(sport);
 	memcpy(&v4.sin_addr, a->addr.b + 12, 4);
 	memcpy(&v6.sin6_addr, a->addr.b, 16);

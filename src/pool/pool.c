@@ -49,10 +49,10 @@ bool pool_alive(struct pool *p, unsigned slot)
 
 	(void)p;
 	if (fd < 0)
-		return true; /* the owner is not known to be dead */
+		return true; /* it is not known that the owner is dead */
 	rc = sys_connect(fd, (struct sockaddr *)&name, len);
 	sys_close(fd);
-	return rc != -ECONNREFUSED; /* the error if nobody has the name */
+	return rc != -ECONNREFUSED; /* the error if no process has the name */
 }
 
 /* Returns a number other than 0 that the previous owner did not have. */
@@ -82,9 +82,9 @@ static int bind_member(struct pool *p, unsigned slot)
 }
 
 /*
- * Claims a slot. It starts at a random one, so that a slot stays unused for long after its owner
- * has ended, and skips slots with a name that another process holds; the process may be another
- * user's.
+ * Claims a slot. The search starts at a random slot, so that a slot stays unused for long after its
+ * owner has ended. It skips slots whose name another process holds, perhaps a process of another
+ * user.
  */
 static int claim(struct pool *p)
 {
@@ -215,7 +215,10 @@ static int answer(struct pool *p, const struct member *m, const struct ask *ask)
 
 	if (ask->what == ASK_STATE)
 		return pool_answer(m->fd, &p->state_fd, 1);
-	/* Another thread holds the lock while it opens the address; the answer must wait for it. */
+	/*
+	 * Another thread holds the lock while it opens the address; the answer must wait for that
+	 * thread.
+	 */
 	pthread_mutex_lock(&p->lock);
 	a = ask->what == ASK_ADDR ? addr_find(p, &ask->addr, ask->scope) : NULL;
 	if (a && a->alone)

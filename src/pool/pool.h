@@ -62,8 +62,8 @@ struct pool *pool_get(void);
 void pool_put(struct pool *p);
 
 /*
- * True if other members did not understand this process when it founded a pool. They run another
- * version of Roost and have addresses of their own.
+ * Returns true if other members did not understand this process when it founded a pool. These
+ * members run another version of Roost and have addresses of their own.
  */
 bool pool_is_foreign(const struct pool *p);
 
@@ -76,7 +76,7 @@ uint64_t pool_file_bytes(void);
  */
 int pool_slot(struct pool *p, unsigned unit);
 
-/* True if a living process owns the slot. Makes two system calls. */
+/* Returns true if a living process owns the slot. Makes two system calls. */
 bool pool_alive(struct pool *p, unsigned slot);
 
 /* ---- numbers ---- */
@@ -111,10 +111,10 @@ struct pool_addr *pool_addr_get(struct pool *p, const struct pkt_addr *addr, uin
 /* Drops a reference. The last one closes the sockets. */
 void pool_addr_put(struct pool_addr *a);
 /*
- * Returns 0 if other programs can use the address too. Otherwise it has one socket, which belongs
- * to this process alone: the kernel refused to steer datagrams with this -errno (a container's
- * rules, or an emulation without SO_ATTACH_REUSEPORT_CBPF), or -EMFILE: no more sockets fit. The
- * first slot in use receives all datagrams then, and passes on those of other slots
+ * Returns 0 if other programs can use the address too. Otherwise the address has one socket, which
+ * belongs to this process alone: the kernel refused to steer datagrams with this -errno (a
+ * container's rules, or an emulation without SO_ATTACH_REUSEPORT_CBPF), or -EMFILE: no more sockets
+ * fit. The first slot in use receives all datagrams then, and passes on those of other slots
  * (port/udp_mail.c).
  */
 int pool_addr_alone(const struct pool_addr *a);
@@ -140,8 +140,9 @@ struct pool_socket {
  */
 int pool_addr_use(struct pool_addr *a, unsigned slot);
 /*
- * Tells the other programs about the socket. To be called once after pool_addr_use(). Returns 0, or
- * -ENOSPC: the slot has POOL_SEEN_ADDRS addresses already, and no program finds it at this one.
+ * Tells the other programs about the socket. Must be called once after pool_addr_use(). Returns 0,
+ * or -ENOSPC: the slot has POOL_SEEN_ADDRS addresses already, and other programs do not find it at
+ * this address.
  */
 int pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket *sock);
 /*
@@ -152,8 +153,8 @@ void pool_addr_unuse(struct pool_addr *a, unsigned slot);
 
 /*
  * Leftovers are datagrams that came for a program that has ended without receiving them. Connection
- * requests among them are for another program now. Each member that notices the end lets its ports
- * of the address take them.
+ * requests among them now belong to another program. Each member that notices the end lets its
+ * ports of the address take them.
  *
  * pool_addr_leftovers() returns a bit mask of the slots whose sockets have leftovers; it is valid
  * until pool_addr_put(). When the pool sets a bit, it wakes a port of the address by an empty mail.
@@ -173,13 +174,14 @@ bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot,
 /* True if a program of the pool serves the address in any slot. */
 bool pool_serves(struct pool *p, const struct pkt_addr *addr);
 /*
- * True if a member sends from this address and source port. The answer holds as long as
+ * Returns true if a member sends from this address and source port. The answer holds as long as
  * pool_version() does not change. Makes no system call.
  */
 bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint16_t sport);
 /*
- * Like pool_sends(), but also true if a member that has ended sent from there, until another
- * program takes its slot. A datagram may be read after its sender has ended.
+ * Does the same as pool_sends(), but also returns true if a member that has ended sent from there,
+ * until another program takes the slot of that member. A datagram may be read after its sender has
+ * ended.
  */
 bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint16_t sport);
 

@@ -2,9 +2,9 @@
 /*
  * Services are a list in the record of each slot; only the owner of the slot writes it. A program
  * holds the publisher's name while it publishes, so if two programs publish the same service at
- * once, the second one fails. If the holder is stopped, others go on without the name after a
- * second. Then both programs may fail, but never both succeed: each writes its entry before it
- * looks for others.
+ * once, the second one fails. If the holder is stopped, other programs continue without the name
+ * after a second. Then both programs may fail, but never both succeed: each writes its entry before
+ * it looks for others.
  */
 #include "pool/core.h"
 
@@ -27,7 +27,7 @@ static bool is_used(struct slot_service *s)
 	return atomic_load_explicit(&s->used, memory_order_acquire);
 }
 
-/* True if a listener of these addresses has an address in common with the entry. */
+/* Returns true if a listener of these addresses has an address in common with the entry. */
 static bool same_addresses(struct slot_service *s, const struct pkt_addr *addr, unsigned families)
 {
 	uint32_t has = atomic_load_explicit(&s->families, memory_order_relaxed);
@@ -66,8 +66,9 @@ static struct slot_service *free_entry(struct pool *p, unsigned slot)
 }
 
 /*
- * True if another listener conflicts with a new one. A listener on all addresses means all
- * addresses of its program, so two of them conflict only if their programs share an address.
+ * Returns true if another listener conflicts with a new one. A listener on all addresses listens on
+ * all addresses of its program, so two such listeners conflict only if their programs share an
+ * address.
  */
 static bool taken(struct pool *p, unsigned slot, uint64_t id, const struct pkt_addr *addr,
 		  unsigned families)

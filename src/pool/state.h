@@ -48,10 +48,10 @@ struct slot_record {
 	_Atomic uint32_t owned;	   /* 0: no owner; otherwise the owner's number, see pool_owner() */
 	_Atomic uint32_t first;	   /* the first slot of the same program */
 	_Atomic uint32_t manages;  /* the slot has a connection manager */
-	_Atomic uint32_t services; /* the entries in use are among the first so many */
+	_Atomic uint32_t services; /* used entries have an index below this */
 	struct slot_socket socket[SLOT_SOCKETS];
 	struct slot_service service[SLOT_SERVICES];
-	_Atomic uint32_t wills; /* the entries in use are among the first so many */
+	_Atomic uint32_t wills; /* used entries have an index below this */
 	struct slot_will will[POOL_WILLS];
 	_Atomic uint64_t reclaimed; /* pool_clock_ms() when the last owner's death was noticed */
 };

@@ -152,7 +152,7 @@ static int list_sockets(void)
 	return (int)n;
 }
 
-/* True if a name, as the kernel reports it, belongs to the pool of this user. */
+/* Returns true if a name, as the kernel reports it, belongs to the pool of this user. */
 static bool is_ours(const char *name, size_t len)
 {
 	for (unsigned kind = 0; kind < NAME_KINDS; kind++) {
@@ -167,7 +167,7 @@ static bool is_ours(const char *name, size_t len)
 	return false;
 }
 
-/* True if the message is about a socket of another user with a name of this user's pool. */
+/* Returns true if the message is about a socket of another user with a name of this user's pool. */
 static bool is_strange(const struct nlmsghdr *h, uid_t *uid)
 {
 	const struct unix_diag_msg *m = NLMSG_DATA(h);
@@ -197,7 +197,7 @@ static bool is_strange(const struct nlmsghdr *h, uid_t *uid)
 	return true;
 }
 
-/* Like NLMSG_OK(), but without a comparison of signed and unsigned numbers. */
+/* Returns the same as NLMSG_OK(), but without a comparison of signed and unsigned numbers. */
 static bool message_fits(const struct nlmsghdr *h, int left)
 {
 	return left >= (int)sizeof(*h) && h->nlmsg_len >= sizeof(*h) &&

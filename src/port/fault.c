@@ -33,7 +33,7 @@
 #define FORWARD_AT   32 /* packets that are due make a burst of the inner port at this number */
 #define LATE_MAX     16
 #define LATE_PASS    4	      /* a reordered packet lets 1 to this many others pass */
-#define LATE_NS	     1000000u /* it leaves after this time even if no others come */
+#define LATE_NS	     1000000u /* a late packet leaves after this time even if no others come */
 #define FLIPS_MAX    3
 
 struct fault_item {
@@ -60,7 +60,7 @@ struct fault_port {
 	/* -1: there are no delays, or `clock` is not one that a timer can follow */
 	int epoll, timer;
 	bool timer_set;
-	bool stuck; /* the inner port had no space for something due */
+	bool stuck; /* the inner port had no space for a packet that was due */
 	unsigned ready, num_late;
 	struct fault_item *building;
 	struct list_head spare, late, queue;

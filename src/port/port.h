@@ -97,7 +97,10 @@ struct port_stats {
 	uint64_t tx_blocked; /* reserve returned -EAGAIN */
 	/* the packets of the host port that used shared memory; the counts above include them */
 	uint64_t rx_shm_packets, tx_shm_packets;
-	/* paths of a host port to host ports of its pool that take udp, for want of a ring */
+	/*
+	 * paths of a host port to host ports of its pool that take udp, because no ring could be
+	 * made
+	 */
 	uint64_t tx_shm_fallbacks;
 };
 
@@ -155,7 +158,7 @@ struct port_ops {
 	 * The packet before it is complete.
 	 */
 	void (*cancel)(struct port *p);
-	/* Sends the complete packets. Returns true if none is left. */
+	/* Sends the complete packets. Returns true if no packet is left. */
 	bool (*flush)(struct port *p);
 
 	/*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Internals of the shm port. shm_open.c opens and closes endpoints, shm.c moves packets (port_ops),
- * shm_conn.c makes and ends connections, shm_admit.c accepts those of peers, shm_tell.c tells them
+ * shm_conn.c makes and ends connections, shm_admit.c accepts those of peers, shm_tell.c publishes
  * how long a ring may be, shm_wake.c sleeps and wakes, shm_find.c finds peers, and shm_mcast.c
  * sends to groups and joins them.
  *
@@ -264,9 +264,12 @@ void shm_hint(struct shm_port *s, const struct pkt_addr *dst);
 uint32_t shm_now_ms(void);
 
 /* shm_tell.c */
-/* In a pool: tells the others the longest ring that the port can take, if it has changed. */
+/*
+ * In a pool: tells the other programs the length of the longest ring that the port can take, if it
+ * has changed.
+ */
 void shm_tell_ring(struct shm_port *s);
-/* Tells that it takes no more. */
+/* Tells the other programs that the port takes no more rings. */
 void shm_tell_end(struct shm_port *s);
 
 /* shm_conn.c */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How endpoints find each other. Without a pool they use lock files and sockets in the private
- * folder (shm_dir.h). In a pool they use the memory of the pool, and names in the abstract
- * namespace; there, a slot with a new owner is another endpoint.
+ * Finds endpoints. Without a pool they use lock files and sockets in the private folder
+ * (shm_dir.h). In a pool they use the memory of the pool, and names in the abstract namespace;
+ * there, a slot with a new owner is another endpoint.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +67,7 @@ int shm_find_ring(struct shm_port *s, const struct shm_peer *peer, uint32_t *rin
 
 /*
  * Accepts the last owner of the slot, too: packets of a program that has ended since it sent them
- * are delivered, as are packets that wait in a socket. Packets of earlier owners are not.
+ * are delivered, as are packets that wait in a socket. Packets of earlier owners are not delivered.
  */
 bool shm_is_owner(struct shm_port *s, const struct shm_peer *peer, int fd)
 {

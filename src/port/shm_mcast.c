@@ -237,8 +237,8 @@ void shm_staged_send(struct shm_port *s, bool all)
 		struct shm_fanout *f = st->path->fanout;
 
 		/*
-		 * Backwards, because a broken member leaves the list and the last one takes its
-		 * place.
+		 * The loop runs backwards, because a broken member leaves the list and the last
+		 * member takes its place.
 		 */
 		for (unsigned i = f->count; i-- > 0;)
 			copy_to(s, f->tx[i], st);

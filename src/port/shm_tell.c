@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How long a ring the port can take from one more program of the pool. Others read it when they
- * choose between shared memory and udp (port/host.c), and a connection keeps its choice. So it is
- * said ahead: when the port opens, and after each ring that came or went.
+ * Publishes the length of the longest ring that the port can take from one more program of the
+ * pool. Other programs read this length when they choose between shared memory and udp
+ * (port/host.c), and a connection keeps its choice. The port therefore publishes the length in
+ * advance: when it opens, and after each ring that was added or removed.
  */
 #include "port/shm.h"
 
@@ -13,7 +14,10 @@
 #include "base/log.h"
 #include "base/sys.h"
 
-/* A peer needs two descriptors: its connection, and the ring of it. Returns 0 or -errno. */
+/*
+ * Tries whether two descriptors are free. A peer needs them for its connection and its ring.
+ * Returns 0 or -errno.
+ */
 static int try_descriptors(const struct shm_port *s)
 {
 	int a = sys_dup_cloexec(s->base.fd);
@@ -26,7 +30,10 @@ static int try_descriptors(const struct shm_port *s)
 	return b < 0 ? b : 0;
 }
 
-/* Address space may be limited. The test takes no memory. Returns 0 or -errno. */
+/*
+ * Tries to map a ring, because address space may be limited. The test takes no memory. Returns 0 or
+ * -errno.
+ */
 static int try_mapping(uint32_t bytes)
 {
 	size_t all = SHM_RING_OVERHEAD + (size_t)bytes;
@@ -39,7 +46,7 @@ static int try_mapping(uint32_t bytes)
 	return 0;
 }
 
-/* Returns the bytes of the longest ring; 0: none, and *rc tells why. */
+/* Returns the bytes of the longest ring, or 0 if no ring is possible; *rc is then the reason. */
 static uint32_t longest_ring(const struct shm_port *s, int *rc)
 {
 	*rc = s->num_rx == SHM_MAX_RX ? -ENOSPC : try_descriptors(s);

@@ -53,7 +53,7 @@
  * place of an op-code: 0xff is one of the op-codes that InfiniBand leaves to manufacturers, and
  * this NIC sends no packet with it. The last 16 bytes are zeros.
  */
-#define UDP_JOIN_MAX   123 /* packets a datagram */
+#define UDP_JOIN_MAX   123 /* packets in a datagram */
 #define UDP_JOIN_ALIGN 16
 struct udp_join_head {
 	uint8_t mark[4];
@@ -100,7 +100,7 @@ struct udp_path {
 	struct list_head link;
 	uint32_t refs;
 	uint32_t mtu; /* MTU of the path as the kernel reports it, IP header included; 0: unknown */
-	uint8_t slot; /* of the peer */
+	uint8_t slot; /* slot of the peer */
 	/* the path is only for QP 1. Each datagram may be for another slot, so each leaves alone */
 	bool gsi;
 	int sock; /* the socket that sends */
@@ -117,7 +117,7 @@ struct udp_path {
 	 */
 	bool apart;
 	bool joins; /* the port of the peer accepts packets of different lengths in one datagram */
-	struct icrc_flow flow; /* for computing ICRCs again */
+	struct icrc_flow flow; /* flow to compute ICRCs again */
 	union udp_name name;
 };
 

@@ -8,9 +8,9 @@
  *
  *	| head: mark, QP, count, lengths | packet 0 | packet 1 | ...
  *
- * No other receiver gets such a datagram: a port announces in the pool that it accepts them, and a
- * port that makes a path looks there. The identification for the ICRC of a packet is its place in
- * the datagram, as in a group.
+ * No other receiver gets such a datagram: a port announces in the pool that it accepts such
+ * datagrams, and a port that makes a path reads this. The identification for the ICRC of a packet
+ * is its place in the datagram, as in a group.
  */
 #include "port/udp.h"
 

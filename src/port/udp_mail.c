@@ -152,7 +152,7 @@ static bool receive(struct udp_port *u)
 	uint16_t sport;
 	ssize_t n = sys_recvfrom(u->out, m->in, sizeof(m->in), MSG_DONTWAIT, &name.sa, &len);
 
-	if (n < 0 && n != -EAGAIN) { /* the error of an earlier send */
+	if (n < 0 && n != -EAGAIN) { /* this is the error of an earlier send */
 		udp_take_errors(u);
 		return n != -EINTR;
 	}

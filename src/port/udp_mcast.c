@@ -201,7 +201,10 @@ struct udp_mcast *udp_mcast_ready(struct udp_port *u)
 	return sys_epoll_wait(u->groups_epoll, &ev, 1, 0) == 1 ? ev.data.ptr : NULL;
 }
 
-/* Also called in a forked child: entries of the epoll sets belong to the parent and must stay. */
+/*
+ * This is also called in a forked child: entries of the epoll sets belong to the parent and must
+ * stay.
+ */
 void udp_mcast_close(struct udp_port *u)
 {
 	struct udp_mcast *g, *next;

@@ -126,7 +126,7 @@ int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t to
 	g = t->count ? &t->group[t->count - 1] : NULL;
 	t->was_closed = t->was_mixed = false;
 	if (g && fits_behind(t, g, (struct udp_path *)path, len, tos)) {
-		/* the packet joins the earlier ones unchanged */
+		/* the packet joins the earlier packets unchanged */
 	} else if (g && joins_behind(g, (struct udp_path *)path, len, tos)) {
 		t->was_closed = g->closed;
 		t->was_mixed = g->mixed;

@@ -395,15 +395,15 @@ static bool is_connected_to(const struct pkt_addr *dst, __be16 port)
 	return false;
 }
 
-static bool says_nobody_serves(const struct cm_event *e)
+static bool is_service_refusal(const struct cm_event *e)
 {
 	return (e->type == CM_EV_REJECTED && e->reason == CM_REJ_INVALID_SERVICE_ID) ||
 	       (e->type == CM_EV_SIDR_REPLY && e->status == CM_SIDR_UNSUPPORTED);
 }
 
-static bool asks_again(struct rdmacm_id *id, const struct cm_event *e)
+static bool repeats_request(struct rdmacm_id *id, const struct cm_event *e)
 {
-	if (!says_nobody_serves(e) || id->refused == AGAIN_TIMES ||
+	if (!is_service_refusal(e) || id->refused == AGAIN_TIMES ||
 	    !is_connected_to(&id->dst, rdma_get_dst_port(&id->id)))
 		return false;
 	return !cm_ask_again(e->conn, rdmacm_now(), (uint64_t)AGAIN_FIRST_NS << id->refused++);
@@ -419,7 +419,7 @@ void rdmacm_on_cm_event(void *ctx, const struct cm_event *e)
 		rdmacm_on_request(e);
 		return;
 	}
-	if (asks_again(id, e))
+	if (repeats_request(id, e))
 		return;
 	rdmacm_await_no_rtu(id);
 	out = rdmacm_event_new(id, id, t->type);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keeps requests that come before their listener. There are two cases. A server that serves one
- * client after the other destroys its listener and creates the next one (perftest with -R does this
- * twice for a test), and a client on a fast NIC connects in between. Or a server sends its client
- * the port that it has bound, and listens only afterwards (qperf). Without this code the client
- * would be refused, and most clients then give up.
+ * Keeps requests that come before their listener. There are two cases. First, a server that serves
+ * one client after the other destroys its listener and creates the next one (perftest with -R does
+ * this twice for a test), and a client on a fast NIC connects in between. Second, a server sends
+ * its client the port that it has bound, and listens only afterwards (qperf). Without this code the
+ * client would be refused, and most clients then give up.
  *
  * A request is kept for WAIT_NS if its service had a listener within the last MEMORY_NS, or if its
  * port is bound. Requests to other services are refused at once, and so are requests without a free
@@ -27,7 +27,7 @@ static struct {
 static unsigned next_ended;
 
 static struct early {
-	uint64_t service_id, until; /* until 0: the slot is free */
+	uint64_t service_id, until; /* `until` is 0 if the slot is free */
 	struct pkt_addr src, dst;
 	uint8_t mad[CM_MAD_LEN];
 } early[MAX_EARLY];
@@ -107,7 +107,7 @@ bool rdmacm_early_keep(const struct pkt_addr *src, const struct pkt_addr *dst, c
 	return true;
 }
 
-static void pass_on(struct early *h, uint64_t now)
+static void hand_to_listener(struct early *h, uint64_t now)
 {
 	h->until = 0;
 	cm_input(agent.cm, now, &h->src, &h->dst, h->mad, CM_MAD_LEN);
@@ -117,7 +117,7 @@ void rdmacm_early_listen(uint64_t service_id)
 {
 	for (unsigned i = 0; i < MAX_EARLY; i++) {
 		if (early[i].until && early[i].service_id == service_id)
-			pass_on(&early[i], rdmacm_now());
+			hand_to_listener(&early[i], rdmacm_now());
 	}
 }
 
@@ -127,7 +127,7 @@ uint64_t rdmacm_early_expire(uint64_t now)
 
 	for (unsigned i = 0; i < MAX_EARLY; i++) {
 		if (early[i].until && early[i].until <= now)
-			pass_on(&early[i], now);
+			hand_to_listener(&early[i], now);
 		else if (early[i].until && early[i].until < next)
 			next = early[i].until;
 	}

@@ -61,7 +61,7 @@ void rdmacm_tell_heard(void)
 		list_for_each_entry (id, &agent.without_rtu, rtu_link) {
 			if (id->qpn != qpn || !id->conn)
 				continue;
-			cm_established(id->conn); /* this takes the id off the list */
+			cm_established(id->conn); /* this call removes the id from the list */
 			break;
 		}
 	}

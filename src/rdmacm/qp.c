@@ -39,8 +39,8 @@ static int init_attr(const struct rdmacm_id *id, struct ibv_qp_attr *a, int *mas
 	}
 	*mask |= IBV_QP_ACCESS_FLAGS;
 	/*
-	 * Before there is a peer, it has no rights. Then it may WRITE, and READ and use atomics if
-	 * any were agreed (cm_init_qp_init_attr in the Linux kernel).
+	 * The QP grants no rights before it has a peer. The peer may then WRITE, and may READ and
+	 * use atomics if any were agreed (cm_init_qp_init_attr in the Linux kernel).
 	 */
 	if (id->conn) {
 		struct cm_qp_attr q;
@@ -148,7 +148,7 @@ int rdmacm_qp_to_init(struct rdmacm_id *id, struct ibv_qp *qp)
 
 /*
  * Passes the peer's offer or answer to ibv_set_ece(3), which must be called before RTR. A QP that
- * knows none of its options works without.
+ * knows none of the peer's options works without them.
  */
 static int take_ece(struct rdmacm_id *id)
 {

@@ -73,7 +73,7 @@ struct rdmacm_id {
 	uint8_t gid_index;
 	uint8_t mtu;	 /* enum ibv_mtu of the path */
 	uint8_t refused; /* number of repeated requests after "no such service" */
-	uint32_t qpn;	 /* number of the QP with which it accepted */
+	uint32_t qpn;	 /* number of the QP with which the id accepted */
 	uint32_t psn;	 /* first PSN of the peer, sent in the REQ or REP */
 	/* src is valid once the id is bound to the device, dst once it is resolved */
 	struct pkt_addr src, dst;

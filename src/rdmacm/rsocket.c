@@ -20,7 +20,7 @@
 
 #include "rdmacm/rdmacm.h"
 
-/* New in rdma-core 65. */
+/* This function is new in rdma-core 65. */
 int repoll_create(int flags);
 int repoll_ctl(int epfd, int op, int fd, struct epoll_event *event);
 int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout);

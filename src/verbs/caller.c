@@ -14,7 +14,7 @@
 #include "verbs/objects.h"
 
 #define MAX_CALLS  256
-#define SPIN_NS	   200000u /* a wait polls for this long, and then sleeps between polls */
+#define SPIN_NS	   200000u /* a wait polls for this time, and then sleeps between polls */
 #define NAP_NS	   50000u
 #define PARAMS_MAX (sizeof(struct roost_rpc_head) + ROOST_RPC_MAX_PARAMS)
 

@@ -160,7 +160,7 @@ static int cq_end(struct verbs_cq *cq)
 
 /*
  * Drops unread events and waits until the program has acknowledged the others. The NIC raises no
- * more.
+ * further events.
  */
 static void cq_wait_acks(struct verbs_cq *cq)
 {

@@ -81,7 +81,7 @@ static int set_options(struct verbs_qp *qp, uint32_t options)
 		if (offer & ECE_ANSWER || !offer || options != answer_to(offer, features))
 			return -EOPNOTSUPP;
 	} else if (!features || options == offer) {
-		/* it has no option that Roost knows, or is this end's own offer */
+		/* the value has no option that Roost knows, or is this end's own offer */
 		return -EOPNOTSUPP;
 	} else {
 		options = answer_to(options, features);

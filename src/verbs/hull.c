@@ -89,8 +89,8 @@ ROOST_EXPORT void roost_hull_destroy(struct roost_hull *h)
 
 /*
  * Returns an address for `len` bytes, half-way between the heap and the stack. An executed program
- * has random mappings of its own, all of them near these two. A memory among the hull's mappings
- * would sometimes get an address that the program already uses.
+ * has random mappings of its own, all of them near these two. A hull memory among the hull's
+ * mappings would sometimes get an address that the program already uses.
  */
 static void *away_from_mappings(const struct roost_hull *h, size_t len)
 {
@@ -299,7 +299,7 @@ static bool watch(struct roost_hull *h, const struct roost_hull_program *p, stru
 		}
 		if (fds[1].revents && !serve(h, p, c->channel)) {
 			sys_close(c->channel);
-			c->channel = -1; /* poll(2) skips it */
+			c->channel = -1; /* poll(2) skips a negative descriptor */
 		}
 		if (!waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) &&
 		    info.si_pid) {

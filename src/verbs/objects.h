@@ -245,8 +245,8 @@ uint32_t verbs_interface_of(const struct pkt_addr *addr);
 
 /*
  * Logs one line, once per process, after a program named a GID index that does not exist. The line
- * names the right index. Users of rxe and mlx5 type 1 or 3, the indices of their GIDs of RoCE v2
- * and IPv4.
+ * names the right index. Users of rxe and mlx5 type 1 or 3, the indices that GIDs of RoCE v2 and
+ * IPv4 have there.
  */
 void verbs_no_gid(struct ibv_context *ctx, uint32_t port_num, uint32_t index);
 

@@ -101,8 +101,7 @@ void verbs_pd_reap(struct verbs_ctx *ctx)
 		pd = list_first_entry(&ctx->pds, struct verbs_pd, link);
 		list_del(&pd->link);
 		/*
-		 * If another context has imported the PD and uses it, it stays, and is freed with
-		 * the NIC.
+		 * A PD that another context has imported and uses stays, and is freed with the NIC.
 		 */
 		if (!pd->imported)
 			pd_number_free(ctx, pd->pd.handle);

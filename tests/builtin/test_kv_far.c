@@ -24,7 +24,7 @@
 #define VALUE	   100u
 #define NEAR	   (64u << 10)
 #define SPACE	   1000u
-#define LATE	   64u /* keys that are asked for while the far tier does not answer */
+#define LATE	   64u /* keys that are requested while the far tier does not answer */
 #define TURNS	   2000u
 #define BOUND	   1000u /* steps of a call */
 #define SCAN_SPACE (RIG_REPLY - 8)
@@ -33,7 +33,7 @@ static struct rig R, *const r = &R;
 static struct far_model far;
 static struct kv_store *store;
 
-/* `near`: bytes of near memory; 0: NEAR */
+/* Opens a store, the kernel and its callers. `near`: bytes of near memory; 0: NEAR. */
 static void open_rig_near(uint32_t max_steps, uint64_t near)
 {
 	struct roost_kv_config size = {.size = 4u << 20};
@@ -179,14 +179,14 @@ static void end_caller(void)
 }
 
 /*
- * Caller 0 asks for LATE keys, some of which are far, with the far tier held. Returns the number of
- * calls that wait: their slots are the last ones.
+ * Caller 0 requests LATE keys, some of which are far, while the far tier does not answer. Returns
+ * the number of calls that wait: their slots are the last ones.
  */
 static unsigned hold(void)
 {
 	unsigned waiting = 0;
 
-	/* So often that all lines that leave have left. */
+	/* Repeats this until all lines that leave have left. */
 	for (unsigned i = 0; i < 200; i++) {
 		post(1, 0, ROOST_KV_GET, KEYS - 1, 1);
 		await(1, 0, ROOST_KV_GET, KEYS - 1, 1);
@@ -282,7 +282,7 @@ static void a_fence_closes(void **state)
 	store->fence = &fence;
 	assert_int_equal(kv_store_set_table(store, &table, "a", 1), 0);
 	fill();
-	/* Its table is older than the lease. */
+	/* The table of the store is older than the lease requires. */
 	fence.version = 4;
 	post(1, 1, ROOST_KV_PUT, 1, 1);
 	await_status(1, 1, 1, -EREMCHG);
@@ -303,7 +303,7 @@ static void a_fence_closes(void **state)
 	close_rig();
 }
 
-/* A thread that reads the store, as that of a snapshot, has it while the connection ends. */
+/* The connection ends while a thread that takes a snapshot owns the store. */
 static void caller_gone_in_a_snapshot(void **state)
 {
 	open_rig(0);
@@ -349,7 +349,10 @@ static void payload_waits(void **state)
 #define WIDE                                                                                       \
 	30u /* keys of a call, in all slots of a caller: more than the reservation station has */
 
-/* One connection has more operations than the station; those of another are answered meanwhile. */
+/*
+ * One connection has more operations than the station has entries; operations of another connection
+ * are answered meanwhile.
+ */
 static void one_caller_leaves_places(void **state)
 {
 	uint8_t buf[960];
@@ -378,7 +381,7 @@ static void one_caller_leaves_places(void **state)
 	close_rig();
 }
 
-/* The same of groups: one connection may have more calls than there are groups. */
+/* Groups are shared in the same way: one connection may have more calls than there are groups. */
 static void groups_are_shared(void **state)
 {
 	static struct kv_group *groups[KV_STORE_GROUPS + 1];
@@ -388,12 +391,12 @@ static void groups_are_shared(void **state)
 	while ((groups[n] = kv_store_take_group(store, 1)) != NULL)
 		n++;
 	assert_in_range(n, KV_STORE_GROUPS * 3 / 4, KV_STORE_GROUPS - 1);
-	/* Each further connection finds at least one. */
+	/* Each further connection finds at least one group. */
 	for (unsigned client = 2; client < 6; client++)
 		while ((groups[n + others] = kv_store_take_group(store, client)) != NULL)
 			others++;
 	assert_in_range(others, 4, KV_STORE_GROUPS - n);
-	/* What is given back is not for the one that has most. */
+	/* The connection with the most groups does not get the group that is given back. */
 	kv_store_give_group(store, groups[--n]);
 	assert_ptr_equal(kv_store_take_group(store, 1), NULL);
 	groups[n] = kv_store_take_group(store, 7);
@@ -462,7 +465,10 @@ static void a_scan_waits(void **state)
 	uint64_t cursor = 0, turns = 0;
 	unsigned count = 0;
 
-	/* What scans and the growth of the index hold leaves space for the lines of one key. */
+	/*
+	 * The lines that scans and the growth of the index hold leave space for the lines of one
+	 * key.
+	 */
 	open_rig_near(0, 4 * NEAR);
 	fill();
 	do {
@@ -501,7 +507,7 @@ static void a_scan_of_a_small_store_ends(void **state)
 	close_rig();
 }
 
-/* Scans of one caller, more than may wait at once; it ends, and the lines that they held leave. */
+/* One caller has more scans than may wait. It ends, and the lines that the scans held leave. */
 static void scans_of_a_caller_that_ends(void **state)
 {
 	static bool seen[KEYS];
@@ -589,7 +595,10 @@ static uint64_t table_version(void)
 	return le64toh(s.table_version);
 }
 
-/* Posts a store of a value of one byte for a key whose line is far. Returns false if it is near. */
+/*
+ * Posts a store of a value of one byte for a key whose line is far. Returns false if the line is
+ * near.
+ */
 static bool post_far(unsigned code, unsigned k, uint8_t byte)
 {
 	struct text t;
@@ -613,12 +622,12 @@ static uint8_t value_of(unsigned k)
 	return byte;
 }
 
-/* The first key whose store waits for the far tier, which is held. */
+/* Begins a store that waits for the far tier, which does not answer. Returns its key. */
 static unsigned begin_store(unsigned code, uint8_t byte)
 {
 	unsigned k = 0;
 
-	/* So often that all lines that leave have left. */
+	/* Repeats this until all lines that leave have left. */
 	for (unsigned i = 0; i < 200; i++)
 		table_version();
 	far.held = true;
@@ -687,7 +696,7 @@ static void a_moved_pair_is_older(void **state)
 	close_rig();
 }
 
-/* Pairs come and go by moves, with their lines on the far tier. */
+/* Moves add and remove pairs whose lines are on the far tier. */
 static void pairs_move(void **state)
 {
 	struct text t;

@@ -85,7 +85,8 @@ struct script {
 	enum verb verb;
 	bool starts; /* posts first; otherwise it answers */
 	/*
-	 * ns; before each post it computes for so long, or sleeps if it is a program that sleeps.
+	 * ns; before each post the program computes for this time, or sleeps if it is a program
+	 * that sleeps.
 	 */
 	uint64_t think;
 	uint64_t late;	     /* ns; it computes for so long before its first call */

@@ -457,9 +457,9 @@ static void a_new_program_busy_polls(void **state)
 }
 
 /*
- * The peer of a new program answers late, as it does before it has begun. Packets wake the service
- * thread until the program polls again. Each late answer allows one more busy poll, but not for
- * ever.
+ * The peer of a new program answers late, for example because it begins later. Packets wake the
+ * service thread until the program polls again. Each late answer allows one more busy poll, up to a
+ * limit.
  */
 static void a_late_answer_is_not_the_last(void **state)
 {
@@ -495,7 +495,7 @@ static void a_poller_busy_polls_once(void **state)
 		unsigned busy_polls = 0, polls = 0;
 
 		for (; caller_may_busy_poll(&c) && polls < 100; polls++, now += 100 * US) {
-			if (how == 1) /* never a single post */
+			if (how == 1) /* the program never posts */
 				caller_left(&c, true);
 			caller_posted(&c, now, 0, STAKE);
 			caller_polled(&c, true);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Snapshots: what is written is loaded, and a file that is not whole is refused as a whole. */
+/*
+ * Snapshots: all pairs that were written are loaded, and an incomplete file is refused as a
+ * whole.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -96,7 +99,7 @@ static bool exists(const char *suffix)
 	return access(name, F_OK) == 0;
 }
 
-/* Length and contents of the value of a key; `round` makes another one. */
+/* Makes the value of a key, which differs in each round. Returns its length. */
 static uint32_t make(uint32_t key, unsigned round, uint8_t *out)
 {
 	uint32_t len = key % 500 == 0 ? 150000 + key : key * 7 % 300;
@@ -105,7 +108,7 @@ static uint32_t make(uint32_t key, unsigned round, uint8_t *out)
 	return len;
 }
 
-/* The store is changed between the steps: each key has its old value, or the new one. */
+/* The store is changed between the steps. Each key in the snapshot has its old or its new value. */
 static void a_store_that_is_used_meanwhile(void **state)
 {
 	static uint8_t value[400000], out[400000];
@@ -330,7 +333,7 @@ static void a_kill_leaves_a_whole_file(void **state)
 
 static struct far_model far;
 
-/* A store whose pairs are on the far tier, except for some lines. */
+/* Opens a store whose pairs are on the far tier, except for some lines. */
 static struct kv *open_far(void)
 {
 	static uint8_t secret[KV_SECRET] = {4, 2};
@@ -348,7 +351,7 @@ static struct kv *open_far(void)
 	return kv;
 }
 
-/* Many lines are read at the same time, but not without bound. */
+/* Many lines are read at the same time, up to a bound. */
 static void many_lines_at_once(void **state)
 {
 	struct kv *kv = open_far(), *copy = open_kv(16 << 20);
@@ -387,7 +390,10 @@ static void many_lines_at_once(void **state)
 	kv_close(copy);
 }
 
-/* A step does not wait for a far tier that does not answer, and what it held can leave. */
+/*
+ * A step does not wait for a far tier that does not answer, and the lines that it held can
+ * leave.
+ */
 static void a_step_does_not_wait(void **state)
 {
 	struct kv *kv = open_far();

@@ -406,7 +406,7 @@ MUTANTS = [
      'cm->counters.timewait_cut++;\n\t\t(void)('),
     ('cm/bounds:ten_thousand_connections_leave_nothing', 'src/cm/table.c', 'cm->in_use--;', ''),
     ('cm/connect:a_rep_that_nobody_answers_is_given_up', 'src/cm/rx.c',
-     'cm_send_again(c); /* it has not heard that we gave up */', ';'),
+     'cm_send_again(c); /* the peer does not know yet that this end gave up */', ';'),
     # Shared memory.
     ('port/shm_ring:test_producer_distrusts', 'src/port/shm_ring.c',
      'if (head - p->head > p->published - p->head) {', 'if (0) {'),

@@ -16,14 +16,14 @@
 #include "roost/hull.h"
 
 #define KILLS	 100
-#define ENTRIES	 20 /* at least, that a program appends before it is killed */
+#define ENTRIES	 20 /* the least entries that a program appends before it is killed */
 #define CAPACITY 65536
 #define WORDS	 8
 
 /* The program's memory: a log that each life of the program continues. */
 struct table {
-	_Atomic uint64_t life;	/* of the program, from 1 on */
-	_Atomic uint64_t pid;	/* of that life; valid when `life` says so */
+	_Atomic uint64_t life;	/* number of the program's life, from 1 on */
+	_Atomic uint64_t pid;	/* process of that life; valid when `life` has its number */
 	_Atomic uint64_t count; /* entries that are complete */
 	_Atomic uint64_t stop;	/* the peer's WRITE: the program ends */
 	uint64_t entry[CAPACITY][WORDS];
@@ -211,7 +211,7 @@ static void program_is_executed(void **state)
 	reads_continue(true);
 }
 
-#ifndef __SANITIZE_THREAD__ /* it chooses addresses itself */
+#ifndef __SANITIZE_THREAD__ /* TSan chooses addresses itself */
 
 /*
  * The kernel maps each program at addresses of its own. A memory of the hull is so far from its
@@ -259,7 +259,7 @@ static void join_refuses(const char *env, int err)
 	assert_int_equal(errno, err);
 }
 
-/* The environment may be anybody's text. */
+/* The environment may have any contents. */
 static void garbage_in_the_environment(void **state)
 {
 	static const char *const garbage[] = {

@@ -7,7 +7,10 @@
 #include "cli/options.h"
 #include "cli/watch.h"
 
-/* Reads a program: text, or the image that `roost chain asm` writes. NULL after a message. */
+/*
+ * Reads a program: text, or the image that `roost chain asm` writes. Returns NULL after a
+ * message.
+ */
 struct chain_program *chain_open(const struct opt_command *cmd, const char *file);
 int chain_save(const struct opt_command *cmd, const char *file, const void *bytes, size_t n);
 

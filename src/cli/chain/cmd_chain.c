@@ -160,7 +160,7 @@ static int assemble(const char *file)
 	if (!p)
 		return CLI_FAILED;
 	if (!output && isatty(STDOUT_FILENO)) {
-		rc = opt_usage(&cmd, "an image is no text for a terminal: give --output FILE");
+		rc = opt_usage(&cmd, "an image can't be shown on a terminal: give --output FILE");
 	} else {
 		image = chain_write_image(p, &n);
 		rc = image ? chain_save(&cmd, output, image, n) : opt_failed(&cmd, "out of memory");

@@ -80,7 +80,7 @@ static int connect_all(struct chain_loaded *l)
 	return 0;
 }
 
-/* Another queue pair, which enables the others. */
+/* Makes a queue pair that enables the others. */
 static int make_starter(struct chain_loaded *l)
 {
 	struct ibv_qp_init_attr init = {

@@ -26,7 +26,7 @@
 static struct debugger {
 	const struct chain_run *how;
 	struct chain_loaded l;
-	uint8_t *copy[CHAIN_MAX_REGIONS]; /* of the memory, after the WQE before */
+	uint8_t *copy[CHAIN_MAX_REGIONS]; /* copies of the memory, after the previous WQE */
 	bool step, input_ended;
 	atomic_bool quit; /* the copy has the memory of that moment, and is not changed any more */
 	int stop_region;  /* --break; -1: none */

@@ -45,7 +45,7 @@ static json_t *collect(int dirfd)
 	return all;
 }
 
-/* Returns the count of the same queue in the previous sample; -1: there was none. */
+/* Returns the count of the same queue in the previous sample, or -1 if there was none. */
 static json_int_t count_before(const json_t *before, int pid, json_int_t qp)
 {
 	const json_t *o, *q;

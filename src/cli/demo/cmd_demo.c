@@ -58,12 +58,12 @@ static const struct opt opts[] = {
 	OPT_VALUE("size", 's', OPT_BYTES, &demo.size, "SIZE",
 		  "bytes of the file that is made (64M)", .min = 1, .max = 0x1p36,
 		  .given = &demo.has_size),
-	OPT_VALUE("seed", 0, OPT_COUNT, &demo.seed, "N", "what its contents are made from (1)",
+	OPT_VALUE("seed", 0, OPT_COUNT, &demo.seed, "N", "seed of the contents of the file (1)",
 		  .max = 0x1p53),
 	OPT_VALUE("keep", 'k', OPT_STRING, &demo.keep, "DIR", "leave the files in this folder"),
 	OPT_OFF("no-pin", &demo.pin, "don't pin the two processes to two cores"),
 	OPT_VALUE("timeout-scale", 0, OPT_COUNT, &demo.timeout_scale, "N",
-		  "all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
+		  "make all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
 	OPT_SWITCH("json", 'j', &demo.json, "one JSON object, last on stdout"),
 	OPT_END};
 
@@ -401,7 +401,7 @@ static int move(struct side *s, enum ibv_wr_opcode op, unsigned which, const str
 			rc = 0;
 		} else if (++idle % 4096 == 0 &&
 			   clock_ns() - moved > STUCK_NS * oob_timeout_scale()) {
-			rc = side_fail(s, -ETIMEDOUT, "nothing moves any more");
+			rc = side_fail(s, -ETIMEDOUT, "the transfer makes no progress");
 		}
 	}
 	step->seconds = (double)(clock_ns() - start) / 1e9;

@@ -24,7 +24,7 @@ int demo_table_make(struct demo_table *t, const struct perf_nic *nic, json_t *li
 void demo_table_free(struct demo_table *t);
 
 struct demo_lookups {
-	uint64_t table, rkey; /* of the other process, from its `link` */
+	uint64_t table, rkey; /* table and key of the other process, from its `link` */
 	uint64_t keys;	      /* number of look-ups in each way */
 	uint64_t reads, calls, sends;
 	double read_us, call_us, chain_us; /* median of one look-up */

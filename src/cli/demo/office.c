@@ -14,7 +14,7 @@
 #include "cli/demo/offload.h"
 
 #define CLIENTS	  8u
-#define DATA_LEN  1024u /* of a client's chain */
+#define DATA_LEN  1024u /* bytes of data of a client's chain */
 #define TABLE_LEN (OFFICE_BUCKETS * sizeof(struct roost_bucket))
 #define LOCAL	  IBV_ACCESS_LOCAL_WRITE
 #define REMOTE	  (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
@@ -41,7 +41,7 @@ struct demo_office {
 	bool has_thread, deployed;
 	atomic_bool stop;
 	_Atomic(enum state) state;
-	uint64_t owner; /* of the call; with `ask` and `reply` valid as `state` says */
+	uint64_t owner; /* owner of the call; `state` tells whether `ask` and `reply` are valid */
 	struct office_ask ask;
 	struct office_reply reply;
 };

@@ -19,7 +19,7 @@ struct demo_office;
  */
 struct demo_office *demo_office_open(const struct perf_nic *nic, uint64_t keys,
 				     const uint8_t *values, uint32_t len, char *err);
-void demo_office_close(struct demo_office *o); /* NULL: nothing */
+void demo_office_close(struct demo_office *o); /* NULL has no effect */
 
 /* ---- the client ---- */
 
@@ -28,7 +28,7 @@ struct demo_offload;
  * Calls for an offload on a queue pair with the op-codes of calls. Returns NULL with a line in err.
  */
 struct demo_offload *demo_offload_open(const struct perf_nic *nic, struct ibv_qp *calls, char *err);
-void demo_offload_close(struct demo_offload *f); /* NULL: nothing */
+void demo_offload_close(struct demo_offload *f); /* NULL has no effect */
 /*
  * Looks a key up. Returns 0 and stores the address of the value, which is valid until the next
  * look-up; or -errno with a line in err, -ENOENT if there is no such key.

@@ -22,7 +22,7 @@ struct demo_report {
 	const char *port; /* host, udp or shm */
 	const char *address, *peer_address;
 	const char *keep; /* the folder with the files, or NULL */
-	uint64_t size;	  /* of each file */
+	uint64_t size;	  /* bytes of each file */
 	struct demo_step step[2];
 	struct demo_lookups lookups;
 	char hash[DEMO_FILES][DEMO_HASH_LEN];
@@ -31,7 +31,7 @@ struct demo_report {
 };
 
 void demo_print_text(const struct demo_report *r);
-/* Prints one line of JSON, which takes over the reference to r->machine. */
+/* Prints one line of JSON. Takes over the reference to r->machine. */
 void demo_print_json(const struct demo_report *r);
 
 #endif

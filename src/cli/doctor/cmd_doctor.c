@@ -73,7 +73,7 @@ bool doctor_line(const char *path, char *buf, size_t n)
 	fclose(f);
 	if (ok) {
 		buf[strcspn(buf, "\n")] = '\0';
-		plain_text(buf); /* the name is chosen by a process */
+		plain_text(buf); /* a process has chosen the name */
 	}
 	return ok && *buf;
 }

@@ -10,8 +10,8 @@
 
 enum doctor_state {
 	DOCTOR_OK,
-	DOCTOR_WARN, /* it works, but is slower or does not serve every program */
-	DOCTOR_FAIL, /* something does not work */
+	DOCTOR_WARN, /* Roost works, but is slower or does not serve every program */
+	DOCTOR_FAIL, /* a part of Roost does not work */
 };
 
 /* Input of every row. */

@@ -143,7 +143,7 @@ static const struct probe {
 	 "a kernel that does not return cannot be ended"},
 };
 
-/* Returns the member of /proc/self/status; -1: it is absent. */
+/* Returns the member Seccomp of /proc/self/status, or -1 if it is absent. */
 static int seccomp_mode(void)
 {
 	FILE *f = fopen("/proc/self/status", "re");
@@ -207,7 +207,7 @@ void doctor_library(const struct doctor *d, struct doctor_finding *f)
 	bool found = find_system(theirs, sizeof(theirs));
 
 	if (!dropins_find(dir, sizeof(dir), err, sizeof(err))) {
-		doctor_found(f, "roost run has none to give; a program loads %.200s",
+		doctor_found(f, "roost run finds none; a program loads %.200s",
 			     found ? theirs : "none");
 		doctor_remedy(f, DOCTOR_FAIL, "%.400s", err);
 		return;

@@ -127,7 +127,7 @@ void doctor_folder(const struct doctor *d, struct doctor_finding *f)
 	if (rc)
 		doctor_remedy(
 			f, DOCTOR_FAIL,
-			"sockets and files can't be made there (%s): mend that, or name another folder in ROOST_SHM_DIR",
+			"sockets and files can't be made there (%s): correct this, or name another folder in ROOST_SHM_DIR",
 			strerror(-rc));
 	sys_close(dirfd);
 }

@@ -34,7 +34,7 @@ static int udp_socket(int family)
 
 /* ---- interfaces ---- */
 
-/* Returns the path MTU that fits an interface; 0: none. */
+/* Returns the path MTU that fits an interface, or 0 if none fits. */
 static uint32_t path_mtu(const char *name)
 {
 	struct ifreq req = {0};
@@ -152,7 +152,7 @@ void doctor_buffers(const struct doctor *d, struct doctor_finding *f)
 	doctor_found(f, "receive %u KiB, send %u KiB", rmem >> 10, wmem >> 10);
 	if (rmem < BUFFER_WANTED || wmem < BUFFER_WANTED)
 		doctor_remedy(f, DOCTOR_WARN,
-			      "less is under way at a time: sysctl -w net.core.%s=%u, on the host",
+			      "fewer bytes can be in flight: sysctl -w net.core.%s=%u, on the host",
 			      rmem < BUFFER_WANTED ? "rmem_max" : "wmem_max", BUFFER_WANTED);
 }
 
@@ -168,7 +168,7 @@ void doctor_offload(const struct doctor *d, struct doctor_finding *f)
 	if (!cuts || !joins)
 		doctor_remedy(
 			f, DOCTOR_WARN,
-			"packets go one by one, at a fraction of the rate: a kernel with %s has it (gVisor does not)",
+			"packets are sent one by one, at a fraction of the rate: use a kernel with %s (gVisor has none)",
 			cuts ? "UDP_GRO" : "UDP_SEGMENT");
 }
 
@@ -314,7 +314,7 @@ void doctor_rxe(const struct doctor *d, struct doctor_finding *f)
 	if (dir)
 		closedir(dir);
 	if (!count) {
-		doctor_found(f, "no device of the kernel's");
+		doctor_found(f, "the kernel has no RoCE device");
 		return;
 	}
 	if (d->udp && bind_port(&d->addr) == EADDRINUSE)

@@ -46,7 +46,7 @@ void doctor_pool(const struct doctor *d, struct doctor_finding *f)
 	if (taken == POOL_SLOTS)
 		doctor_remedy(
 			f, d->udp ? DOCTOR_FAIL : DOCTOR_WARN,
-			"no program more opens a udp port: stop one (roost devices lists them)%s",
+			"no further program can open a udp port: stop one (roost devices lists them)%s",
 			strangers > 0 ? ", or let the other user end those that hold names" : "");
 	if (strangers > 0)
 		doctor_remedy(

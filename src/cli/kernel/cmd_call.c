@@ -61,7 +61,7 @@ static struct {
 	struct roost_caller *caller;
 	struct roost_result result;
 	uint8_t *reply;
-	double us; /* from the call to its reply */
+	double us; /* time from the call to its reply */
 } call;
 
 static const char *const statuses[] = {
@@ -69,15 +69,15 @@ static const char *const statuses[] = {
 	[ROOST_RPC_NO_KERNEL] = "no such kernel",
 	[ROOST_RPC_BAD_PARAMS] = "bad parameters",
 	[ROOST_RPC_ACCESS] = "an access outside of the region",
-	[ROOST_RPC_TOO_LONG] = "the reply does not fit: say more with --space",
-	[ROOST_RPC_BOUND] = "it went on for too long",
+	[ROOST_RPC_TOO_LONG] = "the reply does not fit: take a larger --space",
+	[ROOST_RPC_BOUND] = "the call reached its limit of steps or elements",
 	[ROOST_RPC_MISS] = "not found",
 	[ROOST_RPC_BUSY] = "busy",
-	[ROOST_RPC_FAILED] = "the kernel gave up",
-	[ROOST_RPC_FAULT] = "the kernel crashed, and is out of service",
-	[ROOST_RPC_STUCK] = "the kernel did not return, and is out of service",
-	[ROOST_RPC_DISABLED] = "the kernel is out of service: see roost kernel list at the node",
-	[ROOST_RPC_IDLE] = "its payload did not come",
+	[ROOST_RPC_FAILED] = "the kernel failed",
+	[ROOST_RPC_FAULT] = "the kernel crashed, and is disabled",
+	[ROOST_RPC_STUCK] = "the kernel did not return, and is disabled",
+	[ROOST_RPC_DISABLED] = "the kernel is disabled: see roost kernel list at the node",
+	[ROOST_RPC_IDLE] = "no payload came",
 };
 
 static const char *status_name(unsigned status)
@@ -118,7 +118,7 @@ static int read_kernel(const char *word)
 	return opt_usage(&cmd, "'%s' is no built-in kernel, and no op-code such as 0x1000", word);
 }
 
-/* The key, in the format of the node's table. */
+/* Makes the parameters of `get` from the key, in the format of the node's table. */
 static int make_get(const char *key)
 {
 	const struct roost_node_hello *h = &call.node->hello;
@@ -151,13 +151,13 @@ static int reach(const char *host)
 		why = "the node has no memory for another connection (roost node --limit)";
 		break;
 	case ETIMEDOUT:
-		why = "no answer; is a node running there, and is UDP port 4791 let through?";
+		why = "no answer; is a node running there, and is UDP port 4791 open?";
 		break;
 	case EHOSTUNREACH:
-		why = "no such host, or no way to it";
+		why = "the host is unknown or unreachable";
 		break;
 	case EPROTO:
-		why = "who listens there is not a node, or one of another version";
+		why = "the process that listens there is no node, or a node of another version";
 		break;
 	default:
 		why = strerror(rc);
@@ -247,7 +247,7 @@ static int run(const char *host, const char *key)
 	call.caller = roost_caller_create(call.node->id->qp, 1, (uint32_t)want.space);
 	call.reply = malloc(want.space + 1);
 	if (!call.caller || !call.reply)
-		return opt_failed(&cmd, "no memory for replies: say less with --space");
+		return opt_failed(&cmd, "no memory for replies: take a smaller --space");
 	rc = make_call();
 	if (rc)
 		return rc;

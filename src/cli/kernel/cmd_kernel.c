@@ -72,21 +72,21 @@ static const char *number_of(const json_t *o, const char *key, char buf[40])
 	return fmt_count(buf, 40, (uint64_t)json_integer_value(json_object_get(o, key)));
 }
 
-static const char *what_it_is(const json_t *k)
+static const char *state_text(const json_t *k)
 {
 	const char *state = text_of(k, "state");
 
 	if (strcmp(state, "leaving") == 0)
-		return "leaving: has calls under way";
+		return "leaving: has calls in progress";
 	if (strcmp(state, "disabled") == 0)
-		return "out of service: it crashed, or did not return; replace or unload it";
+		return "disabled: it crashed, or did not return; replace or unload it";
 	return json_is_true(json_object_get(k, "loaded")) ? "loaded" : "built in";
 }
 
 static void list_row(struct table *t, const json_t *k)
 {
 	char op[24], version[24];
-	const char *cells[4] = {text_of(k, "name"), op, version, what_it_is(k)};
+	const char *cells[4] = {text_of(k, "name"), op, version, state_text(k)};
 
 	snprintf(op, sizeof(op), "%#" PRIx64,
 		 (uint64_t)json_integer_value(json_object_get(k, "op")));
@@ -104,8 +104,8 @@ static const char *const latency_keys[] = {"p50", "p99"};
 #define STAT_COLUMNS  (1 + ARRAY_SIZE(stat_keys) + ARRAY_SIZE(latency_keys))
 
 /*
- * The latency of calls on the node since this version became active; empty until the first call has
- * ended.
+ * Formats the latency of calls on the node since this version became active. The cells are empty
+ * until the first call has ended.
  */
 static void latency_cells(const char **cells, char (*value)[40], const json_t *k)
 {
@@ -135,8 +135,8 @@ static uint64_t count_of(const json_t *k, const char *key)
 }
 
 /*
- * Counts calls that ended in another way than their kernel intended. A status that the kernel
- * defines is no failure.
+ * Returns the number of calls that ended in another way than their kernel intended. A status that
+ * the kernel defines is no failure.
  */
 static uint64_t failed(const json_t *k)
 {
@@ -271,7 +271,7 @@ static void print_json(const json_t *o)
 
 /* ---- changing ---- */
 
-/* Returns NULL after an error was printed. */
+/* Makes the request of a verb. Returns NULL after an error was printed. */
 static json_t *request_for(enum verb verb, const char *word)
 {
 	char *path, *end;
@@ -291,7 +291,7 @@ static json_t *request_for(enum verb verb, const char *word)
 	}
 	o = json_pack("{s:s,s:s}", "do", verbs[verb], "file", path);
 	if (!o)
-		opt_failed(&cmd, "%s: a path that is not UTF-8 can't be told to the node", word);
+		opt_failed(&cmd, "%s: a path that is not UTF-8 can't be sent to the node", word);
 	free(path);
 	return o;
 }
@@ -314,7 +314,7 @@ static int change(int dirfd, const json_t *node, enum verb verb, const char *wor
 		if (!o)
 			opt_failed(
 				&cmd,
-				"the node does not answer: what became of it shows roost kernel list");
+				"the node does not answer; roost kernel list shows whether the change was made");
 		else if (json_object_get(o, "error"))
 			opt_failed(&cmd, "%s%s%s", verb == UNLOAD ? word : "",
 				   verb == UNLOAD ? ": " : "",
@@ -335,7 +335,7 @@ struct view {
 	json_t *before;
 };
 
-/* Ends when the node ends. */
+/* Prints the table once. Sets *end when the node has ended. */
 static int look_again(void *ctx, double since, bool *end)
 {
 	struct view *v = ctx;
@@ -418,7 +418,7 @@ int cmd_kernel(int argc, char **argv)
 	if (watching && verb != STAT)
 		return opt_usage(&cmd, "--watch is for stat");
 	if (watch.looks && !watching)
-		return opt_usage(&cmd, "--count says how often --watch looks: give both");
+		return opt_usage(&cmd, "--count is the number of looks of --watch: give both");
 	if (watching)
 		return run_watch(n == 2 ? argv[at + 1] : NULL);
 	return run(verb, n == 2 + changes ? argv[at + 1] : NULL, changes ? argv[argc - 1] : NULL);

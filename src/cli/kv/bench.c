@@ -39,12 +39,15 @@ static struct {
 	uint64_t now, done, wrong;
 	bool now_is_fresh;
 	int err;
-	double zeta, eta, alpha, half; /* of the Zipf distribution */
+	double zeta, eta, alpha, half; /* parameters of the Zipf distribution */
 } run;
 
 /* ---- keys ---- */
 
-/* Gray and others, "Quickly generating billion-record synthetic databases" (SIGMOD '94). */
+/*
+ * Computes the constants of a Zipf distribution, as in Gray and others, "Quickly generating
+ * billion-record synthetic databases" (SIGMOD '94).
+ */
 static void zipf_prepare(uint64_t n, double skew)
 {
 	double zeta = 0, two = 1 + pow(0.5, skew);
@@ -145,8 +148,8 @@ static int load(void)
 }
 
 /*
- * Submits the operations that are ready, at most one round of them: a submission that waits for the
- * oldest batch makes others ready again.
+ * Submits the operations that are ready, at most one round: a submission that waits for the oldest
+ * batch makes other operations ready.
  */
 static int submit_round(void)
 {
@@ -198,11 +201,11 @@ static bool make_slots(void)
 	return true;
 }
 
-/* What a store with a far tier did during the measurement. */
+/* The work of a store with a far tier during the measurement. */
 static struct {
 	bool has_far;
-	double forwarded, merged; /* for each operation */
-	double near_hits;	  /* for each access */
+	double forwarded, merged; /* per operation */
+	double near_hits;	  /* per access */
 } far;
 
 static void compare_stats(const struct roost_kv_stat *a, const struct roost_kv_stat *b)

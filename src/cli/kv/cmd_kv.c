@@ -46,7 +46,7 @@ static const struct opt opts[] = {
 		  .choices = vector_types),
 	OPT_VALUE("param", 0, OPT_STRING, &want.param, "LIST",
 		  "numbers for a function that the node has loaded"),
-	OPT_SWITCH("fetch", 0, &want.fetch, "update: print the value of before"),
+	OPT_SWITCH("fetch", 0, &want.fetch, "update: print the previous value"),
 	OPT_SWITCH("keys-only", 0, &want.keys_only, "scan: without the values"),
 	OPT_VALUE("batch", 'b', OPT_COUNT, &want.bench.batch, "N",
 		  "bench: operations of a batch (16)", .min = 1, .max = 1024),
@@ -70,7 +70,7 @@ static const struct opt opts[] = {
 		"partitions", 0, OPT_STRING, &want.partitions, "FILE",
 		"the nodes of this table, in place of ADDR; the name of a table\nis also etcd:http://HOST:PORT/KEY"),
 	OPT_SWITCH("lost", 0, &want.lost,
-		   "move: the node that had the partition is gone, with its pairs"),
+		   "move: the former node of the partition and its pairs are lost"),
 	OPT_VALUE("snapshot", 0, OPT_STRING, &want.snapshot, "FILE",
 		  "move --lost: the partition begins with the pairs in this file\n(empty)"),
 	OPT_VALUE("timeout", 0, OPT_TIME, &want.timeout, "TIME",
@@ -283,7 +283,7 @@ static int take_function(struct roost_kv_op *op, enum verb verb, const char *nam
 	return 0;
 }
 
-/* Returns 0, or an exit status after a message. */
+/* Parses numbers of a type. Returns 0, or an exit status after a message. */
 static int take_numbers(unsigned type, const char *text, void **out, uint32_t *len)
 {
 	int rc = vector_parse(type, text, out, len);
@@ -319,7 +319,7 @@ static int do_elements(enum verb verb, char **args)
 	return status;
 }
 
-/* One try to replace the number. Returns -ECANCELED if another client was faster. */
+/* Tries once to replace the number. Returns -ECANCELED if another client was faster. */
 static int try_incr(const char *key, uint64_t by, uint64_t *value)
 {
 	char old[24], new[24], *end;
@@ -439,7 +439,7 @@ static int do_stat(void)
 		    {"forwarded", &s.forwarded},
 		    {"merged", &s.merged},
 		    {"near_hits", &s.near_hits},
-		    /* with partitions */
+		    /* only of nodes with partitions */
 		    {"table_version", &s.table_version},
 		    {"partitions", &s.partitions},
 		    {"hottest", &s.hottest},
@@ -468,7 +468,7 @@ static int do_stat(void)
 	return CLI_OK;
 }
 
-/* Of each node that answers. */
+/* Scans each node that answers. */
 static int do_scans(void)
 {
 	int rc = CLI_OK;
@@ -509,14 +509,14 @@ static int perform(enum verb verb, char **args)
 	case SNAPSHOT:
 	case TABLE:
 	case MOVE:
-		break; /* without a connection */
+		break; /* works without a connection */
 	}
 	return CLI_USAGE;
 }
 
 /* ---- the command ---- */
 
-/* Whether the verb works on nodes, not on keys. */
+/* Returns whether the verb works on nodes, not on keys. */
 static bool of_nodes(enum verb verb)
 {
 	return verb == SCAN || verb == STAT || verb == TOP;
@@ -562,7 +562,7 @@ static int reach(enum verb verb, const char *host)
 		return CLI_OK;
 	return opt_failed(&cmd, "%s, service %" PRIu64 ": %s", host, want.service,
 			  rc == -ECONNREFUSED	? "no node listens there (roost node --kv)"
-			  : rc == -EHOSTUNREACH ? "no such host, or no way to it"
+			  : rc == -EHOSTUNREACH ? "the host is unknown or unreachable"
 						: kv_error(rc));
 }
 
@@ -579,7 +579,8 @@ int cmd_kv(int argc, char **argv)
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (argc - at < (want.partitions ? 1 : 2))
-		return opt_usage(&cmd, "do what, and where? roost kv get ADDR KEY");
+		return opt_usage(&cmd,
+				 "the action and the address are missing: roost kv get ADDR KEY");
 	verb = find_word(verbs, argv[at]);
 	if (verb < 0)
 		return opt_usage(
@@ -596,7 +597,7 @@ int cmd_kv(int argc, char **argv)
 	at++;
 	given = argc - at;
 	if (given < operands[verb][0])
-		return opt_usage(&cmd, "%s wants more: see the forms", verbs[verb]);
+		return opt_usage(&cmd, "%s needs more arguments: see the forms", verbs[verb]);
 	if (given > operands[verb][1])
 		return opt_usage(&cmd, "'%s' is too much", argv[argc - 1]);
 	if (verb == SNAPSHOT)
@@ -604,7 +605,7 @@ int cmd_kv(int argc, char **argv)
 	if (verb == TABLE && !given)
 		return kv_show_table(&cmd, where);
 	if (verb == TABLE && given == 1)
-		return opt_usage(&cmd, "table wants more: see the forms");
+		return opt_usage(&cmd, "table needs more arguments: see the forms");
 	if (verb == TABLE)
 		return kv_create_table(&cmd, where, argv[at], argv + at + 1, given - 1,
 				       (uint16_t)want.service);

@@ -22,11 +22,11 @@ struct kv_bench {
 
 /* Connections to one node, or to each node of a table. */
 struct kv_view {
-	struct kv_table table; /* partitions 0: there is none, and one node */
+	struct kv_table table; /* if `partitions` is 0, there is no table, and one node */
 	unsigned nodes;
 	struct roost_kv *kv[KV_TABLE_NODES]; /* NULL: the node is lost */
 	unsigned partitions;
-	uint64_t operations[KV_TABLE_PARTITIONS]; /* as of the last kv_view_read() */
+	uint64_t operations[KV_TABLE_PARTITIONS]; /* counts of the last kv_view_read() */
 };
 
 /* Connects to the nodes of the table in `file`. Returns an exit status. */
@@ -34,18 +34,18 @@ int kv_view_open(const struct opt_command *cmd, struct kv_view *v, const char *f
 		 const struct roost_kv_attr *attr);
 void kv_view_close(struct kv_view *v);
 /*
- * Reads statistics: of all nodes together, with the hottest partition of all. Returns 0 or a
- * negative errno; with a table, a node that does not answer is lost instead.
+ * Reads the statistics of all nodes together, with the hottest of all partitions. Returns 0 or a
+ * negative errno; with a table, a node that does not answer counts as lost instead.
  */
 int kv_view_read(struct kv_view *v, struct roost_kv_stat *sum);
-/* Returns the partition with most operations since `before`; *most is their number. */
+/* Returns the partition with the most operations since `before`; *most is their number. */
 unsigned kv_view_hottest(const struct kv_view *v, const uint64_t *before, uint64_t *most);
-/* Returns the number of partitions of which no node answered. 0 without a table. */
+/* Returns the number of partitions whose node did not answer, or 0 without a table. */
 unsigned kv_view_lost(const struct kv_view *v);
 
 /*
- * Runs the measurement on a connection with these batches, and prints it with what the statistics
- * of `view` say of it. Returns an exit status.
+ * Runs the measurement on a connection with these batches, and prints it with the statistics of
+ * `view` during the measurement. Returns an exit status.
  */
 int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, struct kv_view *view,
 		 const struct kv_bench *b);
@@ -60,8 +60,8 @@ bool kv_parse_node(const char *text, uint16_t service, struct kv_table_node *n);
 struct kv_move {
 	const char *partition;
 	struct kv_table_node to;
-	bool lost;	      /* the node that had it is gone, with its pairs */
-	const char *snapshot; /* then: the file of pairs to begin with, or NULL */
+	bool lost;	      /* the former owner is lost, with its pairs */
+	const char *snapshot; /* if `lost`: the file with the first pairs, or NULL */
 };
 
 /* Moves a partition of the table in `file`. Returns an exit status. */
@@ -69,14 +69,15 @@ int kv_move(const struct opt_command *cmd, const char *file, const struct kv_mov
 	    const struct roost_kv_attr *attr);
 
 /*
- * Prints the table in `file`, and of one in etcd the nodes without a lease. Returns an exit status.
+ * Prints the table in `file`, and for a table in etcd also the nodes without a lease. Returns an
+ * exit status.
  */
 int kv_show_table(const struct opt_command *cmd, const char *file);
 
 /*
  * Stores the pairs of a partition that are in a snapshot, at its new owner. `buf` has space for a
- * pair. `lock`: held, or NULL. Returns 0 or -errno. `why` then has a line if the file or the lock
- * is the reason, and is empty otherwise.
+ * pair. The caller holds `lock`, which may be NULL. Returns 0 or -errno. `why` then has a line if
+ * the file or the lock is the reason, and is empty otherwise.
  */
 int kv_restore_partition(struct roost_kv *to, struct kv_table_lock *lock, const struct kv_table *t,
 			 unsigned partition, const char *snapshot, void *buf, size_t len, char *why,

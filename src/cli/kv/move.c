@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost kv move`: moves a partition to another node. The table says that it moves, and no node
- * serves it; its pairs are copied; then the table gives it to the new owner. A move that was
- * interrupted is in the table, and the same command goes on with it from the start of the copy. With
- * --lost the former owner is gone, and the pairs come from a snapshot, if there is one.
+ * `roost kv move`: moves a partition to another node. First the table says that the partition
+ * moves, and no node serves it. Then its pairs are copied. Then the table gives it to the new
+ * owner. An interrupted move is in the table, and the same command continues it from the start of
+ * the copy. With --lost the former owner is lost, and the pairs come from a snapshot, if there is
+ * one.
  */
 #include <endian.h>
 #include <errno.h>
@@ -21,8 +22,8 @@
 
 #define WHY	  400
 #define NAP	  1000000   /* ns between two looks at the version of a node */
-#define LEASE_NAP 100000000 /* ns between two looks at its lease */
-#define PUTS	  64u	    /* at once */
+#define LEASE_NAP 100000000 /* ns between two looks at the lease of a node */
+#define PUTS	  64u	    /* PUTs in one batch */
 #define SPACE	  (2u * ROOST_KV_VALUE_MAX)
 
 struct end {
@@ -38,16 +39,16 @@ struct move {
 	const struct kv_move *want;
 	unsigned partition;
 	struct end from, to;
-	struct kv_table_lock *lock; /* of a table in etcd; else NULL */
+	struct kv_table_lock *lock; /* the lock of a table in etcd; else NULL */
 	uint8_t *scan;
 };
 
 static int failed(const struct move *m, const struct end *e, int rc)
 {
-	if (rc == -ENOLCK) /* run_all() has said so */
+	if (rc == -ENOLCK) /* run_all() has printed the reason */
 		return CLI_FAILED;
 	return opt_failed(m->cmd, "%s, service %u: %s", e->node->address, e->node->service,
-			  rc == -EREMCHG      ? "the table was changed by others"
+			  rc == -EREMCHG      ? "another program has changed the table"
 			  : rc == -EOPNOTSUPP ? "no store with partitions"
 					      : kv_error(rc));
 }
@@ -73,8 +74,8 @@ static int run_one(const struct end *e, struct roost_kv_op *op)
 /* ---- the table ---- */
 
 /*
- * Writes the next version, if the node `gone` has no lease (NULL: no condition), and waits until the
- * nodes that are connected have it.
+ * Writes the next version of the table, if the node `gone` has no lease (NULL: no condition), and
+ * waits until all connected nodes have this version.
  */
 static int publish(struct move *m, unsigned owner, unsigned from, const struct kv_table_node *gone)
 {
@@ -123,7 +124,10 @@ static int scan_next(const struct end *e, struct roost_kv_op *scan)
 	return run_one(e, scan);
 }
 
-/* Runs what was collected, with the lock of the table. Returns 0, or the first error. */
+/*
+ * Runs the collected operations while it holds the lock of the table. Returns 0, or the first
+ * error.
+ */
 static int run_all(const struct move *m, const struct end *e, struct roost_kv_op *ops, unsigned n)
 {
 	char why[WHY];
@@ -141,7 +145,7 @@ static int run_all(const struct move *m, const struct end *e, struct roost_kv_op
 	return rc;
 }
 
-/* Removes the pairs that a node has from an earlier time, of a partition that it does not own. */
+/* Removes old pairs of a partition from a node that does not own the partition. */
 static int clear(const struct move *m, const struct end *e)
 {
 	struct roost_kv_op scan = {.code = ROOST_KV_SCAN,
@@ -241,7 +245,10 @@ static int perform(struct move *m, unsigned from, unsigned to)
 
 	if (!rc)
 		rc = connect_to(m, &m->to, to);
-	/* Also if the table says so already: a node may not have that version yet. */
+	/*
+	 * publish() also runs if the table has this state already: a node may not have that version
+	 * yet.
+	 */
 	if (!rc)
 		rc = publish(m, to, from, NULL);
 	if (!rc)
@@ -253,7 +260,7 @@ static int perform(struct move *m, unsigned from, unsigned to)
 	return rc ? rc : clear(m, &m->from);
 }
 
-/* The former owner gets the partition back: it has all pairs. */
+/* Gives the partition back to the former owner, which has all pairs. */
 static int undo(struct move *m, unsigned from, unsigned to)
 {
 	int rc = connect_to(m, &m->from, from);
@@ -262,12 +269,12 @@ static int undo(struct move *m, unsigned from, unsigned to)
 		return rc;
 	m->to.node = &m->table.node[to];
 	if (roost_kv_open(m->to.node->address, m->to.node->service, m->attr, &m->to.kv))
-		m->to.kv = NULL; /* it has ended, and its pairs with it */
+		m->to.kv = NULL; /* the node has ended, and its pairs are gone */
 	rc = publish(m, from, KV_TABLE_NOBODY, NULL);
 	return rc || !m->to.kv ? rc : clear(m, &m->to);
 }
 
-/* Returns whether a node is reached from here. */
+/* Returns whether this process can reach a node. */
 static bool answers(const struct move *m, const struct kv_table_node *n)
 {
 	struct roost_kv *kv;
@@ -279,8 +286,8 @@ static bool answers(const struct move *m, const struct kv_table_node *n)
 }
 
 /*
- * Waits until a node has no lease in etcd. A node that runs renews its lease for ever, although it
- * may not be reached from here.
+ * Waits until a node has no lease in etcd. A running node keeps renewing its lease, even if this
+ * process cannot reach it.
  */
 static int await_lease_end(const struct move *m, unsigned node)
 {
@@ -307,8 +314,8 @@ static int await_lease_end(const struct move *m, unsigned node)
 }
 
 /*
- * Makes sure that a node serves nothing any more. Without etcd it is dead if it does not answer.
- * With etcd it may be cut off and answer, but serves nothing without a lease.
+ * Makes sure that a node serves no partition any more. Without etcd, a node that does not answer
+ * counts as dead. With etcd, a node without a lease serves no partition, even if it answers.
  */
 static int await_death(const struct move *m, unsigned node)
 {
@@ -326,9 +333,9 @@ static int await_death(const struct move *m, unsigned node)
 }
 
 /*
- * Gives the partition of a dead node to another one. In etcd the first version is written only if
- * the dead node has no lease at that moment. If it comes back later it reads that version, and does
- * not serve the partition.
+ * Gives the partition of a dead node to another node. In etcd the first version is written only if
+ * the dead node has no lease at that moment. If the dead node comes back later, it reads that
+ * version and does not serve the partition.
  */
 static int replace(struct move *m, unsigned dead, unsigned to)
 {
@@ -353,7 +360,7 @@ static int replace(struct move *m, unsigned dead, unsigned to)
 	return rc ? rc : publish(m, to, KV_TABLE_NOBODY, NULL);
 }
 
-/* The node that owned the partition was started again: clients shall use it. */
+/* Makes clients use the owner of the partition again, which was restarted. */
 static int restart(struct move *m, unsigned owner)
 {
 	int rc;
@@ -370,13 +377,16 @@ static int restart(struct move *m, unsigned owner)
 static int begin_lost(struct move *m, unsigned owner, unsigned from, unsigned to)
 {
 	if (from == to)
-		return undo(m, from, owner); /* nothing is lost: it has all pairs */
+		return undo(m, from, owner); /* no pair is lost: the owner has all pairs */
 	if (from != KV_TABLE_NOBODY)
 		return replace(m, from, to);
 	return owner == to ? restart(m, owner) : replace(m, owner, to);
 }
 
-/* Returns the index of the node, which is added if the table does not have it; -1: no space. */
+/*
+ * Returns the index of the node, and adds the node if the table does not have it. Returns -1 if
+ * there is no space.
+ */
 static int find_or_add(struct kv_table *t, const struct kv_table_node *n)
 {
 	int at = kv_table_find(t, n->address, n->service);
@@ -421,7 +431,10 @@ static int begin(struct move *m)
 	return perform(m, from, owner);
 }
 
-/* One move of a table at a time: its lock is a file beside it, or a key in etcd. */
+/*
+ * Locks the table, which allows one move at a time. The lock is a file beside the table, or a key
+ * in etcd.
+ */
 static int lock(const struct opt_command *cmd, const char *file, int *fd,
 		struct kv_table_lock **etcd)
 {
@@ -441,7 +454,7 @@ static int lock(const struct opt_command *cmd, const char *file, int *fd,
 		int rc = errno;
 
 		opt_failed(cmd, "%s: %s", path,
-			   rc == EWOULDBLOCK ? "another move is under way" : strerror(rc));
+			   rc == EWOULDBLOCK ? "another move is in progress" : strerror(rc));
 		free(path);
 		return CLI_FAILED;
 	}

@@ -201,7 +201,7 @@ unsigned kv_view_hottest(const struct kv_view *v, const uint64_t *before, uint64
 
 	*most = 0;
 	for (unsigned i = 0; i < v->partitions; i++) {
-		/* Another node owns it now, and counts from 0. */
+		/* If another node owns the partition now, that node counts from 0. */
 		uint64_t n = v->operations[i] < before[i] ? 0 : v->operations[i] - before[i];
 
 		if (n > *most) {

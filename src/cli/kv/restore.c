@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Pairs of a snapshot, for the new owner of a partition that has lost its node. */
+/* Copies pairs of a snapshot to the new owner of a partition that has lost its node. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "kv/snapshot.h"
 
 #define BUCKETS 1024u
-#define PUTS	64u /* at once */
+#define PUTS	64u /* PUTs in one batch */
 /* The store that the file is loaded into may have this many times the bytes of the file. */
 #define STORE_TIMES 4u
 #define STORE_LEAST (UINT64_C(64) << 20)

@@ -23,7 +23,9 @@ static int wait_for(const struct opt_command *cmd, int dirfd, int pid, json_int_
 		node = ask_node(dirfd, pid, "{\"do\":\"stat\"}", &mute);
 		s = json_object_get(json_object_get(node, "kv"), "snapshot");
 		if (!s)
-			rc = opt_failed(cmd, "the node has ended; what it wrote shows its file");
+			rc = opt_failed(
+				cmd,
+				"the node has ended; its file shows whether the snapshot was written");
 		else if (json_integer_value(json_object_get(s, "begun")) == begun &&
 			 json_is_true(json_object_get(s, "running")))
 			nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);

@@ -18,7 +18,7 @@ struct top {
 	bool json;
 };
 
-/* Per second. The sum of a counter over all nodes decreases when a node is lost. */
+/* Returns a rate per second. The sum of a counter over all nodes decreases when a node is lost. */
 static double rate(uint64_t now, uint64_t before, double since)
 {
 	return since > 0 && now > before ? (double)(now - before) / since : 0;
@@ -95,7 +95,7 @@ static void print_table(const struct roost_kv_stat *s, const struct top *t, doub
 	table_free(&table);
 }
 
-/* Ends when the node ends. */
+/* Prints the rates once. Sets *end when the node has ended. */
 static int look(void *ctx, double since, bool *end)
 {
 	struct top *t = ctx;

@@ -37,7 +37,7 @@ unsigned vector_width(unsigned type)
 	}
 }
 
-/* Reads one integer. Its range is that of the type. */
+/* Reads one integer, in the range of the type. */
 static int parse_integer(unsigned type, const char *at, char **end, void *to)
 {
 	unsigned width = vector_width(type), unused = 64 - 8 * width;

@@ -27,10 +27,10 @@
 struct bench {
 	struct limit_cores cores;
 	struct limit_memory memory;
-	double seconds; /* of one run */
+	double seconds; /* seconds of one run */
 };
 
-/* Returns 0 and sets *v in the figure's own unit, or returns -errno. */
+/* Measures a figure. Returns 0 and sets *v in the figure's own unit, or returns -errno. */
 typedef int measure(const struct bench *b, unsigned arg, double *v);
 
 static int ring(const struct bench *b, unsigned payload, double *v)
@@ -197,7 +197,7 @@ static const struct figure figures[] = {
 #define NUM_FIGURES ARRAY_SIZE(figures)
 
 static double values[NUM_FIGURES][MAX_ROUNDS];
-static bool absent[NUM_FIGURES]; /* not supported by this machine */
+static bool absent[NUM_FIGURES]; /* figures that this machine does not support */
 static bool wanted[NUM_FIGURES];
 
 static double seconds = 1;
@@ -209,10 +209,10 @@ static const struct opt opts[] = {
 	OPT_VALUE("seconds", 's', OPT_NUMBER, &seconds, "S",
 		  "for each figure, over all rounds (default: 1)", .min = 0.1, .max = 1000),
 	OPT_VALUE("rounds", 'r', OPT_COUNT, &rounds, "N",
-		  "how often each is taken; the median counts (default: 5)", .min = 1,
+		  "measurements of each figure, for the median (default: 5)", .min = 1,
 		  .max = MAX_ROUNDS),
 	OPT_VALUE("only", 'o', OPT_STRING, &only, "KEY",
-		  "this one only, by its key in the JSON object"),
+		  "measure only this figure, by its key in the JSON object"),
 	OPT_JSON(&json), OPT_END};
 
 static const struct opt_command cmd = {
@@ -242,8 +242,8 @@ static double median(unsigned i)
 }
 
 /*
- * Selects the figures that the user requested, and reports whether one needs memory. Returns false
- * if there is none.
+ * Selects the figures that the user requested, and sets *memory if a figure needs memory. Returns
+ * false if no figure is selected.
  */
 static bool choose(bool *memory)
 {
@@ -360,7 +360,7 @@ static void print_table(const struct bench *b)
 	table_free(&t);
 }
 
-/* top[key][payload] = v */
+/* Sets top[key][payload] to v. */
 static void set_by_payload(json_t *top, const char *key, unsigned payload, double v)
 {
 	json_t *o = json_object_get(top, key);

@@ -63,7 +63,7 @@ static void ping_side(void *arg, int me, struct limit_pair *p)
 					limit_wait(p, &spins);
 			}
 		}
-		/* In picoseconds, for a fine resolution of the histogram. */
+		/* The histogram has picoseconds, for a fine resolution. */
 		hist_add(&g->hist, (clock_ns() - start) * 1000 / (unsigned)g->trips);
 	} while (limit_count(p, me, (uint64_t)g->trips));
 	atomic_store(&g->stop, true);

@@ -50,7 +50,7 @@ int limit_pair_run(const struct limit_cores *c, limit_side *fn, void *arg, doubl
 /* Adds `n` operations to the count of a side. Returns false when the run is over. */
 bool limit_count(struct limit_pair *p, int side, uint64_t n);
 
-/* To be called inside a loop that waits for the other side. */
+/* Waits a moment, inside a loop that waits for the other side. */
 void limit_wait(const struct limit_pair *p, unsigned *spins);
 
 /*

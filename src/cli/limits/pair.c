@@ -13,7 +13,7 @@
 #define WARM_UP_NS	20000000
 #define SPINS_PER_YIELD 20000
 
-/* Returns true if two processors share a core. Unknown counts as no. */
+/* Returns true if two processors share a core, and false if this is unknown. */
 static bool siblings(int a, int b)
 {
 	char path[96];

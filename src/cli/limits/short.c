@@ -25,9 +25,9 @@
 #define SLOTS	 64u
 #define MOST	 1000u /* runs */
 #define LEAST	 9u
-#define PAUSE_NS 5000000u /* between runs: cores become idle, as they do while a program starts */
+#define PAUSE_NS 5000000u /* pause between runs: cores become idle, as while a program starts */
 
-/* A slot's `seq`, the number of its message from 1, is written last. */
+/* A slot of the ring. `seq`, the number of its message from 1, is written last. */
 struct slot {
 	_Alignas(128) uint8_t payload[PAYLOAD];
 	uint32_t crc;

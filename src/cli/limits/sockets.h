@@ -15,8 +15,8 @@
  */
 int limit_udp_gso(const struct limit_cores *c, double seconds, double *gbps);
 /*
- * The same with packets as of WRITEs of 64 bytes, 64 packets a call. *mops: million packets a
- * second.
+ * Measures the same with packets of the size of WRITEs of 64 bytes, 64 packets per call. *mops:
+ * million packets per second.
  */
 int limit_udp_gso_small(const struct limit_cores *c, double seconds, double *mops);
 

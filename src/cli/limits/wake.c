@@ -51,7 +51,7 @@ static void sleeper(struct wake *w, struct limit_pair *p)
 	limit_count(p, 1, 0);
 }
 
-static void ring_bell(const struct wake *w)
+static void wake_sleeper(const struct wake *w)
 {
 	uint64_t one = 1;
 
@@ -75,7 +75,7 @@ static void wake_side(void *arg, int me, struct limit_pair *p)
 		nanosleep(&nap, NULL);
 		atomic_store_explicit(&w->woken, 0, memory_order_relaxed);
 		start = clock_ns();
-		ring_bell(w);
+		wake_sleeper(w);
 		while (!(woken = atomic_load_explicit(&w->woken, memory_order_acquire))) {
 			if (p->shared)
 				limit_wait(p, &spins);
@@ -84,7 +84,7 @@ static void wake_side(void *arg, int me, struct limit_pair *p)
 		wakes++;
 	} while (limit_count(p, me, 1) || wakes < LIMIT_WAKES);
 	atomic_store(&w->stop, true);
-	ring_bell(w);
+	wake_sleeper(w);
 }
 
 int limit_wake(const struct limit_cores *c, bool beside, unsigned percentile, double seconds,

@@ -21,7 +21,7 @@
 
 #define DEFAULT_MEMORY (UINT64_C(64) << 20)
 #define LEAST_LIMIT    (UINT64_C(64) << 20)
-#define LEAVING_MS     100 /* between checks for versions without calls */
+#define LEAVING_MS     100 /* time between checks for versions without calls */
 
 static struct {
 	const char *port, *kernels, *table, *memcached;
@@ -66,21 +66,23 @@ static const struct opt opts[] = {
 		"snapshot", 0, OPT_STRING, &node.kv.snapshot, "FILE",
 		"the store's snapshot: loaded at the start, written at the end, at\nSIGUSR1 and for roost kv snapshot"),
 	OPT_VALUE("snapshot-every", 0, OPT_TIME, &want.every, "TIME",
-		  "and each time this has passed", .min = 1e8, .max = 86400e9),
+		  "also write the snapshot at this interval", .min = 1e8, .max = 86400e9),
 	OPT_VALUE("function", 0, OPT_STRING, &node.kv.functions, "LIST",
 		  "files of functions for roost kv update, reduce and filter,\napart by commas"),
 	OPT_VALUE(
 		"memcached", 0, OPT_STRING, &want.memcached, "LIST",
 		"serve the store to memcached's clients as well, at\nADDRESS:PORT or /UNIX/SOCKET, apart by commas"),
 	OPT_VALUE("fill", 'f', OPT_COUNT, &want.fill, "N",
-		  "something to look up: keys 1 to N, whose values are texts", .min = 1, .max = 1e9,
+		  "fill the table with keys 1 to N, whose values are texts", .min = 1, .max = 1e9,
 		  .given = &want.has_fill),
 	OPT_VALUE("table", 't', OPT_STRING, &want.table, "FILE",
-		  "something to look up: each line a key, blanks, a value"),
+		  "fill the table from lines of a key, blanks and a value"),
 	OPT_VALUE("name", 'n', OPT_STRING, &node.name, "NAME",
-		  "`roost kernel` finds it by this name, too"),
-	OPT_SWITCH("verbose", 'v', &node.verbose, "say who connects and who goes"),
-	OPT_SWITCH("json", 'j', &want.json, "what it serves as one JSON object, when it is ready"),
+		  "name of the node, for `roost kernel`"),
+	OPT_SWITCH("verbose", 'v', &node.verbose,
+		   "print a line when a peer connects or disconnects"),
+	OPT_SWITCH("json", 'j', &want.json,
+		   "describe the node as one JSON object, when it is ready"),
 	OPT_END};
 
 static const struct opt_command cmd = {
@@ -107,9 +109,10 @@ static int fill(void)
 	r->size = want.memory;
 	r->mem = mem_alloc_pages(want.memory);
 	if (!r->mem)
-		return opt_failed(
-			&cmd, "no memory for a region of %" PRIu64 " bytes: say less with --memory",
-			want.memory);
+		return opt_failed(&cmd,
+				  "no memory for a region of %" PRIu64
+				  " bytes: take a smaller --memory",
+				  want.memory);
 	if (want.has_fill)
 		rc = node_table_fill(r, want.fill);
 	if (want.table)
@@ -117,7 +120,7 @@ static int fill(void)
 	return rc ? opt_failed(&cmd, "%s", r->err) : 0;
 }
 
-/* Scripts that start a node wait for this line. */
+/* Prints the line for which scripts that start a node wait. */
 static void announce(void)
 {
 	static const struct node_request stat = {.what = NODE_STAT};
@@ -149,7 +152,7 @@ static bool on_signals(int signals)
 	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		if (info.ssi_signo != SIGUSR1)
 			return false;
-		node_store_snapshot(&node.kv); /* one that is being taken is enough */
+		node_store_snapshot(&node.kv); /* a snapshot in progress is enough */
 	}
 	return true;
 }
@@ -237,7 +240,10 @@ static int run(int signals)
 		return opt_failed(&cmd, "%s", err);
 	control.answer = node_answer;
 	control.ctx = &node;
-	/* Another user may own the name of the folder. The node serves calls nevertheless. */
+	/*
+	 * The control socket may be impossible, because another user may own the name of the
+	 * folder. The node serves calls nevertheless.
+	 */
 	if (node_control_open(&control, err, sizeof(err)))
 		fprintf(stderr,
 			"roost node: no control socket, so roost kernel does not reach this node: %s\n",
@@ -266,7 +272,10 @@ static int end(int rc)
 	return rc;
 }
 
-/* Blocks the signals that the node takes. Before threads are created, since they inherit it. */
+/*
+ * Blocks the signals that the node takes. Must be called before threads are created, since they
+ * inherit the mask.
+ */
 static int take_signals(void)
 {
 	sigset_t set;
@@ -324,7 +333,7 @@ int cmd_node(int argc, char **argv)
 	if (rc)
 		return rc;
 	if (want.has_fill && want.table)
-		return opt_usage(&cmd, "--fill and --table: one of them");
+		return opt_usage(&cmd, "--fill and --table: give only one of them");
 	opt_environment(want.port, 0);
 	if (!node.limit)
 		node.limit = mem_allowed() / 4 > LEAST_LIMIT ? mem_allowed() / 4 : LEAST_LIMIT;

@@ -35,7 +35,7 @@ int node_control_open(struct node_control *c, char *err, size_t errlen)
 	return c->fd;
 }
 
-static void let_go(struct node_peer *p)
+static void disconnect(struct node_peer *p)
 {
 	if (p->fd >= 0)
 		close(p->fd);
@@ -49,7 +49,7 @@ void node_control_close(struct node_control *c)
 	if (c->dirfd < 0)
 		return;
 	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++)
-		let_go(&c->peer[i]);
+		disconnect(&c->peer[i]);
 	unlinkat(c->dirfd, own_name(name), 0);
 	close(c->fd);
 	close(c->dirfd);
@@ -64,10 +64,10 @@ void node_control_fds(const struct node_control *c, struct pollfd *p)
 }
 
 /*
- * An answer fits in the buffer of a fresh socket, so no client can block the node. A client that
- * does not read loses its answer.
+ * Sends an answer, which fits in the buffer of a fresh socket, so no client can block the node. A
+ * client that does not read loses its answer.
  */
-static void say(int fd, json_t *o)
+static void send_answer(int fd, json_t *o)
 {
 	char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
@@ -83,16 +83,16 @@ static void answer(struct node_control *c, const struct node_peer *p, size_t len
 	char err[256];
 
 	if (node_request_parse(p->line, len, &r, err, sizeof(err)))
-		say(p->fd, c->answer(c->ctx, &r));
+		send_answer(p->fd, c->answer(c->ctx, &r));
 	else
-		say(p->fd, json_pack("{s:s}", "error", err));
+		send_answer(p->fd, json_pack("{s:s}", "error", err));
 }
 
 /*
  * Reads one line, answers it and closes the connection. When the buffer is full or the stream ends
  * without an end of line, the part in the buffer is answered.
  */
-static void hear(struct node_control *c, struct node_peer *p)
+static void serve_client(struct node_control *c, struct node_peer *p)
 {
 	ssize_t n = recv(p->fd, p->line + p->have, sizeof(p->line) - p->have, MSG_DONTWAIT);
 	char *end;
@@ -106,7 +106,7 @@ static void hear(struct node_control *c, struct node_peer *p)
 			return;
 		answer(c, p, end ? (size_t)(end - p->line) : p->have);
 	}
-	let_go(p);
+	disconnect(p);
 }
 
 static struct node_peer *slot_for_peer(struct node_control *c)
@@ -119,11 +119,11 @@ static struct node_peer *slot_for_peer(struct node_control *c)
 		if (c->peer[i].since < oldest->since)
 			oldest = &c->peer[i];
 	}
-	let_go(oldest);
+	disconnect(oldest);
 	return oldest;
 }
 
-static void let_in(struct node_control *c)
+static void accept_client(struct node_control *c)
 {
 	int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct ucred peer = {0};
@@ -140,7 +140,7 @@ static void let_in(struct node_control *c)
 	p->fd = fd;
 	p->have = 0;
 	p->since = ++c->turn;
-	hear(c, p);
+	serve_client(c, p);
 }
 
 bool node_control_serve(struct node_control *c, const struct pollfd *p)
@@ -149,12 +149,12 @@ bool node_control_serve(struct node_control *c, const struct pollfd *p)
 
 	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++) {
 		if (p[1 + i].fd >= 0 && p[1 + i].revents) {
-			hear(c, &c->peer[i]);
+			serve_client(c, &c->peer[i]);
 			heard = true;
 		}
 	}
 	if (p[0].revents) {
-		let_in(c);
+		accept_client(c);
 		heard = true;
 	}
 	return heard;

@@ -29,7 +29,10 @@ struct node_control {
 	void *ctx;
 };
 
-/* Returns 0, or -errno with a line in err. The caller sets .answer and .ctx. */
+/*
+ * Opens the control socket. Returns 0, or -errno with a line in err. The caller sets .answer and
+ * .ctx.
+ */
 int node_control_open(struct node_control *c, char *err, size_t errlen);
 void node_control_close(struct node_control *c);
 /* Fills NODE_CONTROL_FDS entries for poll(2). */

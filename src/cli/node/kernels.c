@@ -123,7 +123,7 @@ static unsigned list(const struct node *n, struct roost_kernel_info info[KERNELS
 bool node_reap(const struct node *n)
 {
 	struct roost_kernel_info info[KERNELS_MAX];
-	unsigned count = list(n, info); /* list() also reaps */
+	unsigned count = list(n, info); /* list() also frees versions that have ended */
 	bool leaving = false;
 
 	for (unsigned i = 0; i < count; i++)
@@ -196,7 +196,7 @@ static json_t *snapshot(struct node *n)
 	if (rc)
 		return refuse(rc == -ENOENT  ? "the node has no file for snapshots: start it with "
 					       "--kv SIZE --snapshot FILE"
-			      : rc == -EBUSY ? "a snapshot is being taken"
+			      : rc == -EBUSY ? "a snapshot is in progress"
 					     : strerror(-rc));
 	return json_pack("{s:b,s:I}", "done", 1, "begun", (json_int_t)n->kv.begun);
 }

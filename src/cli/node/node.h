@@ -21,7 +21,7 @@ struct node {
 	/* from the command line */
 	const char *name; /* the name for `roost kernel`; NULL: none */
 	uint16_t service;
-	uint64_t limit; /* bytes that connections and kernels may take */
+	uint64_t limit; /* bytes of memory that connections and kernels may take */
 	bool verbose;
 	struct node_store kv;
 	struct node_partitions partitions;
@@ -29,7 +29,7 @@ struct node {
 	struct drive *drive;
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
-	struct ibv_cq *cq; /* of all connections; always empty, since a node posts nothing */
+	struct ibv_cq *cq; /* CQ of all connections; always empty, since a node posts nothing */
 	struct ibv_mr *mr;
 	struct node_region region;
 	struct rdma_event_channel *channel;
@@ -42,7 +42,7 @@ struct node {
 	char err[NODE_ERR_LEN];
 };
 
-/* Returns rc, 0 or a negative errno, and sets n->err. */
+/* Sets n->err. Returns rc, 0 or a negative errno. */
 int node_fail(struct node *n, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- node/serve.c ---- */
@@ -53,7 +53,7 @@ int node_open(struct node *n);
 int node_listen(struct node *n);
 /* Handles an event of n->channel. */
 int node_on_event(struct node *n);
-void node_close(struct node *n); /* all but the store */
+void node_close(struct node *n); /* closes all objects except the store */
 
 /* ---- node/kernels.c ---- */
 

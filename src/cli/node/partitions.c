@@ -117,7 +117,7 @@ void node_partitions_look(struct node_partitions *p)
 		for (const char *at = buf; at < buf + len;) {
 			const struct inotify_event *e = (const void *)at;
 
-			/* without a name: events were lost */
+			/* an event without a name: events were lost */
 			ours |= !e->len || !strcmp(e->name, name_of(p->file));
 			at += sizeof(*e) + e->len;
 		}

@@ -28,9 +28,9 @@ struct node_partitions {
  */
 int node_partitions_open(struct node_partitions *p, struct kv_store *store, const char *address,
 			 uint16_t service, char *err, size_t errlen);
-/* Takes a new version of the file, if there is one. An invalid one gives a line on stderr. */
+/* Takes a new version of the file, if there is one. An invalid version gives a line on stderr. */
 void node_partitions_look(struct node_partitions *p);
-/* Gives the lease back: the store serves no connection any more. */
+/* Gives the lease back. The store must not serve connections any more. */
 void node_partitions_close(struct node_partitions *p);
 
 #endif

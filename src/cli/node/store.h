@@ -33,12 +33,12 @@ struct node_store {
 
 	pthread_t thread;
 	bool started;	       /* the thread must be joined */
-	atomic_bool running;   /* it writes */
-	atomic_bool stop;      /* it shall not complete its snapshot */
-	uint64_t begun;	       /* snapshots */
-	_Atomic uint64_t done; /* snapshots that are complete */
-	_Atomic int error;     /* of the last one: 0 or a negative errno */
-	uint64_t loaded;       /* pairs, at the start */
+	atomic_bool running;   /* the thread writes a snapshot */
+	atomic_bool stop;      /* the thread must not complete its snapshot */
+	uint64_t begun;	       /* number of snapshots that began */
+	_Atomic uint64_t done; /* number of snapshots that are complete */
+	_Atomic int error;     /* result of the last snapshot: 0 or a negative errno */
+	uint64_t loaded;       /* pairs that were loaded at the start */
 };
 
 /*
@@ -46,16 +46,19 @@ struct node_store {
  * with a line in `err`. node_store_close() accepts a partly opened store.
  */
 int node_store_open(struct node_store *s, char *err, size_t errlen);
-/* Starts a snapshot. Returns 0, -EBUSY if one is being taken, or -ENOENT: there is no file. */
+/*
+ * Starts a snapshot. Returns 0, -EBUSY if a snapshot is in progress, or -ENOENT if there is no
+ * file.
+ */
 int node_store_snapshot(struct node_store *s);
 /*
- * Call it after the last call of a client. Writes the snapshot that the next start loads. Blocks.
- * Returns 0, also if there is no file, or a negative errno after a message.
+ * Writes the snapshot that the next start loads. Must be called after the last call of a client.
+ * Blocks. Returns 0, also if there is no file, or a negative errno after a message.
  */
 int node_store_last_snapshot(struct node_store *s);
-/* Ends a snapshot that is being taken, and the store. The kernel has ended. */
+/* Ends a snapshot in progress, and the store. The kernel must have ended. */
 void node_store_close(struct node_store *s);
-/* Describes functions and snapshots for the control socket; NULL: there is no store. */
+/* Describes functions and snapshots for the control socket. Returns NULL if there is no store. */
 json_t *node_store_describe(struct node_store *s);
 
 #endif

@@ -41,7 +41,7 @@ struct building {
 static int no_space(struct node_region *r, uint64_t keys)
 {
 	snprintf(r->err, sizeof(r->err),
-		 "%" PRIu64 " keys do not fit in %zu bytes: say more with --memory", keys, r->size);
+		 "%" PRIu64 " keys do not fit in %zu bytes: take a larger --memory", keys, r->size);
 	return -ENOSPC;
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CAPTURE_SPACE (1u << 20) /* more than the longest record that the reader takes */
+#define CAPTURE_SPACE (1u << 20) /* must exceed the longest record that the reader takes */
 
 /* Appends bytes to the buffer. Returns 0 or a negative errno. */
 static int read_more(struct capture_file *c)

@@ -136,7 +136,7 @@ static void take_packet(struct tally *t, struct oracle *oracle, uint64_t index, 
 	}
 }
 
-/* Prints one line on stderr about a file that cannot be read (to the end). */
+/* Prints one line on stderr about a file that cannot be read, or not to its end. */
 static void complain(const char *name, int err)
 {
 	switch (err) {
@@ -411,7 +411,7 @@ int cmd_pcap(int argc, char **argv)
 	if (operand < 0)
 		return operand == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (operand == argc)
-		return opt_usage(&command, "which file? `-` reads stdin");
+		return opt_usage(&command, "the file is missing; `-` reads stdin");
 	status = oracle_setup(&oo);
 	if (status != CLI_OK)
 		return status;

@@ -26,7 +26,7 @@ struct bw {
 	struct ibv_sge *sge;
 	uint32_t list;	    /* work requests for each call of ibv_post_send() */
 	uint64_t quota;	    /* messages for each QP; UINT64_MAX: by time */
-	uint64_t completed; /* of all QPs, at the last reading of the clock */
+	uint64_t completed; /* completions of all QPs, at the last reading of the clock */
 	uint64_t start, progressed, count_from, window_from, window_to, window_count;
 	enum { BW_WARM, BW_COUNT, BW_DRAIN } phase;
 };

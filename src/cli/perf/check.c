@@ -25,7 +25,7 @@
 
 #define GUARD	   64
 #define LINE	   64
-#define MIN_RATE   1000000 /* bytes a second, below which a round has failed */
+#define MIN_RATE   1000000 /* bytes per second; a slower round has failed */
 #define VERDICT_NS 600000000000u
 
 uint64_t check_key(const struct perf_job *job, uint64_t round, enum check_pattern kind, unsigned i)
@@ -36,7 +36,7 @@ uint64_t check_key(const struct perf_job *job, uint64_t round, enum check_patter
 /* ---- layout, the same on both sides ---- */
 
 struct slot {
-	uint64_t base, end; /* guard to guard, in tx or rx */
+	uint64_t base, end; /* bounds including the guards, in tx or rx */
 	uint64_t at, len;   /* the message */
 };
 

@@ -9,7 +9,7 @@
 #include "cli/pattern.h"
 #include "cli/perf/perf.h"
 
-#define CHECK_ATOMICS 48 /* a QP and round */
+#define CHECK_ATOMICS 48 /* atomics of a QP in a round */
 
 enum check_pattern { CHECK_DATA, CHECK_BACKGROUND, CHECK_COUNTERS };
 

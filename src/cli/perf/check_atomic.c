@@ -11,7 +11,7 @@
 
 #include "cli/perf/check.h"
 
-#define COUNTERS      8	 /* a QP's own */
+#define COUNTERS      8	 /* counters of a QP */
 #define SHARED_EVERY  8	 /* one in this number of CHECK_ATOMICS uses the shared counter */
 #define RESULT_STRIDE 32 /* distance of counters, or of returned values; guard bytes between them */
 
@@ -68,7 +68,7 @@ static uint64_t atomic_plan(const struct perf_job *job, uint64_t round, unsigned
 		op->compare = found;
 		model[c] = op->add;
 	} else {
-		op->compare = ~found; /* must not change the counter */
+		op->compare = ~found; /* the operation must not change the counter */
 	}
 	return found;
 }

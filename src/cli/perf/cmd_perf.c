@@ -21,7 +21,7 @@
 #define SMALL_SIZE   64
 #define DEFAULT_NS   2000000000u
 #define SWEEP_NS     500000000u
-#define LAT_INLINE   220 /* as perftest's latency programs */
+#define LAT_INLINE   220 /* the value of perftest's latency programs */
 #define HOPS	     8
 #define CONNECT_NS   UINT64_C(10000000000)
 
@@ -37,7 +37,7 @@ static struct {
 static const struct opt opts[] = {
 	OPT_SWITCH("local", 0, &want.local,
 		   "both sides on this machine, two processes (the default)"),
-	OPT_SWITCH("server", 0, &want.server, "wait for one client, serve what it asks for"),
+	OPT_SWITCH("server", 0, &want.server, "wait for one client, and serve its requests"),
 	OPT_VALUE("connect", 0, OPT_STRING, &want.connect, "ADDR",
 		  "measure against the server at ADDR[:PORT]"),
 	OPT_VALUE("bind", 0, OPT_STRING, &want.bind, "ADDR", "server: listen on this address only"),
@@ -59,15 +59,15 @@ static const struct opt opts[] = {
 	OPT_SWITCH("check", 0, &want.check, "no measurement: verify every byte, over many sizes"),
 	OPT_VALUE("sizes", 0, OPT_STRING, &want.sizes, "LIST",
 		  "check, sweep: these sizes, apart by commas"),
-	OPT_VALUE("seed", 0, OPT_COUNT, &job.seed, "N", "check: what the patterns start from (1)",
+	OPT_VALUE("seed", 0, OPT_COUNT, &job.seed, "N", "check: seed of the patterns (1)",
 		  .max = 0x1p31),
 	OPT_VALUE("seconds", 't', OPT_TIME, &job.duration, "TIME",
-		  "how long (2; each size of a sweep: 0.5)", .min = 1e6, .max = 86400e9,
+		  "duration (2 s; each size of a sweep: 0.5 s)", .min = 1e6, .max = 86400e9,
 		  .given = &want.has_seconds),
 	OPT_VALUE("iters", 'n', OPT_COUNT, &job.iters, "N",
-		  "or how many messages; check: rounds (4)", .min = 1, .max = 1e15),
+		  "number of messages instead; check: rounds (4)", .min = 1, .max = 1e15),
 	OPT_VALUE("transport", 'c', OPT_CHOICE, &want.transport, "KIND",
-		  "rc; ud: send as datagrams, of which what arrives counts",
+		  "rc; ud: send datagrams, and count those that arrive",
 		  .choices = perf_transport_names),
 	OPT_VALUE(
 		"kernel", 'k', OPT_CHOICE, &want.kernel, "NAME",
@@ -83,11 +83,11 @@ static const struct opt opts[] = {
 	OPT_VALUE("post-list", 'l', OPT_COUNT, &job.post_list, "N",
 		  "work requests handed over at a time (1)", .min = 1, .max = PERF_MAX_DEPTH),
 	OPT_VALUE("depth", 0, OPT_COUNT, &job.depth, "N",
-		  "work requests under way, at most (by size)", .min = 2, .max = PERF_MAX_DEPTH),
+		  "the most work requests in flight (by size)", .min = 2, .max = PERF_MAX_DEPTH),
 	OPT_VALUE("cq-mod", 0, OPT_COUNT, &job.cq_mod, "N",
 		  "one completion for N messages (up to 64)", .min = 1, .max = PERF_MAX_DEPTH),
 	OPT_VALUE("inline", 0, OPT_BYTES, &job.inline_max, "SIZE",
-		  "inline up to so many bytes (0; latency 220)", .max = 992,
+		  "send up to this many bytes inline (0; latency 220)", .max = 992,
 		  .given = &want.has_inline),
 	OPT_VALUE("mtu", 'm', OPT_COUNT, &job.mtu, "BYTES", "path MTU: 256 to 4096 (the ports')",
 		  .min = 256, .max = 4096),
@@ -95,10 +95,10 @@ static const struct opt opts[] = {
 		   "the target never calls the library after registering"),
 	OPT_SWITCH("events", 'e', &job.events, "sleep on completion events instead of polling"),
 	OPT_VALUE("gap", 0, OPT_TIME, &job.gap, "TIME",
-		  "latency: sleep so long before each message", .max = 3600e9),
+		  "latency: sleep for this time before each message", .max = 3600e9),
 	OPT_OFF("no-pin", &want.pin, "local: don't pin the sides to two cores"),
 	OPT_VALUE("timeout-scale", 0, OPT_COUNT, &want.timeout_scale, "N",
-		  "all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
+		  "make all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
 	OPT_SWITCH("json", 'j', &want.json, "one JSON object, last on stdout"),
 	OPT_END};
 
@@ -137,7 +137,7 @@ static int bad_sizes(const char *list)
 			 PERF_MAX_SIZES, list);
 }
 
-/* An echo is one packet, at any usual path MTU. */
+/* Returns the largest size of a sweep. An echo is one packet, at any usual path MTU. */
 static uint64_t sweep_to(void)
 {
 	return job.op == PERF_RPC && want.kernel == PERF_ECHO ? 512 : SWEEP_TO;
@@ -277,7 +277,7 @@ static int run_one(struct perf_nic *nic, struct oob *oob, const struct perf_job 
 	struct progress p;
 	double total = one->mode == PERF_CHECK
 			       ? (double)(one->iters ? one->iters : 4)
-			       : (double)one->duration * 1.1e-9; /* with the warm-up */
+			       : (double)one->duration * 1.1e-9; /* includes the warm-up */
 	int rc;
 
 	if (one->iters && one->mode != PERF_CHECK)

@@ -194,7 +194,7 @@ static const char *call_misfit(const struct perf_job *job)
 	if (job->post_list != 1 || job->cq_mod != 1)
 		return "calls are posted one by one, and each has its reply: leave --post-list and --cq-mod out";
 	if (job->depth > PERF_MAX_CALLS)
-		return "a queue pair has up to 64 calls under way: --depth 64 at most";
+		return "a queue pair has up to 64 calls in flight: --depth 64 at most";
 	if (job->size > PERF_MAX_SIZE / 2)
 		return "a call moves 1G at most: take a smaller --size";
 	if (job->kernel == PERF_HLL && (job->size == 0 || job->size % 8))

@@ -24,7 +24,7 @@
 
 #define WARM_UP	       1000 /* messages that are not measured */
 #define STUCK_NS       60000000000u
-#define SPINS_PER_LOOK 1024 /* between readings of the clock, or polls of the oob, while waiting */
+#define SPINS_PER_LOOK 1024 /* polls between readings of the clock, or polls of the oob */
 #define PING_DEPTH     8    /* pings that may be posted before their own completions are polled */
 
 struct lat {
@@ -130,7 +130,7 @@ static uint8_t look_at(const uint8_t *p)
 	return v;
 }
 
-/* Never 0, since the memory is 0 at the start. */
+/* Returns the mark of a message. It is never 0, since the memory is 0 at the start. */
 static uint8_t mark(uint64_t seq)
 {
 	return (uint8_t)(seq % 255 + 1);
@@ -186,8 +186,8 @@ static int one_firstbyte_write(struct lat *t, uint64_t *ns)
 }
 
 /*
- * Measures half the time until the answer arrives. The next ping may be sent before the own
- * completion of this one arrives.
+ * Measures half the time until the answer arrives. The next ping may be sent before the completion
+ * of this ping arrives.
  */
 static int one_pingpong(struct lat *t, uint64_t *ns)
 {
@@ -283,7 +283,7 @@ int perf_latency(struct perf_link *l, struct perf_result *r, struct perf_shared 
 		return perf_fail(l, -EINVAL,
 				 "firstbyte of a WRITE needs one clock on both sides: use --local");
 	if (shared)
-		atomic_store(&shared->seq, 0); /* from the previous job */
+		atomic_store(&shared->seq, 0); /* it may have the value of the previous job */
 	r->hist = calloc(1, sizeof(*r->hist));
 	if (!r->hist)
 		return perf_fail(l, -ENOMEM, "out of memory");

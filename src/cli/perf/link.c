@@ -61,7 +61,7 @@ static int map_memory(struct perf_link *l)
 	} else {
 		l->span = round_up(l->job.size < 4096 ? 4096 : l->job.size, 4096);
 		if (l->job.transport == PERF_UD)
-			l->span += 4096; /* the header in front */
+			l->span += 4096; /* space for the header in front */
 		half = l->span * l->num_qps;
 	}
 	half = round_up(half, HUGE_PAGE);
@@ -317,7 +317,7 @@ int perf_link_connect(struct perf_link *l, struct oob *check, const json_t *peer
 		return perf_fail(l, -EPROTO, "%s", check->err);
 	if (!parse_gid(json_string_value(json_object_get(peer, "gid")), &base.ah_attr.grh.dgid) ||
 	    json_array_size(qps) != l->num_qps)
-		return perf_fail(l, -EPROTO, "the other side's 'link' makes no sense");
+		return perf_fail(l, -EPROTO, "the other side's 'link' is invalid");
 	l->remote_rkey = (uint32_t)rkey;
 	mtu = mtu < l->nic->mtu ? mtu : l->nic->mtu;
 	if (l->job.mtu > mtu)
@@ -338,7 +338,7 @@ int perf_link_connect(struct perf_link *l, struct oob *check, const json_t *peer
 
 		if (!json_is_integer(n) || !json_is_integer(psn) || json_integer_value(n) >> 24 ||
 		    json_integer_value(psn) >> 24)
-			return perf_fail(l, -EPROTO, "the other side's 'qps' makes no sense");
+			return perf_fail(l, -EPROTO, "the other side's 'qps' is invalid");
 		rc = connect_qp(l, &l->qps[i], (uint32_t)json_integer_value(n),
 				(uint32_t)json_integer_value(psn), &base);
 		if (rc < 0)

@@ -13,7 +13,7 @@
 #include "nic/nic.h"
 #include "verbs/host.h"
 
-#define READS 16 /* READs and atomics under way, of a queue pair of perf_nic_connect() */
+#define READS 16 /* READs and atomics in progress on a queue pair of perf_nic_connect() */
 
 enum ibv_mtu perf_mtu_code(uint64_t bytes)
 {
@@ -119,7 +119,7 @@ void perf_nic_counters(const struct perf_nic *nic, struct nic_counters *now)
 	struct nic *core = drive_nic(nic->drive);
 
 	/*
-	 * Owns all PUs, so that the counters are exact. A reading without this may be a turn old.
+	 * Owns all PUs, so that the counters are exact. Otherwise the values may be one turn old.
 	 */
 	for (unsigned pu = 0; pu < nic_pus(core); pu++)
 		drive_own(nic->drive, pu);

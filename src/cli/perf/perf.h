@@ -62,7 +62,7 @@ struct perf_job {
 	bool passive;
 	bool events; /* sleep on completion events instead of polling */
 	uint64_t size, qps, depth, post_list, cq_mod, inline_max;
-	uint64_t mtu;	    /* 0: the largest that both ports carry */
+	uint64_t mtu;	    /* 0: the largest MTU that both ports carry */
 	uint64_t iters;	    /* messages (check: rounds); 0: by time */
 	uint64_t duration;  /* ns */
 	uint64_t gap;	    /* ns of sleep before each operation; latency only */
@@ -78,7 +78,7 @@ json_t *perf_job_pack(const struct perf_job *job);
 bool perf_job_unpack(struct oob *oob, const json_t *msg, struct perf_job *job);
 /* Sets the parameters that are 0: depth, cq_mod, inline_max, post_list. */
 void perf_job_settle(struct perf_job *job);
-/* Returns NULL if the parameters are consistent, else one line that describes the conflict. */
+/* Returns NULL if the parameters are consistent, or one line that describes the conflict. */
 const char *perf_job_misfit(const struct perf_job *job);
 
 /* ---- the device, opened once a process: perf/nic.c ---- */
@@ -88,7 +88,7 @@ struct drive;
 struct perf_nic {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
-	struct drive *drive; /* for the counters, which no verb returns */
+	struct drive *drive; /* used for the counters, which no verb returns */
 	union ibv_gid gid;
 	char address[64]; /* printable form of gid */
 	unsigned mtu;	  /* bytes */
@@ -107,7 +107,7 @@ int perf_nic_connect(struct ibv_qp *qp, uint32_t to, const uint8_t *gid, int acc
 void perf_nic_counters(const struct perf_nic *nic, struct nic_counters *now);
 /* Returns now - before, as an object without the counters that did not change. */
 json_t *perf_counters_since(const struct perf_nic *nic, const struct nic_counters *before);
-uint64_t perf_counter(const json_t *counters, const char *name); /* 0 when absent */
+uint64_t perf_counter(const json_t *counters, const char *name); /* returns 0 when absent */
 /* Returns a value of enum ibv_mtu; 0 if the number is no MTU. */
 enum ibv_mtu perf_mtu_code(uint64_t bytes);
 
@@ -139,7 +139,7 @@ struct perf_link {
 	 * that this side reads
 	 */
 	uint8_t *tx, *rx;
-	uint64_t span; /* bytes of tx and of rx each QP uses (not in check mode) */
+	uint64_t span; /* bytes of tx and of rx that each QP uses (not in check mode) */
 	uint64_t remote_tx, remote_rx;
 	uint32_t remote_rkey;
 	uint32_t recv_depth, recv_batch;
@@ -148,9 +148,9 @@ struct perf_link {
 	uint64_t unacked_events;
 	unsigned num_qps;
 	struct perf_qp *qps;
-	struct ibv_recv_wr *recv_wr; /* a linked batch for each QP */
+	struct ibv_recv_wr *recv_wr; /* a linked list for each QP */
 	struct ibv_sge *recv_sge;
-	struct perf_rpc *rpc; /* op rpc: perf/rpc.c */
+	struct perf_rpc *rpc; /* state of op rpc: perf/rpc.c */
 	bool calls;	      /* op rpc: this side makes the calls */
 	char err[PERF_ERR_LEN];
 };
@@ -193,7 +193,7 @@ uint64_t perf_rpc_memory(const struct perf_job *job); /* bytes of tx and of rx *
 int perf_rpc_offer(struct perf_link *l);
 int perf_rpc_open(struct perf_link *l);
 void perf_rpc_close(struct perf_link *l);
-int perf_rpc_post(struct perf_link *l, unsigned q); /* 0 or an errno */
+int perf_rpc_post(struct perf_link *l, unsigned q); /* returns 0 or an errno */
 int perf_rpc_reap(struct perf_link *l);
 
 /* Posts the first receives (SEND). Called after connect. */

@@ -92,7 +92,7 @@ void report_json(const struct perf_job *job, const char *port, json_t *rows, boo
 	json_object_set_new(top, "port", json_string(port));
 	json_object_set_new(top, "qps", json_integer((json_int_t)job->qps));
 	json_object_set_new(top, "post_list", json_integer((json_int_t)job->post_list));
-	if (!sweep) /* in a sweep it follows the size */
+	if (!sweep) /* in a sweep the value follows the size */
 		json_object_set_new(top, "depth", json_integer((json_int_t)job->depth));
 	json_object_set_new(top, "mtu", json_integer((json_int_t)job->mtu));
 	json_object_set_new(top, "bidir", json_boolean(job->bidir));
@@ -129,7 +129,7 @@ static void heading(const struct perf_job *job, const char *port)
 	printf(" | %s, path MTU %u | %u QP%s", port, (unsigned)job->mtu, (unsigned)job->qps,
 	       job->qps == 1 ? "" : "s");
 	if (job->op == PERF_RPC && job->depth && job->mode == PERF_BANDWIDTH)
-		printf(", %u calls under way", (unsigned)job->depth);
+		printf(", %u calls in flight", (unsigned)job->depth);
 	else if (job->op != PERF_RPC && job->mode == PERF_BANDWIDTH)
 		printf(", lists of %u", (unsigned)job->post_list);
 	if (job->mode != PERF_LATENCY || job->lat != PERF_EXECUTE)
@@ -164,7 +164,7 @@ static void rate_cells(const json_t *row, char (*cell)[32], const char **cells, 
 	}
 }
 
-/* Datagrams that did not arrive; for other transports, retransmitted packets. */
+/* Returns the datagrams that did not arrive or, for other transports, the retransmitted packets. */
 static uint64_t not_at_once(const struct perf_job *job, const json_t *row)
 {
 	if (job->transport == PERF_UD)

@@ -45,7 +45,7 @@ struct calls {
 
 struct perf_rpc {
 	uint64_t op;
-	struct calls *calls; /* one for each queue pair; NULL at the target */
+	struct calls *calls; /* calls of each queue pair; NULL at the target */
 	bool deployed;
 };
 
@@ -81,7 +81,7 @@ uint64_t perf_rpc_memory(const struct perf_job *job)
 	case PERF_TRAVERSAL:
 		return job->hops * sizeof(struct element) + stride(job);
 	default:
-		return stride(job); /* the payload, at the initiator */
+		return stride(job); /* the memory of the initiator has the payload */
 	}
 }
 
@@ -174,7 +174,10 @@ int perf_rpc_offer(struct perf_link *l)
 
 /* ---- the initiator ---- */
 
-/* Different items; with equal items hll would find one register in the cache. */
+/*
+ * Fills the payload with different items. With equal items hll would find one register in the
+ * cache.
+ */
 static void fill_payload(struct perf_link *l)
 {
 	uint64_t *item = (void *)l->tx;

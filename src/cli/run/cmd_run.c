@@ -30,7 +30,7 @@ static const struct opt opts[] = {
 		"port", 'p', OPT_STRING, &port, "SPEC",
 		"the program's port: host, udp or shm, address, options\n(ROOST_PORT, else host). host: shared memory to\nprograms of this machine, udp to others"),
 	OPT_VALUE("timeout-scale", 0, OPT_COUNT, &timeout_scale, "N",
-		  "all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
+		  "make all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
 	OPT_END};
 
 static const struct opt_command cmd = {
@@ -47,7 +47,7 @@ static const struct opt_command cmd = {
 	.operands = OPT_PROGRAM,
 };
 
-/* NAME=value:previous value */
+/* Sets NAME=value:previous value. */
 static void prepend(const char *name, const char *value)
 {
 	const char *old = sys_env(name);
@@ -61,7 +61,7 @@ static void prepend(const char *name, const char *value)
 	}
 }
 
-static int become(char **argv)
+static int execute(char **argv)
 {
 	int e;
 
@@ -99,7 +99,7 @@ int cmd_run(int argc, char **argv)
 	}
 	if (!dropins_find(dir, sizeof(dir), err, sizeof(err)))
 		return opt_failed(&cmd, "%s", err);
-	/* The loader treats both as separators, and has no quoting. */
+	/* The loader treats both characters as separators, and has no quoting. */
 	if (strpbrk(dir, ": "))
 		return opt_failed(
 			&cmd,
@@ -113,5 +113,5 @@ int cmd_run(int argc, char **argv)
 		snprintf(path, sizeof(path), "%s/view", dir);
 		setenv("ROOST_VIEW", path, 1);
 	}
-	return become(argv + at);
+	return execute(argv + at);
 }

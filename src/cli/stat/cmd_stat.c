@@ -24,14 +24,14 @@ static struct watch watch = {.every = 1};
 static const struct opt opts[] = {
 	OPT_VALUE("program", 'p', OPT_STRING, &program, "PROGRAM",
 		  "only this process, by id or name (as an operand)"),
-	OPT_SWITCH("brief", 'b', &brief, "the list of addresses and programs, no counters"),
-	OPT_SWITCH("all", 'a', &all, "counters that are zero, too"),
+	OPT_SWITCH("brief", 'b', &brief, "print only the list of addresses and programs"),
+	OPT_SWITCH("all", 'a', &all, "print counters that are zero, too"),
 	OPT_VALUE("watch", 'w', OPT_NUMBER, &watch.every, "S", "again every S seconds, with rates",
 		  .min = 0.05, .max = 86400, .given = &watching),
 	OPT_VALUE("count", 'n', OPT_COUNT, &watch.looks, "N", "watch: N times (until interrupted)",
 		  .min = 1, .max = 1e9),
 	OPT_SWITCH("prometheus", 0, &prometheus, "in the text format of Prometheus"),
-	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout, everything in it"),
+	OPT_SWITCH("json", 'j', &json, "print everything as one JSON object"),
 	OPT_END};
 
 static const struct opt_command cmd = {
@@ -52,7 +52,7 @@ static const struct opt_command cmd = {
 struct view {
 	int dirfd, n;
 	char **names;
-	struct programs before; /* the look before; nics NULL: none */
+	struct programs before; /* the previous look; nics is NULL without one */
 };
 
 /* ---- choosing ---- */
@@ -82,7 +82,10 @@ static void choose(const struct view *v, bool *used, json_t *list)
 	}
 }
 
-/* A program that was named, or has a socket in the folder, should answer. */
+/*
+ * Complains about silent programs that were named or have a socket in the folder: they should
+ * answer.
+ */
 static void complain(const struct view *v, const json_t *silent, int *rc)
 {
 	const json_t *o;
@@ -100,7 +103,7 @@ static void complain(const struct view *v, const json_t *silent, int *rc)
 	}
 }
 
-/* Leaves the programs that the user asked for. Returns false when memory is exhausted. */
+/* Selects the programs that the user asked for. Returns false when memory is exhausted. */
 static bool select_programs(const struct view *v, struct programs *p, int *rc)
 {
 	bool *used = calloc((size_t)v->n + 1, sizeof(*used));
@@ -140,7 +143,7 @@ static void print_tables(const struct programs *p, const struct programs *before
 				  before ? (double)(p->at - before->at) / 1e9 : 0, all);
 }
 
-/* `before`: an earlier look, or NULL. */
+/* Prints the counters. `before`: an earlier look, or NULL. */
 static void print(const struct programs *p, const struct programs *before, int rc)
 {
 	json_t *top, *rows;
@@ -161,7 +164,7 @@ static void print(const struct programs *p, const struct programs *before, int r
 	json_decref(rows);
 }
 
-/* NICs may appear and disappear during --watch; neither ends it. */
+/* Prints a look of --watch, which continues when NICs appear and disappear. */
 static int look_again(void *ctx, double since, bool *end)
 {
 	struct view *v = ctx;
@@ -182,7 +185,7 @@ static int look_again(void *ctx, double since, bool *end)
 	return rc;
 }
 
-/* Prometheus computes rates itself. */
+/* Looks and prints once. Prometheus computes rates itself. */
 static int look_once(struct view *v)
 {
 	struct programs now;
@@ -198,7 +201,7 @@ static int look_once(struct view *v)
 	return rc;
 }
 
-/* The operands, and the program of the option. Returns NULL when memory is exhausted. */
+/* Returns the operands, and the program of the option, or NULL when memory is exhausted. */
 static char **chosen(int *n, char **names)
 {
 	char **list = calloc((size_t)*n + 1, sizeof(*list));
@@ -223,7 +226,7 @@ int cmd_stat(int argc, char **argv)
 		return opt_usage(&cmd,
 				 "--json and --prometheus are two forms of the same: choose one");
 	if (watch.looks && !watching)
-		return opt_usage(&cmd, "--count says how often --watch looks: give both");
+		return opt_usage(&cmd, "--count is the number of looks of --watch: give both");
 	v.dirfd = shm_dir_open(err, sizeof(err));
 	if (v.dirfd < 0)
 		return opt_failed(&cmd, "%s", err);

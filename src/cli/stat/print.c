@@ -24,9 +24,9 @@ static const struct {
 	{"tx_bursts", "system calls, or ring updates, that sent packets"},
 	{"tx_dropped", "could not be sent"},
 	{"tx_blocked", "times that the port had no space"},
-	{"rx_shm_packets", "of rx_packets, those of a host port by shared memory"},
-	{"tx_shm_packets", "of tx_packets, those of a host port by shared memory"},
-	{"tx_shm_fallbacks", "peers for which a host port used udp, for want of a ring"},
+	{"rx_shm_packets", "packets of rx_packets that a host port got by shared memory"},
+	{"tx_shm_packets", "packets of tx_packets that a host port sent by shared memory"},
+	{"tx_shm_fallbacks", "peers for which a host port used udp, because it had no ring"},
 };
 
 /* Copies text of an answer into buf. The text is untrusted, since a program chooses it. */
@@ -47,11 +47,11 @@ static long long number_of(const json_t *o, const char *key)
 
 struct view {
 	struct table t;
-	double seconds; /* since `before`; 0: no rates */
+	double seconds; /* seconds since `before`; 0: no rates */
 	bool all;
 };
 
-/* `before`: the earlier values of the counters, or NULL. */
+/* Adds a row for a counter. `before`: the earlier values of the counters, or NULL. */
 static void counter_row(struct view *w, const char *name, const json_t *now, const json_t *before,
 			const char *key, const char *help)
 {
@@ -232,7 +232,7 @@ static void print_port_counter(const json_t *nics, const char *name, const char 
 	}
 }
 
-/* 1 for each program that answered, 0 for the others. */
+/* Prints 1 for each program that answered, and 0 for the others. */
 static void print_up(const json_t *nics, const json_t *silent)
 {
 	const json_t *lists[] = {silent, nics}, *o;
@@ -264,8 +264,8 @@ void stat_print_prometheus(const json_t *nics, const json_t *silent)
 	print_gauge(nics, "groups", "multicast groups that queue pairs are attached to");
 	print_gauge(nics, "srqs", "shared receive queues");
 	print_gauge(nics, "memory", "bytes of connections and kernels");
-	print_gauge(nics, "memory_limit", "bytes that these may have; 0: no limit");
-	print_gauge(nics, "memory_refused", "times that they wanted more");
+	print_gauge(nics, "memory_limit", "limit of these bytes; 0: no limit");
+	print_gauge(nics, "memory_refused", "times that more memory was refused");
 	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
 		print_metric(nics, "counters", "counter", nic_counter_info[i].name,
 			     nic_counter_info[i].name, "_total", nic_counter_info[i].help);
