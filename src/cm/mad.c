@@ -235,9 +235,17 @@ static uint64_t get_bits(const uint8_t *p, unsigned at, unsigned width)
 	return v;
 }
 
-/* The bits are 0 before. */
+/* Stores bits where get_bits() reads them. The bits are 0 before. */
 static void put_bits(uint8_t *p, unsigned at, unsigned width, uint64_t v)
 {
+	uint64_t word;
+
+	if (likely(at % 8 + width <= 64)) {
+		memcpy(&word, p + at / 8, sizeof(word));
+		word |= htobe64(v << (64 - width) >> at % 8);
+		memcpy(p + at / 8, &word, sizeof(word));
+		return;
+	}
 	for (unsigned end = at + width; at < end;) {
 		unsigned in = 8 - at % 8, n = end - at < in ? end - at : in;
 
@@ -366,6 +374,17 @@ enum cm_error cm_parse(const uint8_t *mad, size_t len, struct cm_msg *m)
 	memcpy(m->data, body + l->data, BODY - l->data);
 	clamp_lengths(m);
 	return CM_OK;
+}
+
+/* Both requests have their service id at the same place (tables 106 and 119). */
+bool cm_is_request(const uint8_t mad[CM_MAD_LEN], uint64_t *service_id)
+{
+	enum cm_attr attr = (enum cm_attr)get_bits(mad, 128, 16);
+
+	if (check_header(mad) != CM_OK || (attr != CM_REQ && attr != CM_SIDR_REQ))
+		return false;
+	*service_id = get_bits(mad + CM_HDR_LEN, 64, 64);
+	return true;
 }
 
 void cm_build(const struct cm_msg *m, uint8_t mad[CM_MAD_LEN])

@@ -230,6 +230,12 @@ size_t cm_data_len(enum cm_attr a);
  */
 enum cm_error cm_parse(const uint8_t *mad, size_t len, struct cm_msg *m);
 
+/*
+ * Returns true if the datagram is a REQ or a SIDR_REQ, and sets its service id. Costs much less
+ * than cm_parse().
+ */
+bool cm_is_request(const uint8_t mad[CM_MAD_LEN], uint64_t *service_id);
+
 /* Builds the 256 bytes of a message. A value that is wider than its field loses its upper bits. */
 void cm_build(const struct cm_msg *m, uint8_t mad[CM_MAD_LEN]);
 

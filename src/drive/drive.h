@@ -211,8 +211,8 @@ ROOST_EXPORT void drive_gsi_will(struct drive *d, uint32_t index, const struct p
 ROOST_EXPORT void drive_gsi_wake(struct drive *d);
 /*
  * Sends a datagram from QP 1 to QP 1 of dst. Delivery is not guaranteed. Errors: those of
- * nic_gsi_send(), and -ENODEV after a fork. Any thread that holds neither the control lock nor a
- * PU.
+ * nic_gsi_send(), and -ENODEV after a fork. Inside input() the datagram leaves later, with others,
+ * and these errors are not reported. Any thread that holds neither the control lock nor a PU.
  */
 ROOST_EXPORT int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst,
 				uint8_t tclass, const uint8_t *mad);

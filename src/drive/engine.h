@@ -137,6 +137,16 @@ struct gsi_lost {
 	uint64_t tid;
 };
 
+/* the most answers that the service thread keeps before it sends them */
+#define GSI_ANSWERS 64
+
+struct gsi_answer {
+	unsigned port;
+	struct pkt_addr dst;
+	uint8_t tclass;
+	uint8_t mad[NIC_GSI_LEN];
+};
+
 struct gsi_datagram {
 	unsigned port;
 	struct pkt_addr src, dst;
@@ -147,6 +157,8 @@ struct gsi {
 	pthread_mutex_t user_lock; /* protects ops and ctx; held while the user's functions run */
 	const struct drive_gsi_ops *ops;
 	void *ctx;
+	struct gsi_answer answer[GSI_ANSWERS]; /* only for the thread that has user_lock */
+	unsigned num_answers;
 	struct spin queue_lock; /* protects the fields up to num_lost; a leaf lock */
 	enum gsi_state state;
 	uint32_t head, tail;

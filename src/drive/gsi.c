@@ -123,26 +123,48 @@ static bool take(struct gsi *g, struct gsi_datagram *out)
 }
 
 /*
- * While the service thread hands several datagrams to the user, answers are staged. They leave
- * together in one system call. Each bit of `staged` is a port with staged answers.
+ * While the service thread hands several datagrams to the user, it keeps the answers. They leave
+ * together: PU 0 is owned once, and there is one system call for many. NULL in other threads.
  */
-static _Thread_local uint32_t staged;
-static _Thread_local bool batch;
+static _Thread_local struct drive *batch;
 
-static void flush(struct drive *d)
+static void send_answers(struct drive *d)
 {
-	batch = false;
-	if (!staged)
+	struct gsi *g = &d->gsi;
+	uint32_t staged = 0;
+
+	if (!g->num_answers)
 		return;
 	drive_control_lock(d);
 	drive_own(d, 0);
-	for (unsigned port = 0; staged; port++) {
-		if (staged & 1u << port)
+	for (unsigned i = 0; i < g->num_answers; i++) {
+		const struct gsi_answer *a = &g->answer[i];
+
+		if (nic_gsi_stage(d->nic, a->port, &a->dst, a->tclass, a->mad) == 0)
+			staged |= 1u << a->port;
+	}
+	for (unsigned port = 0; staged >> port; port++) {
+		if (staged >> port & 1)
 			nic_gsi_flush(d->nic, port);
-		staged &= ~(1u << port);
 	}
 	drive_disown(d, 0);
 	drive_control_unlock(d);
+	g->num_answers = 0;
+}
+
+static void keep_answer(struct drive *d, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
+			const uint8_t *mad)
+{
+	struct gsi *g = &d->gsi;
+	struct gsi_answer *a;
+
+	if (g->num_answers == GSI_ANSWERS)
+		send_answers(d);
+	a = &g->answer[g->num_answers++];
+	a->port = port;
+	a->dst = *dst;
+	a->tclass = tclass;
+	memcpy(a->mad, mad, NIC_GSI_LEN);
 }
 
 void gsi_serve(struct drive *d)
@@ -160,10 +182,11 @@ void gsi_serve(struct drive *d)
 	if (g->ops) {
 		unsigned n = 0;
 
-		batch = true;
+		batch = d;
 		for (; n < GSI_QUEUE && take(g, &m); n++)
 			g->ops->input(g->ctx, m.port, &m.src, &m.dst, m.mad);
-		flush(d);
+		batch = NULL;
+		send_answers(d);
 		tell_lost(g);
 		tell_gone(g);
 		if (n == GSI_QUEUE) /* the thread handles the rest after its other work */
@@ -269,12 +292,13 @@ int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, u
 
 	if (drive_dead(d))
 		return -ENODEV;
+	if (batch == d) {
+		keep_answer(d, port, dst, tclass, mad);
+		return 0;
+	}
 	drive_control_lock(d);
 	drive_own(d, 0);
-	rc = batch ? nic_gsi_stage(d->nic, port, dst, tclass, mad)
-		   : nic_gsi_send(d->nic, port, dst, tclass, mad);
-	if (batch && rc == 0)
-		staged |= 1u << port;
+	rc = nic_gsi_send(d->nic, port, dst, tclass, mad);
 	drive_disown(d, 0);
 	drive_control_unlock(d);
 	return rc;

@@ -14,6 +14,7 @@
  *   udp_err.c	  errors that the network reports for sent packets
  *   udp_mcast.c	  multicast groups: a socket for each
  *   udp_mail.c	  packets that came to the socket of another slot
+ *   udp_diag.c	  asks the kernel for the socket at an address
  *   udp_probe.c	  abilities of the running kernel, probed once
  *
  * Only the thread that owns the processing unit calls these functions, unless they say otherwise.
@@ -239,8 +240,13 @@ struct udp_port {
 	bool errors_off;
 	uint32_t errors;
 	uint64_t errors_since; /* ns of port_clock() */
-	uint32_t searches;     /* for the readers of paths to QP 1, since searches_since */
-	uint64_t searches_since;
+	/* counts of paths to QP 1 at loopback addresses, since gsi_since: */
+	uint32_t searches; /* lists of sockets that were read */
+	uint32_t absent;   /* addresses without a reader */
+	uint64_t gsi_since;
+	int diag; /* netlink socket of udp_diag.c; -1: none */
+	uint32_t diag_seq;
+	bool diag_tried; /* a further try to open it is in vain */
 	struct udp_tx tx;
 	struct udp_rx rx;
 };
@@ -292,6 +298,15 @@ void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t l
  * The error may be forged.
  */
 void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t mtu);
+
+/* udp_diag.c */
+enum udp_presence { UDP_ABSENT, UDP_PRESENT, UDP_UNKNOWN };
+/*
+ * Finds out whether a socket of this network namespace receives at the address and port 4791. Makes
+ * two system calls.
+ */
+enum udp_presence udp_diag(struct udp_port *u, const struct pkt_addr *dst);
+void udp_diag_close(struct udp_port *u);
 
 /* udp_reader.c */
 enum port_reader udp_reader(struct port *p, const struct port_path *path);

@@ -214,6 +214,7 @@ static void close_descriptors(struct udp_port *u)
 	u->epoll = -1;
 	udp_mail_close(u);
 	udp_mcast_close(u);
+	udp_diag_close(u);
 	udp_unclaim(u);
 	if (u->pool)
 		pool_put(u->pool);
@@ -305,7 +306,8 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	}
 	o.u = u;
 	u->port.ops = &udp_ops;
-	u->port.ctl_fd = u->sock = u->out = u->epoll = u->groups_epoll = u->leftover = -1;
+	u->port.ctl_fd = u->sock = u->out = u->epoll = u->groups_epoll = -1;
+	u->leftover = u->diag = -1;
 	u->port.lane = (uint8_t)lane;
 	u->port.lanes = (uint8_t)lanes;
 	list_init(&u->paths);

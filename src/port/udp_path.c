@@ -91,38 +91,56 @@ static int probe(struct udp_port *u, struct udp_path *path)
 }
 
 /*
- * A search for the reader of an address reads a file with all sockets, and QP 1 answers each forged
- * address of this machine. More searches than this in this time would take the core from others.
+ * QP 1 answers each forged address of this machine. More lists of sockets than this in this time
+ * would take the core from others, and so would more answers to addresses without a reader: the
+ * kernel makes an ICMP error for each, which costs as much as two answers.
  */
 #define SEARCHES_MOST 4
-#define SEARCHES_NS   100000000u
+#define ABSENT_MOST   PORT_HINTS
+#define GSI_SLICE_NS  100000000u
 
-static bool may_search(struct udp_port *u)
+static void count_gsi(struct udp_port *u)
 {
 	uint64_t now = port_clock(NULL);
 
-	if (now - u->searches_since >= SEARCHES_NS) {
-		u->searches_since = now;
-		u->searches = 0;
-	}
-	return u->searches++ < SEARCHES_MOST;
+	if (now - u->gsi_since < GSI_SLICE_NS)
+		return;
+	u->gsi_since = now;
+	u->searches = u->absent = 0;
+}
+
+/* Finds out whether another user's port, or a program outside of the pool, reads at an address. */
+static enum udp_presence look_for_reader(struct udp_port *u, const struct udp_path *path)
+{
+	enum udp_presence there = udp_diag(u, &path->path.dst);
+
+	if (there != UDP_UNKNOWN || (path->gsi && u->searches++ >= SEARCHES_MOST))
+		return there;
+	return udp_reader_is_there(u, &path->path.dst) ? UDP_PRESENT : UDP_ABSENT;
 }
 
 /*
  * Chooses the socket that sends. Packets leave from the source port of this lane. Over loopback,
  * however, a port accepts only packets of its own pool and packets from port 4791 (udp_rx.c), so
- * packets to a port of another user leave from port 4791. Packets to QP 1 also leave from it if no
- * search is possible: each reader accepts them, but this lane receives no ICMP error if there is no
- * reader.
+ * packets to a port of another user leave from port 4791. Packets to QP 1 also leave from it if
+ * the reader is unknown: each reader accepts them, but this lane receives no ICMP error if there is
+ * no reader. Returns 0, or -EHOSTUNREACH if there is none, and were too many of such paths.
  */
-static void choose_source(struct udp_port *u, struct udp_path *path)
+static int choose_source(struct udp_port *u, struct udp_path *path)
 {
 	const struct pkt_addr *dst = &path->path.dst;
-	bool foreign = pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst) &&
-		       ((path->gsi && !may_search(u)) || udp_reader_is_there(u, dst));
+	bool foreign = false;
 
+	if (pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst)) {
+		if (path->gsi)
+			count_gsi(u);
+		foreign = look_for_reader(u, path) != UDP_ABSENT;
+		if (!foreign && path->gsi && u->absent++ >= ABSENT_MOST)
+			return -EHOSTUNREACH;
+	}
 	path->sock = foreign ? pool_addr_sender(u->pool_addr, u->port.slot) : u->out;
 	path->path.sport = foreign ? PKT_UDP_PORT : u->sport;
+	return 0;
 }
 
 struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
@@ -165,12 +183,12 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 	path->gsi = path->single = gsi;
 	if (!gsi)
 		rc = probe(u, path);
+	rc = rc ? rc : choose_source(u, path);
 	if (rc) {
 		free(path);
 		errno = -rc;
 		return NULL;
 	}
-	choose_source(u, path);
 	path->refs = 1;
 	udp_name(&path->name, dst, PKT_UDP_PORT, u->scope);
 	icrc_flow_init(&path->flow, &p->addr, dst, path->path.sport, PKT_UDP_PORT);

@@ -60,16 +60,6 @@ static bool ended_recently(uint64_t service_id, uint64_t now)
 	return false;
 }
 
-static bool is_request(const uint8_t *mad, uint64_t *service_id)
-{
-	struct cm_msg m;
-
-	if (cm_parse(mad, CM_MAD_LEN, &m) != CM_OK)
-		return false;
-	*service_id = m.attr == CM_REQ ? m.req.service_id : m.sidr_req.service_id;
-	return m.attr == CM_REQ || m.attr == CM_SIDR_REQ;
-}
-
 /* Returns a free slot, or NULL if this source gets none. */
 static struct early *slot_for(const struct pkt_addr *src)
 {
@@ -92,7 +82,7 @@ bool rdmacm_early_keep(const struct pkt_addr *src, const struct pkt_addr *dst, c
 	uint64_t now = rdmacm_now(), service_id;
 	struct early *h;
 
-	if (!is_request(mad, &service_id) || rdmacm_any_in(RDMACM_LISTEN, service_id))
+	if (!cm_is_request(mad, &service_id) || rdmacm_any_in(RDMACM_LISTEN, service_id))
 		return false;
 	if (!ended_recently(service_id, now) && !rdmacm_any_in(RDMACM_BOUND, service_id))
 		return false;

@@ -9,7 +9,10 @@
  *
  * Usage: test-attacks-flood [6]			77: no network namespace or no raw socket
  *	  test-attacks-flood 4|6 measure [RATE [SECONDS]]	prints JSON: the time to connect,
- *		without and with a flood of RATE REQs a second (100000)
+ *		without and with a flood of RATE REQs a second (100000), and the server's CPU time
+ *	  test-attacks-flood 4|6 limit [RATE [SECONDS]]		prints JSON: the same with a bare
+ *		server, which only receives, and with one that sends each datagram back. A connection
+ *		is then two round trips of one datagram
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -41,10 +44,12 @@
 #define QUEUED_MAX (256 << 10)
 #define MEASURED   2000 /* at most, a round */
 #define SECOND	   1000000000ull
+#define BATCH	   64 /* datagrams a system call of a bare server */
 
 static const uint64_t seed = 20260703;
 static const char *const ADDRESS[2][2] = {{"10.77.0.1", "10.77.0.2"}, {"fd77::1", "fd77::2"}};
 static bool v6;
+static pid_t server;
 
 /* State of the attacker, for the other processes. */
 static struct shared {
@@ -137,6 +142,42 @@ static void __attribute__((noreturn)) serve(void)
 		rdma_destroy_id(id);
 	}
 	die("no more events: %s", strerror(errno));
+}
+
+/*
+ * A bare server: it receives, and sends each datagram back if it answers. Its CPU time is what the
+ * Linux kernel takes for a REQ.
+ */
+static void __attribute__((noreturn)) serve_bare(bool answers)
+{
+	static uint8_t data[BATCH][2048];
+	static struct sockaddr_storage name[BATCH];
+	static struct iovec iov[BATCH];
+	static struct mmsghdr msg[BATCH];
+	struct sockaddr_storage at = address(0, PKT_UDP_PORT);
+	int fd = socket(at.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), size = 4 << 20;
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size));
+	if (bind(fd, (struct sockaddr *)&at,
+		 v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in)))
+		die("can't bind: %s", strerror(errno));
+	shared->serving = 1;
+	for (;;) {
+		int n;
+
+		for (unsigned i = 0; i < BATCH; i++) {
+			iov[i] = (struct iovec){data[i], sizeof(data[i])};
+			msg[i].msg_hdr = (struct msghdr){.msg_name = &name[i],
+							 .msg_namelen = sizeof(name[i]),
+							 .msg_iov = &iov[i],
+							 .msg_iovlen = 1};
+		}
+		n = recvmmsg(fd, msg, BATCH, MSG_WAITFORONE, NULL);
+		for (int i = 0; i < n; i++)
+			iov[i].iov_len = msg[i].msg_len;
+		for (int done = 0, sent; answers && done<n; done += sent> 0 ? sent : 1)
+			sent = sendmmsg(fd, msg + done, (unsigned)(n - done), 0);
+	}
 }
 
 /* ---- the attacker ---- */
@@ -267,23 +308,34 @@ static void send_one(struct forged *f)
 		shared->sent++;
 }
 
-/*
- * Returns the bytes in the longest queue of the NICs' sockets. The attacker avoids losses there: a
- * lost REQ would not test the connection manager.
- */
-static unsigned long queued(void)
+/* Gets the bytes in the longest queue of the NICs' sockets, and the datagrams that found no space. */
+static void look_at_queues(unsigned long *most, unsigned long *drops)
 {
 	FILE *file = fopen(v6 ? "/proc/net/udp6" : "/proc/net/udp", "re");
-	unsigned long most = 0, n;
+	unsigned long bytes, lost;
 	char line[512];
 
+	*most = *drops = 0;
 	while (file && fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "%*d: %*[0-9A-F]:12B7 %*[0-9A-F]:%*x %*x %*x:%lx", &n) == 1 &&
-		    n > most)
-			most = n;
+		if (sscanf(line,
+			   "%*d: %*[0-9A-F]:12B7 %*[0-9A-F]:%*x %*x %*x:%lx %*x:%*x %*x %*u %*d "
+			   "%*u %*d %*x %lu",
+			   &bytes, &lost) != 2)
+			continue;
+		*drops += lost;
+		if (bytes > *most)
+			*most = bytes;
 	}
 	if (file)
 		fclose(file);
+}
+
+/* The attacker avoids losses: a lost REQ would not test the connection manager. */
+static unsigned long queued(void)
+{
+	unsigned long most, drops;
+
+	look_at_queues(&most, &drops);
 	return most;
 }
 
@@ -368,52 +420,129 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void measure(struct rdma_event_channel *ch, const char *name, uint64_t ns)
+/* A state of the flood and of the server, to be compared with an earlier one. */
+struct look {
+	uint64_t at, sent, cpu;
+	unsigned long drops;
+};
+
+static struct look look(void)
+{
+	struct look l = {.at = now(), .sent = shared->sent};
+	struct timespec t = {0};
+	unsigned long most;
+	clockid_t clock;
+
+	if (!clock_getcpuclockid(server, &clock))
+		clock_gettime(clock, &t);
+	l.cpu = (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
+	look_at_queues(&most, &l.drops);
+	return l;
+}
+
+/* Prints the members of a row that tell what has happened since an earlier look. */
+static void print_since(const char *name, const struct look *before)
+{
+	struct look after = look();
+	double secs = (double)(after.at - before->at) / (double)SECOND;
+
+	printf("  {\"case\": \"%s\", \"reqs_per_s\": %.0f, \"drops_per_s\": %.0f, "
+	       "\"server_cpu\": %.3f",
+	       name, (double)(after.sent - before->sent) / secs,
+	       (double)(after.drops - before->drops) / secs,
+	       (double)(after.cpu - before->cpu) / 1e9 / secs);
+}
+
+/* Makes connections for a time, and prints a row. `once` returns the ns of one; NULL: none. */
+static void measure(uint64_t (*once)(void), const char *name, uint64_t ns)
 {
 	static uint64_t took[MEASURED];
-	uint64_t began = now(), sent = shared->sent, secs;
+	struct look before = look();
 	unsigned n = 0;
 
-	while (n < MEASURED && now() - began < ns)
-		took[n++] = connect_once(ch);
-	secs = now() - began;
+	while (once && n < MEASURED && now() - before.at < ns)
+		took[n++] = once();
+	if (!once)
+		usleep((useconds_t)(ns / 1000));
+	print_since(name, &before);
 	qsort(took, n, sizeof(took[0]), by_value);
-	printf("  {\"case\": \"%s\", \"reqs_per_s\": %.0f, \"connections\": %u, \"p50_us\": %.1f, \"p99_us\": %.1f, "
-	       "\"max_us\": %.1f}",
-	       name, (double)(shared->sent - sent) * (double)SECOND / (double)secs, n,
-	       (double)took[n / 2] / 1e3, (double)took[n * 99 / 100] / 1e3,
-	       (double)took[n - 1] / 1e3);
-	fflush(stdout);
+	if (n)
+		printf(", \"connections\": %u, \"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f",
+		       n, (double)took[n / 2] / 1e3, (double)took[n * 99 / 100] / 1e3,
+		       (double)took[n - 1] / 1e3);
+	printf("}");
+}
+
+static void __attribute__((noreturn)) measure_both(uint64_t (*once)(void), uint64_t secs)
+{
+	printf("{\"tool\": \"test-attacks-flood\", \"family\": %d, \"rows\": [\n", v6 ? 6 : 4);
+	measure(once, "idle", secs * SECOND);
+	printf(",\n");
+	shared->on = 1;
+	usleep(500000);
+	measure(once, "flood", secs * SECOND);
+	printf("\n]}\n");
+	exit(0);
+}
+
+static struct rdma_event_channel *events;
+
+static uint64_t connect_by_cm(void)
+{
+	return connect_once(events);
 }
 
 static void __attribute__((noreturn)) client(bool measures, uint64_t secs)
 {
-	struct rdma_event_channel *ch;
 	unsigned n;
 
 	use(1);
-	ch = rdma_create_event_channel();
+	events = rdma_create_event_channel();
 	while (!shared->serving)
 		usleep(1000);
-	connect_once(ch); /* opens the device */
-	if (measures) {
-		printf("{\"tool\": \"test-attacks-flood\", \"family\": %d, \"rows\": [\n",
-		       v6 ? 6 : 4);
-		measure(ch, "idle", secs * SECOND);
-		printf(",\n");
-		shared->on = 1;
-		usleep(500000);
-		measure(ch, "flood", secs * SECOND);
-		printf("\n]}\n");
-		exit(0);
-	}
+	connect_by_cm(); /* opens the device */
+	if (measures)
+		measure_both(connect_by_cm, secs);
 	shared->on = 1;
 	while (shared->sent < 10000)
 		usleep(1000);
 	for (n = 0; n < CONNECTS || shared->sent < REQUESTS; n++)
-		connect_once(ch);
+		connect_by_cm();
 	printf("%u connections, while %llu requests came\n", n, (unsigned long long)shared->sent);
 	exit(0);
+}
+
+/* The round trips of a connection whose client must show that it receives answers. */
+static uint64_t connect_bare(void)
+{
+	static int fd = -1;
+	struct sockaddr_storage to = address(0, PKT_UDP_PORT), us = address(1, PKT_UDP_PORT);
+	socklen_t len = v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+	struct pollfd p = {.events = POLLIN};
+	uint64_t began = now();
+	char data[LEN] = "";
+
+	if (fd < 0) {
+		fd = socket(us.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+		if (bind(fd, (struct sockaddr *)&us, len) ||
+		    connect(fd, (struct sockaddr *)&to, len))
+			die("no bare client: %s", strerror(errno));
+	}
+	p.fd = fd;
+	for (unsigned trips = 0; trips < 2; trips++) {
+		do
+			send(fd, data, sizeof(data), 0);
+		while (poll(&p, 1, 1000) != 1); /* the datagram was lost */
+		recv(fd, data, sizeof(data), 0);
+	}
+	return now() - began;
+}
+
+static void __attribute__((noreturn)) bare_client(bool answers, uint64_t secs)
+{
+	while (!shared->serving)
+		usleep(1000);
+	measure_both(answers ? connect_bare : NULL, secs);
 }
 
 /* ---- the processes ---- */
@@ -439,12 +568,43 @@ static bool open_forged(struct forged *f)
 	       (!v6 || setsockopt(f->fd, IPPROTO_IPV6, IPV6_HDRINCL, &on, sizeof(on)) == 0);
 }
 
+enum mode { CONNECT, MEASURE, RECEIVE, ANSWER };
+
+/* Runs the server and the attacker until the third process ends. Returns 0 if it has succeeded. */
+static int run(struct forged *f, enum mode mode, uint64_t rate, uint64_t secs)
+{
+	pid_t flooder, last;
+	int status;
+
+	shared->rate = rate;
+	shared->on = shared->serving = 0;
+	server = begin();
+	if (server == 0 && mode >= RECEIVE)
+		serve_bare(mode == ANSWER);
+	if (server == 0)
+		serve();
+	flooder = begin();
+	if (flooder == 0)
+		flood(f);
+	last = begin();
+	if (last == 0 && mode >= RECEIVE)
+		bare_client(mode == ANSWER, secs);
+	if (last == 0)
+		client(mode == MEASURE, secs);
+	waitpid(last, &status, 0);
+	kill(flooder, SIGKILL);
+	kill(server, SIGKILL);
+	waitpid(flooder, NULL, 0);
+	waitpid(server, NULL, 0);
+	return status != 0;
+}
+
 int main(int argc, char **argv)
 {
-	bool measures = argc > 2 && !strcmp(argv[2], "measure");
+	const char *mode = argc > 2 ? argv[2] : "";
+	uint64_t rate = argc > 3 ? strtoull(argv[3], NULL, 10) : 100000;
+	uint64_t secs = argc > 4 ? strtoull(argv[4], NULL, 10) : 5;
 	static struct forged f;
-	pid_t server, flooder, last;
-	int status;
 
 	v6 = argc > 1 && !strcmp(argv[1], "6");
 	if (!network_private() || !open_forged(&f)) {
@@ -455,18 +615,9 @@ int main(int argc, char **argv)
 		      0);
 	if (shared == MAP_FAILED)
 		die("no memory");
-	shared->rate = measures ? (argc > 3 ? strtoull(argv[3], NULL, 10) : 100000) : 0;
-	server = begin();
-	if (server == 0)
-		serve();
-	flooder = begin();
-	if (flooder == 0)
-		flood(&f);
-	last = begin();
-	if (last == 0)
-		client(measures, argc > 4 ? strtoull(argv[4], NULL, 10) : 5);
-	waitpid(last, &status, 0);
-	kill(flooder, SIGKILL);
-	kill(server, SIGKILL);
-	return status != 0;
+	if (!strcmp(mode, "measure"))
+		return run(&f, MEASURE, rate, secs);
+	if (!strcmp(mode, "limit"))
+		return run(&f, RECEIVE, rate, secs) || run(&f, ANSWER, rate, secs);
+	return run(&f, CONNECT, 0, 0);
 }

@@ -15,11 +15,24 @@
 
 static const char *folder;
 
+/* Returns true for a REQ and a SIDR_REQ, whose service id can be read alone. */
+static bool check_request(const uint8_t *mad, const struct cm_msg *m)
+{
+	bool is = m->attr == CM_REQ || m->attr == CM_SIDR_REQ;
+	uint64_t service = 0;
+
+	assert_int_equal(cm_is_request(mad, &service), is);
+	if (is)
+		assert_int_equal(service,
+				 m->attr == CM_REQ ? m->req.service_id : m->sidr_req.service_id);
+	return is;
+}
+
 /* Each datagram is parsed, has a name, and is built again byte by byte. */
 static void golden_datagrams_survive(void **state)
 {
 	struct golden_mad g[64];
-	size_t all = 0;
+	size_t all = 0, requests = 0;
 
 	for (const char *const *name = golden_captures; *name; name++) {
 		size_t n = golden_load(folder, *name, g, ARRAY_SIZE(g));
@@ -31,6 +44,7 @@ static void golden_datagrams_survive(void **state)
 			char text[1024];
 
 			assert_int_equal(cm_parse(g[i].mad, CM_MAD_LEN, &m), CM_OK);
+			requests += check_request(g[i].mad, &m);
 			cm_build(&m, again);
 			assert_memory_equal(again, g[i].mad, CM_MAD_LEN);
 			assert_true(cm_print(&m, text, sizeof(text)) > 20);
@@ -39,6 +53,7 @@ static void golden_datagrams_survive(void **state)
 		all += n;
 	}
 	assert_int_equal(all, 130);
+	assert_in_range(requests, 10, 60);
 }
 
 /* The values of the Linux kernel's first REQ and REP, as tshark shows them. */
@@ -185,11 +200,13 @@ static void what_is_no_message_is_refused(void **state)
 	};
 	struct cm_msg m = {.attr = CM_REQ}, out;
 	uint8_t mad[CM_MAD_LEN];
+	uint64_t service;
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		cm_build(&m, mad);
 		mad[bad[i].at] = bad[i].value;
 		assert_int_equal(cm_parse(mad, CM_MAD_LEN, &out), bad[i].err);
+		assert_false(cm_is_request(mad, &service));
 		assert_non_null(cm_error_str(bad[i].err));
 	}
 	cm_build(&m, mad);

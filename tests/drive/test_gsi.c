@@ -121,10 +121,27 @@ static void datagrams_come(void **state)
 			harness_sleep_ms(2); /* until the service thread sleeps */
 	}
 	assert_int_equal(atomic_load(&u.sum), 300);
+	assert_true(fake_reached(&drive_nic(*state)->gsi_sent, 100));
 	assert_int_equal(atomic_load(&drive_nic(*state)->gsi_sent), 100);
 	assert_int_equal(atomic_load(&drive_nic(*state)->pu[0].overlaps), 0);
 	assert_true(atomic_load(&u.thread) != (uintptr_t)pthread_self());
 	assert_int_equal(drive_gsi_send(*state, 7, &(struct pkt_addr){{0}}, 0, NULL), -EINVAL);
+	drive_gsi_close(*state);
+}
+
+/* Many datagrams wait, and each gets its answer: more than the service thread keeps at a time. */
+static void waiting_datagrams_are_answered(void **state)
+{
+	struct user u = {.d = *state, .due = UINT64_MAX, .answer = true, .hold = true};
+
+	assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
+	for (unsigned i = 0; i < QUEUE; i++)
+		fake_datagram(*state, 1);
+	atomic_store(&u.hold, false);
+	assert_true(fake_reached(&u.inputs, QUEUE));
+	assert_true(fake_reached(&drive_nic(*state)->gsi_sent, QUEUE));
+	assert_int_equal(atomic_load(&drive_nic(*state)->gsi_sent), atomic_load(&u.inputs));
+	assert_int_equal(atomic_load(&drive_nic(*state)->pu[0].overlaps), 0);
 	drive_gsi_close(*state);
 }
 
@@ -209,6 +226,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(datagrams_are_lost, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(datagrams_come, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(waiting_datagrams_are_answered, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(timers_come, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(floods_are_bounded, harness_setup,
 						harness_teardown),

@@ -47,10 +47,19 @@ static void try_codec(const uint8_t *mad, size_t len)
 {
 	uint8_t once[CM_MAD_LEN], twice[CM_MAD_LEN];
 	struct cm_msg m, n;
+	bool parsed = cm_parse(mad, len, &m) == CM_OK, request;
+	uint64_t service;
 	char text[80];
 	int used;
 
-	if (cm_parse(mad, len, &m) != CM_OK)
+	if (len == CM_MAD_LEN) {
+		request = parsed && (m.attr == CM_REQ || m.attr == CM_SIDR_REQ);
+		must(cm_is_request(mad, &service) == request, "a request, or none");
+		must(!request || service == (m.attr == CM_REQ ? m.req.service_id
+							      : m.sidr_req.service_id),
+		     "another service");
+	}
+	if (!parsed)
 		return;
 	cm_build(&m, once);
 	must(cm_parse(once, CM_MAD_LEN, &n) == CM_OK && memcmp(&m, &n, sizeof(m)) == 0,

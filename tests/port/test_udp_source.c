@@ -8,6 +8,9 @@
 #include "rig.h"
 
 #include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -33,6 +36,18 @@ int __wrap_sys_open(const char *path, int flags)
 {
 	lists_read += strncmp(path, "/proc/net/udp", strlen("/proc/net/udp")) == 0;
 	return __real_sys_open(path, flags);
+}
+
+/* Set: the kernel refuses questions about sockets. */
+static bool no_diag;
+
+int __real_sys_socket(int domain, int type, int protocol);
+int __wrap_sys_socket(int domain, int type, int protocol);
+int __wrap_sys_socket(int domain, int type, int protocol)
+{
+	if (no_diag && domain == AF_NETLINK)
+		return -EPROTONOSUPPORT;
+	return __real_sys_socket(domain, type, protocol);
 }
 
 static int socket_at(const struct pkt_addr *addr, uint16_t port)
@@ -120,7 +135,10 @@ static void from_elsewhere(void **state)
 	check("10.77.0.1", "10.77.0.2", true);
 }
 
-/* Returns the source port of the path to QP `qpn` of 127.200.x.y, where x.y is the number n. */
+/*
+ * Returns the source port of the path to QP `qpn` of 127.200.x.y, where x.y is the number n; 0:
+ * there is no such path.
+ */
 static uint16_t source_port(struct port *p, unsigned n, uint32_t qpn)
 {
 	struct pkt_addr to;
@@ -131,42 +149,115 @@ static uint16_t source_port(struct port *p, unsigned n, uint32_t qpn)
 	snprintf(text, sizeof(text), "127.200.%u.%u", n >> 8, n & 255);
 	to = rig_addr(text);
 	path = p->ops->path_get(p, &to, qpn);
-	assert_non_null(path);
+	if (!path) {
+		assert_int_equal(errno, EHOSTUNREACH);
+		return 0;
+	}
 	sport = path->sport;
 	p->ops->path_put(p, path);
 	return sport;
 }
 
+/* Returns true if this kernel answers questions about UDP sockets: it lists them. */
+static bool may_diag(void)
+{
+	struct {
+		struct nlmsghdr head;
+		struct inet_diag_req_v2 req;
+	} q = {.head = {.nlmsg_len = sizeof(q),
+			.nlmsg_type = SOCK_DIAG_BY_FAMILY,
+			.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+	       .req = {.sdiag_family = AF_INET,
+		       .sdiag_protocol = IPPROTO_UDP,
+		       .idiag_states = UINT32_MAX}};
+	struct {
+		struct nlmsghdr head;
+		int err; /* of the last message of a list */
+	} in = {.err = 0};
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	bool lists = fd >= 0 && send(fd, &q, sizeof(q), 0) == sizeof(q) &&
+		     recv(fd, &in, sizeof(in), 0) > 0 && in.head.nlmsg_type != NLMSG_ERROR &&
+		     (in.head.nlmsg_type != NLMSG_DONE || in.err == 0);
+
+	close(fd);
+	return lists;
+}
+
+#define READER (99 << 8 | 1) /* number of an address that has a reader */
+
+/* Opens a port, and a socket at the address READER. */
+static struct port *open_beside_reader(int *reader)
+{
+	struct pkt_addr there = rig_addr("127.200.99.1");
+	char spec[80];
+
+	snprintf(spec, sizeof(spec), "udp:127.%d.%d.3", 1 + (getpid() >> 8) % 250, getpid() % 250);
+	*reader = socket_at(&there, PKT_UDP_PORT);
+	return rig_open(spec);
+}
+
 /*
- * QP 1 answers requests from forged addresses of this machine. A few answers in 100 ms make the
- * port search for the reader of the address. The others leave from port 4791, which each reader
- * accepts. Connections always search.
+ * QP 1 answers requests from forged addresses of this machine. The port asks the kernel for the
+ * reader of each address. A few answers in 100 ms leave although there is none, from the port's own
+ * socket, which hears of ICMP errors. An answer to a reader always leaves. Connections have no
+ * limit.
+ */
+static void absent_readers_get_few_answers(void **state)
+{
+	unsigned n = 0;
+	struct port *p;
+	int reader;
+
+	if (!private_net || !may_diag())
+		skip();
+	p = open_beside_reader(&reader);
+	for (unsigned slice = 0; slice < 2; slice++, clock_ns += 100000000) {
+		unsigned before = lists_read, sent = 0;
+
+		for (unsigned i = 0; i < 1000; i++) {
+			uint16_t sport = source_port(p, ++n, PKT_GSI_QPN);
+
+			assert_int_not_equal(sport, PKT_UDP_PORT);
+			sent += sport != 0;
+		}
+		assert_int_equal(sent, PORT_HINTS);
+		assert_int_equal(source_port(p, READER, PKT_GSI_QPN), PKT_UDP_PORT);
+		assert_int_equal(source_port(p, READER, 0x111), PKT_UDP_PORT);
+		assert_in_range(source_port(p, ++n, 0x111), 1, UINT16_MAX);
+		assert_int_equal(lists_read, before);
+	}
+	close(reader);
+	rig_close(p);
+}
+
+/*
+ * If the kernel does not answer such questions, a few answers in 100 ms make the port read a list
+ * of all sockets. The others leave from port 4791, which each reader accepts. Connections always
+ * search.
  */
 static void few_answers_search(void **state)
 {
-	struct pkt_addr there = rig_addr("127.200.99.1");
 	unsigned n = 0, before;
 	struct port *p;
-	char spec[80];
 	int reader;
 
 	if (!private_net)
 		skip();
-	snprintf(spec, sizeof(spec), "udp:127.%d.%d.3", 1 + (getpid() >> 8) % 250, getpid() % 250);
-	p = rig_open(spec);
-	reader = socket_at(&there, PKT_UDP_PORT);
+	no_diag = true;
+	p = open_beside_reader(&reader);
 	for (unsigned slice = 0; slice < 2; slice++, clock_ns += 100000000) {
 		before = lists_read;
-		assert_int_equal(source_port(p, 99 << 8 | 1, PKT_GSI_QPN), PKT_UDP_PORT);
+		assert_int_equal(source_port(p, READER, PKT_GSI_QPN), PKT_UDP_PORT);
 		assert_int_not_equal(source_port(p, ++n, PKT_GSI_QPN), PKT_UDP_PORT);
 		for (unsigned i = 0; i < 1000; i++)
-			source_port(p, ++n, PKT_GSI_QPN);
+			assert_int_not_equal(source_port(p, ++n, PKT_GSI_QPN), 0);
 		assert_in_range(lists_read - before, 2, 4);
-		assert_int_equal(source_port(p, 99 << 8 | 1, PKT_GSI_QPN), PKT_UDP_PORT);
+		assert_int_equal(source_port(p, READER, PKT_GSI_QPN), PKT_UDP_PORT);
 		assert_int_equal(source_port(p, ++n, PKT_GSI_QPN), PKT_UDP_PORT);
-		assert_int_equal(source_port(p, 99 << 8 | 1, 0x111), PKT_UDP_PORT);
+		assert_int_equal(source_port(p, READER, 0x111), PKT_UDP_PORT);
 		assert_int_not_equal(source_port(p, ++n, 0x111), PKT_UDP_PORT);
 	}
+	no_diag = false;
 	close(reader);
 	rig_close(p);
 }
@@ -177,6 +268,7 @@ int main(void)
 		cmocka_unit_test_teardown(from_loopback, rig_close_all),
 		cmocka_unit_test_teardown(from_loopback_of_ipv6, rig_close_all),
 		cmocka_unit_test_teardown(from_elsewhere, rig_close_all),
+		cmocka_unit_test_teardown(absent_readers_get_few_answers, rig_close_all),
 		cmocka_unit_test_teardown(few_answers_search, rig_close_all),
 	};
 

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Asks the Linux kernel whether a socket of this network namespace would receive datagrams from
+ * this port at an address and port 4791 (sock_diag(7)). That is one look-up in a hash table, which
+ * takes a microsecond; a list of all sockets (udp_reader.c) takes a hundred. A sandbox may refuse
+ * such a socket, and the kernel may lack its module udp_diag. A missing module and a missing socket
+ * have the same error, so the first question is about the port's own socket.
+ */
+#include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "port/udp.h"
+
+#define REPLY_BYTES 512
+#define STALE_MOST  16 /* replies to earlier questions, which the reader skips */
+
+struct question {
+	struct nlmsghdr head;
+	struct inet_diag_req_v2 req;
+};
+
+struct reply {
+	struct nlmsghdr head;
+	struct nlmsgerr err; /* if the type says so */
+};
+
+/* The addresses are those of a datagram, not of the socket (net/ipv4/udp_diag.c, udp_dump_one). */
+static void fill(const struct udp_port *u, const struct pkt_addr *dst, struct question *q)
+{
+	size_t skip = u->v6 ? 0 : 12;
+
+	memset(q, 0, sizeof(*q));
+	q->head.nlmsg_len = sizeof(*q);
+	q->head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+	q->head.nlmsg_flags = NLM_F_REQUEST;
+	q->head.nlmsg_seq = u->diag_seq;
+	q->req.sdiag_family = u->v6 ? AF_INET6 : AF_INET;
+	q->req.sdiag_protocol = IPPROTO_UDP;
+	q->req.idiag_states = UINT32_MAX;
+	q->req.id.idiag_sport = q->req.id.idiag_dport = htons(PKT_UDP_PORT);
+	memcpy(q->req.id.idiag_src, u->port.addr.b + skip, sizeof(u->port.addr.b) - skip);
+	memcpy(q->req.id.idiag_dst, dst->b + skip, sizeof(dst->b) - skip);
+	q->req.id.idiag_cookie[0] = q->req.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+}
+
+/* The kernel has queued the reply when the question was sent. */
+static enum udp_presence ask(struct udp_port *u, const struct pkt_addr *dst)
+{
+	union {
+		struct reply reply;
+		uint8_t bytes[REPLY_BYTES];
+	} in;
+	struct question q;
+
+	u->diag_seq++;
+	fill(u, dst, &q);
+	if (sys_write(u->diag, &q, sizeof(q)) != (ssize_t)sizeof(q))
+		return UDP_UNKNOWN;
+	for (int i = 0; i < STALE_MOST; i++) {
+		ssize_t n = sys_read(u->diag, &in, sizeof(in));
+
+		if (n < (ssize_t)sizeof(in.reply.head))
+			break;
+		if (in.reply.head.nlmsg_seq != u->diag_seq)
+			continue;
+		if (in.reply.head.nlmsg_type == SOCK_DIAG_BY_FAMILY)
+			return UDP_PRESENT;
+		return in.reply.head.nlmsg_type == NLMSG_ERROR && n >= (ssize_t)sizeof(in.reply) &&
+				       in.reply.err.error == -ENOENT
+			       ? UDP_ABSENT
+			       : UDP_UNKNOWN;
+	}
+	return UDP_UNKNOWN;
+}
+
+static void open_diag(struct udp_port *u)
+{
+	u->diag_tried = true;
+	u->diag =
+		sys_socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	if (u->diag >= 0 && ask(u, &u->port.addr) != UDP_PRESENT)
+		udp_diag_close(u);
+}
+
+void udp_diag_close(struct udp_port *u)
+{
+	if (u->diag >= 0)
+		sys_close(u->diag);
+	u->diag = -1;
+}
+
+enum udp_presence udp_diag(struct udp_port *u, const struct pkt_addr *dst)
+{
+	if (!u->diag_tried)
+		open_diag(u);
+	return u->diag < 0 ? UDP_UNKNOWN : ask(u, dst);
+}
