@@ -347,10 +347,11 @@ void gsi_lost(void *host, const struct pkt_addr *dst, uint64_t tid);
 /* Implements nic_host_ops.peer_gone. */
 void gsi_peer_gone(void *host, uint32_t qpn);
 /*
- * Sets whether this process sends the datagrams that killed programs of its addresses left
- * (drive_gsi_will()). [engine lock]
+ * Makes this process send the datagrams that killed programs of its addresses left
+ * (drive_gsi_will()). To be called again after each new address. [engine lock, no control lock]
  */
-void gsi_execute_wills(struct drive *d, bool on);
+void gsi_begin_wills(struct drive *d);
+void gsi_end_wills(struct drive *d);
 /*
  * Hands queued datagrams and reports to the user of QP 1, and runs expire() if it is due. Service
  * thread only.

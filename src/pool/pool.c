@@ -272,7 +272,7 @@ static void repair(struct pool *p)
 
 	for (unsigned i = 0; i < POOL_SLOTS; i++)
 		pool_reclaim_slot(p, i);
-	will_execute(p);
+	pool_execute_wills(p);
 	version = pool_version(p);
 	if (version != p->repaired)
 		pool_steer(p);

@@ -236,11 +236,19 @@ struct pool_will {
  */
 void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct pool_will *w);
 /*
- * Sets the function that sends the wills of a killed program. The thread of the pool calls it, or a
- * thread in pool_publish(). NULL removes the function; it is not running any more when the call
- * returns.
+ * Sets the function `fn` that sends the wills of a killed program, and `can`, which returns true if
+ * `fn` can send from an address: this process may have opened the address, and have no port with it
+ * yet. A will that it cannot send is left for another member or for a later look. The thread of the
+ * pool calls them, or a thread in pool_publish() or pool_execute_wills(). NULL for both removes
+ * them; they are not running any more when the call returns.
  */
-void pool_execute(struct pool *p, void (*fn)(void *ctx, const struct pool_will *w), void *ctx);
+void pool_execute(struct pool *p, bool (*can)(void *ctx, const struct pkt_addr *src),
+		  void (*fn)(void *ctx, const struct pool_will *w), void *ctx);
+/*
+ * Sends the wills of killed programs that this process can send, and nobody has sent. To be called
+ * when `can` of pool_execute() has become true for an address.
+ */
+void pool_execute_wills(struct pool *p);
 
 /* ---- observers: `roost devices`, `roost stat`, `roost doctor` ---- */
 
