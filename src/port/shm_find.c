@@ -28,7 +28,9 @@ uint32_t shm_pool_owner(const struct shm_port *s, const struct pkt_addr *addr, u
 {
 	struct pool_socket sock;
 
-	return pool_find(s->pool, addr, slot, &sock) && sock.ring >= SHM_RING_MIN ? sock.owner : 0;
+	return pool_find(s->pool, addr, s->scope, slot, &sock) && sock.ring >= SHM_RING_MIN
+		       ? sock.owner
+		       : 0;
 }
 
 int shm_find(struct shm_port *s, const struct shm_path *path, struct shm_peer *peer)
@@ -54,7 +56,7 @@ int shm_find_ring(struct shm_port *s, const struct shm_peer *peer, uint32_t *rin
 	int rc;
 
 	if (s->pool) {
-		if (!pool_find(s->pool, &peer->addr, peer->lane, &sock) ||
+		if (!pool_find(s->pool, &peer->addr, s->scope, peer->lane, &sock) ||
 		    sock.owner != peer->owner || sock.ring < SHM_RING_MIN)
 			return -ENOENT;
 		*ring = sock.ring;

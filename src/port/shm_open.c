@@ -266,7 +266,8 @@ fail:
 }
 
 struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
-			      const struct pkt_addr *addr, unsigned slot, char *err, size_t errlen)
+			      const struct pkt_addr *addr, uint32_t scope, unsigned slot, char *err,
+			      size_t errlen)
 {
 	struct shm_port *s = make(spec, 0, 1);
 	int rc;
@@ -277,6 +278,7 @@ struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
 		return NULL;
 	}
 	s->pool = pool;
+	s->scope = scope;
 	s->slot = (uint8_t)slot;
 	s->owner = pool_owner(pool, slot);
 	s->base.addr = *addr;

@@ -118,7 +118,7 @@ static bool may_search(struct udp_port *u)
 static void choose_source(struct udp_port *u, struct udp_path *path)
 {
 	const struct pkt_addr *dst = &path->path.dst;
-	bool foreign = pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst) &&
+	bool foreign = pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst, u->scope) &&
 		       ((path->gsi && !may_search(u)) || udp_reader_is_there(u, dst));
 
 	path->sock = foreign ? pool_addr_sender(u->pool_addr, u->port.slot) : u->out;
