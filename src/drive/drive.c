@@ -121,7 +121,8 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 	clock_start();
 	memset(d, 0, sizeof(*d));
 	d->started = clock_now();
-	d->stat_fd = d->visit_fd = d->service_set = d->service.wake_fd = d->waiter.wake_fd = -1;
+	d->stat_fd = d->visit_fd = d->spare_fd = d->service_set = d->service.wake_fd =
+		d->waiter.wake_fd = -1;
 	pthread_mutex_init(&d->control, NULL);
 	gsi_init(d);
 	d->ops = *ops;

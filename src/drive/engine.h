@@ -210,6 +210,7 @@ struct drive {
 	int stat_fd;	   /* listening socket; -1: none */
 	int stat_dir;	   /* the private folder of that socket */
 	int visit_fd;	   /* listening socket for clients that come through the pool; -1: none */
+	int spare_fd;	   /* for these two sockets (base/spare.h) */
 	uint64_t instance; /* a random number that tells this engine apart from others */
 	uint64_t started;  /* ns */
 	char spec[NIC_MAX_PORTS][512];

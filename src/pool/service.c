@@ -122,8 +122,8 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 	if (publisher >= 0)
 		sys_close(publisher);
 	pool_execute_wills(p); /* taken() may have reclaimed slots */
-	if (rc == 0)
-		pool_steer(p);
+	/* Another member may have steered while a refused entry was there. */
+	pool_steer(p);
 	return rc;
 }
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include "base/spare.h"
 #include "base/sys.h"
 #include "port/shm.h"
 
@@ -19,7 +20,7 @@ static int holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned l
 	if (rc == -EMFILE && s->spare_fd >= 0) {
 		sys_close(s->spare_fd);
 		rc = shm_dir_holder(s->dirfd, addr, lane, h);
-		s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		s->spare_fd = spare_open();
 	}
 	return rc;
 }

@@ -23,8 +23,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "cm/mad.h"
-#include "packet/headers.h"
+#include "datagram.h"
 #include "pool/pool.h"
 
 #define SEED	1
@@ -301,35 +300,14 @@ static void leave(struct program *p)
 	*p = (struct program){.fd = -1};
 }
 
-static void send_bytes(uint8_t *pkt, size_t len, uint32_t mark)
-{
-	static int from = -1;
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(4791)};
-
-	if (from < 0)
-		from = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	memcpy(&to.sin_addr, addr.b + 12, 4);
-	memcpy(pkt + len - 4, &mark, 4);
-	sendto(from, pkt, len, 0, (struct sockaddr *)&to, sizeof(to));
-}
-
 static void send_qp(unsigned slot, uint32_t mark)
 {
-	uint8_t pkt[64] = {0};
-
-	pkt_put24(((struct pkt_bth *)pkt)->dqpn, slot << 18 | 0x21);
-	send_bytes(pkt, sizeof(pkt), mark);
+	datagram_qp(&addr, slot, mark);
 }
 
 static void send_req(uint64_t service, uint32_t mark)
 {
-	uint8_t pkt[sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + CM_MAD_LEN] = {0};
-	struct cm_msg m = {.attr = CM_REQ};
-
-	m.req.service_id = service;
-	pkt_put24(((struct pkt_bth *)pkt)->dqpn, 1);
-	cm_build(&m, pkt + sizeof(pkt) - CM_MAD_LEN);
-	send_bytes(pkt, sizeof(pkt), mark);
+	datagram_request(&addr, service, mark);
 }
 
 /* The program has received this datagram, and no other. */
