@@ -121,7 +121,8 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 	clock_start();
 	memset(d, 0, sizeof(*d));
 	d->started = clock_now();
-	d->stat_fd = d->visit_fd = d->service_set = d->service.wake_fd = d->waiter.wake_fd = -1;
+	d->stat_fd = d->visit_fd = d->spare_fd = d->service_set = d->service.wake_fd =
+		d->waiter.wake_fd = -1;
 	pthread_mutex_init(&d->control, NULL);
 	gsi_init(d);
 	d->ops = *ops;
@@ -156,7 +157,7 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 		stat_close(d);
 		goto fail_unsaid;
 	}
-	gsi_execute_wills(d, true);
+	gsi_begin_wills(d);
 	*out = d;
 	return 0;
 fail_unsaid:
@@ -172,7 +173,7 @@ fail:
 /* Closes the engine. Engine lock held. The program must not call into the engine meanwhile. */
 static void shut_down(struct drive *d)
 {
-	gsi_execute_wills(d, false);
+	gsi_end_wills(d);
 	service_stop(d);
 	stat_close(d);
 	destroy(d);
@@ -270,7 +271,7 @@ static void __attribute__((destructor)) at_exit(void)
 	if (pthread_mutex_trylock(&engine_lock))
 		return;
 	if (engine) {
-		gsi_execute_wills(engine, false);
+		gsi_end_wills(engine);
 		service_stop(engine);
 		arm_for_good(engine);
 		watch_stop(&engine->watch);

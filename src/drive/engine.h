@@ -222,6 +222,7 @@ struct drive {
 	int stat_fd;	   /* listening socket; -1: none */
 	int stat_dir;	   /* the private folder of that socket */
 	int visit_fd;	   /* listening socket for clients that come through the pool; -1: none */
+	int spare_fd;	   /* for these two sockets (base/spare.h) */
 	uint64_t instance; /* a random number that tells this engine apart from others */
 	uint64_t started;  /* ns */
 	char spec[NIC_MAX_PORTS][512];
@@ -359,10 +360,11 @@ void gsi_lost(void *host, const struct pkt_addr *dst, uint64_t tid);
 /* Implements nic_host_ops.peer_gone. */
 void gsi_peer_gone(void *host, uint32_t qpn);
 /*
- * Sets whether this process sends the datagrams that killed programs of its addresses left
- * (drive_gsi_will()). [engine lock]
+ * Makes this process send the datagrams that killed programs of its addresses left
+ * (drive_gsi_will()). To be called again after each new address. [engine lock, no control lock]
  */
-void gsi_execute_wills(struct drive *d, bool on);
+void gsi_begin_wills(struct drive *d);
+void gsi_end_wills(struct drive *d);
 /*
  * Hands queued datagrams and reports to the user of QP 1, and runs expire() if it is due. Service
  * thread only.

@@ -348,6 +348,13 @@ void drive_gsi_will(struct drive *d, uint32_t index, const struct pkt_addr *src,
 	pool_leave_will(p, nic_slot(d->nic, 0), index, mad ? &w : NULL);
 }
 
+static bool can_execute(void *ctx, const struct pkt_addr *src)
+{
+	struct drive_addr where;
+
+	return drive_find_addr(ctx, src, &where);
+}
+
 /* Sends a datagram that a killed program left. The thread of the pool calls this function. */
 static void execute(void *ctx, const struct pool_will *w)
 {
@@ -358,10 +365,20 @@ static void execute(void *ctx, const struct pool_will *w)
 		drive_gsi_send(d, where.port, &w->dst, w->tclass, w->mad);
 }
 
-void gsi_execute_wills(struct drive *d, bool on)
+void gsi_begin_wills(struct drive *d)
+{
+	struct pool *p = pool_mine();
+
+	if (!p)
+		return;
+	pool_execute(p, can_execute, execute, d);
+	pool_execute_wills(p);
+}
+
+void gsi_end_wills(struct drive *d)
 {
 	struct pool *p = pool_mine();
 
 	if (p)
-		pool_execute(p, on ? execute : NULL, d);
+		pool_execute(p, NULL, NULL, d);
 }

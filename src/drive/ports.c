@@ -226,6 +226,7 @@ int ports_add(struct drive *d, const struct pkt_addr *addr, struct drive_addr *w
 	}
 	drive_control_unlock(d);
 	if (rc == 0) {
+		gsi_begin_wills(d); /* the address may have some, or be the first one in a pool */
 		service_poller_kick(&d->service);
 		if (atomic_load_explicit(&d->waiting, memory_order_seq_cst))
 			service_poller_kick(&d->waiter);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/spare.h"
 #include "base/sys.h"
 #include "drive/engine.h"
 #include "nic/nic_chain.h"
@@ -314,6 +315,8 @@ void stat_serve(struct drive *d, int listener)
 {
 	int fd = sys_accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
+	if (spare_needed(fd))
+		spare_refuse(listener, &d->spare_fd);
 	if (fd < 0)
 		return;
 	answer(d, fd);
@@ -345,6 +348,7 @@ void stat_open(struct drive *d)
 	d->stat_fd = -1;
 	if (getrandom(&d->instance, sizeof(d->instance), GRND_NONBLOCK) != sizeof(d->instance))
 		d->instance = (uint64_t)getpid() << 32 ^ clock_now();
+	d->spare_fd = spare_open();
 	open_for_visits(d);
 	if (dirfd >= 0) {
 		snprintf(err, sizeof(err), "can't listen");
@@ -365,7 +369,9 @@ void stat_forget(struct drive *d)
 {
 	if (d->visit_fd >= 0)
 		sys_close(d->visit_fd);
-	d->visit_fd = -1;
+	if (d->spare_fd >= 0)
+		sys_close(d->spare_fd);
+	d->visit_fd = d->spare_fd = -1;
 	if (d->stat_fd < 0)
 		return;
 	sys_close(d->stat_fd);

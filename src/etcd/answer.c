@@ -147,14 +147,22 @@ static json_t *absent(json_t *key)
 			 "create_revision", "0");
 }
 
+/*
+ * A condition: the last change of the key has this revision; 0: there is no such key. Takes
+ * `key`.
+ */
+static json_t *unchanged(json_t *key, uint64_t revision)
+{
+	return json_pack("{s:o,s:s,s:s,s:o}", "key", key, "target", "MOD", "result", "EQUAL",
+			 "mod_revision", decimal(revision));
+}
+
 char *etcd_put_request(const char *key, uint64_t revision, const char *text, size_t len,
 		       const char *mark, uint64_t number, const char *gone)
 {
-	/* The revision of a key that does not exist is 0. */
 	json_t *o =
-		json_pack("{s:[{s:o,s:s,s:s,s:o}],s:[o,o]}", "compare", "key", key_of(key),
-			  "target", "MOD", "result", "EQUAL", "mod_revision", decimal(revision),
-			  "success", put(key, encode(text, len)), put(mark, number_value(number)));
+		json_pack("{s:[o],s:[o,o]}", "compare", unchanged(key_of(key), revision), "success",
+			  put(key, encode(text, len)), put(mark, number_value(number)));
 
 	if (o && gone &&
 	    json_array_append_new(json_object_get(o, "compare"), absent(key_of(gone)))) {
@@ -193,13 +201,16 @@ char *etcd_below_request(const char *key)
 			      below(key, '/' + 1, "")));
 }
 
-char *etcd_member_request(const char *key, const char *name, uint64_t lease, unsigned seconds)
+char *etcd_member_request(const char *key, const char *name, uint64_t revision, uint64_t lease,
+			  unsigned seconds)
 {
 	char value[16];
 	int len = snprintf(value, sizeof(value), "%u", seconds);
 
-	return dump(json_pack("{s:o,s:o,s:o}", "key", below(key, '/', name), "value",
-			      encode(value, (size_t)len), "lease", decimal(lease)));
+	return dump(json_pack("{s:[o],s:[{s:{s:o,s:o,s:o}}]}", "compare",
+			      unchanged(below(key, '/', name), revision), "success", "request_put",
+			      "key", below(key, '/', name), "value", encode(value, (size_t)len),
+			      "lease", decimal(lease)));
 }
 
 char *etcd_lock_request(const char *key, const char *name, uint64_t lease)

@@ -30,13 +30,15 @@ char *etcd_put_request(const char *key, uint64_t revision, const char *text, siz
 /* Returns the body of a transaction that reads `key` if `mark` has this number. */
 char *etcd_check_request(const char *key, const char *mark, uint64_t number);
 
-/*
- * Requests to read the keys that begin with `key` and '/', and to set one with a lease. The value
- * is the time of the lease.
- */
+/* A request to read the keys that begin with `key` and '/'. */
 char *etcd_below_request(const char *key);
-char *etcd_member_request(const char *key, const char *name, uint64_t lease, unsigned seconds);
-/* The same as a transaction that does so only if there is no such key. */
+/*
+ * A transaction that sets one of them with a lease, if its last change has this revision (0: there
+ * is no such key). The value is the time of the lease.
+ */
+char *etcd_member_request(const char *key, const char *name, uint64_t revision, uint64_t lease,
+			  unsigned seconds);
+/* A transaction that sets one of them with a lease, if there is no such key. */
 char *etcd_lock_request(const char *key, const char *name, uint64_t lease);
 /* Returns the body of a request to watch a key. The answer has a line for each change. */
 char *etcd_watch_request(const char *key);

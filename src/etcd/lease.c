@@ -3,10 +3,13 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "etcd/answer.h"
 #include "kvwire/fence.h"
+
+#define SET_TRIES 3u
 
 void lease_nodes(char *to, size_t len, const char *key)
 {
@@ -33,24 +36,75 @@ static int renew(struct lease *l, struct http *h, char *why, size_t why_len)
 	return rc;
 }
 
-/* Sets the key, with the lease. */
-static int set(const struct lease *l, struct http *h, char *why, size_t why_len)
+static int txn(struct http *h, char *body, enum http_repeat repeat, bool *done, char *why,
+	       size_t why_len)
 {
-	const struct tenure *t = &l->tenure;
 	uint64_t revision;
 	const char *answer;
-	bool done = true;
+	size_t len;
+	int rc = http_post(h, "/v3/kv/txn", body, repeat, &answer, &len, why, why_len);
+
+	return rc ? rc : etcd_txn_answer(answer, len, done, &revision, why, why_len);
+}
+
+/* Reads the revision of the last change of the key; 0: there is no such key. */
+static int read_revision(const struct lease *l, struct http *h, uint64_t *revision, char *why,
+			 size_t why_len)
+{
+	char key[sizeof(l->key) + sizeof(l->name)];
+	struct etcd_value v;
+	const char *answer;
 	size_t len;
 	int rc;
 
-	if (!l->alone)
-		return http_post(h, "/v3/kv/put",
-				 etcd_member_request(l->key, l->name, t->id, t->want_s),
-				 HTTP_REPEAT, &answer, &len, why, why_len);
-	rc = http_post(h, "/v3/kv/txn", etcd_lock_request(l->key, l->name, t->id), HTTP_ONCE,
-		       &answer, &len, why, why_len);
+	snprintf(key, sizeof(key), "%s/%s", l->key, l->name);
+	rc = http_post(h, "/v3/kv/range", etcd_range_request(key), HTTP_REPEAT, &answer, &len, why,
+		       why_len);
 	if (!rc)
-		rc = etcd_txn_answer(answer, len, &done, &revision, why, why_len);
+		rc = etcd_range_answer(answer, len, &v, why, why_len);
+	if (rc)
+		return rc;
+	*revision = v.revision;
+	free(v.text);
+	return 0;
+}
+
+/*
+ * Sets the key of a node, if nobody else has set it since it was read. So a request of a former
+ * process of the node that was held up changes nothing once this process has set the key. The
+ * condition also fails for a request that is repeated after it took effect, or behind such a late
+ * one; the next try reads the key again.
+ */
+static int set_member(const struct lease *l, struct http *h, char *why, size_t why_len)
+{
+	const struct tenure *t = &l->tenure;
+	uint64_t revision;
+	bool done;
+
+	for (unsigned i = 0; i < SET_TRIES; i++) {
+		int rc = read_revision(l, h, &revision, why, why_len);
+
+		if (!rc)
+			rc = txn(h,
+				 etcd_member_request(l->key, l->name, revision, t->id, t->want_s),
+				 HTTP_REPEAT, &done, why, why_len);
+		if (rc || done)
+			return rc;
+	}
+	snprintf(why, why_len, "others set the key of this node, too");
+	return -EBUSY;
+}
+
+/* Sets the key, with the lease. */
+static int set(const struct lease *l, struct http *h, char *why, size_t why_len)
+{
+	bool done;
+	int rc;
+
+	if (!l->alone)
+		return set_member(l, h, why, why_len);
+	rc = txn(h, etcd_lock_request(l->key, l->name, l->tenure.id), HTTP_ONCE, &done, why,
+		 why_len);
 	if (rc || done)
 		return rc;
 	snprintf(why, why_len, "another move is in progress");

@@ -372,17 +372,17 @@ static int follow(struct kv_table *t, const char *name, const struct kv_table_se
 			rc = read_once(&f->at, &f->last, line);
 		if (!rc)
 			tenure_read(&f->lease.tenure, f->last.version);
+		if (!rc) {
+			*t = f->last; /* before the thread changes it */
+			pthread_mutex_init(&f->lock, NULL);
+			rc = start_thread(f);
+			if (rc)
+				snprintf(line, sizeof(line), "no thread: %s", strerror(-rc));
+		}
 		if (rc)
 			fail(why, why_len, name, rc, line);
 		if (rc && self)
 			lease_end(&f->lease, f->at.http);
-	}
-	if (!rc) {
-		*t = f->last;
-		pthread_mutex_init(&f->lock, NULL);
-		rc = start_thread(f);
-		if (rc)
-			fail(why, why_len, name, rc, strerror(-rc));
 	}
 	if (rc)
 		free_follow(f);

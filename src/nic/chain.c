@@ -202,16 +202,12 @@ bool chain_enable(struct pu *pu, uint32_t pd, const struct nic_qp *by, const str
 {
 	struct nic_qp *to = nic_find_qp(pu->nic, (uint32_t)e->wqe.raddr);
 
-	if (!to || to->pu != pu || to->pd != pd || !to->chain)
+	if (!to || to->pu != pu || !chain_enables(to, pd, e->op))
 		return false;
 	if (e->op == ROOST_OP_RECV_ENABLE) {
-		if (!to->chain->managed_recv)
-			return false;
 		move_count(&to->chain->recv_enabled, e);
 		return true;
 	}
-	if (!to->chain->managed_send)
-		return false;
 	move_count(&to->chain->enabled, e);
 	/*
 	 * A queue in a WAIT, or a queue that waits for the time of an RNR NAK or of its rate,

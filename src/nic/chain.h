@@ -37,7 +37,7 @@ struct qp_chain {
 	uint32_t turn_left; /* WQEs that the NIC may still take in this turn */
 	uint64_t turn;	    /* `polls` of its PU when turn_left was set */
 	struct nic_cq *audit;
-	uint32_t resets; /* a refusal of an ENABLE from before a reset does nothing */
+	uint32_t life; /* another one after each reset, and in each queue pair of this PU */
 	bool has_failed;
 	struct nic_chain_failure failure;
 	struct nic_chain_trace trace;
@@ -55,6 +55,14 @@ enum chain_result {
 	CHAIN_WAITS,  /* the QP is scheduled when the WAIT may end */
 	CHAIN_FAILED, /* e->status has the error */
 };
+
+/* Returns true if a WQE of the protection domain with this op-code moves a count of the queue pair. */
+static inline bool chain_enables(const struct nic_qp *to, uint32_t pd, uint8_t op)
+{
+	if (!to->chain || to->pd != pd)
+		return false;
+	return op == ROOST_OP_RECV_ENABLE ? to->chain->managed_recv : to->chain->managed_send;
+}
 
 static inline bool chain_managed(const struct nic_qp *qp)
 {
@@ -158,6 +166,10 @@ void chain_mail_fini(struct pu *pu);
 /* Sends an ENABLE or RECV_ENABLE to the PU of the queue. Returns false if the mailbox is full. */
 bool chain_send_mail(struct nic_qp *qp, const struct sq_entry *e, unsigned pu);
 void chain_take_mail(struct pu *pu);
+/* Makes the ENABLEs under way to a queue pair, which is reset, change nothing any more. [owner] */
+void chain_expire_mail(struct nic_qp *qp);
+/* Refuses the ENABLEs under way to a new queue pair: an earlier one had its number. [owner] */
+void chain_refuse_mail(struct nic_qp *qp);
 
 /*
  * Executes an ENABLE or RECV_ENABLE of a queue of this PU. `by` is the queue pair that executes the

@@ -18,6 +18,11 @@
  * cleared chain_mailed before, it gets a doorbell, and takes its mail again; if it clears it later,
  * it sees the new tail.
  *
+ * A message belongs to the queue pair that had the number when it was sent, and to its time between
+ * two resets. The owner of the PU that a message has come to may change it until it takes it. So a
+ * reset settles the messages under way to its queue pair, and so does the set-up of a queue pair,
+ * whose number an earlier one may have had. A refusal names the life of its queue pair.
+ *
  * There is no deadlock, even if all rings are full: taking a refusal needs no space, so each turn
  * that takes mail empties the rings of refusals, and the ENABLEs behind them go on.
  */
@@ -27,12 +32,19 @@
 
 #define SLOTS 64u /* a power of two */
 
+enum mail_fate {
+	MAIL_OPEN,    /* chain_enable() decides */
+	MAIL_EXPIRED, /* its queue was reset since */
+	MAIL_REFUSED, /* its queue has gone, and another one has its number */
+};
+
 struct chain_mail {
 	uint64_t name;	/* raddr of the WQE */
 	uint32_t count; /* swap_add of the WQE */
 	uint32_t pd, from, index;
-	uint32_t resets; /* of the sending queue pair */
+	uint32_t life; /* of the sending queue pair */
 	uint8_t op;
+	uint8_t fate;
 };
 
 struct mail_ring {
@@ -109,7 +121,7 @@ bool chain_send_mail(struct nic_qp *qp, const struct sq_entry *e, unsigned pu)
 				 .pd = qp->pd,
 				 .from = qp->qpn,
 				 .index = e->index,
-				 .resets = qp->chain->resets,
+				 .life = qp->chain->life,
 				 .op = e->op});
 	return true;
 }
@@ -131,7 +143,7 @@ static void refused(struct pu *pu, const struct chain_mail *m)
 	struct nic_qp *qp = nic_find_qp(pu->nic, m->from);
 	struct sq_entry e = entry_of(m);
 
-	if (!qp || qp->pu != pu || !qp->chain || qp->chain->resets != m->resets ||
+	if (!qp || qp->pu != pu || !qp->chain || qp->chain->life != m->life ||
 	    (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD))
 		return;
 	e.status = NIC_WC_LOC_QP_OP_ERR;
@@ -173,9 +185,53 @@ static void take_enables(struct pu *pu, unsigned from, struct mail_ring *ring)
 	while (has_space(answers) && take(ring, end, &m)) {
 		struct sq_entry e = entry_of(&m);
 
-		if (!chain_enable(pu, m.pd, NULL, &e))
+		if (m.fate == MAIL_REFUSED ||
+		    (m.fate == MAIL_OPEN && !chain_enable(pu, m.pd, NULL, &e)))
 			put(pu->nic, from, answers, &m);
 	}
+}
+
+/* Returns the next open message to the queue pair in a ring, from *at on, or NULL. */
+static struct chain_mail *next_to(const struct nic_qp *qp, struct mail_ring *ring, uint32_t *at)
+{
+	uint32_t end = atomic_load_explicit(&ring->head, memory_order_acquire);
+
+	while (*at != end) {
+		struct chain_mail *m = &ring->slot[(*at)++ % SLOTS];
+
+		if (m->fate == MAIL_OPEN && (uint32_t)m->name == qp->qpn)
+			return m;
+	}
+	return NULL;
+}
+
+static void settle(struct nic_qp *qp, bool was_reset)
+{
+	for (unsigned from = 0; from < qp->nic->cfg.pus; from++) {
+		struct chain_box *box = qp->pu->chain_box[from];
+		uint32_t at;
+		struct chain_mail *m;
+
+		if (!box)
+			continue;
+		at = atomic_load_explicit(&box->enables.tail, memory_order_relaxed);
+		while ((m = next_to(qp, &box->enables, &at)) != NULL) {
+			if (!was_reset)
+				m->fate = MAIL_REFUSED;
+			else if (chain_enables(qp, m->pd, m->op))
+				m->fate = MAIL_EXPIRED;
+		}
+	}
+}
+
+void chain_expire_mail(struct nic_qp *qp)
+{
+	settle(qp, true);
+}
+
+void chain_refuse_mail(struct nic_qp *qp)
+{
+	settle(qp, false);
 }
 
 /* Not inlined: its large frame is not for each turn of the PU. */

@@ -84,6 +84,7 @@ int nic_qp_set_chain(struct nic *nic, struct nic_qp *qp, const struct nic_chain_
 		nic_memory_give(nic, sizeof(*c));
 		return -ENOMEM;
 	}
+	chain_refuse_mail(qp);
 	c->qp = qp;
 	c->timer.owner = qp;
 	c->managed_send = attr->managed_send;
@@ -138,7 +139,8 @@ void chain_reset(struct nic_qp *qp)
 	c->first_recv = c->recv_enabled = qp->resp.rq ? qp->resp.rq->cons : 0;
 	c->all_posted = c->all_recv_posted = false;
 	c->has_failed = false;
-	c->resets++;
+	c->life = ++qp->pu->chain_lives;
+	chain_expire_mail(qp);
 	for (unsigned i = 0; i < ROOST_CHAIN_WATCHES; i++) {
 		struct nic_cq *cq = c->watch[i].cq;
 

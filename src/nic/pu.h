@@ -72,6 +72,7 @@ struct pu {
 	struct list_head chain_throttled;
 	uint64_t chain_turn; /* value of `polls` for which the counts are valid */
 	unsigned chain_queues, chain_queues_before;
+	uint32_t chain_lives;	  /* the last `life` of a struct qp_chain */
 	atomic_bool chain_mailed; /* CHAIN_MAIL is in the ring of doorbells */
 	/*
 	 * Mailboxes by the sending PU; NULL: none. They are made while all PUs are owned

@@ -61,6 +61,12 @@ static inline bool pkt_addr_is_loopback(const struct pkt_addr *a)
 	return (a->b[12] == 127 && pkt_addr_is_v4(a)) || pkt_addr_eq(a, &loopback6);
 }
 
+/* Returns true for an address that is valid on one interface only: fe80::/10. */
+static inline bool pkt_addr_is_link_local(const struct pkt_addr *a)
+{
+	return a->b[0] == 0xfe && (a->b[1] & 0xc0) == 0x80;
+}
+
 /* Parses an IPv4 or IPv6 address into *a. Returns 0 or -EINVAL. */
 int pkt_addr_parse(const char *text, struct pkt_addr *a);
 /* Prints the address into buf; 46 bytes are always enough. Returns buf. */

@@ -172,7 +172,16 @@ static int bind_all(struct pool_addr *a)
 
 /* ---- the program ---- */
 
-static struct slot_socket *find_socket(struct pool *p, unsigned slot, const struct pkt_addr *addr)
+/* True if the socket has the address, and, for a link-local one, on this interface. */
+static bool is_at(struct slot_socket *s, const struct pkt_addr *addr, uint32_t scope)
+{
+	return state_is_addr(s->addr, addr) &&
+	       (!pkt_addr_is_link_local(addr) ||
+		atomic_load_explicit(&s->scope, memory_order_relaxed) == scope);
+}
+
+static struct slot_socket *find_socket(struct pool *p, unsigned slot, const struct pkt_addr *addr,
+				       uint32_t scope)
 {
 	struct slot_record *record = &p->state->record[slot];
 
@@ -181,8 +190,7 @@ static struct slot_socket *find_socket(struct pool *p, unsigned slot, const stru
 	for (unsigned i = 0; i < SLOT_SOCKETS; i++) {
 		struct slot_socket *s = &record->socket[i];
 
-		if (atomic_load_explicit(&s->used, memory_order_acquire) &&
-		    state_is_addr(s->addr, addr))
+		if (atomic_load_explicit(&s->used, memory_order_acquire) && is_at(s, addr, scope))
 			return s;
 	}
 	return NULL;
@@ -198,7 +206,7 @@ bool addr_shared(struct pool *p, unsigned a, unsigned b, unsigned families)
 			continue;
 		state_load_addr(s->addr, &addr);
 		if (families & (pkt_addr_is_v4(&addr) ? POOL_IPV4 : POOL_IPV6) &&
-		    find_socket(p, b, &addr))
+		    find_socket(p, b, &addr, atomic_load_explicit(&s->scope, memory_order_relaxed)))
 			return true;
 	}
 	return false;
@@ -214,7 +222,7 @@ static void make_table(struct pool_addr *a, struct pool_table *t)
 		 * The owner is dead. repair() in pool.c soon removes it, and calls this function
 		 * again.
 		 */
-		if (!find_socket(a->pool, i, &a->addr))
+		if (!find_socket(a->pool, i, &a->addr, a->scope))
 			continue;
 		alive |= 1ull << i;
 		if (atomic_load_explicit(&a->pool->state->record[i].manages, memory_order_acquire))
@@ -227,10 +235,16 @@ static void make_table(struct pool_addr *a, struct pool_table *t)
 	service_routes(a->pool, &a->addr, alive, t);
 }
 
+/* Returns a hash of the address. */
+static uint64_t key_of(const struct pool_addr *a)
+{
+	return XXH3_64bits_withSeed(&a->addr, sizeof(a->addr), a->scope);
+}
+
 void addr_steer(struct pool_addr *a)
 {
 	struct pool_state *s = a->pool->state;
-	uint64_t key = XXH3_64bits(&a->addr, sizeof(a->addr)), version;
+	uint64_t key = key_of(a), version;
 	_Atomic uint64_t *attached = &s->attached[key % STATE_ATTACHED];
 	struct pool_table t;
 
@@ -279,7 +293,7 @@ static int open_sockets(struct pool_addr *a, unsigned *silent)
 			  .slot = a->pool->slot[0],
 			  .addr = a->addr,
 			  .scope = a->scope};
-	bool serves = pool_serves(a->pool, &a->addr), hung_up;
+	bool serves = pool_serves(a->pool, &a->addr, a->scope), hung_up;
 	int rc, bound;
 
 	for (int try = 0; try < 3; try++) { /* the second and third try ask the members first */
@@ -302,10 +316,8 @@ static int open_sockets(struct pool_addr *a, unsigned *silent)
 			bound = bind_all(a);
 		}
 		if (bound == 0) {
-			uint64_t key = XXH3_64bits(&a->addr, sizeof(a->addr));
-
-			atomic_store_explicit(&a->pool->state->attached[key % STATE_ATTACHED], 0,
-					      memory_order_seq_cst);
+			atomic_store_explicit(&a->pool->state->attached[key_of(a) % STATE_ATTACHED],
+					      0, memory_order_seq_cst);
 			list_add(&a->link, &a->pool->addrs);
 		}
 		pthread_mutex_unlock(&a->pool->lock);
@@ -450,6 +462,7 @@ int pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket 
 		if (atomic_load_explicit(&s->used, memory_order_relaxed))
 			continue;
 		state_store_addr(s->addr, &a->addr);
+		atomic_store_explicit(&s->scope, a->scope, memory_order_relaxed);
 		atomic_store_explicit(&s->sport, sock->sport, memory_order_relaxed);
 		atomic_store_explicit(&s->joins, sock->joins, memory_order_relaxed);
 		atomic_store_explicit(&s->host, sock->host, memory_order_relaxed);
@@ -476,7 +489,7 @@ void pool_addr_unuse(struct pool_addr *a, unsigned slot)
 		return;
 	pthread_mutex_lock(&p->lock);
 	a->in_use &= ~(1ull << slot);
-	s = find_socket(p, slot, &a->addr);
+	s = find_socket(p, slot, &a->addr, a->scope);
 	if (s)
 		atomic_store_explicit(&s->used, 0, memory_order_release);
 	state_changed(p->state);
@@ -493,10 +506,11 @@ void pool_addr_unuse(struct pool_addr *a, unsigned slot)
 
 /* ---- look-ups ---- */
 
-bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot, struct pool_socket *sock)
+bool pool_find(struct pool *p, const struct pkt_addr *addr, uint32_t scope, unsigned slot,
+	       struct pool_socket *sock)
 {
 	uint32_t owner = pool_owner(p, slot);
-	struct slot_socket *s = find_socket(p, slot, addr);
+	struct slot_socket *s = find_socket(p, slot, addr, scope);
 
 	if (!s || !pool_alive(p, slot))
 		return false;
@@ -514,33 +528,34 @@ uint32_t pool_owner(const struct pool *p, unsigned slot)
 	return atomic_load_explicit(&p->state->record[slot].owned, memory_order_acquire);
 }
 
-void pool_tell_ring(struct pool *p, const struct pkt_addr *addr, unsigned slot, uint32_t bytes)
+void pool_tell_ring(struct pool *p, const struct pkt_addr *addr, uint32_t scope, unsigned slot,
+		    uint32_t bytes)
 {
 	struct slot_socket *s;
 
 	if (p->pid != getpid())
 		return;
 	pthread_mutex_lock(&p->lock);
-	s = find_socket(p, slot, addr);
+	s = find_socket(p, slot, addr, scope);
 	if (s)
 		atomic_store_explicit(&s->ring, bytes, memory_order_release);
 	state_changed(p->state);
 	pthread_mutex_unlock(&p->lock);
 }
 
-bool pool_serves(struct pool *p, const struct pkt_addr *addr)
+bool pool_serves(struct pool *p, const struct pkt_addr *addr, uint32_t scope)
 {
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
-		if (find_socket(p, i, addr) && pool_alive(p, i))
+		if (find_socket(p, i, addr, scope) && pool_alive(p, i))
 			return true;
 	}
 	return false;
 }
 
-bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint16_t sport)
+bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint32_t scope, uint16_t sport)
 {
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
-		struct slot_socket *s = find_socket(p, i, addr);
+		struct slot_socket *s = find_socket(p, i, addr, scope);
 
 		if (s && atomic_load_explicit(&s->sport, memory_order_relaxed) == sport)
 			return true;
@@ -548,31 +563,31 @@ bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint16_t sport)
 	return false;
 }
 
-bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint16_t sport)
+bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint32_t scope, uint16_t sport)
 {
 	for (unsigned i = 0; sport && i < POOL_SLOTS; i++) {
 		for (unsigned k = 0; k < SLOT_SOCKETS; k++) {
 			struct slot_socket *s = &p->state->record[i].socket[k];
 
 			if (atomic_load_explicit(&s->sport, memory_order_relaxed) == sport &&
-			    state_is_addr(s->addr, addr))
+			    is_at(s, addr, scope))
 				return true;
 		}
 	}
 	return false;
 }
 
-uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, unsigned slot)
+uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, uint32_t scope, unsigned slot)
 {
-	struct slot_socket *s = find_socket(p, slot, addr);
+	struct slot_socket *s = find_socket(p, slot, addr, scope);
 
 	return s ? atomic_load_explicit(&s->inode, memory_order_relaxed) : 0;
 }
 
-_Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, unsigned slot,
-			       uint16_t *sport)
+_Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
+			       unsigned slot, uint16_t *sport)
 {
-	struct slot_socket *s = find_socket(p, slot, addr);
+	struct slot_socket *s = find_socket(p, slot, addr, scope);
 
 	*sport = s ? atomic_load_explicit(&s->sport, memory_order_relaxed) : 0;
 	return s ? &s->mails : NULL;

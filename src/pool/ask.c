@@ -157,8 +157,8 @@ int pool_answer(int fd, const int *fds, unsigned n)
 
 /*
  * Receives an answer. Returns the number of its descriptors, and keeps them, if there are `want`; 0
- * if there is another number; -EMFILE if some did not fit into the limit of this process; or
- * -ECONNRESET if the member has hung up.
+ * if there is another number; -EMFILE if some did not fit into the limit of this process;
+ * -ECONNRESET if the member has hung up; -EAGAIN if there is none yet; or another -errno.
  */
 static int receive(int fd, int *fds, unsigned want)
 {
@@ -175,9 +175,10 @@ static int receive(int fd, int *fds, unsigned want)
 	struct cmsghdr *c;
 	unsigned n = 0;
 	int got[POOL_SLOTS];
+	ssize_t rc = sys_recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
-	if (sys_recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 1)
-		return -ECONNRESET;
+	if (rc < 1)
+		return !rc ? -ECONNRESET : rc == -EINTR ? -EAGAIN : (int)rc;
 	c = CMSG_FIRSTHDR(&m);
 	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
 		n = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
@@ -203,15 +204,24 @@ static bool is_own(const struct pool *p, unsigned slot)
 	return p->listener >= 0 && p->slot[0] == slot;
 }
 
-static unsigned send_all(const struct pool *p, const struct ask *ask, struct pollfd at[POOL_SLOTS])
+/*
+ * Sends a request to all members. Returns the number of connections. Sets *unreached to the number
+ * of members that exist, but cannot be reached: one that is stopped may have a full queue.
+ */
+static unsigned send_all(const struct pool *p, const struct ask *ask, struct pollfd at[POOL_SLOTS],
+			 unsigned *unreached)
 {
 	unsigned n = 0;
+
+	*unreached = 0;
 
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
 		int fd = is_own(p, i) ? -1 : pool_connect(NAME_MEMBER, SOCK_SEQPACKET, i);
 
-		if (fd < 0)
+		if (fd < 0) {
+			*unreached += !is_own(p, i) && fd != -ECONNREFUSED && fd != -EPERM;
 			continue;
+		}
 		if (sys_sendto(fd, ask, sizeof(*ask), MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) < 0)
 			sys_close(fd);
 		else
@@ -225,7 +235,7 @@ int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned wan
 {
 	uint64_t until = pool_clock_ms() + ANSWER_MS, now;
 	struct pollfd at[POOL_SLOTS];
-	unsigned n = send_all(p, ask, at), left = n;
+	unsigned unreached, n = send_all(p, ask, at, &unreached), left = n;
 	int got = 0;
 
 	*hung_up = false;
@@ -239,6 +249,10 @@ int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned wan
 			if (at[i].fd < 0 || !at[i].revents)
 				continue;
 			got = receive(at[i].fd, fds, want);
+			if (got == -EAGAIN) {
+				got = 0;
+				continue;
+			}
 			if (got == -ECONNRESET) {
 				*hung_up = true;
 				got = 0;
@@ -252,6 +266,6 @@ int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned wan
 		if (at[i].fd >= 0)
 			sys_close(at[i].fd);
 	}
-	*silent = got ? 0 : left;
+	*silent = got ? 0 : left + unreached;
 	return got;
 }

@@ -49,12 +49,14 @@ struct pool {
 	struct list_head links; /* list of struct member */
 	pthread_t thread;
 	bool running;
-	pthread_mutex_t will_lock; /* guards the next two members; held while the function runs */
+	pthread_mutex_t will_lock; /* guards the next three members; held while a function runs */
+	bool (*can_execute)(void *ctx, const struct pkt_addr *src);
 	void (*execute)(void *ctx, const struct pool_will *w);
 	void *execute_ctx;
-	uint64_t repaired; /* pool_version() at the last repair; only the pool's thread uses it */
-	bool alone;	   /* the other members could not be reached */
-	bool foreign;	   /* pool_is_foreign() */
+	uint64_t listens_at; /* pool_clock_ms(); UINT64_MAX: it listens. Only for the thread */
+	uint64_t repaired;   /* pool_version() at the last repair; only the pool's thread uses it */
+	bool alone;	     /* the other members could not be reached */
+	bool foreign;	     /* pool_is_foreign() */
 	/* 0, or the -errno with which the kernel refuses programs for groups of sockets */
 	int steers;
 };
@@ -78,7 +80,7 @@ struct ask {
 
 /*
  * Reclaims a slot of a dead program: removes its ownership. Returns false if the owner lives. The
- * caller then calls will_execute(), without the lock.
+ * caller then calls pool_execute_wills(), without the lock.
  */
 bool pool_reclaim_slot(struct pool *p, unsigned slot);
 
@@ -139,11 +141,6 @@ void pool_steer(struct pool *p);
  * sockets.
  */
 void pool_find_leftovers(struct pool *p);
-
-/* ---- will.c ---- */
-
-/* Sends the wills of reclaimed slots that are for an address of this process. Takes the lock. */
-void will_execute(struct pool *p);
 
 /* ---- service.c ---- */
 

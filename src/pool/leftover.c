@@ -28,7 +28,7 @@ static void wake_port(struct pool_addr *a)
 	struct sockaddr_in v4 = {.sin_family = AF_INET};
 	bool is_v4 = pkt_addr_is_v4(&a->addr);
 	uint16_t sport;
-	_Atomic unsigned *mails = pool_mailbox(a->pool, &a->addr, slot, &sport);
+	_Atomic unsigned *mails = pool_mailbox(a->pool, &a->addr, a->scope, slot, &sport);
 
 	if (!mails)
 		return; /* the pool does not know the port yet; the port looks before it sleeps */

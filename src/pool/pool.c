@@ -21,8 +21,9 @@
 
 #define STACK	    (64u << 10)
 #define BACKLOG	    (4 * POOL_SLOTS)
-#define FOUND_SLEEP 2  /* ms between looks at a founder */
-#define JOIN_MS	    50 /* the longest wait for another program that is joining */
+#define FOUND_SLEEP 2	/* ms between looks at a founder */
+#define JOIN_MS	    50	/* the longest wait for another program that is joining */
+#define FULL_MS	    100 /* a pause of the listener, if no descriptor is free */
 /*
  * A connection may end before the dead process has lost its claim. The survivors therefore look
  * again after these times, in ms.
@@ -196,10 +197,32 @@ static void drop(struct pool *p, struct member *m)
 	free(m);
 }
 
+static int watch_listener(struct pool *p, int op, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.ptr = &p->listener};
+
+	return sys_epoll_ctl(p->epoll, op, p->listener, &ev);
+}
+
+static void listen_again(struct pool *p)
+{
+	watch_listener(p, EPOLL_CTL_MOD, EPOLLIN);
+	p->listens_at = UINT64_MAX;
+}
+
+/*
+ * Without a free descriptor the connection stays in the queue, and the thread looks again after a
+ * pause. It does not hang up: the other program would take this member for one of another version.
+ */
 static void accept_one(struct pool *p)
 {
 	int fd = sys_accept4(p->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
+	if (fd < 0 && fd != -EAGAIN && fd != -EINTR && fd != -ECONNABORTED) {
+		watch_listener(p, EPOLL_CTL_MOD, 0);
+		p->listens_at = pool_clock_ms() + FULL_MS;
+		return;
+	}
 	if (fd >= 0 && !pool_same_user(fd)) {
 		sys_close(fd);
 		return;
@@ -275,7 +298,7 @@ static void repair(struct pool *p)
 
 	for (unsigned i = 0; i < POOL_SLOTS; i++)
 		pool_reclaim_slot(p, i);
-	will_execute(p);
+	pool_execute_wills(p);
 	version = pool_version(p);
 	if (version != p->repaired)
 		pool_steer(p);
@@ -283,15 +306,25 @@ static void repair(struct pool *p)
 	pool_find_leftovers(p);
 }
 
+/* Returns the milliseconds until the earlier time, -1: neither comes. */
+static int until(uint64_t a, uint64_t b)
+{
+	uint64_t first = a < b ? a : b, now = pool_clock_ms();
+
+	return first == UINT64_MAX ? -1 : first > now ? (int)(first - now) : 0;
+}
+
 static void *run(void *arg)
 {
+	const unsigned last = sizeof(looks) / sizeof(looks[0]) - 1;
 	struct pool *p = arg;
-	unsigned look = sizeof(looks) / sizeof(looks[0]);
+	uint64_t look_at = UINT64_MAX;
+	unsigned look = 0;
 
 	for (;;) {
 		struct epoll_event ev[16];
-		bool more = look < sizeof(looks) / sizeof(looks[0]), ended = false;
-		int n = sys_epoll_wait(p->epoll, ev, 16, more ? looks[look] : -1);
+		bool ended = false, due;
+		int n = sys_epoll_wait(p->epoll, ev, 16, until(look_at, p->listens_at));
 
 		/* makes the members of these events visible: see keep() */
 		pthread_mutex_lock(&p->lock);
@@ -304,19 +337,23 @@ static void *run(void *arg)
 			else
 				ended |= serve(p, ev[i].data.ptr);
 		}
-		if (n == 0)
-			look++;
-		if (n == 0 || ended)
-			repair(p);
-		if (ended)
-			look = 0;
+		if (pool_clock_ms() >= p->listens_at)
+			listen_again(p);
+		due = pool_clock_ms() >= look_at;
+		if (!due && !ended)
+			continue;
+		repair(p);
+		look_at = UINT64_MAX;
+		if (ended || look < last) {
+			look = ended ? 0 : look + 1;
+			look_at = pool_clock_ms() + (uint64_t)looks[look];
+		}
 	}
 }
 
 static int start_thread(struct pool *p)
 {
 	struct epoll_event stop = {.events = EPOLLIN, .data.ptr = &p->stop};
-	struct epoll_event listener = {.events = EPOLLIN, .data.ptr = &p->listener};
 	int rc;
 
 	p->epoll = sys_epoll_create1(EPOLL_CLOEXEC);
@@ -325,7 +362,7 @@ static int start_thread(struct pool *p)
 		return p->epoll < 0 ? p->epoll : p->stop;
 	rc = sys_epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->stop, &stop);
 	if (rc == 0)
-		rc = sys_epoll_ctl(p->epoll, EPOLL_CTL_ADD, p->listener, &listener);
+		rc = watch_listener(p, EPOLL_CTL_ADD, EPOLLIN);
 	if (rc == 0)
 		rc = thread_start(&p->thread, STACK, run, p);
 	p->running = rc == 0;
@@ -479,6 +516,7 @@ struct pool *pool_get(void)
 	}
 	p->pid = getpid();
 	p->refs = 1;
+	p->listens_at = UINT64_MAX;
 	p->listener = p->epoll = p->stop = p->state_fd = -1;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_mutex_init(&p->will_lock, NULL);

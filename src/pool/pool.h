@@ -100,11 +100,14 @@ void pool_ids(struct pool *p, unsigned slot, struct sequence *out);
 /*
  * Opens the sockets of an address: those of the members that have the address, or new ones. Adds a
  * reference if this process has the address already. `scope`: the interface of a link-local
- * address, else 0. Returns NULL with errno set: EADDRINUSE (no member has the address, and a
- * program outside of the pool has its UDP port 4791; or the members that have it do not answer),
- * EMFILE (members have it, and its sockets do not fit into the limit of descriptors of this
- * process), EADDRNOTAVAIL, or another error of the kernel. Sets *silent to the number of members
- * that did not answer within a second.
+ * address, else 0. The look-ups below take a scope for any address, and use that of a link-local
+ * one: on another interface it is the address of another machine.
+ *
+ * Returns NULL with errno set: EADDRINUSE (no member has the address, and a program outside of the
+ * pool has its UDP port 4791; or the members that have it do not answer), EMFILE (members have it,
+ * and its sockets do not fit into the limit of descriptors of this process), EADDRNOTAVAIL, or
+ * another error of the kernel. Sets *silent to the number of members that did not answer within a
+ * second.
  */
 struct pool_addr *pool_addr_get(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
 				unsigned *silent);
@@ -169,21 +172,21 @@ int pool_addr_adopt(struct pool_addr *a, unsigned *slot);
  * Finds the socket that the owner of (addr, slot) has told the others about. Returns false if no
  * living program serves the slot there, as far as this pool knows. Makes two system calls.
  */
-bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot,
+bool pool_find(struct pool *p, const struct pkt_addr *addr, uint32_t scope, unsigned slot,
 	       struct pool_socket *sock);
 /* True if a program of the pool serves the address in any slot. */
-bool pool_serves(struct pool *p, const struct pkt_addr *addr);
+bool pool_serves(struct pool *p, const struct pkt_addr *addr, uint32_t scope);
 /*
  * Returns true if a member sends from this address and source port. The answer holds as long as
  * pool_version() does not change. Makes no system call.
  */
-bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint16_t sport);
+bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint32_t scope, uint16_t sport);
 /*
  * Does the same as pool_sends(), but also returns true if a member that has ended sent from there,
  * until another program takes the slot of that member. A datagram may be read after its sender has
  * ended.
  */
-bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint16_t sport);
+bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint32_t scope, uint16_t sport);
 
 /* ---- shared memory between members (port/shm.h) ---- */
 
@@ -196,7 +199,8 @@ uint32_t pool_owner(const struct pool *p, unsigned slot);
  * Tells the others that the own slot takes rings of up to `bytes` at this address, under the name
  * of pool_ring_name(); 0: it takes none any more. To be called after pool_addr_tell().
  */
-void pool_tell_ring(struct pool *p, const struct pkt_addr *addr, unsigned slot, uint32_t bytes);
+void pool_tell_ring(struct pool *p, const struct pkt_addr *addr, uint32_t scope, unsigned slot,
+		    uint32_t bytes);
 /*
  * Makes the name under which the owner of (addr, slot) listens for rings. Returns the length of the
  * name for bind() and connect().
@@ -211,15 +215,15 @@ uint64_t pool_version(const struct pool *p);
  * Returns the inode number that the kernel lists for the socket of (addr, slot), or 0 if it is
  * unknown.
  */
-uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, unsigned slot);
+uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, uint32_t scope, unsigned slot);
 
 /*
  * Returns the count of mails (port/udp_mail.c) for a slot of an address, in the memory of the pool,
  * and stores the source port of the slot. Returns NULL if no program uses the slot there. Makes no
  * system call.
  */
-_Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, unsigned slot,
-			       uint16_t *sport);
+_Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
+			       unsigned slot, uint16_t *sport);
 
 /* ---- wills: datagrams to QP 1 that another program sends if this one is killed ---- */
 
@@ -238,11 +242,19 @@ struct pool_will {
  */
 void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct pool_will *w);
 /*
- * Sets the function that sends the wills of a killed program. The thread of the pool calls it, or a
- * thread in pool_publish(). NULL removes the function; it is not running any more when the call
- * returns.
+ * Sets the function `fn` that sends the wills of a killed program, and `can`, which returns true if
+ * `fn` can send from an address: this process may have opened the address, and have no port with it
+ * yet. A will that it cannot send is left for another member or for a later look. The thread of the
+ * pool calls them, or a thread in pool_publish() or pool_execute_wills(). NULL for both removes
+ * them; they are not running any more when the call returns.
  */
-void pool_execute(struct pool *p, void (*fn)(void *ctx, const struct pool_will *w), void *ctx);
+void pool_execute(struct pool *p, bool (*can)(void *ctx, const struct pkt_addr *src),
+		  void (*fn)(void *ctx, const struct pool_will *w), void *ctx);
+/*
+ * Sends the wills of killed programs that this process can send, and nobody has sent. To be called
+ * when `can` of pool_execute() has become true for an address.
+ */
+void pool_execute_wills(struct pool *p);
 
 /* ---- observers: `roost devices`, `roost stat`, `roost doctor` ---- */
 
@@ -322,7 +334,7 @@ void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct
  * datagrams to the slot of the first one. A slot that gets a datagram of another slot passes it on.
  * Makes no system call.
  */
-int pool_management_slot(struct pool *p, const struct pkt_addr *addr, const uint8_t *bth,
-			 uint32_t len);
+int pool_management_slot(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
+			 const uint8_t *bth, uint32_t len);
 
 #endif

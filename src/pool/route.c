@@ -29,8 +29,8 @@ static bool listens(struct slot_record *record, uint64_t service, const struct p
 	return false;
 }
 
-int pool_management_slot(struct pool *p, const struct pkt_addr *addr, const uint8_t *bth,
-			 uint32_t len)
+int pool_management_slot(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
+			 const uint8_t *bth, uint32_t len)
 {
 	unsigned family = pkt_addr_is_v4(addr) ? POOL_IPV4 : POOL_IPV6;
 	uint64_t service;
@@ -46,7 +46,7 @@ int pool_management_slot(struct pool *p, const struct pkt_addr *addr, const uint
 			/* A program with other addresses may listen on the same service. */
 			if (atomic_load_explicit(&record->owned, memory_order_acquire) &&
 			    listens(record, service, pass ? NULL : addr, pass ? family : 0) &&
-			    pool_mailbox(p, addr, i, &sport))
+			    pool_mailbox(p, addr, scope, i, &sport))
 				return (int)i;
 		}
 	}

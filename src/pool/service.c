@@ -122,9 +122,9 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 	pthread_mutex_unlock(&p->lock);
 	if (publisher >= 0)
 		sys_close(publisher);
-	will_execute(p); /* taken() may have reclaimed slots */
-	if (rc == 0)
-		pool_steer(p);
+	pool_execute_wills(p); /* taken() may have reclaimed slots */
+	/* Another member may have steered while a refused entry was there. */
+	pool_steer(p);
 	return rc;
 }
 

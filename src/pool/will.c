@@ -4,7 +4,8 @@
  * killed, survivors send them, as the Linux kernel does for a dead process. Otherwise the peers
  * would notice the end only by silence: the address is still open, so no ICMP error comes. Members
  * of a pool may have different addresses. A survivor sends the wills whose source is an address of
- * its own, and leaves the others to survivors that have theirs.
+ * its own, if it can send from it already, and leaves the others to later looks and to survivors
+ * that have their addresses.
  *
  * The next owner of the slot may come while a survivor reads. Each will has the number of the owner
  * that left it. The survivor that replaces this number by 0 has a copy of the dead program's will,
@@ -36,9 +37,11 @@ void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct
 			      memory_order_release);
 }
 
-void pool_execute(struct pool *p, void (*fn)(void *ctx, const struct pool_will *w), void *ctx)
+void pool_execute(struct pool *p, bool (*can)(void *ctx, const struct pkt_addr *src),
+		  void (*fn)(void *ctx, const struct pool_will *w), void *ctx)
 {
 	pthread_mutex_lock(&p->will_lock);
+	p->can_execute = can;
 	p->execute = fn;
 	p->execute_ctx = ctx;
 	pthread_mutex_unlock(&p->will_lock);
@@ -70,12 +73,13 @@ static void execute_slot(struct pool *p, struct slot_record *record)
 		w = s->will;
 		if (atomic_load_explicit(&record->owned, memory_order_seq_cst))
 			return;
-		if (has_addr(p, &w.src) && atomic_compare_exchange_strong(&s->used, &owner, 0))
+		if (has_addr(p, &w.src) && p->can_execute(p->execute_ctx, &w.src) &&
+		    atomic_compare_exchange_strong(&s->used, &owner, 0))
 			p->execute(p->execute_ctx, &w);
 	}
 }
 
-void will_execute(struct pool *p)
+void pool_execute_wills(struct pool *p)
 {
 	pthread_mutex_lock(&p->will_lock);
 	for (unsigned slot = 0; p->execute && slot < POOL_SLOTS; slot++) {

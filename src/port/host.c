@@ -64,7 +64,7 @@ static bool lacks_ring(const struct host_port *h, const struct pkt_addr *dst, ui
 {
 	struct pool_socket sock;
 
-	return pool_find(h->pool, dst, PORT_SLOT_OF_QPN(dqpn), &sock) && sock.host;
+	return pool_find(h->pool, dst, h->udp->medium, PORT_SLOT_OF_QPN(dqpn), &sock) && sock.host;
 }
 
 static struct port_path *host_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
@@ -318,7 +318,7 @@ static struct port *add_shm(struct port *udp, const struct port_spec *spec, char
 	h->udp = h->last = udp;
 	h->pool = pool_mine();
 	h->cold = COLD_LOOK;
-	h->shm = shm_open_in_pool(spec, h->pool, &udp->addr, udp->slot, err, errlen);
+	h->shm = shm_open_in_pool(spec, h->pool, &udp->addr, udp->medium, udp->slot, err, errlen);
 	if (!h->shm)
 		goto free_port;
 	fd = watch_both(h);

@@ -73,16 +73,17 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 struct port *host_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			    size_t errlen);
 /*
- * Opens an shm endpoint at an address and slot of the pool. Other members find it by the pool. It
- * has no address, folder or groups of its own. `slot` belongs to this process, and pool_addr_tell()
- * was called for it. path_get() returns NULL with errno EHOSTUNREACH if the other end takes no
- * rings.
+ * Opens an shm endpoint at an address and slot of the pool. `scope` is that of pool_addr_get().
+ * Other members find the endpoint by the pool. It has no address, folder or groups of its own.
+ * `slot` belongs to this process, and pool_addr_tell() was called for it. path_get() returns NULL
+ * with errno EHOSTUNREACH if the other end takes no rings.
  */
 struct pool;
 /* Returns true if the ring size of the specification is 0 or an allowed size. */
 bool shm_ring_ok(const struct port_spec *spec); /* ring= */
 struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
-			      const struct pkt_addr *addr, unsigned slot, char *err, size_t errlen);
+			      const struct pkt_addr *addr, uint32_t scope, unsigned slot, char *err,
+			      size_t errlen);
 
 /* Get the address that the kind chooses for the first process of a machine. */
 void udp_first_address(struct pkt_addr *out);

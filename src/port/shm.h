@@ -176,6 +176,7 @@ struct shm_port {
 	struct shm_end listen, kick;
 	int dirfd, spare_fd;
 	struct pool *pool; /* NULL: the folder is used */
+	uint32_t scope;	   /* in the pool: the interface of a link-local address */
 	uint8_t slot;	   /* in the pool */
 	uint32_t owner;
 	uint32_t told; /* bytes: shm_tell_ring() */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/spare.h"
 #include "base/sys.h"
 
 #define ACCEPT_BATCH  64
@@ -249,31 +250,15 @@ void shm_pending_ready(struct shm_port *s, struct shm_end *end)
 	free(end);
 }
 
-/*
- * Accepts a connection with the spare descriptor, and hangs up. Without free descriptors the
- * listener would otherwise stay readable and keep the service thread busy.
- */
-static void refuse_one(struct shm_port *s)
-{
-	int fd;
-
-	if (s->spare_fd >= 0)
-		sys_close(s->spare_fd);
-	fd = sys_accept4(s->listen.fd, NULL, NULL, SOCK_CLOEXEC);
-	if (fd >= 0)
-		sys_close(fd);
-	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	s->base.stats.rx_bad++;
-}
-
 void shm_accept_all(struct shm_port *s)
 {
 	for (int i = 0; i < ACCEPT_BATCH; i++) {
 		int fd = sys_accept4(s->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-		if (fd == -EMFILE || fd == -ENFILE) {
+		if (spare_needed(fd)) {
 			shm_say_limit(s, fd);
-			refuse_one(s);
+			spare_refuse(s->listen.fd, &s->spare_fd);
+			s->base.stats.rx_bad++;
 			return;
 		}
 		if (fd == -EAGAIN)

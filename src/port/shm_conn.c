@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/spare.h"
 #include "base/sys.h"
 
 uint32_t shm_now_ms(void)
@@ -223,7 +224,7 @@ static struct shm_tx *tx_make(struct shm_port *s, const struct shm_peer *to,
 	rc = send_hello(s, to, tx->end.fd, ring_fd, ring_size, group);
 	sys_close(ring_fd);
 	if (s->spare_fd < 0)
-		s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		s->spare_fd = spare_open();
 	if (rc == 0)
 		rc = shm_watch_connection(s, &tx->end);
 	if (rc)

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include "base/spare.h"
 #include "base/sys.h"
 #include "port/shm.h"
 
@@ -19,7 +20,7 @@ static int holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned l
 	if (rc == -EMFILE && s->spare_fd >= 0) {
 		sys_close(s->spare_fd);
 		rc = shm_dir_holder(s->dirfd, addr, lane, h);
-		s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		s->spare_fd = spare_open();
 	}
 	return rc;
 }
@@ -28,7 +29,9 @@ uint32_t shm_pool_owner(const struct shm_port *s, const struct pkt_addr *addr, u
 {
 	struct pool_socket sock;
 
-	return pool_find(s->pool, addr, slot, &sock) && sock.ring >= SHM_RING_MIN ? sock.owner : 0;
+	return pool_find(s->pool, addr, s->scope, slot, &sock) && sock.ring >= SHM_RING_MIN
+		       ? sock.owner
+		       : 0;
 }
 
 int shm_find(struct shm_port *s, const struct shm_path *path, struct shm_peer *peer)
@@ -54,7 +57,7 @@ int shm_find_ring(struct shm_port *s, const struct shm_peer *peer, uint32_t *rin
 	int rc;
 
 	if (s->pool) {
-		if (!pool_find(s->pool, &peer->addr, peer->lane, &sock) ||
+		if (!pool_find(s->pool, &peer->addr, s->scope, peer->lane, &sock) ||
 		    sock.owner != peer->owner || sock.ring < SHM_RING_MIN)
 			return -ENOENT;
 		*ring = sock.ring;

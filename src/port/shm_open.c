@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "base/spare.h"
 #include "base/sys.h"
 
 #define FIRST_ADDRESS	0x0a000001u /* 10.0.0.1 */
@@ -165,7 +166,7 @@ static int open_descriptors(struct shm_port *s)
 	s->base.fd = sys_epoll_create1(EPOLL_CLOEXEC);
 	s->base.ctl_fd = sys_epoll_create1(EPOLL_CLOEXEC);
 	s->kick = (struct shm_end){SHM_END_KICK, sys_eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	s->spare_fd = spare_open();
 	if (s->base.fd < 0)
 		return s->base.fd;
 	if (s->base.ctl_fd < 0)
@@ -266,7 +267,8 @@ fail:
 }
 
 struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
-			      const struct pkt_addr *addr, unsigned slot, char *err, size_t errlen)
+			      const struct pkt_addr *addr, uint32_t scope, unsigned slot, char *err,
+			      size_t errlen)
 {
 	struct shm_port *s = make(spec, 0, 1);
 	int rc;
@@ -277,6 +279,7 @@ struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
 		return NULL;
 	}
 	s->pool = pool;
+	s->scope = scope;
 	s->slot = (uint8_t)slot;
 	s->owner = pool_owner(pool, slot);
 	s->base.addr = *addr;

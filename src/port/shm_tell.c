@@ -81,12 +81,12 @@ void shm_tell_ring(struct shm_port *s)
 			strerror(-rc));
 	}
 	s->told = bytes;
-	pool_tell_ring(s->pool, &s->base.addr, s->slot, bytes);
+	pool_tell_ring(s->pool, &s->base.addr, s->scope, s->slot, bytes);
 }
 
 void shm_tell_end(struct shm_port *s)
 {
 	if (s->pool && !s->forked)
-		pool_tell_ring(s->pool, &s->base.addr, s->slot, 0);
+		pool_tell_ring(s->pool, &s->base.addr, s->scope, s->slot, 0);
 	s->ending = true;
 }

@@ -112,7 +112,7 @@ static int claim(struct udp_opening *o, const struct pkt_addr *addr)
 
 	u->v6 = !pkt_addr_is_v4(addr);
 	u->scope = 0;
-	if (u->v6 && addr->b[0] == 0xfe && (addr->b[1] & 0xc0) == 0x80) {
+	if (pkt_addr_is_link_local(addr)) {
 		int fd = sys_socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 		if (fd < 0)
@@ -232,7 +232,7 @@ static int claim_given(struct udp_opening *o)
 				text);
 			break;
 		}
-		if (!o->own && pool_serves(o->u->pool, &o->spec->addr)) {
+		if (!o->own && pool_serves(o->u->pool, &o->spec->addr, o->u->scope)) {
 			udp_say(o,
 				"udp: another program of this user has %s, and one of the two can't share it (see its messages, "
 				"and roost doctor): choose another address, as in udp:127.0.0.2",
@@ -344,7 +344,7 @@ static void warn_second(struct udp_opening *o, const struct pkt_addr *addr, int 
 	else if (o->silent)
 		snprintf(why, sizeof(why),
 			 "the programs there do not answer (stopped, or in a debugger?)");
-	else if (pool_serves(o->u->pool, addr))
+	else if (pool_serves(o->u->pool, addr, o->u->scope))
 		snprintf(why, sizeof(why),
 			 "another program has it, and one of the two can't share it");
 	else if (udp_owner(addr, &h) && h.uid != geteuid())

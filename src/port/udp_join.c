@@ -29,7 +29,7 @@ bool udp_join_path(const struct udp_port *u, const struct udp_path *path)
 
 	return u->joins && path->mtu >= MIN_DEVICE_MTU && !path->gsi &&
 	       !pkt_addr_is_group(&path->path.dst) &&
-	       pool_find(u->pool, &path->path.dst, path->slot, &peer) && peer.joins;
+	       pool_find(u->pool, &path->path.dst, u->scope, path->slot, &peer) && peer.joins;
 }
 
 _Static_assert(sizeof(struct udp_join_head) % UDP_JOIN_ALIGN == 0,

@@ -61,7 +61,7 @@ int udp_mail_open(struct udp_port *u)
 	if (!m)
 		return -ENOMEM;
 	u->mail = m;
-	m->count = pool_mailbox(u->pool, &u->port.addr, u->port.slot, &sport);
+	m->count = pool_mailbox(u->pool, &u->port.addr, u->scope, u->port.slot, &sport);
 	if (!m->count)
 		return -ENOSPC;
 	m->seen = atomic_load_explicit(m->count, memory_order_relaxed);
@@ -79,7 +79,7 @@ void udp_mail_close(struct udp_port *u)
 static void send_one(struct udp_port *u, struct mail_out *o)
 {
 	uint16_t sport;
-	atomic_uint *count = pool_mailbox(u->pool, &u->port.addr, o->slot, &sport);
+	atomic_uint *count = pool_mailbox(u->pool, &u->port.addr, u->scope, o->slot, &sport);
 	union udp_name name;
 	socklen_t len;
 
@@ -123,7 +123,7 @@ bool udp_mail_pass(struct udp_port *u, unsigned slot, const struct port_pkt *pkt
 	struct mail_out *o;
 	uint16_t sport;
 
-	if (pkt->len > PKT_MAX_LEN || !pool_mailbox(u->pool, &u->port.addr, slot, &sport))
+	if (pkt->len > PKT_MAX_LEN || !pool_mailbox(u->pool, &u->port.addr, u->scope, slot, &sport))
 		return false;
 	o = out_for(u, slot);
 	if (o->used + need > sizeof(o->data))
@@ -160,7 +160,8 @@ static bool receive(struct udp_port *u)
 		return false;
 	udp_addr(&name, &src, &sport);
 	/* An empty mail only wakes this port: see pool_addr_leftovers(). */
-	if (n && (!pkt_addr_eq(&src, &u->port.addr) || !pool_sends(u->pool, &src, sport))) {
+	if (n &&
+	    (!pkt_addr_eq(&src, &u->port.addr) || !pool_sends(u->pool, &src, u->scope, sport))) {
 		u->port.stats.rx_bad++;
 		n = 0;
 	}

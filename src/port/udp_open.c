@@ -104,6 +104,9 @@ static int set_mtu(struct udp_opening *o)
 	char text[64];
 
 	udp_find_interface(&u->port.addr, u->sock, &index, &mtu);
+	/* The interface of the socket counts: another one may have got the address meanwhile. */
+	if (pkt_addr_is_link_local(&u->port.addr))
+		index = u->scope;
 	u->scope = u->port.medium = index;
 	if (!mtu)
 		/*
@@ -115,7 +118,7 @@ static int set_mtu(struct udp_opening *o)
 	u->port.mtu = mtu > overhead ? port_mtu_fit(mtu - overhead, o->spec->mtu) : 0;
 	/* All lanes have the MTU of the first lane, which may have another reason to limit it. */
 	if (o->lane > 0 &&
-	    pool_find(u->pool, &u->port.addr, (unsigned)pool_slot(u->pool, 0), &first))
+	    pool_find(u->pool, &u->port.addr, u->scope, (unsigned)pool_slot(u->pool, 0), &first))
 		u->port.mtu = first.mtu;
 	if (u->port.mtu)
 		return 0;

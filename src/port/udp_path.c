@@ -131,7 +131,7 @@ static int choose_source(struct udp_port *u, struct udp_path *path)
 	const struct pkt_addr *dst = &path->path.dst;
 	bool foreign = false;
 
-	if (pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst)) {
+	if (pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst, u->scope)) {
 		if (path->gsi)
 			count_gsi(u);
 		foreign = look_for_reader(u, path) != UDP_ABSENT;

@@ -96,7 +96,8 @@ enum port_reader udp_reader(struct port *p, const struct port_path *path)
 {
 	struct udp_port *u = udp_port(p);
 	unsigned slot = ((const struct udp_path *)path)->slot;
-	struct found f = {.addr = &path->dst, .inode = pool_inode(u->pool, &path->dst, slot)};
+	struct found f = {.addr = &path->dst,
+			  .inode = pool_inode(u->pool, &path->dst, u->scope, slot)};
 
 	if (f.inode && !pool_alive(u->pool, slot))
 		return PORT_READER_UNKNOWN;

@@ -122,7 +122,7 @@ static bool is_member(struct udp_port *u, const struct udp_rx_buf *b)
 
 	if (likely(k->version == version && k->sport == b->sport && pkt_addr_eq(&k->src, &b->src)))
 		return true;
-	if (!pool_has_sent(u->pool, &b->src, b->sport))
+	if (!pool_has_sent(u->pool, &b->src, u->scope, b->sport))
 		return false;
 	*k = (struct udp_known){b->src, version, b->sport};
 	return true;
@@ -300,7 +300,7 @@ static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
  */
 static bool pass_management(struct udp_port *u, const struct port_pkt *pkt)
 {
-	int slot = pool_management_slot(u->pool, &u->port.addr, pkt->bth, pkt->len);
+	int slot = pool_management_slot(u->pool, &u->port.addr, u->scope, pkt->bth, pkt->len);
 
 	return slot >= 0 && slot != u->port.slot && udp_mail_pass(u, (unsigned)slot, pkt);
 }

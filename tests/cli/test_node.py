@@ -5,6 +5,7 @@ socket with invalid requests."""
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -330,6 +331,13 @@ def nonsense():
                     text[rng.randrange(len(text))] = rng.randrange(256)
                 data = bytes(text) + (b'\n' if kind == 1 else b'')
             say(data)
+        used = {int(fd) for fd in os.listdir(f'/proc/{node.pid}/fd')}
+        least = next(n for n in range(len(used) + 1) if n not in used)
+        before = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (least, before[1]))
+        check('without a free descriptor it hangs up', say(b'{"do": "stat"}\n') == b'')
+        resource.prlimit(node.pid, resource.RLIMIT_NOFILE, before)
+        check('with one it answers', say(b'{"do": "stat"}\n', end=False) != b'')
         silent = [socket.socket(socket.AF_UNIX) for _ in range(40)]
         for s in silent:
             s.connect(node.path())

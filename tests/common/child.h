@@ -66,4 +66,14 @@ static inline void child_kill(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
+/* Kills the child of child_start(), if it has not been finished yet. Sets *pid to 0. */
+static inline void child_finish(pid_t *pid, int fd)
+{
+	if (!*pid)
+		return;
+	child_kill(*pid);
+	close(fd);
+	*pid = 0;
+}
+
 #endif

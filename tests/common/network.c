@@ -59,9 +59,9 @@ static bool add6(int fd, const char *device, const char *text, unsigned prefix)
 }
 
 /* Waits: the Linux kernel checks that an address is unique before a program can use it. */
-static bool usable6(const char *text)
+static bool usable6(const char *device, const char *text)
 {
-	struct sockaddr_in6 a = {.sin6_family = AF_INET6};
+	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_scope_id = if_nametoindex(device)};
 	bool ok = false;
 
 	inet_pton(AF_INET6, text, &a.sin6_addr);
@@ -123,7 +123,7 @@ bool network_own(void)
 	if (!make_shm_folder() || !enter_namespace())
 		return false;
 	fd = socket(AF_INET, SOCK_DGRAM, 0);
-	ok = fd >= 0 && set_up(fd, "lo") && usable6("::1");
+	ok = fd >= 0 && set_up(fd, "lo") && usable6("lo", "::1");
 	if (fd >= 0)
 		close(fd);
 	return ok;
@@ -140,10 +140,42 @@ bool network_private(void)
 	fd6 = socket(AF_INET6, SOCK_DGRAM, 0);
 	ok = set_up(fd4, "lo") && add4(fd4, "lo:1", "10.77.0.1") && add4(fd4, "lo:2", "10.77.0.2");
 	ok = ok && add6(fd6, "lo", "fd77::1", 128) && add6(fd6, "lo", "fd77::2", 128);
-	ok = ok && usable6("fd77::1") && usable6("fd77::2");
+	ok = ok && usable6("lo", "fd77::1") && usable6("lo", "fd77::2");
 	close(fd4);
 	close(fd6);
 	return ok;
+}
+
+/* Opens the other end of a new tunnel device. Returns -1 if there can be none. */
+static int open_tunnel(struct ifreq *req)
+{
+	int tun = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+
+	req->ifr_flags = IFF_TUN | IFF_NO_PI;
+	if (tun >= 0 && ioctl(tun, TUNSETIFF, req) == 0)
+		return tun;
+	if (tun >= 0)
+		close(tun);
+	return -1;
+}
+
+int network_link(const char *device, const char *addr6)
+{
+	struct ifreq req = {0};
+	int tun, fd;
+	bool ok;
+
+	snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", device);
+	tun = open_tunnel(&req);
+	if (tun < 0)
+		return -1;
+	fd = socket(AF_INET6, SOCK_DGRAM, 0);
+	ok = set_up(fd, device) && add6(fd, device, addr6, 64) && usable6(device, addr6);
+	close(fd);
+	if (ok)
+		return tun;
+	close(tun);
+	return -1;
 }
 
 int network_tunnel(const char *addr4, const char *addr6, int mtu)
@@ -156,20 +188,18 @@ int network_tunnel(const char *addr4, const char *addr6, int mtu)
 		return -1;
 	fd4 = socket(AF_INET, SOCK_DGRAM, 0);
 	set_up(fd4, "lo"); /* without a tunnel, the program continues in this namespace */
-	tun = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+	tun = open_tunnel(&req);
 	if (tun < 0) {
 		close(fd4);
 		return -1;
 	}
 	fd6 = socket(AF_INET6, SOCK_DGRAM, 0);
-	req.ifr_flags = IFF_TUN | IFF_NO_PI;
-	ok = ioctl(tun, TUNSETIFF, &req) == 0;
 	req.ifr_mtu = mtu;
-	ok = ok && ioctl(fd4, SIOCSIFMTU, &req) == 0 && add4(fd4, "tun0", addr4);
+	ok = ioctl(fd4, SIOCSIFMTU, &req) == 0 && add4(fd4, "tun0", addr4);
 	((struct sockaddr_in *)&req.ifr_netmask)->sin_family = AF_INET;
 	inet_pton(AF_INET, "255.255.255.0", &((struct sockaddr_in *)&req.ifr_netmask)->sin_addr);
 	ok = ok && ioctl(fd4, SIOCSIFNETMASK, &req) == 0;
-	ok = ok && set_up(fd4, "tun0") && add6(fd6, "tun0", addr6, 64) && usable6(addr6);
+	ok = ok && set_up(fd4, "tun0") && add6(fd6, "tun0", addr6, 64) && usable6("tun0", addr6);
 	close(fd4);
 	close(fd6);
 	if (!ok) {
@@ -185,5 +215,5 @@ bool network_add6(const char *device, const char *addr)
 	bool ok = add6(fd, device, addr, 64);
 
 	close(fd);
-	return ok && usable6(addr);
+	return ok && usable6(device, addr);
 }

@@ -25,7 +25,13 @@ bool network_private(void);
  */
 int network_tunnel(const char *addr4, const char *addr6, int mtu);
 
-/* Adds an IPv6 address to a device of that network. */
+/*
+ * Adds a tunnel device with an IPv6 address to the network of network_own(). Returns its other end
+ * as network_tunnel() does.
+ */
+int network_link(const char *device, const char *addr6);
+
+/* Adds an IPv6 address to a device. */
 bool network_add6(const char *device, const char *addr);
 
 #endif

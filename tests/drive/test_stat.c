@@ -2,6 +2,8 @@
 /* The stat socket answers its owner and no other user, and never blocks the service thread. */
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -9,6 +11,7 @@
 #include "harness.h"
 
 #define STRANGER 65534
+#define WAIT_MS	 60000
 
 static int connect_to(const char *path)
 {
@@ -121,6 +124,34 @@ static void shows_groups(void **state)
 	json_decref(o);
 }
 
+/*
+ * The process has no descriptor left. A client is hung up on, because the socket would stay
+ * readable and keep the service thread busy. Later clients are answered again.
+ */
+static void without_descriptors(void **state)
+{
+	struct rlimit was, less;
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	struct pollfd p = {.events = POLLIN};
+	char buf[65536];
+	int last;
+
+	assert_int_equal(drive_stat_path(sa.sun_path, sizeof(sa.sun_path), getpid()), 0);
+	p.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	last = dup(p.fd);
+	assert_int_equal(close(last), 0);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	less = was;
+	less.rlim_cur = (rlim_t)last; /* all numbers below are in use */
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &less), 0);
+	assert_int_equal(connect(p.fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+	assert_int_equal(read(p.fd, buf, sizeof(buf)), 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	assert_true(ask(sa.sun_path, buf, sizeof(buf)) > 0);
+	close(p.fd);
+}
+
 /* Clients that connect and never read, or that close at once, must not block the service thread. */
 static void rude_peers(void **state)
 {
@@ -228,6 +259,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(answers_its_owner, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(shows_groups, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(without_descriptors, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(rude_peers, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(refuses_others, harness_setup, harness_teardown),
 		cmocka_unit_test(folder_not_private),

@@ -145,12 +145,14 @@ static int leased(const char *body, uint64_t *lease, uint64_t *seconds)
 
 static void test_leases(void **state)
 {
-	char *body = etcd_member_request("a", "b", UINT64_MAX, 10);
+	char *body = etcd_member_request("a", "b", 7, UINT64_MAX, 10);
 	uint64_t lease, seconds;
 
 	(void)state;
 	assert_string_equal(
-		body, "{\"key\":\"YS9i\",\"value\":\"MTA=\",\"lease\":\"18446744073709551615\"}");
+		body, "{\"compare\":[{\"key\":\"YS9i\",\"target\":\"MOD\",\"result\":\"EQUAL\","
+		      "\"mod_revision\":\"7\"}],\"success\":[{\"request_put\":{\"key\":\"YS9i\","
+		      "\"value\":\"MTA=\",\"lease\":\"18446744073709551615\"}}]}");
 	free(body);
 	body = etcd_lock_request("a", "b", 3);
 	assert_string_equal(

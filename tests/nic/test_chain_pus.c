@@ -174,6 +174,49 @@ static void target_goes(void **state)
 	world_fini(w);
 }
 
+static void reset(struct ep *e)
+{
+	assert_int_equal(ep_modify(e, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE),
+			 0);
+	ep_connect_self(e);
+}
+
+/* The target is reset while ENABLEs are in flight: they change nothing, and nothing fails. */
+static void target_is_reset(void **state)
+{
+	struct wr receive;
+
+	open_world();
+	loop_queue(a, (struct ep_params){0}, NULL);
+	loop_queue(b,
+		   (struct ep_params){
+			   .pu = 1, .counts = true, .managed_send = true, .managed_recv = true},
+		   a);
+	receive = wr_enable(ROOST_OP_RECV_ENABLE, b, REL, 1);
+	enable(a, b, REL, 3);
+	enable(a, b, 0, 2);
+	ep_post(a, &receive);
+	nic_poll(w->nic[0], 0, 1000);
+	assert_int_equal(atomic_load(&a->sqi.cons), 3);
+	reset(b);
+	for (int i = 0; i < 3; i++)
+		add(b, b);
+	run();
+	assert_int_equal(*word(b), 0);
+	assert_int_equal(nic_qp_state(a->qp), NIC_QPS_RTS);
+	enable(a, b, REL, 3);
+	ep_post_recv(b, 0, NULL, 0);
+	ep_post(b, &(struct wr){.op = ROOST_OP_SEND});
+	run();
+	assert_int_equal(*word(b), 3);
+	enable(a, b, REL, 1);
+	run();
+	assert_int_equal(atomic_load(&b->ridx.cons), 0); /* the receive is not enabled */
+	ep_fini(b);
+	ep_fini(a);
+	world_fini(w);
+}
+
 /* ---- refusals ---- */
 
 /* Runs a turn of the other PU in the middle of a turn, as a thread of its own may. */
@@ -313,9 +356,7 @@ static void refused_after_a_reset(void **state)
 	enable_in_vain(a, b, 1);
 	nic_poll(w->nic[0], 0, world_now(w));
 	assert_int_equal(atomic_load(&a->sqi.cons), 1);
-	assert_int_equal(ep_modify(a, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE),
-			 0);
-	ep_connect_self(a);
+	reset(a);
 	run();
 	assert_int_equal(nic_qp_state(a->qp), NIC_QPS_RTS);
 	enable_in_vain(a, b, 1);
@@ -323,6 +364,83 @@ static void refused_after_a_reset(void **state)
 	assert_refused(a, 1);
 	ep_fini(b);
 	ep_fini(a);
+	world_fini(w);
+}
+
+/* ---- numbers that are used again ---- */
+
+static struct qp_numbers numbers[2]; /* by PU */
+
+static void open_numbers(void)
+{
+	memset(numbers, 0, sizeof(numbers));
+	world_init_shape(w,
+			 &(struct world_shape){
+				 .nics = 1, .pus = 2, .one_address = true, .qp_numbers = numbers},
+			 21, NULL);
+}
+
+/* Destroys a queue pair, and makes the next one of its PU have its number. */
+static uint32_t free_number(struct ep *e)
+{
+	uint32_t qpn = nic_qp_num(e->qp), index = (qpn >> 4) & (NUMBERS_QPS - 1);
+	struct qp_numbers *n = &numbers[nic_qp_pu(e->qp)];
+	uint32_t generation = (qpn - 1) & (NUMBERS_GENERATIONS - 1);
+
+	ep_fini(e);
+	atomic_store(&n->next, index + 1);
+	atomic_store(&n->last[index], (uint8_t)(NUMBERS_GENERATIONS | generation));
+	atomic_store(&n->entered[index], 0);
+	return qpn;
+}
+
+/* An ENABLE of a queue that has gone does not act on the next queue with its number. */
+static void target_number_again(void **state)
+{
+	struct ep_params managed = {.pu = 1, .counts = true, .managed_send = true};
+	uint32_t qpn;
+
+	open_numbers();
+	loop_queue(a, (struct ep_params){0}, NULL);
+	loop_queue(b, managed, a);
+	ep_post(a, &(struct wr){.op = ROOST_OP_NOP});
+	enable(a, b, REL, 3);
+	nic_poll(w->nic[0], 0, 1000);
+	assert_int_equal(atomic_load(&a->sqi.cons), 2);
+	qpn = free_number(b);
+	loop_queue(b, managed, a);
+	assert_int_equal(nic_qp_num(b->qp), qpn);
+	add(b, b);
+	run();
+	assert_int_equal(*word(b), 0);
+	assert_refused(a, 1);
+	ep_fini(b);
+	ep_fini(a);
+	world_fini(w);
+}
+
+/* A refusal for a queue pair that has gone does not end the next one with its number. */
+static void sender_number_again(void **state)
+{
+	uint32_t qpn;
+
+	open_numbers();
+	loop_queue(b, (struct ep_params){.pu = 1}, NULL);
+	loop_queue(a, (struct ep_params){0}, b);
+	run();
+	enable_in_vain(a, b, 1);
+	nic_poll(w->nic[0], 0, world_now(w));
+	assert_int_equal(atomic_load(&a->sqi.cons), 1);
+	qpn = free_number(a);
+	loop_queue(a, (struct ep_params){0}, b);
+	assert_int_equal(nic_qp_num(a->qp), qpn);
+	run();
+	assert_int_equal(nic_qp_state(a->qp), NIC_QPS_RTS);
+	enable_in_vain(a, b, 1);
+	run();
+	assert_refused(a, 0);
+	ep_fini(a);
+	ep_fini(b);
 	world_fini(w);
 }
 
@@ -473,11 +591,19 @@ static void refused_both_ways(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(enable_another_pu),	 cmocka_unit_test(full_mailbox),
-		cmocka_unit_test(target_goes),		 cmocka_unit_test(refused_behind_enables),
-		cmocka_unit_test(one_way_full),		 cmocka_unit_test(both_ways_full),
-		cmocka_unit_test(refused_after_a_reset), cmocka_unit_test(two_threads),
-		cmocka_unit_test(refused_both_ways),	 cmocka_unit_test(watch_of_a_busy_cq),
+		cmocka_unit_test(enable_another_pu),
+		cmocka_unit_test(full_mailbox),
+		cmocka_unit_test(target_goes),
+		cmocka_unit_test(target_is_reset),
+		cmocka_unit_test(target_number_again),
+		cmocka_unit_test(sender_number_again),
+		cmocka_unit_test(refused_behind_enables),
+		cmocka_unit_test(one_way_full),
+		cmocka_unit_test(both_ways_full),
+		cmocka_unit_test(refused_after_a_reset),
+		cmocka_unit_test(two_threads),
+		cmocka_unit_test(refused_both_ways),
+		cmocka_unit_test(watch_of_a_busy_cq),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,8 +23,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "cm/mad.h"
-#include "packet/headers.h"
+#include "datagram.h"
 #include "pool/pool.h"
 
 #define SEED	1
@@ -41,8 +40,6 @@ enum op {
 	OP_WITHDRAW,
 	OP_ALIVE,
 	OP_FORK,
-	OP_WILL,
-	OP_EXECUTED,
 	OP_OWNED,
 	OP_MORE,
 	OP_MANY,
@@ -85,15 +82,6 @@ static struct pool *pool;
 static struct pool_addr *opened;
 static int sock;
 
-static _Atomic unsigned executed;      /* wills of others, in all */
-static _Atomic uint32_t executed_bits; /* by their first byte */
-
-static void execute(void *ctx, const struct pool_will *w)
-{
-	executed++;
-	executed_bits |= 1u << (w->mad[0] & 31);
-}
-
 static void do_join(struct reply *r, uint8_t host)
 {
 	struct pkt_addr own = addr;
@@ -118,21 +106,6 @@ static void do_join(struct reply *r, uint8_t host)
 	sock = pool_addr_use(opened, r->slot);
 	r->rc = sock < 0 ? sock : 0;
 	pool_addr_tell(opened, r->slot, &(struct pool_socket){.sport = SPORT});
-	pool_execute(pool, execute, NULL);
-}
-
-/* Leaves wills 0 to 2, and removes 1. */
-static void do_will(void)
-{
-	struct pool_will w = {.src = addr, .dst = addr};
-	unsigned slot = (unsigned)pool_slot(pool, 0);
-
-	for (uint8_t i = 0; i < 3; i++) {
-		w.mad[0] = i + 5;
-		pool_leave_will(pool, slot, i, &w);
-	}
-	pool_leave_will(pool, slot, 1, NULL);
-	pool_leave_will(pool, slot, POOL_WILLS, &w); /* there is no space for it */
 }
 
 static void do_take(struct reply *r)
@@ -247,13 +220,6 @@ static void serve(int fd)
 		case OP_FORK:
 			do_fork();
 			break;
-		case OP_WILL:
-			do_will();
-			break;
-		case OP_EXECUTED:
-			r.num = executed;
-			r.mark[0] = executed_bits;
-			break;
 		case OP_OWNED:
 			r.rc = pool_owner(pool, c.slot) != 0;
 			break;
@@ -334,35 +300,14 @@ static void leave(struct program *p)
 	*p = (struct program){.fd = -1};
 }
 
-static void send_bytes(uint8_t *pkt, size_t len, uint32_t mark)
-{
-	static int from = -1;
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(4791)};
-
-	if (from < 0)
-		from = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	memcpy(&to.sin_addr, addr.b + 12, 4);
-	memcpy(pkt + len - 4, &mark, 4);
-	sendto(from, pkt, len, 0, (struct sockaddr *)&to, sizeof(to));
-}
-
 static void send_qp(unsigned slot, uint32_t mark)
 {
-	uint8_t pkt[64] = {0};
-
-	pkt_put24(((struct pkt_bth *)pkt)->dqpn, slot << 18 | 0x21);
-	send_bytes(pkt, sizeof(pkt), mark);
+	datagram_qp(&addr, slot, mark);
 }
 
 static void send_req(uint64_t service, uint32_t mark)
 {
-	uint8_t pkt[sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + CM_MAD_LEN] = {0};
-	struct cm_msg m = {.attr = CM_REQ};
-
-	m.req.service_id = service;
-	pkt_put24(((struct pkt_bth *)pkt)->dqpn, 1);
-	cm_build(&m, pkt + sizeof(pkt) - CM_MAD_LEN);
-	send_bytes(pkt, sizeof(pkt), mark);
+	datagram_request(&addr, service, mark);
 }
 
 /* The program has received this datagram, and no other. */
@@ -531,71 +476,6 @@ static void services_at_once(void **state)
 		finish(&p[i]);
 }
 
-/*
- * What a killed program left is sent by one survivor, once; what a program leaves that ends is not.
- */
-static void wills(void **state)
-{
-	struct program p[4], more = start();
-	uint64_t until = now_ms() + LONG_MS;
-	unsigned sum = 0;
-	uint32_t bits = 0;
-
-	for (unsigned i = 0; i < 4; i++) {
-		p[i] = start();
-		join(&p[i]);
-		ask(&p[i], (struct command){.op = OP_WILL});
-	}
-	leave(&p[3]);
-	finish(&p[0]);
-	while (sum < 2 && now_ms() < until) {
-		struct reply r[2] = {ask(&p[1], (struct command){.op = OP_EXECUTED}),
-				     ask(&p[2], (struct command){.op = OP_EXECUTED})};
-
-		sum = r[0].num + r[1].num;
-		bits = r[0].mark[0] | r[1].mark[0];
-	}
-	join(&more); /* a later look of the survivors, and a new member, change nothing */
-	assert_int_equal(sum, 2);
-	assert_int_equal(bits, 1u << 5 | 1u << 7);
-	assert_int_equal(ask(&more, (struct command){.op = OP_EXECUTED}).num, 0);
-	for (unsigned i = 1; i < 3; i++)
-		finish(&p[i]);
-	finish(&more);
-}
-
-/*
- * A member that does not have the address of a killed program notices the death first, and leaves
- * the wills to one that has it.
- */
-static void wills_of_another_address(void **state)
-{
-	struct program killed = start(), other = start(), heir = start();
-	uint64_t until = now_ms() + LONG_MS;
-	struct reply r;
-
-	join(&killed);
-	join_at(&other, 2);
-	join(&heir);
-	ask(&killed, (struct command){.op = OP_WILL});
-	child_stop(heir.pid);
-	child_kill(killed.pid);
-	while (ask(&other, (struct command){.op = OP_OWNED, .slot = killed.slot}).rc &&
-	       now_ms() < until)
-		;
-	assert_int_equal(ask(&other, (struct command){.op = OP_OWNED, .slot = killed.slot}).rc, 0);
-	kill(heir.pid, SIGCONT);
-	do
-		r = ask(&heir, (struct command){.op = OP_EXECUTED});
-	while (r.num < 2 && now_ms() < until);
-	assert_int_equal(r.num, 2);
-	assert_int_equal(r.mark[0], 1u << 5 | 1u << 7);
-	assert_int_equal(ask(&other, (struct command){.op = OP_EXECUTED}).num, 0);
-	close(killed.fd);
-	finish(&other);
-	finish(&heir);
-}
-
 /* Threads of a member claim slots and open an address at the same time. */
 static void slots_and_address_at_once(void **state)
 {
@@ -758,8 +638,6 @@ int main(void)
 		cmocka_unit_test(services),
 		cmocka_unit_test(services_of_two_addresses),
 		cmocka_unit_test(services_at_once),
-		cmocka_unit_test(wills),
-		cmocka_unit_test(wills_of_another_address),
 		cmocka_unit_test(slots_and_address_at_once),
 		cmocka_unit_test(too_many_addresses),
 		cmocka_unit_test(stopped_members),

@@ -470,7 +470,7 @@ static void test_no_space(void **state)
 	assert_true(path[0] && is(path[0], "shm"));
 	send_one(a, path[0], p.qpn, 1);
 	assert_int_equal(received(&p), 1);
-	assert_true(pool_find(pool_mine(), &p.addr, PORT_SLOT_OF_QPN(p.qpn), &sock));
+	assert_true(pool_find(pool_mine(), &p.addr, 0, PORT_SLOT_OF_QPN(p.qpn), &sock));
 	assert_int_equal(sock.ring, 0);
 	path[1] = b->ops->path_get(b, &p.addr, p.qpn);
 	assert_true(path[1] && is(path[1], "udp"));

@@ -93,15 +93,6 @@ static struct reply ask(const struct program *p, enum command c)
 	return r;
 }
 
-static void finish(struct program *p)
-{
-	if (!p->pid)
-		return;
-	child_kill(p->pid);
-	close(p->fd);
-	p->pid = 0;
-}
-
 /* ---- in the test ---- */
 
 static struct program dead[2], heir;
@@ -146,7 +137,7 @@ static void survivor_takes_them(void **state)
 	assert_int_equal(got.requests, 0);
 	while (!survivor->ops->arm(survivor))
 		count(survivor, &got);
-	finish(&dead[0]);
+	child_finish(&dead[0].pid, dead[0].fd);
 	assert_true(rig_readable(survivor, WAIT_MS));
 	survivor->ops->disarm(survivor, true);
 	while (got.requests < REQUESTS && now_ms() < until)
@@ -167,7 +158,7 @@ static void heir_gets_them(void **state)
 	fill(&dead[1]);
 	ask(&heir, OPEN);
 	assert_int_equal(ask(&heir, PUBLISH).rc, -EADDRINUSE);
-	finish(&dead[1]);
+	child_finish(&dead[1].pid, dead[1].fd);
 	assert_int_equal(ask(&heir, PUBLISH).rc, 0);
 	for (unsigned late = 0; late < LATE && now_ms() < until;) {
 		struct reply r;
@@ -199,8 +190,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	for (unsigned i = 0; i < 2; i++)
-		finish(&dead[i]);
-	finish(&heir);
+		child_finish(&dead[i].pid, dead[i].fd);
+	child_finish(&heir.pid, heir.fd);
 	return rig_close_all(state);
 }
 

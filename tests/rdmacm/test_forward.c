@@ -166,15 +166,6 @@ static int ask(const struct program *p, struct order o)
 	return slot;
 }
 
-static void finish(struct program *p)
-{
-	if (!p->pid)
-		return;
-	child_kill(p->pid);
-	close(p->fd);
-	p->pid = 0;
-}
-
 /* ---- in the test ---- */
 
 static struct program program[FATES][2];
@@ -280,7 +271,7 @@ static int teardown(void **state)
 {
 	for (unsigned f = 0; f < FATES; f++) {
 		for (unsigned i = 0; i < 2; i++)
-			finish(&program[f][i]);
+			child_finish(&program[f][i].pid, program[f][i].fd);
 	}
 	return 0;
 }

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/spare.h"
 #include "port/shm_dir.h"
 
 static const char *own_name(char buf[SHM_NAME_MAX])
@@ -22,13 +23,15 @@ int node_control_open(struct node_control *c, char *err, size_t errlen)
 
 	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++)
 		c->peer[i].fd = -1;
-	c->fd = -1;
+	c->fd = c->spare = -1;
 	c->dirfd = shm_dir_open(err, errlen);
 	if (c->dirfd < 0)
 		return c->dirfd;
 	c->fd = shm_dir_listen(c->dirfd, own_name(name));
-	if (c->fd >= 0)
+	if (c->fd >= 0) {
+		c->spare = spare_open();
 		return 0;
+	}
 	snprintf(err, errlen, "can't make the control socket %s: %s", name, strerror(-c->fd));
 	close(c->dirfd);
 	c->dirfd = -1;
@@ -53,7 +56,9 @@ void node_control_close(struct node_control *c)
 	unlinkat(c->dirfd, own_name(name), 0);
 	close(c->fd);
 	close(c->dirfd);
-	c->dirfd = c->fd = -1;
+	if (c->spare >= 0)
+		close(c->spare);
+	c->dirfd = c->fd = c->spare = -1;
 }
 
 void node_control_fds(const struct node_control *c, struct pollfd *p)
@@ -130,8 +135,11 @@ static void accept_client(struct node_control *c)
 	socklen_t len = sizeof(peer);
 	struct node_peer *p;
 
-	if (fd < 0)
+	if (fd < 0) {
+		if (spare_needed(-errno))
+			spare_refuse(c->fd, &c->spare);
 		return;
+	}
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid != geteuid()) {
 		close(fd);
 		return;

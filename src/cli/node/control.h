@@ -18,6 +18,7 @@
 
 struct node_control {
 	int dirfd, fd;
+	int spare; /* base/spare.h */
 	uint64_t turn;
 	struct node_peer {
 		int fd; /* -1: a free slot */

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How a node begins to follow a table. This file has the etcd: it takes the requests in place of
+ * http_post(), and may hold one up.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "etcd/http.h"
+#include "etcd/table.h"
+#include "kvwire/remote.h"
+
+#define NAME "etcd:http://127.0.0.1:1/k"
+#define KEY  "aw==" /* base64 of "k" */
+
+/* ---- etcd ---- */
+
+static struct {
+	uint64_t revision, leases;
+	uint64_t set_at, lease; /* of the key of the node */
+	uint64_t revoked;
+	const char *hold; /* the next request to this path is held up */
+	char *held;
+	bool late; /* what is held arrives before the next transaction */
+	char answer[4096];
+} etcd;
+
+static void encode(const char *text, size_t n, char *to)
+{
+	static const char digit[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+	for (size_t i = 0; i < n; i += 3) {
+		uint32_t w = 0;
+
+		for (size_t k = 0; k < 3; k++)
+			w = w << 8 | (i + k < n ? (uint8_t)text[i + k] : 0);
+		for (int k = 0; k < 4; k++)
+			*to++ = i + (size_t)k > n ? '=' : digit[w >> (18 - 6 * k) & 63];
+	}
+	*to = '\0';
+}
+
+static void answer_table(void)
+{
+	static struct kv_table t = {.version = 1, .seed = 1, .partitions = 1, .nodes = 1};
+	char text[1024], coded[2048];
+	size_t n;
+
+	strcpy(t.node[0].address, "10.0.0.1");
+	t.node[0].service = 1;
+	t.from[0] = KV_TABLE_NOBODY;
+	n = kv_table_format(&t, text, sizeof(text));
+	assert_true(n < sizeof(text));
+	encode(text, n, coded);
+	snprintf(etcd.answer, sizeof(etcd.answer),
+		 "{\"header\":{},\"kvs\":[{\"mod_revision\":\"1\",\"value\":\"%s\"}]}", coded);
+}
+
+static const char *text_of(json_t *o, const char *name)
+{
+	const char *text = json_string_value(json_object_get(o, name));
+
+	return text ? text : "";
+}
+
+static void set_key(json_t *put)
+{
+	etcd.set_at = ++etcd.revision;
+	etcd.lease = strtoull(text_of(put, "lease"), NULL, 10);
+}
+
+/* Sets the key of the node if its conditions hold. */
+static void transact(json_t *o)
+{
+	json_t *compare = json_array_get(json_object_get(o, "compare"), 0);
+	json_t *success = json_array_get(json_object_get(o, "success"), 0);
+	bool done = !compare || strcmp(text_of(compare, "target"), "MOD") ||
+		    strtoull(text_of(compare, "mod_revision"), NULL, 10) == etcd.set_at;
+
+	if (done)
+		set_key(json_object_get(success, "request_put"));
+	snprintf(etcd.answer, sizeof(etcd.answer),
+		 "{\"header\":{\"revision\":\"%u\"},\"succeeded\":%s}", (unsigned)etcd.revision + 1,
+		 done ? "true" : "false");
+}
+
+static void execute(const char *path, const char *body)
+{
+	json_t *o = json_loads(body, 0, NULL);
+
+	assert_non_null(o);
+	strcpy(etcd.answer, "{\"header\":{}}");
+	if (strstr(path, "grant"))
+		snprintf(etcd.answer, sizeof(etcd.answer), "{\"ID\":\"%u\",\"TTL\":\"30\"}",
+			 (unsigned)++etcd.leases);
+	else if (strstr(path, "revoke"))
+		etcd.revoked = strtoull(text_of(o, "ID"), NULL, 10);
+	else if (strstr(path, "txn"))
+		transact(o);
+	else if (strstr(path, "put"))
+		set_key(o);
+	else if (!strcmp(text_of(o, "key"), KEY))
+		answer_table();
+	else if (etcd.set_at)
+		snprintf(etcd.answer, sizeof(etcd.answer),
+			 "{\"header\":{},\"kvs\":[{\"mod_revision\":\"%u\"}]}",
+			 (unsigned)etcd.set_at);
+	json_decref(o);
+}
+
+int __wrap_http_post(struct http *h, const char *path, char *body, enum http_repeat repeat,
+		     const char **answer, size_t *len, char *why, size_t why_len);
+
+int __wrap_http_post(struct http *h, const char *path, char *body, enum http_repeat repeat,
+		     const char **answer, size_t *len, char *why, size_t why_len)
+{
+	assert_non_null(body);
+	if (etcd.hold && strstr(path, etcd.hold)) {
+		etcd.hold = NULL;
+		etcd.held = body;
+		snprintf(why, why_len, "no answer");
+		return -ETIMEDOUT;
+	}
+	if (etcd.late && strstr(path, "txn")) {
+		etcd.late = false;
+		execute(path, etcd.held);
+	}
+	execute(path, body);
+	free(body);
+	*answer = etcd.answer;
+	*len = strlen(etcd.answer);
+	return 0;
+}
+
+/* ---- the node ---- */
+
+/* No node goes beyond its begin: its thread does not start. */
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*run)(void *), void *arg);
+
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*run)(void *), void *arg)
+{
+	return EAGAIN;
+}
+
+static struct kv_fence fence;
+
+static int follow(void)
+{
+	struct kv_table_self self = {
+		.node = {.address = "10.0.0.1", .service = 1}, .lease_s = 30, .fence = &fence};
+	struct kv_follow *f;
+	static struct kv_table t;
+	char why[300] = "";
+	int rc = roost_etcd_tables()->follow(&t, NAME, &self, "test", &f, why, sizeof(why));
+
+	assert_true(rc && *why);
+	return rc;
+}
+
+static int begin(void **state)
+{
+	free(etcd.held);
+	memset(&etcd, 0, sizeof(etcd));
+	return 0;
+}
+
+/* A node whose thread does not start gives its lease back, and serves nothing. */
+static void without_a_thread(void **state)
+{
+	assert_int_equal(follow(), -EAGAIN);
+	assert_int_equal(etcd.lease, 1);
+	assert_int_equal(etcd.revoked, 1);
+	assert_int_equal(fence.until_ns, 0);
+}
+
+/*
+ * The request that sets the key of a node is held up. The process ends, and the next one sets the
+ * key. Then the request arrives: the key keeps the lease of the new process.
+ */
+static void late_request_of_a_former_process(void **state)
+{
+	static const char *const paths[] = {"/kv/put", "/kv/txn"};
+
+	for (unsigned earlier = 0; earlier < 2; earlier++) {
+		begin(NULL);
+		if (earlier) /* the key is there already */
+			assert_int_equal(follow(), -EAGAIN);
+		for (unsigned i = 0; i < 2 && !etcd.held; i++) {
+			etcd.hold = paths[i];
+			follow();
+		}
+		etcd.hold = NULL;
+		assert_non_null(etcd.held);
+		assert_int_equal(follow(), -EAGAIN);
+		assert_int_equal(etcd.lease, etcd.leases);
+		execute("/v3/kv/txn", etcd.held);
+		assert_int_equal(etcd.lease, etcd.leases);
+	}
+}
+
+/* The late request arrives between the read and the write of the new process, which tries again. */
+static void late_request_in_between(void **state)
+{
+	etcd.hold = "/kv/txn";
+	assert_int_equal(follow(), -ETIMEDOUT);
+	etcd.late = true;
+	assert_int_equal(follow(), -EAGAIN);
+	assert_false(etcd.late);
+	assert_int_equal(etcd.lease, etcd.leases);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(without_a_thread, begin),
+		cmocka_unit_test_setup(late_request_of_a_former_process, begin),
+		cmocka_unit_test_setup(late_request_in_between, begin),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Wills of programs of one pool. Each program is a forked child that does what the test tells it.
+ * The test itself is no member. It kills and stops members.
+ */
+#include "../common/child.h"
+#include "../common/network.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "pool/pool.h"
+
+#define HERE   1 /* the last byte of an address of the pool */
+#define THERE  2
+#define SPORT  4790 /* that members say they send from; nobody has it */
+#define BITS   (1u << 5 | 1u << 7)
+#define WAIT_S 60
+
+enum op { JOIN, LEAVE_WILLS, EXECUTED, NO_PORT, LOOKED, PORT, OWNED, LEAVE };
+
+struct command {
+	enum op op;
+	unsigned of; /* the last byte of an address, or a slot */
+};
+
+struct reply {
+	unsigned slot, owned, executed;
+	uint32_t bits;
+};
+
+struct program {
+	pid_t pid;
+	int fd;
+	unsigned slot;
+};
+
+/* ---- in the child ---- */
+
+static struct pool *pool;
+static struct pool_addr *opened;
+static struct pkt_addr addr;
+
+static _Atomic unsigned executed;      /* wills of others, in all */
+static _Atomic uint32_t executed_bits; /* by their first byte */
+static _Atomic bool no_port;	       /* the program opens its address, and cannot send yet */
+static _Atomic bool looked;	       /* a will came meanwhile */
+
+static bool can_execute(void *ctx, const struct pkt_addr *src)
+{
+	looked |= no_port;
+	return !no_port;
+}
+
+static void execute(void *ctx, const struct pool_will *w)
+{
+	looked |= no_port;
+	if (no_port)
+		return;
+	executed++;
+	executed_bits |= 1u << (w->mad[0] & 31);
+}
+
+static unsigned do_join(unsigned of)
+{
+	unsigned silent, slot;
+
+	pool = pool_get();
+	CHECK(pool != NULL);
+	slot = (unsigned)pool_slot(pool, 0);
+	addr.b[15] = (uint8_t)of;
+	opened = pool_addr_get(pool, &addr, 0, &silent);
+	CHECK(opened && pool_addr_use(opened, slot) >= 0);
+	CHECK(pool_addr_tell(opened, slot, &(struct pool_socket){.sport = SPORT}) == 0);
+	pool_execute(pool, can_execute, execute, NULL);
+	return slot;
+}
+
+/* Leaves wills 0 to 2, and removes 1. */
+static void leave_wills(void)
+{
+	struct pool_will w = {.src = addr, .dst = addr};
+	unsigned slot = (unsigned)pool_slot(pool, 0);
+
+	for (uint8_t i = 0; i < 3; i++) {
+		w.mad[0] = i + 5;
+		pool_leave_will(pool, slot, i, &w);
+	}
+	pool_leave_will(pool, slot, 1, NULL);
+	pool_leave_will(pool, slot, POOL_WILLS, &w); /* there is no space for it */
+}
+
+static void do_leave(void)
+{
+	pool_addr_unuse(opened, (unsigned)pool_slot(pool, 0));
+	pool_addr_put(opened);
+	pool_put(pool);
+}
+
+static void serve(int fd)
+{
+	struct command c;
+
+	while (read(fd, &c, sizeof(c)) == sizeof(c)) {
+		struct reply r = {.executed = executed, .bits = executed_bits};
+
+		switch (c.op) {
+		case JOIN:
+			r.slot = do_join(c.of);
+			break;
+		case LEAVE_WILLS:
+			leave_wills();
+			break;
+		case EXECUTED:
+			break;
+		case NO_PORT:
+			no_port = true;
+			break;
+		case LOOKED:
+			while (!looked)
+				usleep(1000);
+			break;
+		case PORT:
+			no_port = false;
+			pool_execute_wills(pool);
+			break;
+		case OWNED:
+			r.owned = pool_owner(pool, c.of) != 0;
+			break;
+		case LEAVE:
+			do_leave();
+			break;
+		}
+		if (write(fd, &r, sizeof(r)) != sizeof(r) || c.op == LEAVE)
+			break;
+	}
+}
+
+/* ---- in the test ---- */
+
+static struct reply ask(const struct program *p, enum op op, unsigned of)
+{
+	struct command c = {op, of};
+	struct reply r;
+
+	assert_int_equal(write(p->fd, &c, sizeof(c)), sizeof(c));
+	assert_int_equal(read(p->fd, &r, sizeof(r)), sizeof(r));
+	return r;
+}
+
+static struct program join(unsigned of)
+{
+	struct program p;
+
+	p.pid = child_start(serve, &p.fd);
+	p.slot = ask(&p, JOIN, of).slot;
+	return p;
+}
+
+static void finish(struct program *p)
+{
+	child_finish(&p->pid, p->fd);
+}
+
+/* Waits until the program has sent the wills. */
+static void sends_both(const struct program *p)
+{
+	time_t until = time(NULL) + WAIT_S;
+	struct reply r;
+
+	do
+		r = ask(p, EXECUTED, 0);
+	while (r.executed < 2 && time(NULL) < until);
+	assert_int_equal(r.executed, 2);
+	assert_int_equal(r.bits, BITS);
+}
+
+/*
+ * What a killed program left is sent by one survivor, once; what a program leaves that ends is not.
+ */
+static void one_survivor_sends_them(void **state)
+{
+	time_t until = time(NULL) + WAIT_S;
+	struct program p[4], more;
+	struct reply r[2];
+
+	for (unsigned i = 0; i < 4; i++) {
+		p[i] = join(HERE);
+		ask(&p[i], LEAVE_WILLS, 0);
+	}
+	ask(&p[3], LEAVE, 0);
+	finish(&p[0]);
+	do
+		for (unsigned i = 0; i < 2; i++)
+			r[i] = ask(&p[i + 1], EXECUTED, 0);
+	while (r[0].executed + r[1].executed < 2 && time(NULL) < until);
+	more = join(HERE); /* a later look of the survivors, and a new member, change nothing */
+	for (unsigned i = 0; i < 2; i++)
+		r[i] = ask(&p[i + 1], EXECUTED, 0);
+	assert_int_equal(r[0].executed + r[1].executed, 2);
+	assert_int_equal(r[0].bits | r[1].bits, BITS);
+	assert_int_equal(ask(&more, EXECUTED, 0).executed, 0);
+	for (unsigned i = 1; i < 4; i++)
+		finish(&p[i]);
+	finish(&more);
+}
+
+/*
+ * A member that does not have the address of a killed program notices the death first, and leaves
+ * the wills to one that has it.
+ */
+static void another_address_leaves_them(void **state)
+{
+	struct program killed = join(HERE), other = join(THERE), heir = join(HERE);
+
+	ask(&killed, LEAVE_WILLS, 0);
+	child_stop(heir.pid);
+	finish(&killed);
+	while (ask(&other, OWNED, killed.slot).owned)
+		;
+	kill(heir.pid, SIGCONT);
+	sends_both(&heir);
+	assert_int_equal(ask(&other, EXECUTED, 0).executed, 0);
+	finish(&other);
+	finish(&heir);
+}
+
+/*
+ * A member that is just opening the address of a killed program notices the death first. It cannot
+ * send yet, and leaves the wills: to its own look when it has a port, or to another member.
+ */
+static void without_a_port_they_stay(void **state)
+{
+	for (unsigned others = 0; others < 2; others++) {
+		struct program killed = join(HERE), opening = join(HERE), heir = {0};
+
+		ask(&opening, NO_PORT, 0);
+		ask(&killed, LEAVE_WILLS, 0);
+		if (others) {
+			heir = join(HERE);
+			child_stop(heir.pid);
+		}
+		finish(&killed);
+		ask(&opening, LOOKED, 0);
+		if (others) {
+			kill(heir.pid, SIGCONT);
+			sends_both(&heir);
+			assert_int_equal(ask(&opening, EXECUTED, 0).executed, 0);
+		} else {
+			ask(&opening, PORT, 0);
+			sends_both(&opening);
+		}
+		finish(&opening);
+		finish(&heir);
+	}
+}
+
+static int setup(void **state)
+{
+	network_own(); /* if it can be: no other program of the machine is in the pool then */
+	return pkt_addr_parse("127.0.84.1", &addr);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_survivor_sends_them),
+		cmocka_unit_test(another_address_leaves_them),
+		cmocka_unit_test(without_a_port_they_stay),
+	};
+
+	return cmocka_run_group_tests(tests, setup, NULL);
+}
