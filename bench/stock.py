@@ -135,6 +135,19 @@ def idle(roost, port):
                                'ms')
 
 
+def middle_rows(runs):
+    """Returns, for each policy, the run with the median ratio."""
+    return [sorted(several, key=lambda row: row['ratio'])[len(several) // 2]
+            for several in zip(*(r['rows'] for r in runs))]
+
+
+def spin(roost):
+    """A program that spins on memory, without a NIC: p99 by the thread that takes messages."""
+    exe = os.path.join(os.path.dirname(roost.path), 'bench', 'bench-spin')
+    return measure.Measurement('stock-spin', 'build/bench/bench-spin',
+                               lambda: measure.last_json(measure.command([exe])), merge=middle_rows)
+
+
 def ucx():
     """Runs UCX as its user types it, except for the number of iterations; a second run is for
     p99."""
@@ -167,6 +180,7 @@ def plan(path, seconds):
     yield passive(roost, 'udp')
     for port in PORTS:
         yield from (on_one_core(roost, port, tool) for tool, _, _ in TOOLS)
+    yield spin(roost)
     yield ucx()
     yield from (idle(roost, port) for port in PORTS)
 
@@ -223,6 +237,16 @@ def idle_row(f, port):
             f'{"met" if value[2] == 0 else "**missed**"} |')
 
 
+def spin_rows(f):
+    rows = f.load('stock-spin').get('rows', [])
+    if not rows:
+        yield '| not measured | | | | | |'
+    for row in rows:
+        yield (f'| {row["policy"]} | {row["typical_us"]:.2f} | {row["p99_us"]:.2f} | '
+               f'{row["ratio"]:.1f} | {100 * row["within"]:.0f}% of {row["runs"]} | '
+               f'{row["slow"]:.0f} |')
+
+
 def section(f):
     yield ('perftest with no option but a port number, no core chosen, its own sizes (2 bytes; '
            'atomics 8), beside `roost perf` of the same operation with')
@@ -243,6 +267,18 @@ def section(f):
         for tool, _, _ in TOOLS:
             yield latency_row(f, f'stock-{port}-{tool}', f'{tool} over {port}', factor)
     yield latency_row(f, 'stock-udp-read-passive', '`roost perf read --passive` over udp', None)
+    yield ''
+    yield ('What the policy of threads can reach for ib_write_lat over shm: two processes without '
+           'a NIC, which spin on a byte of memory, no core chosen')
+    yield ('(`bench-spin`). "program": it takes the messages in its calls; the helper is the '
+           'second thread of each process. Microseconds, half of a')
+    yield ('round trip, medians of runs of 1,000. The program\'s array of time stamps is new '
+           'memory, as in perftest, but for the first row.')
+    yield ''
+    yield ('| who takes the messages | typical | p99 | p99 / typical | runs with at most '
+           f'{TAIL} times | operations above {TAIL} times |')
+    yield '|---|---:|---:|---:|---:|---:|'
+    yield from spin_rows(f)
     yield ''
     yield '| both sides on one core, and peers | typical | p99 |'
     yield '|---|---:|---:|'

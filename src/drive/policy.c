@@ -124,6 +124,7 @@ void caller_init(struct caller *c)
 	atomic_store_explicit(&c->mem_spin, 0, memory_order_relaxed);
 	atomic_store_explicit(&c->trial, (uint8_t)policy_table.trial, memory_order_relaxed);
 	atomic_store_explicit(&c->hits, (uint8_t)policy_table.armed_hits, memory_order_relaxed);
+	atomic_store_explicit(&c->enough, (uint16_t)policy_table.poller_from, memory_order_relaxed);
 	atomic_store_explicit(&c->yield_every, 1, memory_order_relaxed);
 }
 
@@ -133,12 +134,19 @@ static void end_row(struct caller *c)
 	atomic_store_explicit(&c->found, 0, memory_order_relaxed);
 }
 
+/* Returns true if busy polls find every request. caller_gone() reports the first one missed. */
+static bool in_row(const struct caller *c)
+{
+	return atomic_load_explicit(&c->found, memory_order_relaxed) >=
+	       atomic_load_explicit(&c->enough, memory_order_relaxed);
+}
+
 /* CALLER_SLEEPS takes precedence, because any packet may have to wake such a program. */
 enum caller_kind caller_kind(const struct caller *c)
 {
 	if (caller_sleeps(c))
 		return CALLER_SLEEPS;
-	if (atomic_load_explicit(&c->found, memory_order_relaxed) >= policy_table.poller_from)
+	if (in_row(c))
 		return CALLER_POLLS;
 	return caller_spins(c) ? CALLER_SPINS : CALLER_POLLS;
 }
@@ -181,6 +189,13 @@ void caller_found_by_service(struct caller *c, uint64_t last_call, uint64_t now)
 	    now >= last_call + policy_table.mem_spin_max)
 		return;
 	c->counted = last_call;
+	if (in_row(c)) { /* nothing but this look would have found the packets */
+		unsigned enough = atomic_load_explicit(&c->enough, memory_order_relaxed) * 2u;
+
+		if (enough > policy_table.poller_most)
+			enough = policy_table.poller_most;
+		atomic_store_explicit(&c->enough, (uint16_t)enough, memory_order_relaxed);
+	}
 	end_row(c);
 	if (mem_spin < policy_table.mem_spin_cap)
 		atomic_store_explicit(&c->mem_spin,
@@ -267,13 +282,29 @@ static enum caller_action poller_beside(struct caller *c, enum pu_turn turn, boo
 	return masked ? CALLER_KEEP : CALLER_REARM;
 }
 
+/*
+ * Returns the action beside a program whose busy polls find every request. Each wake-up of the
+ * service thread would take a core from this program or its peer, so the thread sleeps on, masked,
+ * until its own time to look. It leaves the ports then.
+ */
+static enum caller_action row_beside(enum pu_turn turn, bool masked, uint64_t now, uint64_t wake)
+{
+	if (turn == PU_IDLE || turn == PU_IN_VAIN)
+		return CALLER_KEEP;
+	if (wake > now + policy_table.mask_most)
+		return CALLER_WAKE;
+	return masked ? CALLER_KEEP : CALLER_MASK;
+}
+
 enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool masked, uint64_t now,
-				 uint64_t wake)
+				 uint64_t wake, bool waiter)
 {
 	enum caller_action action;
 
 	switch (caller_kind(c)) {
 	case CALLER_POLLS:
+		if (in_row(c) && !waiter)
+			return row_beside(turn, masked, now, wake);
 		return poller_beside(c, turn, masked, now, wake);
 	case CALLER_SLEEPS:
 		if (masked)
@@ -344,16 +375,17 @@ void caller_received(struct caller *c)
  */
 static void found_one(struct caller *c)
 {
-	uint8_t found = atomic_load_explicit(&c->found, memory_order_relaxed);
+	uint16_t found = atomic_load_explicit(&c->found, memory_order_relaxed),
+		 enough = atomic_load_explicit(&c->enough, memory_order_relaxed);
 
 	if (atomic_load_explicit(&c->trial, memory_order_relaxed)) {
-		found = (uint8_t)(policy_table.poller_from - 1);
+		found = enough - 1;
 		atomic_store_explicit(&c->trial, 0, memory_order_relaxed);
 		if (!caller_spins(c))
 			atomic_store_explicit(&c->mem_spin, (uint8_t)policy_table.mem_spin_cap,
 					      memory_order_relaxed);
 	}
-	if (found < policy_table.poller_from)
+	if (found < enough)
 		atomic_store_explicit(&c->found, found + 1, memory_order_relaxed);
 }
 
@@ -414,9 +446,11 @@ void caller_yielded(struct caller *c, uint64_t now, uint64_t took, bool answered
 				      memory_order_relaxed);
 }
 
-uint64_t policy_nap(uint64_t last, bool armed)
+uint64_t policy_nap(const struct caller *c, uint64_t last, bool armed)
 {
-	uint64_t nap = last ? policy_table.nap_grow * last : policy_table.nap_min;
+	uint64_t nap = in_row(c) ? policy_table.nap_max
+		       : last	 ? policy_table.nap_grow * last
+				 : policy_table.nap_min;
 
 	return min64(nap, armed ? policy_table.nap_armed : policy_table.nap_max);
 }

@@ -97,6 +97,8 @@ static const struct policy_table {
 	unsigned posts_polled;
 	/* after busy polls found this many requests in a row, the program counts as a poller */
 	unsigned poller_from;
+	/* the same, at most, after such rows in which other requests waited for a thread */
+	unsigned poller_most;
 	/*
 	 * A new program gets at most this many busy polls in vain before it is taken for a poller;
 	 * one, unless requests of its peer come late.
@@ -186,8 +188,13 @@ static const struct policy_table {
 	.vain_polls = 4,    /* "programs that spin on memory" */
 	.posts_polled = 4,  /* "programs that spin on memory" */
 	.poller_from = 8,   /* "a program whose busy polls find every request" */
-	.trial = 4,	    /* "the first polls of a new program" */
-	.armed_hits = 16,   /* "programs that arm a completion queue" */
+	/*
+	 * Not measured. Bounds the share of the time that requests wait for the service thread to
+	 * look by itself (late_ok) if wake-ups for the others take 20 us or more each: a fifth.
+	 */
+	.poller_most = 1024,
+	.trial = 4,	  /* "the first polls of a new program" */
+	.armed_hits = 16, /* "programs that arm a completion queue" */
 	/* not measured; one untaken yield in 256 posts adds less than 8 ns a post */
 	.yield_rarely = 256,
 	.yield_untaken = 2 * US, /* not measured; more than an untaken sched_yield(2) takes */
@@ -363,10 +370,11 @@ struct caller {
 	 */
 	_Atomic uint8_t hits;
 	/*
-	 * Requests in a row that busy polls found, up to policy_table.poller_from. Threads: as for
+	 * Requests in a row that busy polls found, up to `enough`, with which the program counts as
+	 * a poller. A row in which other requests waited doubles `enough`. Threads: as for
 	 * mem_spin.
 	 */
-	_Atomic uint8_t found;
+	_Atomic uint16_t found, enough;
 	/* busy polls that are left of policy_table.trial; threads: as for mem_spin */
 	_Atomic uint8_t trial;
 	/*
@@ -471,10 +479,11 @@ static inline bool caller_was_left(struct caller *c)
 void caller_found_by_service(struct caller *c, uint64_t last_call, uint64_t now);
 /*
  * Returns the action after a turn beside a service thread that sleeps on the ports, masked or not,
- * until `wake` at the latest.
+ * until `wake` at the latest. `waiter`: another thread of the program sleeps on them, too, until a
+ * completion event.
  */
 enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool masked, uint64_t now,
-				 uint64_t wake);
+				 uint64_t wake, bool waiter);
 /*
  * Records that a program whose polls may continue as busy polls has taken its completion. Returns
  * the end of a busy poll that the drive runs in its place, for the request of its peer; 0: no busy
@@ -513,8 +522,10 @@ void caller_yielded(struct caller *c, uint64_t now, uint64_t took, bool answered
 
 /*
  * Returns the length of the service thread's next nap beside a poller whose lease it found renewed.
- * `last`: the nap before, 0: none. `armed`: a thread may sleep until a completion event.
+ * `last`: the nap before, 0: none. `armed`: a thread may sleep until a completion event. The first
+ * nap is the longest if busy polls find every request, because the program wakes the thread when
+ * they no longer do. Any thread.
  */
-uint64_t policy_nap(uint64_t last, bool armed);
+uint64_t policy_nap(const struct caller *c, uint64_t last, bool armed);
 
 #endif

@@ -107,7 +107,8 @@ static enum service_verdict leave_to_poller(struct service_poller *t, unsigned i
 
 	if (!renewed) /* the look came before the end of the lease */
 		return nap(t, i, lease);
-	tp->nap = policy_nap(tp->nap, atomic_load_explicit(&t->d->armed, memory_order_relaxed) > 0);
+	tp->nap = policy_nap(&t->d->pu[i].caller, tp->nap,
+			     atomic_load_explicit(&t->d->armed, memory_order_relaxed) > 0);
 	return nap(t, i, now + tp->nap > lease ? now + tp->nap : lease);
 }
 

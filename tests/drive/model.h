@@ -89,8 +89,11 @@ struct script {
 	 * that sleeps.
 	 */
 	uint64_t think;
-	uint64_t late;	     /* ns; it computes for so long before its first call */
-	uint64_t slow_from;  /* it does not compute before this time */
+	uint64_t late;	    /* ns; it computes for so long before its first call */
+	uint64_t slow_from; /* it does not compute before this time */
+	/* before its post with this number, from 1, a page fault takes `fault` ns; 0: none does */
+	unsigned fault_at;
+	uint64_t fault;
 	unsigned vain_polls; /* number of polls before it arms */
 	bool last_poll;	     /* polls once more after arming */
 	uint64_t stop;	     /* makes no call after this time; 0: never stops */
@@ -140,7 +143,7 @@ struct end {
 	struct wake_cost wake_cost;
 	/* the program's state */
 	enum doing doing, after;
-	unsigned vain;
+	unsigned vain, posts;
 	uint64_t memory_seen, posted_at, until, busy_poll_requests, yielded_at;
 	/* measured values */
 	uint64_t lat[MODEL_SAMPLES];

@@ -175,7 +175,7 @@ static bool unmask(struct end *e, struct task *t)
 
 static bool beside_sleeper(struct end *e, struct task *t, uint64_t now, enum pu_turn turn)
 {
-	switch (caller_beside(&e->caller, turn, e->masked, now, e->next_visit)) {
+	switch (caller_beside(&e->caller, turn, e->masked, now, e->next_visit, false)) {
 	case CALLER_KEEP:
 		break;
 	case CALLER_REARM:
@@ -389,7 +389,7 @@ static enum verdict leave_to_poller(struct end *e, uint64_t now, uint64_t lease,
 {
 	if (!renewed)
 		return nap(e, lease);
-	e->nap = policy_nap(e->nap, e->cq_armed);
+	e->nap = policy_nap(&e->caller, e->nap, e->cq_armed);
 	return nap(e, max64(now + e->nap, lease));
 }
 

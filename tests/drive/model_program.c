@@ -31,6 +31,8 @@ static void post(struct end *e, struct task *t)
 	bool one = model_one_core(t);
 
 	e->posted_at = clk(t);
+	if (++e->posts == e->script.fault_at)
+		t->cost += e->script.fault;
 	e->after = e->script.habit == SPINS ? D_COMPLETE : D_WAIT;
 	e->vain = 0;
 	e->doing = e->after;

@@ -201,8 +201,8 @@ static void rows_of_the_table(void **state)
 		const struct row *r = &rows[i];
 		struct caller soon = a_caller(r->kind), late = a_caller(r->kind);
 
-		if (caller_beside(&soon, r->turn, r->masked, T0, T0 + SOON) != r->soon ||
-		    caller_beside(&late, r->turn, r->masked, T0, T0 + LATE) != r->late)
+		if (caller_beside(&soon, r->turn, r->masked, T0, T0 + SOON, false) != r->soon ||
+		    caller_beside(&late, r->turn, r->masked, T0, T0 + LATE, false) != r->late)
 			fail_msg("row %u: kind %u, turn %u, masked %u", i, (unsigned)r->kind,
 				 (unsigned)r->turn, r->masked);
 	}
@@ -216,9 +216,10 @@ static void polls_in_vain_mask(void **state)
 	(void)state;
 	for (unsigned round = 0; round < 3; round++) {
 		for (unsigned i = 1; i < policy_table.vain_polls; i++)
-			assert_int_equal(caller_beside(&c, PU_IN_VAIN, false, T0, T0), CALLER_KEEP);
-		assert_int_equal(caller_beside(&c, PU_IN_VAIN, false, T0, T0), CALLER_MASK);
-		assert_int_equal(caller_beside(&c, PU_TAKEN, true, T0, T0), CALLER_UNMASK);
+			assert_int_equal(caller_beside(&c, PU_IN_VAIN, false, T0, T0, false),
+					 CALLER_KEEP);
+		assert_int_equal(caller_beside(&c, PU_IN_VAIN, false, T0, T0, false), CALLER_MASK);
+		assert_int_equal(caller_beside(&c, PU_TAKEN, true, T0, T0, false), CALLER_UNMASK);
 	}
 }
 
@@ -231,14 +232,15 @@ static void posts_mask_if_polls_follow(void **state)
 	for (unsigned round = 0; round < 3; round++) {
 		for (unsigned i = 0; i < policy_table.posts_polled; i++) {
 			caller_posted(&c, T0, i, STAKE);
-			assert_int_equal(caller_beside(&c, PU_POSTED, false, T0, T0), CALLER_REARM);
+			assert_int_equal(caller_beside(&c, PU_POSTED, false, T0, T0, false),
+					 CALLER_REARM);
 			caller_polled(&c, false);
 			caller_polled(&c, false);
 		}
 		caller_posted(&c, T0, 0, STAKE);
-		assert_int_equal(caller_beside(&c, PU_POSTED, false, T0, T0), CALLER_MASK);
+		assert_int_equal(caller_beside(&c, PU_POSTED, false, T0, T0, false), CALLER_MASK);
 		caller_posted(&c, T0, 0, STAKE);
-		assert_int_equal(caller_beside(&c, PU_POSTED, true, T0, T0), CALLER_UNMASK);
+		assert_int_equal(caller_beside(&c, PU_POSTED, true, T0, T0, false), CALLER_UNMASK);
 		caller_polled(&c, false);
 		c.posts_polled = 0;
 	}
@@ -257,21 +259,21 @@ static void a_poller_now_and_then(void **state)
 	for (unsigned i = 0; i < 20; i++, now += policy_table.dense) {
 		bool known = i >= policy_table.posts_polled;
 
-		assert_int_equal(caller_beside(&c, PU_POSTED, false, now, now + SOON),
+		assert_int_equal(caller_beside(&c, PU_POSTED, false, now, now + SOON, false),
 				 known ? CALLER_MASK : CALLER_REARM);
 		caller_polled(&c, true);
-		assert_int_equal(caller_beside(&c, PU_POLLED, known, now, now + SOON),
+		assert_int_equal(caller_beside(&c, PU_POLLED, known, now, now + SOON, false),
 				 known ? CALLER_UNMASK : CALLER_REARM);
 	}
 	/* If the service thread sleeps for long, the ports are not masked. */
-	assert_int_equal(caller_beside(&c, PU_POSTED, false, now, now + LATE), CALLER_REARM);
+	assert_int_equal(caller_beside(&c, PU_POSTED, false, now, now + LATE, false), CALLER_REARM);
 	/* A post without a poll after it: from here on perhaps no thread looks. */
-	assert_int_equal(caller_beside(&c, PU_POSTED, true, now, now + SOON), CALLER_UNMASK);
+	assert_int_equal(caller_beside(&c, PU_POSTED, true, now, now + SOON, false), CALLER_UNMASK);
 	caller_polled(&c, true);
-	assert_int_equal(caller_beside(&c, PU_POLLED, false, now, now + SOON), CALLER_REARM);
-	assert_int_equal(
-		caller_beside(&c, PU_POLLED, false, now + policy_table.dense - 1, now + SOON),
-		CALLER_WAKE);
+	assert_int_equal(caller_beside(&c, PU_POLLED, false, now, now + SOON, false), CALLER_REARM);
+	assert_int_equal(caller_beside(&c, PU_POLLED, false, now + policy_table.dense - 1,
+				       now + SOON, false),
+			 CALLER_WAKE);
 }
 
 /*
@@ -308,7 +310,7 @@ static void no_mask_while_it_sleeps(void **state)
 			slept = caller_kind(&c) == CALLER_SLEEPS;
 			spun += caller_kind(&c) == CALLER_SPINS;
 			a = caller_beside(&c, turn, masked, now,
-					  now + (r >> 20) % (2 * policy_table.late_ok));
+					  now + (r >> 20) % (2 * policy_table.late_ok), false);
 			masked = a == CALLER_MASK ||
 				 (masked && a != CALLER_UNMASK && a != CALLER_WAKE);
 			masks += a == CALLER_MASK;
@@ -379,9 +381,9 @@ static void a_busy_poll_that_finds_all(void **state)
 	for (unsigned how = 0; how < 6; how++) {
 		struct caller c = a_caller(CALLER_SPINS);
 		uint64_t now = T0, n = 0;
+		unsigned enough = policy_table.poller_from;
 
-		assert_int_equal(found_requests(&c, &now, &n, policy_table.poller_from - 1),
-				 CALLER_SPINS);
+		assert_int_equal(found_requests(&c, &now, &n, enough - 1), CALLER_SPINS);
 		assert_int_equal(found_requests(&c, &now, &n, 1), CALLER_POLLS);
 		caller_posted(&c, now, n, STAKE);
 		caller_busy_poll(&c, now, STAKE, n);
@@ -401,6 +403,7 @@ static void a_busy_poll_that_finds_all(void **state)
 			break;
 		case 4: /* found by the service thread while the program did not wait */
 			caller_found_by_service(&c, now, now + policy_table.mem_spin_min + 1);
+			enough *= 2; /* the packets waited for a thread */
 			break;
 		case 5: /* any packet wakes a program that sleeps, after any earlier activity */
 			caller_armed(&c);
@@ -411,9 +414,80 @@ static void a_busy_poll_that_finds_all(void **state)
 		/* The program counts as a poller again after several requests. */
 		caller_requests(&c, now + STAKE, STAKE, ++n, false);
 		now += MS;
-		assert_int_equal(found_requests(&c, &now, &n, policy_table.poller_from - 1),
-				 CALLER_SPINS);
+		assert_int_equal(found_requests(&c, &now, &n, enough - 1), CALLER_SPINS);
 		assert_int_equal(found_requests(&c, &now, &n, 1), CALLER_POLLS);
+	}
+}
+
+/*
+ * Beside a program whose busy polls find every request, the service thread sleeps on until it looks
+ * by itself, and its first nap is the longest. The first busy poll in vain ends that.
+ */
+static void no_wake_ups_while_it_finds_all(void **state)
+{
+	static const enum pu_turn turns[] = {PU_WORKED, PU_POSTED, PU_YIELDS,
+					     PU_POLLED, PU_BUSY,   PU_TAKEN};
+	struct caller c = a_caller(CALLER_SPINS);
+	uint64_t now = T0, n = 0;
+
+	(void)state;
+	found_requests(&c, &now, &n, policy_table.poller_from);
+	for (unsigned masked = 0; masked < 2; masked++) {
+		for (unsigned i = 0; i < sizeof(turns) / sizeof(turns[0]); i++) {
+			assert_int_equal(
+				caller_beside(&c, turns[i], masked, now, now + SOON, false),
+				masked ? CALLER_KEEP : CALLER_MASK);
+			assert_int_equal(
+				caller_beside(&c, turns[i], masked, now, now + LATE, false),
+				CALLER_WAKE);
+		}
+		assert_int_equal(caller_beside(&c, PU_IDLE, masked, now, now + LATE, false),
+				 CALLER_KEEP);
+		assert_int_equal(caller_beside(&c, PU_IN_VAIN, masked, now, now + LATE, false),
+				 CALLER_KEEP);
+	}
+	/* A thread that waits for an event leaves the ports, as beside any poller. */
+	caller_beside(&c, PU_POLLED, false, now, now + SOON, true);
+	assert_int_equal(caller_beside(&c, PU_POLLED, false, now, now + SOON, true), CALLER_WAKE);
+	assert_int_equal(policy_nap(&c, 0, false), policy_table.nap_max);
+	assert_int_equal(policy_nap(&c, 0, true), policy_table.nap_armed);
+	caller_posted(&c, now, n, STAKE);
+	caller_busy_poll(&c, now, STAKE, n);
+	caller_gone(&c);
+	assert_int_equal(caller_beside(&c, PU_TAKEN, true, now, now + SOON, false), CALLER_UNMASK);
+	assert_int_equal(policy_nap(&c, 0, false), policy_table.nap_min);
+}
+
+/*
+ * The peer sends more than busy polls find, for example two requests in each round, so each row
+ * ends with a request that waited until the service thread looked. Such rows become rare. A late
+ * answer, for which the service thread is woken, does not count.
+ */
+static void rows_that_mislead_become_rare(void **state)
+{
+	struct caller c = a_caller(CALLER_SPINS);
+	uint64_t now = T0, n = 0;
+	unsigned seen = 0, rounds = 20 * policy_table.poller_most;
+
+	(void)state;
+	for (unsigned i = 0; i < rounds; i++) {
+		if (found_requests(&c, &now, &n, 1) == CALLER_POLLS)
+			seen++;
+		else
+			continue;
+		caller_found_by_service(&c, now - US, now + policy_table.late_ok);
+		assert_int_equal(caller_kind(&c), CALLER_SPINS);
+	}
+	assert_in_range(seen, 19, 20 + 10);
+	c = a_caller(CALLER_SPINS);
+	for (unsigned i = 0; i < 20; i++) {
+		assert_int_equal(found_requests(&c, &now, &n, policy_table.poller_from),
+				 CALLER_POLLS);
+		caller_posted(&c, now, n, STAKE);
+		caller_busy_poll(&c, now, STAKE, n);
+		caller_gone(&c);
+		caller_requests(&c, now + STAKE, STAKE, ++n, true);
+		caller_found_by_service(&c, now, now + STAKE);
 	}
 }
 
@@ -595,6 +669,8 @@ int main(void)
 		cmocka_unit_test(a_poller_now_and_then),
 		cmocka_unit_test(no_mask_while_it_sleeps),
 		cmocka_unit_test(busy_polls_while_it_pays),
+		cmocka_unit_test(no_wake_ups_while_it_finds_all),
+		cmocka_unit_test(rows_that_mislead_become_rare),
 		cmocka_unit_test(a_busy_poll_is_no_call),
 		cmocka_unit_test(a_busy_poll_that_finds_all),
 		cmocka_unit_test(a_new_program_busy_polls),

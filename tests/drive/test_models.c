@@ -221,6 +221,48 @@ static void spins_when_the_peer_is_late(void **state)
 	on_each_machine(begins_late);
 }
 
+/* Runs until the client has made this many round trips. Returns the wake-ups of both services. */
+static unsigned wakeups_until(struct model *m, unsigned samples)
+{
+	for (unsigned i = 0; i < 20 * MS / US && m->end[0].samples < samples; i++)
+		model_run(m, US);
+	assert_true(m->end[0].samples >= samples);
+	return m->end[0].service->wakeups + m->end[1].service->wakeups;
+}
+
+/*
+ * A wake-up of a service thread takes the core of a program for longer than several round trips,
+ * and the ten slowest of 1,000 are the p99. After the first round trips the threads sleep, whether
+ * one side was late or not, but for a page fault in the middle: there the answer is later than a
+ * busy poll lasts.
+ */
+static void wakes_rarely(struct model *m, uint64_t wake, bool udp)
+{
+	static const uint64_t lates[] = {0, 40 * US, 300 * US, 5 * MS};
+	struct script scripts[2] = {{.habit = SPINS, .verb = V_WRITE, .starts = true},
+				    {.habit = SPINS, .verb = V_WRITE}};
+
+	for (unsigned v = 0; v < 2 * 3 * 4; v++) {
+		unsigned first;
+
+		scripts[v & 1].late = lates[v / 6];
+		scripts[!(v & 1)].late = 0;
+		for (unsigned i = 0; i < 2; i++) {
+			scripts[i].fault_at = 510;
+			scripts[i].fault = v / 2 % 3 * 30 * US;
+		}
+		begin(m, 2, wake, udp, &scripts[0], &scripts[1], BY_POLICY);
+		first = wakeups_until(m, 20);
+		at_most("wake-ups", v, wakeups_until(m, 1000) - first, 4);
+	}
+}
+
+static void wakes_no_thread_in_a_ping_pong(void **state)
+{
+	(void)state;
+	on_each_machine(wakes_rarely);
+}
+
 /*
  * Over UC only the peer's WRITE comes back. It starts after a pause long enough for both service
  * threads to sleep without a time-out. One end posts, busy polls (in vain if the peer is slow), and
@@ -441,6 +483,7 @@ int main(void)
 		cmocka_unit_test(spins_on_memory),
 		cmocka_unit_test(spins_from_the_first),
 		cmocka_unit_test(spins_when_the_peer_is_late),
+		cmocka_unit_test(wakes_no_thread_in_a_ping_pong),
 		cmocka_unit_test(spins_over_uc),
 		cmocka_unit_test(sleeps_in_a_channel),
 		cmocka_unit_test(a_poller_turns_to_sleep),

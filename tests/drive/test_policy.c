@@ -316,12 +316,15 @@ static void held_back_by_who_wants_the_core(void **state)
 /* The service thread's naps beside a poller. */
 static void naps_grow(void **state)
 {
+	struct caller c = {0};
+
 	(void)state;
+	caller_init(&c);
 	for (unsigned armed = 0; armed < 2; armed++) {
 		uint64_t most = armed ? policy_table.nap_armed : policy_table.nap_max, last = 0;
 
 		for (unsigned i = 0; i < 20; i++) {
-			uint64_t nap = policy_nap(last, armed);
+			uint64_t nap = policy_nap(&c, last, armed);
 
 			assert_in_range(nap, policy_table.nap_min, most);
 			assert_true(i ? nap == policy_table.nap_grow * last || nap == most
@@ -331,7 +334,7 @@ static void naps_grow(void **state)
 		assert_int_equal(last, most);
 	}
 	/* If the ports are armed after long naps, the naps become shorter. */
-	assert_int_equal(policy_nap(policy_table.nap_max, true), policy_table.nap_armed);
+	assert_int_equal(policy_nap(&c, policy_table.nap_max, true), policy_table.nap_armed);
 }
 
 /*
