@@ -4,12 +4,13 @@
  * its own protocol over TCP from another one, and by two READs of as many bytes, the first of six
  * buckets. bench/cache.py starts the servers. Prints JSON.
  *
- *	bench-cache latency HULL OWN OTHER READS VALUE WRITERS SECONDS
+ *	bench-cache latency HULL OWN OTHER READS VALUE WRITERS SECONDS [GETS]
  *	bench-cache time HULL OWN OTHER READS VALUE WRITERS SECONDS
  *
  * HULL is the hull's address, OWN and OTHER the TCP ports of the two memcacheds at 127.0.0.1, READS
- * an address for the target of the READs. `latency` takes turns; meanwhile WRITERS threads set keys
- * of their own at the server that is measured. `time` gets from both servers at once, and prints
+ * an address for the target of the READs. `latency` takes turns, for SECONDS each and until the
+ * chain has made GETS gets; meanwhile WRITERS threads set keys of their own at the server that is
+ * measured. `time` gets from both servers at once, and prints
  * the number of gets in each 100 ms. When the memcached without a hull comes back, its client
  * stores all items again, one after the other; there are 20,000 of them.
  */
@@ -52,6 +53,7 @@ static struct options {
 	int own, other; /* TCP ports */
 	unsigned value, writers, keys;
 	double seconds;
+	uint64_t gets;
 	char port[64]; /* ROOST_PORT for the client */
 } opt;
 
@@ -347,7 +349,8 @@ static void latency(void)
 
 	rng_seed(&rng, 3);
 	start_writers();
-	for (double left = opt.seconds * 1e9; left > 0; left -= SLICE_NS)
+	for (double left = opt.seconds * 1e9; left > 0 || ways[0].hist.count < opt.gets;
+	     left -= SLICE_NS)
 		for (unsigned i = 0; i < WAYS; i++) {
 			set_writing(ways[i].port ? *ways[i].port : 0);
 			for (start = from = now_ns(); from - start < SLICE_NS; from = now) {
@@ -435,8 +438,9 @@ int main(int argc, char **argv)
 {
 	const char *port = getenv("ROOST_PORT");
 
-	if (argc != 9 || !port)
-		fail("latency|time HULL OWN OTHER READS VALUE WRITERS SECONDS, with ROOST_PORT");
+	if (argc < 9 || argc > 10 || !port)
+		fail("latency|time HULL OWN OTHER READS VALUE WRITERS SECONDS [GETS], with "
+		     "ROOST_PORT");
 	snprintf(opt.port, sizeof(opt.port), "%s", port);
 	opt.hull = argv[2];
 	opt.own = atoi(argv[3]);
@@ -445,6 +449,7 @@ int main(int argc, char **argv)
 	opt.value = (unsigned)atoi(argv[6]);
 	opt.writers = (unsigned)atoi(argv[7]);
 	opt.seconds = atof(argv[8]);
+	opt.gets = argc > 9 ? strtoull(argv[9], NULL, 10) : 0;
 	opt.keys = strcmp(argv[1], "time") == 0 ? TIME_KEYS : KEYS;
 	if (opt.value < 16 || opt.value > 65536 || opt.writers > MAX_WRITERS ||
 	    opt.seconds * 1e9 / BIN_NS > MAX_BINS)

@@ -302,7 +302,7 @@ static struct job job(struct side *a, struct side *b, const char *op, uint32_t s
 }
 
 /*
- * bench_core SECONDS chain: the rows of chains.
+ * bench_core SECONDS chain [ROW [LOOK-UPS]]: the rows of chains, or one of them.
  * bench_core [SECONDS [OP SIZE POSTED [MESSAGES [kernels]]]]: one row for OP write, read, list or
  * object (the last two are calls); without OP, all rows of the verbs and of chains. It ends after
  * MESSAGES messages if given. Calls use the built-in kernels. With `kernels` they are loaded for
@@ -327,7 +327,8 @@ int main(int argc, char **argv)
 	side_connect(&b, &a);
 	printf("{\"tool\": \"bench_core\", \"unit\": \"ns per message, both sides\", \"rows\": [");
 	if (argc > 2 && !strcmp(argv[2], "chain")) {
-		chain_rows(secs, true);
+		chain_rows(secs, true, argc > 3 ? argv[3] : NULL,
+			   argc > 4 ? strtoull(argv[4], NULL, 10) : 0);
 	} else if (argc > 4) {
 		uint32_t size = (uint32_t)atoi(argv[3]);
 		unsigned posted = (unsigned)atoi(argv[4]), most = calls ? CALLS / 2 : DEPTH;
@@ -346,7 +347,7 @@ int main(int argc, char **argv)
 				     sizes[(i >> 1) & 3]);
 			row(&a, &b, &j, i & 1 ? 32 : 1, secs, 0, first);
 		}
-		chain_rows(secs, false);
+		chain_rows(secs, false, NULL, 0);
 	}
 	printf("\n]}\n");
 	return 0;

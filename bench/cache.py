@@ -3,7 +3,7 @@
 """memcached: gets by chains from a patched memcached in a hull, beside gets from Debian's own
 memcached and two READs; by size of the value, beside writers, and while the servers are killed.
 
-usage: cache.py BUILD-FOLDER MEMCACHED-FOLDER [SECONDS]   prints all rows, as JSON
+usage: cache.py BUILD-FOLDER MEMCACHED-FOLDER [SECONDS [GETS]]   prints all rows, as JSON
 
 The programs are those of tests/cache/source.py. Without Debian's source the script measures
 nothing.
@@ -30,6 +30,8 @@ KILLS = [1.0, 2.5]  # seconds from the start
 KIND = 'shm'
 HULL, CLIENT, READS = '127.0.0.1', '127.0.0.2', '127.0.0.3'
 LIMIT = 60  # seconds
+GETS = 1000000  # by chains, of each size, in the three rounds of bench/run together
+GETS_LIMIT = 600  # seconds
 
 
 def pid_of(port):
@@ -94,9 +96,11 @@ class Servers:
         return [self.client, what, HULL, str(self.own), str(self.other), READS, str(value),
                 str(writers), str(seconds)]
 
-    def latency(self, value, writers, seconds):
+    def latency(self, value, writers, seconds, gets=0):
+        """The ways take turns, until each had the seconds, and chains have made so many gets."""
         return measure.last_json(measure.command(
-            self.command('latency', value, writers, seconds), self.environment(CLIENT)))['rows']
+            [*self.command('latency', value, writers, seconds), str(gets)],
+            self.environment(CLIENT), GETS_LIMIT))['rows']
 
     def over_time(self, seconds, kills):
         """Kills both servers at each of the times."""
@@ -116,11 +120,12 @@ class Servers:
         return dict(measure.last_json(out), kills=kills)
 
 
-def one_round(build, folder, seconds=0.4, sizes=None, writers=None, kills=None):
+def one_round(build, folder, seconds=0.4, gets=0, sizes=None, writers=None, kills=None):
     servers = Servers(build, folder)
     kills = KILLS if kills is None else kills
     try:
-        return {'rows': [r for size in sizes or SIZES for r in servers.latency(size, 0, seconds)],
+        return {'rows': [r for size in sizes or SIZES
+                         for r in servers.latency(size, 0, seconds, gets)],
                 'writers': [r for n in writers or WRITERS for r in servers.latency(64, n, seconds)
                             if r['way'] != 'two READs'],
                 'time': servers.over_time(kills[-1] + 2, kills)}
@@ -142,9 +147,11 @@ def merge(runs):
 def plan(roost):
     build = os.path.dirname(roost)
     folder = os.path.join(build, 'memcached')
-    return [measure.Measurement(NAME, 'bench/cache.py build build/memcached',
-                                lambda: one_round(build, folder), merge=merge)]
+    gets = -(-GETS // 3)
+    return [measure.Measurement(NAME, f'bench/cache.py build build/memcached 0.4 {gets}',
+                                lambda: one_round(build, folder, gets=gets), merge=merge)]
 
 
 if __name__ == '__main__':
-    print(json.dumps(one_round(sys.argv[1], sys.argv[2], *map(float, sys.argv[3:4]))))
+    print(json.dumps(one_round(sys.argv[1], sys.argv[2], *map(float, sys.argv[3:4]),
+                               *map(int, sys.argv[4:5]))))

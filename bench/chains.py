@@ -31,7 +31,9 @@ ORDERS = [('queue order: NOPs', 'order_queue', '0.17'),
           ('completion order: NOP and WAIT', 'order_completion', '0.19'),
           ('doorbell order: ENABLE, NOP and WAIT', 'order_doorbell', '0.54')]
 LOOKUPS = [('look-up, one bucket', 'chain_lookup_1', 'table 4, one port', '0.5 M/s'),
+           ('the same, the server\'s processing unit alone', 'chain_lookup_1_server', '', ''),
            ('look-up, two buckets, the second has the key', 'chain_lookup_2', 'table 4', '0.5 M/s'),
+           ('the same, the server\'s processing unit alone', 'chain_lookup_2_server', '', ''),
            ('counter', 'chain_counter', '', '')]
 SIZED = [('read_value', 'one READ'), ('read_twice', 'two READs'), ('chain_one', 'one bucket'),
          ('chain_second', 'second bucket, in turn'),

@@ -19,14 +19,17 @@
 #define BUCKETS (1u << 16)
 #define VALUE	64u
 
-/* The duration of an interval without work: the clock is a system call. */
+/* A turn of this length was interrupted by another program. Its time does not count. */
+#define INTERRUPTED_NS 50000
+
+/* The duration of an interval without work. */
 static double empty_ns(void)
 {
 	double sum = 0, before;
 
 	for (int i = 0; i < 10000; i++) {
-		before = node_thread_ns();
-		sum += node_thread_ns() - before;
+		before = node_time_ns();
+		sum += node_time_ns() - before;
 	}
 	return sum / 10000;
 }
@@ -210,10 +213,11 @@ static void ask(struct client *c, struct node *near, struct node *server, uint32
 
 /*
  * Keys whose first bucket has them, or with two buckets the second. Returns the time for each
- * look-up, of both sides or of the server's processing unit.
+ * look-up, of both sides or of the server's processing unit. It ends after about `most` look-ups
+ * instead of `seconds` if that is not 0.
  */
 static double look_ups(struct node *near, struct node *server, uint32_t buckets, double seconds,
-		       bool server_only)
+		       uint64_t most, bool server_only)
 {
 	struct roost_chain_data data = {
 		.at = {(uintptr_t)server->mem, server->key}, .image = server->mem, .size = DATA};
@@ -221,7 +225,7 @@ static double look_ups(struct node *near, struct node *server, uint32_t buckets,
 	uint8_t *values = server->mem + DATA + BUCKETS * sizeof(struct roost_bucket);
 	const uint64_t keys = 20000;
 	uint64_t done = 0, next = 1;
-	double start, t, before, busy = 0, empty = empty_ns();
+	double start, t, before, turn, busy = 0, empty = empty_ns();
 
 	memset(server->mem + DATA, 0, BUCKETS * sizeof(struct roost_bucket));
 	for (uint64_t k = 1; k <= keys; k++) {
@@ -233,12 +237,14 @@ static double look_ups(struct node *near, struct node *server, uint32_t buckets,
 		client_open(&clients[i], near, server, &data, i, buckets);
 	for (uint32_t i = 0; i < CLIENTS; i++)
 		ask(&clients[i], near, server, buckets, next++);
-	for (start = t = node_cpu_ns(); t - start < seconds * 1e9; t = node_cpu_ns()) {
+	for (start = t = node_cpu_ns(); most ? done < most : t - start < seconds * 1e9;
+	     t = node_cpu_ns()) {
 		for (int k = 0; k < 64; k++) {
 			node_poll(near);
-			before = server_only ? node_thread_ns() : 0;
+			before = server_only ? node_time_ns() : 0;
 			node_poll(server);
-			busy += server_only ? node_thread_ns() - before - empty : 0;
+			turn = server_only ? node_time_ns() - before - empty : 0;
+			busy += turn < INTERRUPTED_NS ? turn : 0;
 			for (uint32_t i = 0; i < CLIENTS; i++) {
 				struct client *c = &clients[i];
 				const struct roost_lookup_end *end = (void *)(c->reply + VALUE);
@@ -267,24 +273,35 @@ static double look_ups(struct node *near, struct node *server, uint32_t buckets,
 	return (server_only ? busy : t - start) / (double)done;
 }
 
-void chain_rows(double seconds, bool first)
+static const char *wanted; /* the only row to measure; NULL: all */
+
+/* Measures and prints a row if it is wanted. */
+#define ROW(op, size, ns)                                                                          \
+	do {                                                                                       \
+		if (!wanted || !strcmp(wanted, op))                                                \
+			print(op, size, ns);                                                       \
+	} while (0)
+
+void chain_rows(double seconds, bool first, const char *only, uint64_t most)
 {
 	static struct node a, b;
 
 	first_row = first;
+	wanted = only;
 	node_open(&a, &b, "10.0.1.1");
 	node_open(&b, &a, "10.0.1.2");
-	print("chain_write", 64, run(&a, WRITES, 64, seconds, 64));
-	print("chain_read", 64, run(&a, READS, 64, seconds, 64));
-	print("chain_cas", 8, run(&a, CASES, 64, seconds, 64));
-	print("chain_add", 8, run(&a, ADDS, 64, seconds, 64));
-	print("chain_max", 8, run(&a, MAXES, 64, seconds, 64));
-	print("chain_if", 8, run(&a, IFS, 4, seconds, 1));
-	print("chain_break", 8, run(&a, BREAKS, 64, seconds, 16));
-	print("chain_loop", 8, run(&a, LOOP, 8, seconds, 1));
-	print("chain_lookup_1", VALUE, look_ups(&a, &b, 1, seconds, false));
-	print("chain_lookup_1_server", VALUE, look_ups(&a, &b, 1, seconds, true));
-	print("chain_lookup_2", VALUE, look_ups(&a, &b, 2, seconds, false));
-	print("chain_lookup_2_server", VALUE, look_ups(&a, &b, 2, seconds, true));
-	offload_rows(&a, &b, seconds, print);
+	ROW("chain_write", 64, run(&a, WRITES, 64, seconds, 64));
+	ROW("chain_read", 64, run(&a, READS, 64, seconds, 64));
+	ROW("chain_cas", 8, run(&a, CASES, 64, seconds, 64));
+	ROW("chain_add", 8, run(&a, ADDS, 64, seconds, 64));
+	ROW("chain_max", 8, run(&a, MAXES, 64, seconds, 64));
+	ROW("chain_if", 8, run(&a, IFS, 4, seconds, 1));
+	ROW("chain_break", 8, run(&a, BREAKS, 64, seconds, 16));
+	ROW("chain_loop", 8, run(&a, LOOP, 8, seconds, 1));
+	ROW("chain_lookup_1", VALUE, look_ups(&a, &b, 1, seconds, most, false));
+	ROW("chain_lookup_1_server", VALUE, look_ups(&a, &b, 1, seconds, most, true));
+	ROW("chain_lookup_2", VALUE, look_ups(&a, &b, 2, seconds, most, false));
+	ROW("chain_lookup_2_server", VALUE, look_ups(&a, &b, 2, seconds, most, true));
+	if (!only)
+		offload_rows(&a, &b, seconds, print);
 }

@@ -53,6 +53,6 @@ void queue_start(struct node *n, struct queue *recv, uint32_t receives, struct q
 void queue_close(struct queue *q);
 
 double node_cpu_ns(void);
-double node_thread_ns(void);
+double node_time_ns(void); /* a clock that is no system call */
 
 #endif

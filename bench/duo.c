@@ -48,7 +48,7 @@ void duo_fail(const char *fmt, ...)
 	_exit(1);
 }
 
-static void pin(unsigned side)
+void duo_pin(unsigned side)
 {
 	cpu_set_t allowed, one;
 	unsigned seen = 0;
@@ -197,7 +197,7 @@ static void meet(struct duo *d, unsigned me, unsigned step)
 
 static void open_side(struct duo *d, const struct duo_plan *plan, unsigned me)
 {
-	pin(me);
+	duo_pin(me);
 	open_nic(d, plan->delay_ns / 2);
 	make_memory(d, me == SERVER ? plan->server_len : plan->client_len);
 	if (me == SERVER && plan->build)
@@ -269,6 +269,7 @@ void duo_phase(struct duo *c, unsigned n)
 		if (duo_ns() - start > TIMEOUT_NS)
 			duo_fail("the server does not begin");
 		duo_reap(c);
+		sched_yield(); /* the server's program may have only this core */
 	}
 }
 
@@ -280,6 +281,7 @@ void duo_phase_end(struct duo *c)
 		if (duo_ns() - start > TIMEOUT_NS)
 			duo_fail("the server does not come to an end");
 		duo_reap(c);
+		sched_yield();
 	}
 }
 

@@ -63,6 +63,9 @@ void duo_phase_end(struct duo *c);
 /* One of 16 figures that both sides share. */
 _Atomic uint64_t *duo_figure(struct duo *d, unsigned i);
 
+/* Moves the calling thread to the core of the client (0) or of the server (1). */
+void duo_pin(unsigned side);
+
 /* Posts a signaled work request; duo_reap() counts its completion. */
 void duo_post(struct duo *c, enum ibv_wr_opcode op, size_t at, uint64_t to, uint32_t len);
 /* Polls once; returns the number of completions. */

@@ -399,7 +399,7 @@ static void begin_blocks(struct duo *c)
 
 static void end_server(struct duo *c)
 {
-	ask_server(&(struct look_request){.size = 0});
+	ask_server(&(struct look_request){.number = 1, .size = 0});
 	flush(c);
 	duo_phase_end(c);
 	drain(c);

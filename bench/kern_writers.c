@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * bench-kernels writers: look-ups of 64-byte values beside 0 to 16 writers, after RedN's figure 15.
- * One reader and the writers have one request under way each. The server's CPU does the sets; the
- * look-ups are answered by a chain, or by the server. Latency at the client, whose core also plays
- * the writers; and by the clock of the server's NIC, from the arrival of the SEND to the time when
- * the reply is posted.
+ * One reader and the writers have one request under way each. The server's program does the sets;
+ * the look-ups are answered by a chain, or by the program. The processing unit of the server's NIC
+ * has a core for itself, on which a thread drives it. The program shares the other core with the
+ * client, which also plays the writers. Latency at the client; and by the clock of the server's
+ * NIC, from the arrival of the SEND to the time when the reply is posted. For a chain this is the
+ * time after the turn that posted it.
  */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -13,11 +18,12 @@
 #include "look_chain.h"
 #include "look_server.h"
 #include "roost/chain_lookup.h"
+#include "roost/chain_verbs.h"
 
 #define WRITERS	 16u
 #define OWN_KEYS 64u /* of each writer, and of the reader */
 #define KEYS	 ((WRITERS + 1) * OWN_KEYS)
-#define AUDITS	 4096u
+#define STAMPS	 4096u
 #define SLICES	 5u
 
 enum { CHAIN_LINK, SERVER_LINK, LINKS };
@@ -41,7 +47,7 @@ struct slot {
 
 /* By the server; shared. */
 static struct figures {
-	struct hist chain, server;
+	struct hist chain, polls, blocks;
 } * figures;
 
 /* ---- the server ---- */
@@ -49,8 +55,10 @@ static struct figures {
 static struct look_server server;
 static struct look_chain chain;
 static struct ibv_cq_ex *arrivals, *audit;
-static uint64_t arrived[AUDITS], num_arrived;		     /* the NIC's clock: requests */
-static uint64_t executed[AUDITS], num_executed, num_matched; /* WQEs of the answers */
+static uint64_t arrived[STAMPS], num_arrived;  /* the NIC's clock: requests */
+static uint64_t answered_at[STAMPS], num_done; /* the same: answers */
+static uint64_t num_matched;
+static atomic_uint passes; /* of the thread that drives the NIC */
 
 static uint8_t *find(const struct duo *s, uint64_t key, uint32_t size)
 {
@@ -70,7 +78,7 @@ static void build(struct duo *s)
 
 static struct ibv_cq_ex *stamped_cq(struct duo *s)
 {
-	struct ibv_cq_init_attr_ex attr = {.cqe = AUDITS,
+	struct ibv_cq_init_attr_ex attr = {.cqe = STAMPS,
 					   .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
 	struct ibv_cq_ex *cq = ibv_create_cq_ex(s->ctx, &attr);
 
@@ -90,57 +98,82 @@ static struct ibv_qp *make_link(struct duo *s, unsigned i)
 	return look_chain_make(s, &chain, LOOK_FIRST);
 }
 
-static void add_arrival(uint64_t ns)
+/* Takes the completions of requests. A poll of an empty queue runs a turn of the NIC. */
+static void take_arrivals(void)
 {
-	arrived[num_arrived++ % AUDITS] = ns;
-}
-
-static void add_executed(uint64_t ns)
-{
-	executed[num_executed++ % AUDITS] = ns;
-}
-
-static void take_stamps(struct ibv_cq_ex *cq, void (*add)(uint64_t ns))
-{
-	int rc = ibv_start_poll(cq, &(struct ibv_poll_cq_attr){0});
+	int rc = ibv_start_poll(arrivals, &(struct ibv_poll_cq_attr){0});
 
 	if (rc)
 		return;
-	for (; !rc; rc = ibv_next_poll(cq)) {
-		if (cq->status)
+	for (; !rc; rc = ibv_next_poll(arrivals)) {
+		if (arrivals->status)
 			duo_fail("writers: a chain failed");
-		add(ibv_wc_read_completion_ts(cq));
+		arrived[num_arrived++ % STAMPS] = ibv_wc_read_completion_ts(arrivals);
 	}
-	ibv_end_poll(cq);
+	ibv_end_poll(arrivals);
 }
 
-static void turn(struct duo *s)
+/* Takes the executed WQEs of the loop. Its last one, an ENABLE, starts the answer. */
+static void take_answers(struct duo *s)
 {
-	/* In this order: the request of an answer that was taken has arrived. */
-	take_stamps(audit, add_executed);
-	take_stamps(arrivals, add_arrival);
-	while (num_executed - num_matched >= ROOST_LOOKUP_ANSWER) {
-		const uint64_t n = num_matched / ROOST_LOOKUP_ANSWER;
+	int rc = ibv_start_poll(audit, &(struct ibv_poll_cq_attr){0});
+	uint64_t now;
 
-		/* the last WQE of the answer posts the end of the reply */
-		num_matched += ROOST_LOOKUP_ANSWER;
-		hist_add(&figures->chain,
-			 executed[(num_matched - 1) % AUDITS] - arrived[n % AUDITS]);
+	if (rc)
+		return;
+	now = roost_chain_time(s->ctx);
+	for (; !rc; rc = ibv_next_poll(audit)) {
+		if (audit->status)
+			duo_fail("writers: a chain failed");
+		if (ibv_wc_read_imm_data(audit) == ROOST_OP_ENABLE)
+			answered_at[num_done++ % STAMPS] = now;
 	}
+	ibv_end_poll(audit);
+}
+
+/* Drives the NIC on the server's core. */
+static void *drive(void *arg)
+{
+	struct duo *s = arg;
+
+	for (;;) {
+		/* In this order: the request of an answer that was taken has arrived. */
+		take_answers(s);
+		take_arrivals();
+		for (; num_matched < num_done; num_matched++)
+			hist_add(&figures->chain,
+				 answered_at[num_matched % STAMPS] - arrived[num_matched % STAMPS]);
+		atomic_fetch_add_explicit(&passes, 1, memory_order_release);
+	}
+	return NULL;
 }
 
 static void joined(struct duo *s)
 {
+	pthread_t thread;
+
 	look_chain_start(s, &chain, LOOK_SET, 0, 0);
 	look_server_start(&server);
-	server.gets = &figures->server;
-	server.turn = turn;
+	if (pthread_create(&thread, NULL, drive, s))
+		duo_fail("can't start a thread");
+	duo_pin(0);
 }
+
+enum { POLLS = 1, BLOCKS };
 
 static void phase(struct duo *s, unsigned n)
 {
-	look_server_run(s, &server, false);
-	turn(s);
+	unsigned before;
+
+	server.gets = n == BLOCKS ? &figures->blocks : &figures->polls;
+	if (n == BLOCKS)
+		look_server_run(s, &server, true);
+	else
+		look_server_run_beside(s, &server);
+	before = atomic_load(&passes);
+	/* until the last stamps have been taken */
+	while (atomic_load(&passes) - before < 2)
+		sched_yield();
 }
 
 /* ---- the client ---- */
@@ -211,11 +244,13 @@ static bool answered(struct duo *c, unsigned i, bool by_chain)
 
 static void read_beside(struct duo *c, unsigned writers, bool by_chain, struct hist *h)
 {
-	uint64_t start = duo_ns(), asked = start, now = start;
+	uint64_t start = duo_ns(), asked = start, now = start, answers = 0;
 
 	for (unsigned i = 0; i <= writers; i++)
 		ask(c, i, by_chain);
-	while (now - start < kern.point_ns / SLICES) {
+	while (now - start < kern.point_ns / SLICES || !answers) {
+		bool any = false;
+
 		duo_reap(c);
 		now = duo_ns();
 		for (unsigned i = 0; i <= writers; i++) {
@@ -225,21 +260,39 @@ static void read_beside(struct duo *c, unsigned writers, bool by_chain, struct h
 				kern_expect("writers", c->mem, &key_of[0], sizeof(key_of[0]));
 				hist_add(h, now - asked);
 				asked = now;
+				answers++;
 			}
+			any = true;
 			ask(c, i, by_chain);
 		}
+		if (!any)
+			sched_yield(); /* to the server's program */
 	}
 	for (unsigned i = 0; i <= writers; i++)
-		while (!answered(c, i, by_chain))
+		while (!answered(c, i, by_chain)) {
 			duo_reap(c);
+			sched_yield();
+		}
 }
 
-static void slice(struct duo *c, unsigned writers, bool by_chain, struct hist *h)
-{
-	const struct look_request over = {.size = 0};
+static struct way {
+	const char *name, *at_nic;
+	bool by_chain;
+	unsigned phase;
+	struct hist here;
+} ways[] = {
+	{.name = "chain", .at_nic = "chain, at the NIC", .by_chain = true, .phase = POLLS},
+	{.name = "two-sided, polls", .at_nic = "two-sided, polls, at the NIC", .phase = POLLS},
+	{.name = "two-sided, blocks", .at_nic = "two-sided, blocks, at the NIC", .phase = BLOCKS},
+};
+#define WAYS (sizeof(ways) / sizeof(ways[0]))
 
-	duo_phase(c, 1);
-	read_beside(c, writers, by_chain, h);
+static void slice(struct duo *c, unsigned writers, struct way *w)
+{
+	const struct look_request over = {.number = 1, .size = 0};
+
+	duo_phase(c, w->phase);
+	read_beside(c, writers, w->by_chain, &w->here);
 	send(c, SERVER_LINK, &over, LOOK_GET_LEN);
 	duo_phase_end(c);
 	while (c->outstanding)
@@ -248,21 +301,20 @@ static void slice(struct duo *c, unsigned writers, bool by_chain, struct hist *h
 
 static void client(struct duo *c)
 {
-	static struct hist chain_here, server_here;
+	struct hist *at_nic[WAYS] = {&figures->chain, &figures->polls, &figures->blocks};
 
 	for (unsigned writers = 0; writers <= WRITERS; writers = writers ? 2 * writers : 1) {
-		hist_reset(&chain_here);
-		hist_reset(&server_here);
-		hist_reset(&figures->chain);
-		hist_reset(&figures->server);
-		for (unsigned i = 0; i < SLICES; i++) {
-			slice(c, writers, true, &chain_here);
-			slice(c, writers, false, &server_here);
+		for (unsigned k = 0; k < WAYS; k++) {
+			hist_reset(&ways[k].here);
+			hist_reset(at_nic[k]);
 		}
-		kern_row("writers", "chain", writers, &chain_here, 0, "");
-		kern_row("writers", "two-sided", writers, &server_here, 0, "");
-		kern_row("writers", "chain, at the NIC", writers, &figures->chain, 0, "");
-		kern_row("writers", "two-sided, at the NIC", writers, &figures->server, 0, "");
+		for (unsigned i = 0; i < SLICES; i++)
+			for (unsigned k = 0; k < WAYS; k++)
+				slice(c, writers, &ways[k]);
+		for (unsigned k = 0; k < WAYS; k++) {
+			kern_row("writers", ways[k].name, writers, &ways[k].here, 0, "");
+			kern_row("writers", ways[k].at_nic, writers, at_nic[k], 0, "");
+		}
 	}
 }
 

@@ -64,6 +64,7 @@ struct ibv_qp *look_chain_make(struct duo *s, struct look_chain *k, enum look_ki
 	k->sends = make_cq(s);
 	attr.watch[0] = k->receives;
 	for (uint32_t i = 0; i < loops(k); i++) {
+		attr.audit = i == 0 ? k->audit : NULL;
 		k->loop_sends[i] = make_cq(s);
 		attr.watch[ROOST_CHAIN_WATCHES - 1] = k->loop_sends[i];
 		k->loop[i] = make_queue(
@@ -78,8 +79,7 @@ struct ibv_qp *look_chain_make(struct duo *s, struct look_chain *k, enum look_ki
 				&(struct roost_chain_attr){0});
 	if (roost_qp_connect_self(k->starter, 1, 0))
 		duo_fail("can't connect a queue pair to itself");
-	attr = (struct roost_chain_attr){
-		.managed_send = true, .managed_recv = true, .audit = k->audit};
+	attr = (struct roost_chain_attr){.managed_send = true, .managed_recv = true};
 	if (kind == LOOK_PARALLEL) {
 		attr.watch[1] = k->loop_sends[0];
 		attr.watch[2] = k->loop_sends[1];

@@ -17,7 +17,10 @@ enum look_kind { LOOK_FIRST, LOOK_SECOND, LOOK_PARALLEL, LOOK_LIST, LOOK_LIST_WH
 
 struct look_chain {
 	enum look_kind kind;
-	/* Set before look_chain_make(), or NULL: a CQ for the receives, and one for the answers. */
+	/*
+	 * Set before look_chain_make(), or NULL: a CQ for the receives, and one for the executed
+	 * WQEs of the first loop.
+	 */
 	struct ibv_cq *receives, *audit;
 	struct ibv_cq *sends, *loop_sends[LOOK_LOOPS];
 	struct ibv_qp *conn, *loop[LOOK_LOOPS], *starter;

@@ -2,6 +2,7 @@
 #include "look_server.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #define BATCH	 16
 #define INLINE	 256u
 #define SIGNAL	 32u /* one of so many answers has a completion */
+#define REAP	 4u  /* signaled answers under way, beside another thread */
 
 struct ibv_qp *look_server_make(struct duo *s, struct look_server *l, look_find *find)
 {
@@ -140,8 +142,11 @@ static unsigned take(const struct look_server *l, struct request *request)
 	return n;
 }
 
-/* Serves a batch of requests; returns their number, or -1 after the last one of the phase. */
-static int serve(struct duo *s, struct look_server *l)
+/*
+ * Serves a batch of requests; returns their number, or -1 after the last one of the phase. beside:
+ * polls no completion queue that may be empty, as that would drive the NIC.
+ */
+static int serve(struct duo *s, struct look_server *l, bool beside)
 {
 	struct answers a = {.n = 0};
 	struct request request[BATCH];
@@ -165,8 +170,11 @@ static int serve(struct duo *s, struct look_server *l)
 	for (unsigned i = 0; i < n; i++)
 		if (l->gets && !request[i].r->set && request[i].r->size)
 			hist_add(l->gets, now - request[i].arrived);
+	for (unsigned i = 0; i < n; i++)
+		l->ring[l->taken++ % RECEIVES].number = 0;
 	post_receives(l, n);
-	duo_reap(s);
+	if (!beside || s->outstanding > REAP)
+		duo_reap(s);
 	return over ? -1 : (int)n;
 }
 
@@ -176,14 +184,12 @@ void look_server_run(struct duo *s, struct look_server *l, bool blocks)
 	void *ctx;
 	int n;
 
-	while ((n = serve(s, l)) >= 0) {
-		if (l->turn)
-			l->turn(s);
+	while ((n = serve(s, l, false)) >= 0) {
 		if (n || !blocks)
 			continue;
 		if (ibv_req_notify_cq(ibv_cq_ex_to_cq(l->cq), 0))
 			duo_fail("can't ask for an event");
-		n = serve(s, l);
+		n = serve(s, l, false);
 		if (n < 0)
 			return;
 		if (n)
@@ -192,4 +198,13 @@ void look_server_run(struct duo *s, struct look_server *l, bool blocks)
 			duo_fail("no event");
 		ibv_ack_cq_events(cq, 1);
 	}
+}
+
+void look_server_run_beside(struct duo *s, struct look_server *l)
+{
+	do {
+		/* a request is in memory before its completion */
+		while (!__atomic_load_n(&l->ring[l->taken % RECEIVES].number, __ATOMIC_ACQUIRE))
+			sched_yield();
+	} while (serve(s, l, true) >= 0);
 }

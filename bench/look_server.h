@@ -14,11 +14,11 @@
 
 /* The reply is the value, but for a set, and behind it the number that the client waits for. */
 struct look_request {
-	uint64_t key, number;
-	uint32_t size;	/* of the values; 0: end of the phase */
-	uint32_t reply; /* offset in the client's memory */
-	uint32_t quiet; /* not 0: no reply */
-	uint32_t set;	/* not 0: store `value` */
+	uint64_t key, number; /* number: not 0 */
+	uint32_t size;	      /* of the values; 0: end of the phase */
+	uint32_t reply;	      /* offset in the client's memory */
+	uint32_t quiet;	      /* not 0: no reply */
+	uint32_t set;	      /* not 0: store `value` */
 	uint8_t value[LOOK_SET];
 };
 #define LOOK_GET_LEN offsetof(struct look_request, value) /* bytes to SEND */
@@ -30,12 +30,11 @@ struct look_server {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq_ex *cq; /* of the receives, with time stamps */
 	struct ibv_qp *qp;
-	void (*turn)(struct duo *s); /* between batches. May be NULL */
 	struct hist *gets; /* ns from the arrival of a request to its answer. NULL: not measured */
 	struct look_request *ring; /* in memory of its own */
 	struct ibv_mr *mr;
 	look_find *find;
-	uint32_t posted; /* receives */
+	uint32_t posted, taken; /* receives */
 	uint64_t answers;
 };
 
@@ -43,7 +42,14 @@ struct look_server {
 struct ibv_qp *look_server_make(struct duo *s, struct look_server *l, look_find *find);
 /* Posts the first receives, when the queue pair is connected. */
 void look_server_start(struct look_server *l);
-/* Serves until a request says that it is over: polls, or sleeps while there is no request. */
+/*
+ * Serves until a request says that it is over. While there is no request, polls the NIC, or sleeps.
+ */
 void look_server_run(struct duo *s, struct look_server *l, bool blocks);
+/*
+ * Does the same beside another thread that drives the NIC: while there is no request, only looks at
+ * memory.
+ */
+void look_server_run_beside(struct duo *s, struct look_server *l);
 
 #endif

@@ -48,15 +48,15 @@ def between(beside, run):
     return result
 
 
-def command(args, env=None):
-    """Returns the standard output of a command, which must succeed."""
+def command(args, env=None, limit=LIMIT):
+    """Returns the standard output of a command, which must succeed within `limit` seconds."""
     try:
         r = subprocess.run(args, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                           timeout=LIMIT, check=False)
+                           timeout=limit, check=False)
     except FileNotFoundError as e:
         raise Failed(f'{args[0]} is not installed') from e
     except subprocess.TimeoutExpired as e:
-        raise Failed(f'{args[0]} did not end within {LIMIT} s') from e
+        raise Failed(f'{args[0]} did not end within {limit} s') from e
     if r.returncode:
         lines = (r.stderr.strip() or r.stdout.strip() or 'no output').splitlines()
         raise Failed(f'{os.path.basename(args[0])} ended with {r.returncode}: {lines[-1]}')

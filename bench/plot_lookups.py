@@ -31,10 +31,10 @@ def values(f):
 
 def writers(f):
     rows = kernels.Rows(f, 'writers')
-    p = Panel(1, 'look-up beside writers (figure 15), p99 us', rows.sizes(), 1, 1000)
+    p = Panel(1, 'look-up beside writers (figure 15), p99 us', rows.sizes(), 1, 10000)
     yield from [*p.axes(), *p.names()]
     for row, (way, color, dash) in enumerate(
-        (w + at, CACHE[w], dash) for w in ('chain', 'two-sided')
+        (w + at, COLORS[w], dash) for w in ('chain', *lookups.TWO_SIDED)
             for at, dash in (('', ''), (', at the NIC', '5 3'))):
         yield path(p, [(n, rows.of(way, n, 'p99_us')) for n in rows.sizes()], color, dash)
         yield from entry(p, row, way, color, dash)

@@ -54,6 +54,7 @@ bool chain_fetch(struct nic_qp *qp)
 
 	if (!before(sq->taken, send_limit(qp)) || sq_full(sq) || !chain_may_take(qp))
 		return false;
+	sq_restart(sq);
 	e = sq_next_entry(sq);
 	sq_copy(qp, e);
 	e->signaled |= qp->chain->audit != NULL;
@@ -181,10 +182,12 @@ void chain_wake(struct nic_cq *cq, struct pu *pu)
 		if (before(cq->count, c->wait_target))
 			continue;
 		list_del(l);
-		if (c->qp->pu == pu)
+		if (c->qp->pu == pu) {
+			qp_prefetch_requester(c->qp);
 			nic_schedule(c->qp);
-		else
+		} else {
 			nic_ring(c->qp);
+		}
 	}
 }
 

@@ -21,8 +21,11 @@
 /* Returns the peer QP if it exists and can receive; else NULL. */
 static struct nic_qp *peer_of(struct nic_qp *qp)
 {
-	struct nic_qp *peer = nic_find_qp(qp->nic, qp->dest_qpn);
+	struct nic_qp *peer;
 
+	if (qp->dest_qpn == qp->qpn)
+		return qp; /* it sends, so it can receive */
+	peer = nic_find_qp(qp->nic, qp->dest_qpn);
 	if (!peer || peer->pu != qp->pu || peer->dest_qpn != qp->qpn || peer->state < NIC_QPS_RTR ||
 	    peer->state == NIC_QPS_ERR || !pkt_addr_eq(&peer->attr.dgid, &qp->attr.dgid))
 		return NULL;
@@ -72,11 +75,12 @@ static int move(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 {
 	bool read = op_is_read(e->op);
 	uint32_t off = qp->sq.next_pkt, n = e->len - off < LOOP_TURN ? e->len - off : LOOP_TURN;
-	uint8_t *remote;
+	uint8_t *remote = p->dst;
 	int rc;
 
-	remote = qp_resolve(p->peer, e->wqe.rkey, e->wqe.raddr + off, n,
-			    read ? NIC_ACCESS_REMOTE_READ : NIC_ACCESS_REMOTE_WRITE);
+	if (!remote)
+		remote = qp_resolve(p->peer, e->wqe.rkey, e->wqe.raddr + off, n,
+				    read ? NIC_ACCESS_REMOTE_READ : NIC_ACCESS_REMOTE_WRITE);
 	if (!remote) {
 		p->nak = PKT_NAK_REM_ACCESS;
 		return 0;
@@ -175,16 +179,19 @@ static int move_send(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p
 	return 0;
 }
 
-/* Does the checks of a message's first packet. Returns 0, or the NAK. */
-static uint8_t check_start(const struct nic_qp *peer, const struct sq_entry *e)
+/*
+ * Does the checks of a message's first packet. Returns 0, or the NAK. For a WRITE with data, sets
+ * p->dst.
+ */
+static uint8_t check_start(const struct sq_entry *e, struct req_packet *p)
 {
+	const struct nic_qp *peer = p->peer;
 	const struct roost_wqe *w = &e->wqe;
-	void *dst;
 
 	switch (e->op) {
 	case ROOST_OP_WRITE:
 	case ROOST_OP_WRITE_IMM:
-		return resp_check_write(peer, w->rkey, w->raddr, e->len, &dst);
+		return resp_check_write(peer, w->rkey, w->raddr, e->len, &p->dst);
 	case ROOST_OP_READ:
 		return resp_check_read(peer, w->rkey, w->raddr, e->len);
 	case ROOST_OP_RPC:
@@ -341,7 +348,7 @@ enum req_admission loop_admit(struct nic_qp *qp, struct sq_entry *e, struct req_
 	if (unlikely(!peer->heard))
 		qp_first_packet(peer);
 	if (done == 0)
-		p->nak = check_start(peer, e);
+		p->nak = check_start(e, p);
 	if (!p->nak && needs_recv(e, e->len - done <= LOOP_TURN) && !peer->resp.has_recv &&
 	    !resp_take_recv(peer)) {
 		not_ready(qp, peer);

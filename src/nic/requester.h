@@ -28,6 +28,7 @@ struct req_packet {
 	struct dest *dest;	 /* UC and UD */
 	const struct nic_ah *ah; /* UD */
 	struct nic_qp *peer;	 /* loop-back */
+	void *dst;   /* loop-back: address of a WRITE's first bytes; NULL: not resolved yet */
 	uint8_t nak; /* loop-back: the syndrome with which the peer refuses the request; 0: none */
 	bool not_ready; /* loop-back: the peer, or a hook, takes no piece now */
 };

@@ -130,8 +130,7 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 	if (qp->sq.count[SQ_REPLY] + (ahead != 0) >= NIC_RPC_SENDS)
 		return -EAGAIN;
 	/* The queue is empty: its first entries may still be in a cache. */
-	if (qp->sq.una == qp->sq.fetched)
-		qp->sq.una = qp->sq.next = qp->sq.fetched = 0;
+	sq_restart(&qp->sq);
 	if (ahead)
 		post(qp, s, 0, ahead);
 	post(qp, s, ahead, len - ahead);

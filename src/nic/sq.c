@@ -165,12 +165,7 @@ bool sq_fetch(struct nic_qp *qp)
 	if (!n)
 		return false;
 	n = available(qp, n, FETCH_BURST);
-	/*
-	 * The queue is empty. It starts again with its first entries, which may still be in a
-	 * cache.
-	 */
-	if (sq->una == sq->fetched)
-		sq->una = sq->next = sq->fetched = 0;
+	sq_restart(sq);
 	for (uint32_t i = 0; i < n; i++) {
 		struct sq_entry *e = sq_next_entry(sq);
 

@@ -228,6 +228,13 @@ static inline struct sq_entry *sq_next_entry(const struct qp_sq *sq)
 	return sq_entry(sq, sq->fetched);
 }
 
+/* Makes an empty queue use its first entries next, which may still be in a cache. */
+static inline void sq_restart(struct qp_sq *sq)
+{
+	if (sq->una == sq->fetched)
+		sq->una = sq->next = sq->fetched = 0;
+}
+
 /* Prefetches the entry that sq_fetch() takes next. */
 static inline void sq_prefetch_entry(const struct qp_sq *sq)
 {

@@ -14,6 +14,7 @@ from source import get_or_skip
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'bench'))
 import cache  # noqa: E402
 
+GETS = 20000  # more than chains make in 0.05 s
 WAYS = ['chain', 'two READs', 'two-sided']
 failures = 0
 
@@ -31,7 +32,7 @@ def main():
     a = p.parse_args()
     for patched in (True, False):
         get_or_skip(a.build, a.folder, patched)
-    result = cache.one_round(a.build, a.folder, 0.05, [64, 65536], [0, 2], [0.3])
+    result = cache.one_round(a.build, a.folder, 0.05, GETS, [64, 65536], [0, 2], [0.3])
     rows = result['rows']
     check('rows of each way and size',
           sorted((r['way'], r['size']) for r in rows) == sorted(
@@ -41,6 +42,8 @@ def main():
               (w, n) for n in (0, 2) for w in ('chain', 'two-sided')], result['writers'])
     check('each row has gets', all(r['gets'] and 0 < r['p50_us'] <= r['p99_us'] for r in rows),
           rows)
+    check('chains make as many gets as were asked for',
+          all(r['gets'] >= GETS for r in rows if r['way'] == 'chain'), rows)
     line = result['time']
     check('gets by chains and by TCP over time', len(line['chain']) == len(line['two-sided']) == 23
           and sum(line['chain']) and sum(line['two-sided']), line)

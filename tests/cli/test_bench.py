@@ -89,7 +89,7 @@ with tempfile.TemporaryDirectory() as d:
     r = bench('--out', d, '--report')
     table, svg = read(d, 'RESULTS.md'), read(d, 'perf-lookups.svg')
     check('look-ups in the report', r.returncode == 0
-          and '| 64 | 16 | 7.25 / 9.50 |  | 7.25 / 9.50 |' in table
+          and '| 64 | 16 | 7.25 / 9.50 |  | 7.25 / 9.50 | 5 |' in table
           and 'longest time without a get, two-sided | 200 ms' in table
           and 'chain over one READ, 64 B, p50 | ' in table, r)
     check('a plot of look-ups',
