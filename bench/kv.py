@@ -76,12 +76,14 @@ def far(f):
         'With a far tier in a file (O_DIRECT), near memory for a sixteenth of the pairs, Zipf '
         '0.99, 50% PUTs. Paper: 15% of the operations merged, 60% near hits.')
     yield ''
-    yield '| what | operations a second | near hits | forwarded | lines read and written for each |'
-    yield '|---|---:|---:|---:|---:|'
+    yield ('| what | operations a second | CPU time for each | near hits | forwarded '
+           '| lines read and written for each |')
+    yield '|---|---:|---:|---:|---:|---:|'
     for row in rows.values():
         if 'rate' in row:
-            yield (f'| {row["way"]} | {row["rate"]:.0f} | {row["near_hits"] * 100:.0f}% | '
-                   f'{row["forwarded"] * 100:.1f}% | {row["far_reads"]:.2f}, '
+            yield (f'| {row["way"]} | {row["rate"]:.0f} | {row["cpu_us"]:.1f} us | '
+                   f'{row["near_hits"] * 100:.0f}% | {row["forwarded"] * 100:.1f}% | '
+                   f'{row["far_reads"]:.2f}, '
                    f'{row["far_writes"]:.2f} |')
     yield ''
     one, many = rows['in order'], rows['out of order']

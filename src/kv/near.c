@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "kv/memory.h"
@@ -12,6 +15,7 @@
 #define SAVED_MAX  (64u << 20) /* the most bytes that a transaction changes */
 #define SAVED_ONCE 8u	       /* large states that are not saved twice */
 #define WRITES	   (KV_FAR_REQUESTS / 2)
+#define DROPS	   64u /* lines whose memory is returned at once */
 #define SLACK	   64u /* lines above the limit at which operations wait for writes */
 
 enum {
@@ -54,7 +58,10 @@ struct kv_near {
 
 	struct kv_far *far;
 	struct kv_far_request requests[KV_FAR_REQUESTS], *free;
-	uint8_t *buffers;
+	uint8_t *buffers; /* copies of lines that are written */
+	struct iovec drops[DROPS];
+	unsigned num_drops;
+	bool drops_each;       /* a call returns the memory of one line */
 	unsigned busy, writes; /* requests in execution */
 	kv_near_wake wake;
 	void *ctx;
@@ -122,7 +129,6 @@ int kv_near_open(uint8_t *base, uint64_t size, uint64_t limit, unsigned cacheabl
 		return err;
 	}
 	for (unsigned i = KV_FAR_REQUESTS; i--;) {
-		n->requests[i].data = n->buffers + ((uint64_t)i << n->shift);
 		n->requests[i].len = 1u << n->shift;
 		n->requests[i].next = n->free;
 		n->free = &n->requests[i];
@@ -174,12 +180,43 @@ static void add(struct kv_near *n, uint64_t line)
 	l->bits |= LISTED;
 }
 
-/* It leaves its list when that is looked through. */
+#ifndef PIDFD_SELF_THREAD_GROUP
+#define PIDFD_SELF_THREAD_GROUP (-10001) /* linux/pidfd.h, from Linux 6.14 */
+#endif
+
+/*
+ * Returns the memory of lines that are not there. This must come before the next access to them,
+ * which would lose its bytes.
+ */
+static void flush_drops(struct kv_near *n)
+{
+	size_t bytes = (size_t)n->num_drops << n->shift;
+
+	/* One call for all lines works from Linux 6.14. */
+	if (n->num_drops > 1 && !n->drops_each)
+		n->drops_each = syscall(SYS_process_madvise, PIDFD_SELF_THREAD_GROUP, n->drops,
+					(size_t)n->num_drops, MADV_DONTNEED, 0) != (long)bytes;
+	if (n->num_drops == 1 || n->drops_each)
+		for (unsigned i = 0; i < n->num_drops; i++)
+			madvise(n->drops[i].iov_base, n->drops[i].iov_len, MADV_DONTNEED);
+	n->num_drops = 0;
+}
+
+/* The caller flushes. */
+static void give_back(struct kv_near *n, uint64_t line)
+{
+	n->drops[n->num_drops++] =
+		(struct iovec){n->base + (line << n->shift), (size_t)1 << n->shift};
+	if (n->num_drops == DROPS)
+		flush_drops(n);
+}
+
+/* It leaves its list when that is looked through. The caller flushes. */
 static void drop(struct kv_near *n, uint64_t line)
 {
 	n->lines[line].bits &= (uint8_t) ~(THERE | DIRTY | USED);
 	n->there--;
-	madvise(n->base + (line << n->shift), (size_t)1 << n->shift, MADV_DONTNEED);
+	give_back(n, line);
 }
 
 static bool is_waiter(const struct kv_far_request *r, unsigned id)
@@ -201,10 +238,13 @@ static void start(struct kv_near *n, uint64_t line, bool write)
 	memset(r->waiters, 0, sizeof(r->waiters));
 	n->busy++;
 	n->writes += write;
-	if (write)
+	if (write) {
+		r->data = n->buffers + ((uint64_t)(r - n->requests) << n->shift);
 		memcpy(r->data, n->base + r->offset, r->len);
-	else
+	} else {
+		r->data = n->base + r->offset;
 		n->lines[line].request = (uint16_t)(r - n->requests);
+	}
 	n->far->start(n->far, r);
 }
 
@@ -234,10 +274,10 @@ static void end_read(struct kv_near *n, struct kv_far_request *r)
 {
 	n->lines[r->line].bits &= (uint8_t)~READING;
 	n->stat.far_reads++;
-	if (!r->result) {
-		memcpy(n->base + r->offset, r->data, r->len);
+	if (r->result)
+		give_back(n, r->line);
+	else
 		add(n, r->line);
-	}
 	for (unsigned i = 0; i < KV_FAR_WAITERS / 64; i++)
 		for (uint64_t map = r->waiters[i]; map && n->wake; map &= map - 1)
 			n->wake(n->ctx, i * 64 + (unsigned)__builtin_ctzll(map));
@@ -263,6 +303,7 @@ unsigned kv_near_poll(struct kv_near *n, bool wait)
 		num++;
 		r = next;
 	}
+	flush_drops(n);
 	return num;
 }
 
@@ -531,6 +572,7 @@ bool kv_near_trim(struct kv_near *n)
 	if (n->passing.n)
 		trim_passing(n);
 	trim_clock(n);
+	flush_drops(n);
 	return n->there <= n->limit + SLACK + n->passing.n || !n->writes;
 }
 

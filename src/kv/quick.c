@@ -98,22 +98,36 @@ static bool put(struct kv *kv, struct kv_op *op, const struct found *found)
 	return true;
 }
 
+/* Returns whether the operation fits to a value of `len` bytes, as in vector.c. */
+static inline bool fits(const struct kv_op *op, uint32_t len, unsigned width)
+{
+	if (likely(op->code == KV_UPDATE))
+		return len == width;
+	return op->code == KV_UPDATE_VECTOR ? len == op->value_len : !(len & (width - 1));
+}
+
 static bool update(struct kv *kv, struct kv_op *op, const struct found *found)
 {
 	unsigned width = element_width(op->type);
+	uint32_t len = found->value_len;
+	const struct element_fn *f;
 
-	if (op->fn >= KV_FNS_ELEMENT || found->value_len != width)
+	if (op->fn >= KV_FNS_ELEMENT || !fits(op, len, width))
 		return false;
 	if (op->fetch) {
-		op->status = kv_claim(op, width);
+		op->status = kv_claim(op, len);
 		if (unlikely(op->status)) {
 			count(kv, found, 0);
 			return true;
 		}
-		match_copy(op->out, found->value, width);
+		match_copy(op->out, found->value, len);
 	}
 	count(kv, found, 1);
-	kv->elements->fn[op->fn][op->type].each(found->value, op->value, 1);
+	f = &kv->elements->fn[op->fn][op->type];
+	if (op->code == KV_UPDATE_VECTOR)
+		f->vector(found->value, op->value, len >> log2_floor(width));
+	else
+		f->each(found->value, op->value, len >> log2_floor(width));
 	return true;
 }
 
@@ -132,6 +146,8 @@ bool kv_quick(struct kv *kv, struct kv_op *op)
 	case KV_PUT_PRESENT:
 		return put(kv, op, &found);
 	case KV_UPDATE:
+	case KV_UPDATE_EACH:
+	case KV_UPDATE_VECTOR:
 		return update(kv, op, &found);
 	default:
 		return false;

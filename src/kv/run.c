@@ -10,10 +10,13 @@
 #include "kv/hash.h"
 #include "kv/match.h"
 #include "kv/quick.h"
+#include "kv/record.h"
 #include "kv/store.h"
 
 /* Operations that are prefetched together. */
 #define GROUP 16u
+/* Of each value. Those of a group fit into the nearest cache. */
+#define AHEAD_BYTES 2048u
 
 /* Evictions for one operation. A value with many extents needs several rounds. */
 #define EVICTIONS     256u
@@ -231,6 +234,21 @@ static void begin(struct kv *kv, struct kv_op *ops, unsigned n)
 	prefetch_all(kv, addrs, num);
 }
 
+/* Prefetches what load_all() did not load of long records. Their pages are known to the TLB now. */
+static void prefetch_rest(const struct kv *kv, const uint64_t *addrs, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		const uint8_t *at = kv->mem.base + addrs[i];
+		uint32_t bytes = match_u32(at) >> RECORD_VALUE_SHIFT & RECORD_VALUE;
+
+		if (bytes > AHEAD_BYTES)
+			bytes = AHEAD_BYTES;
+		for (uint32_t line = 2 * BUCKET_BYTES; line < bytes + BUCKET_BYTES;
+		     line += BUCKET_BYTES)
+			__builtin_prefetch(at + line);
+	}
+}
+
 /* Returns whether an inline pair with the tag of the hash begins in the bucket. */
 static inline bool may_be_inline(const struct bucket *b, uint64_t hash)
 {
@@ -248,8 +266,8 @@ static inline bool may_be_inline(const struct bucket *b, uint64_t hash)
 /* Prefetches the records to which the buckets of a group point, and the next buckets. */
 static void fetch(struct kv *kv, const struct kv_op *ops, unsigned n)
 {
-	uint64_t addrs[GROUP * (2 * BUCKET_SLOTS + 1)];
-	unsigned num = 0;
+	uint64_t addrs[GROUP * (2 * BUCKET_SLOTS + 1)], long_records[GROUP * BUCKET_SLOTS];
+	unsigned num = 0, num_long = 0;
 
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t hash = ops[i].hash;
@@ -274,11 +292,15 @@ static void fetch(struct kv *kv, const struct kv_op *ops, unsigned n)
 				addrs[num] = addrs[num - 1] + BUCKET_BYTES;
 				num++;
 			}
+			if (slab_size(bucket_class(b, k)) > 2 * BUCKET_BYTES)
+				long_records[num_long++] =
+					slab_addr(s, slot_place(bucket_slot(b, k)));
 		}
 		if (b->chain)
 			addrs[num++] = slab_addr(s, b->chain);
 	}
 	load_all(kv, addrs, num);
+	prefetch_rest(kv, long_records, num_long);
 }
 
 void kv_run(struct kv *kv, struct kv_op *ops, unsigned n)

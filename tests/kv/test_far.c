@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <endian.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -417,6 +418,75 @@ static void a_client_leaves_places(void **state)
 	kv_close(kv);
 }
 
+/* ---- memory ---- */
+
+#define BIG	  65000u
+#define NUM_BIG	  512u
+#define SPACE_MAX (16u << 20) /* of 32 MiB in the far tier, and 1 MiB in near memory */
+
+/* Returns the bytes of the process that are in memory. */
+static uint64_t resident(void)
+{
+	FILE *f = fopen("/proc/self/statm", "r");
+	unsigned long all, pages;
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%lu %lu", &all, &pages), 2);
+	fclose(f);
+	return pages * mem_page_size();
+}
+
+/* Puts or gets all values of BIG bytes, several at a time. */
+static void all_big(struct kv *kv, uint8_t code, uint8_t (*values)[BIG])
+{
+	static struct kv_op ops[8];
+	static uint64_t keys[8];
+
+	for (uint64_t k = 0; k < NUM_BIG; k += 8) {
+		for (unsigned i = 0; i < 8; i++) {
+			keys[i] = k + i;
+			memset(values[i], code == KV_PUT ? (int)keys[i] + 1 : 0, BIG);
+			ops[i] = (struct kv_op){.code = code,
+						.key = &keys[i],
+						.key_len = 8,
+						.value = values[i],
+						.value_len = BIG,
+						.out = values[i],
+						.out_cap = BIG};
+		}
+		kv_run(kv, ops, 8);
+		for (unsigned i = 0; i < 8; i++) {
+			assert_int_equal(ops[i].status, 0);
+			assert_int_equal(values[i][0], (uint8_t)(keys[i] + 1));
+			assert_int_equal(values[i][BIG - 1], (uint8_t)(keys[i] + 1));
+		}
+	}
+}
+
+static void lines_that_leave_return_their_memory(void **state)
+{
+	struct kv_config c = {.size = 64 << 20, .secret = secret, .near = 1 << 20};
+	uint8_t(*values)[BIG];
+	uint64_t before;
+	struct kv *kv;
+
+#ifdef __SANITIZE_THREAD__
+	print_message("TSan keeps memory for each byte that was ever used\n");
+	skip();
+#endif
+	values = malloc(8 * sizeof(*values));
+	assert_non_null(values);
+	assert_int_equal(kv_far_file(".", false, &c.far), 0);
+	assert_int_equal(kv_open(&c, &kv), 0);
+	before = resident();
+	all_big(kv, KV_PUT, values);
+	assert_true(resident() < before + SPACE_MAX);
+	all_big(kv, KV_GET, values);
+	assert_true(resident() < before + SPACE_MAX);
+	kv_close(kv);
+	free(values);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -428,6 +498,7 @@ int main(void)
 		cmocka_unit_test(a_cancelled_batch_changes_nothing),
 		cmocka_unit_test(a_broken_tier_ends_operations),
 		cmocka_unit_test(a_client_leaves_places),
+		cmocka_unit_test(lines_that_leave_return_their_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
