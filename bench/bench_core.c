@@ -51,7 +51,7 @@ struct side {
 	uint64_t posted, done;
 	struct roost_wqe *sq;
 	uint64_t *wr;
-	struct roost_queue_index qi;
+	struct roost_queue_index qi, ri;
 	uint8_t *mem;
 };
 
@@ -69,6 +69,37 @@ static void load_kernels(struct side *s)
 			abort();
 	if (nic_qp_set_rpc(s->nic, s->qp))
 		abort();
+}
+
+/* Makes a queue of receives, which is always full, for SENDs of up to 4096 bytes. */
+static void post_receives(struct side *s, struct nic_queue_attr *rq)
+{
+	struct roost_recv_wqe *w = mem_alloc_pages(DEPTH * sizeof(*w));
+
+	for (unsigned i = 0; i < DEPTH; i++) {
+		w[i].num_sge = 1;
+		w[i].sge[0] = (struct roost_sge){(uintptr_t)s->mem + (size_t)(i % 128) * 4096, 4096,
+						 s->key};
+	}
+	*rq = (struct nic_queue_attr){w, calloc(DEPTH, 8), &s->ri, DEPTH, 6};
+}
+
+/* Takes the completions of receives, and posts as many again. */
+static __attribute__((noinline)) void take_receives(struct side *s)
+{
+	uint32_t first = s->cons;
+
+	while (atomic_load_explicit(&s->cqe[s->cons & 1023].seq, memory_order_acquire) ==
+	       s->cons + 1) {
+		if (s->cqe[s->cons & 1023].status)
+			abort();
+		s->cons++;
+	}
+	atomic_store_explicit(&s->ci.cons, s->cons, memory_order_release);
+	atomic_store_explicit(&s->ri.prod,
+			      atomic_load_explicit(&s->ri.prod, memory_order_relaxed) + s->cons -
+				      first,
+			      memory_order_release);
 }
 
 static void side_init(struct side *s, struct side *peer, const char *addr)
@@ -94,6 +125,7 @@ static void side_init(struct side *s, struct side *peer, const char *addr)
 	nic_cq_create(s->nic, &cq, &s->cq);
 	s->sq = mem_alloc_pages(DEPTH * 64);
 	s->wr = calloc(DEPTH, 8);
+	post_receives(s, &qi.rq);
 	qi.pd = s->pd;
 	qi.send_cq = qi.recv_cq = s->cq;
 	qi.sq = (struct nic_queue_attr){s->sq, s->wr, &s->qi, DEPTH, 6};
@@ -128,6 +160,7 @@ static void side_connect(struct side *s, struct side *peer)
 				  NIC_QPA_SQ_PSN | NIC_QPA_MAX_QP_RD_ATOMIC,
 			  1))
 		abort();
+	atomic_store_explicit(&s->ri.prod, DEPTH, memory_order_release);
 }
 
 /*
@@ -142,20 +175,23 @@ struct job {
 	uint32_t to_step;
 };
 
+static const char *const verb_names[] = {
+	[ROOST_OP_WRITE] = "write", [ROOST_OP_READ] = "read", [ROOST_OP_SEND] = "send"};
+
+static enum roost_op verb_of(const char *name)
+{
+	if (strcmp(name, "read") == 0)
+		return ROOST_OP_READ;
+	return strcmp(name, "send") == 0 ? ROOST_OP_SEND : ROOST_OP_WRITE;
+}
+
 /* The places are contiguous and aligned to lines, as the buffers of a program. */
 static struct job verb_job(struct side *a, struct side *b, enum roost_op op, uint32_t size)
 {
 	uint32_t stride = (size + 63) & ~63u;
 
-	return (struct job){op == ROOST_OP_READ ? "read" : "write",
-			    op,
-			    size,
-			    size,
-			    128,
-			    stride,
-			    a->mem,
-			    (uintptr_t)b->mem,
-			    stride};
+	return (struct job){verb_names[op],    op,    size, size, 128, stride, a->mem,
+			    (uintptr_t)b->mem, stride};
 }
 
 /*
@@ -269,6 +305,8 @@ static double run(struct side *a, struct side *b, const struct job *j, unsigned 
 			fake += 10000;
 			nic_poll(a->nic, 0, fake);
 			nic_poll(b->nic, 0, fake);
+			if (j->op == ROOST_OP_SEND)
+				take_receives(b);
 			while (atomic_load_explicit(&a->cqe[a->cons & 1023].seq,
 						    memory_order_acquire) == a->cons + 1) {
 				if (a->cqe[a->cons & 1023].status)
@@ -298,15 +336,15 @@ static struct job job(struct side *a, struct side *b, const char *op, uint32_t s
 
 	if (object || strcmp(op, "list") == 0)
 		return call_job(a, b, object, size);
-	return verb_job(a, b, strcmp(op, "read") ? ROOST_OP_WRITE : ROOST_OP_READ, size);
+	return verb_job(a, b, verb_of(op), size);
 }
 
 /*
  * bench_core SECONDS chain [ROW [LOOK-UPS]]: the rows of chains, or one of them.
- * bench_core [SECONDS [OP SIZE POSTED [MESSAGES [kernels]]]]: one row for OP write, read, list or
- * object (the last two are calls); without OP, all rows of the verbs and of chains. It ends after
- * MESSAGES messages if given. Calls use the built-in kernels. With `kernels` they are loaded for
- * verbs too.
+ * bench_core [SECONDS [OP SIZE POSTED [MESSAGES [kernels]]]]: one row for OP write, read, send,
+ * list or object (the last two are calls); without OP, all rows of WRITEs, READs and chains. It
+ * ends after MESSAGES messages if given. Calls use the built-in kernels. With `kernels` they are
+ * loaded for verbs too.
  */
 int main(int argc, char **argv)
 {

@@ -97,9 +97,14 @@ static const char *check_responder(const struct nic_qp *qp)
 	const struct qp_resp *r = &qp->resp;
 
 	HOLDS(r->count <= r->replay_size);
-	HOLDS(r->pending <= r->count);
-	HOLDS(!(r->pending || r->ack || r->nak || r->cnp) || list_linked(&qp->resp_link) ||
-	      qp->state == NIC_QPS_ERR);
+	HOLDS(r->oldest <= r->count);
+	for (unsigned i = 0; i <= r->oldest && i < r->count; i++) {
+		const struct resp_entry *e = &r->replay[(r->head + i) % r->replay_size];
+
+		HOLDS((e->cur == e->end) == (i < r->oldest));
+	}
+	HOLDS(!(r->oldest < r->count || r->ack || r->nak || r->cnp) ||
+	      list_linked(&qp->resp_link) || qp->state == NIC_QPS_ERR);
 	return NULL;
 }
 

@@ -20,6 +20,8 @@ struct dest {
 	struct port_path *path;
 	struct pu *pu;
 	uint8_t port_index, slot; /* the slot is the peer's */
+	/* alive.c waits for a packet, and none has come since. [any PU's owner] */
+	atomic_bool quiet;
 	uint32_t refs;
 	struct cc cc;
 	uint32_t inflight;
@@ -43,8 +45,6 @@ struct dest {
 	uint64_t hinted, asked;		/* times of the last hint and of the last question */
 	uint32_t num_hints, silent;
 	uint32_t keepers; /* QPs with keep-alive */
-	/* alive.c waits for a packet, and none has come since. [any PU's owner] */
-	atomic_bool quiet;
 	struct icrc_flow tx, rx;
 	/* nic->ticks at the last packet that ended `quiet`. [any PU's owner] */
 	_Atomic uint64_t heard;

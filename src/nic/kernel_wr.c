@@ -29,8 +29,7 @@ int nic_qp_enable_kernel_wrs(struct nic *nic, struct nic_qp *qp)
 /* Returns true if the local memory allows the access. */
 static bool reachable(const struct nic_qp *qp, const struct nic_kernel_wr *a)
 {
-	uint32_t access =
-		op_is_read(a->op) || op_is_atomic(a->op) ? NIC_ACCESS_LOCAL_WRITE : MR_LOCAL;
+	uint32_t access = op_gets_data(a->op) ? NIC_ACCESS_LOCAL_WRITE : MR_LOCAL;
 
 	return !a->len || a->buf ||
 	       mr_resolve(&qp->nic->mrs, a->key, qp->pd, a->va, a->len, access);
@@ -43,7 +42,7 @@ static bool makes_sense(const struct nic_qp *qp, const struct nic_kernel_wr *a)
 		return false;
 	if (op_is_atomic(a->op) && (a->len != 8 || a->raddr & 7))
 		return false;
-	return qp->attr.max_rd_atomic || !(op_is_read(a->op) || op_is_atomic(a->op));
+	return qp->attr.max_rd_atomic || !op_gets_data(a->op);
 }
 
 int nic_post_kernel_wr(struct nic_qp *qp, const struct nic_kernel_wr *a)

@@ -341,7 +341,7 @@ enum req_admission loop_admit(struct nic_qp *qp, struct sq_entry *e, struct req_
 		nobody(qp);
 		return REQ_WAITS;
 	}
-	if (unlikely((op_is_read(e->op) || op_is_atomic(e->op)) && !qp->attr.max_rd_atomic)) {
+	if (unlikely(op_gets_data(e->op) && !qp->attr.max_rd_atomic)) {
 		e->status = NIC_WC_LOC_QP_OP_ERR; /* as in req.c */
 		return REQ_REFUSED;
 	}

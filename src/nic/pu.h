@@ -33,7 +33,13 @@ struct pu_port {
 struct pu {
 	struct nic *nic;
 	unsigned index;
+	bool rpc_work, rpc_time; /* run() is due; nic_rpc_ask_time() was called */
+	bool sent_unseen;	 /* the last turn sent and did not receive */
+	bool rx_last;		 /* the current packet is the last of its burst */
 	uint64_t now;
+	uint64_t polls;		    /* turns, with or without work */
+	const struct nic_qp *rx_qp; /* QP of the last packet; only compared, never accessed */
+	uint64_t rx_at;		    /* time of the last packet */
 	struct pu_port ports[NIC_MAX_PORTS];
 	struct wheel wheel;
 	struct mpsc doorbells;
@@ -45,31 +51,22 @@ struct pu {
 	 */
 	struct list_head stuck_senders, stuck_responders;
 	bool stuck; /* one of these two lists is not empty, or was not when the turn began */
-	struct list_head lost;	/* QPs that are about to end because a CQ overran: qp_end_lost() */
-	struct list_head dests; /* changed under nic->dests_lock: other PUs read it */
-	struct list_head groups[GROUP_BUCKETS];
-	struct nic_cq *dirty[64];
+	struct list_head lost; /* QPs that are about to end because a CQ overran: qp_end_lost() */
+	struct list_head chain_throttled; /* managed queues that have used their share */
 	unsigned num_dirty;
+	struct nic_cq *dirty[64]; /* CQs with completions of this turn */
+	struct list_head dests;	  /* changed under nic->dests_lock: other PUs read it */
+	struct list_head groups[GROUP_BUCKETS];
 	struct nic_counters ctr;
-	struct mr_last rpc_last;    /* for accesses of calls */
-	bool rpc_work, rpc_time;    /* run() is due; nic_rpc_ask_time() was called */
-	uint64_t polls;		    /* turns, with or without work */
-	const struct nic_qp *rx_qp; /* QP of the last packet; only compared, never accessed */
-	uint64_t rx_at,		    /* time of the last packet */
-		rx_mixed; /* time when packets or calls last changed from one QP to another */
-	atomic_bool rung; /* RPC_RING is in the ring of doorbells */
-	bool sent_unseen; /* the last turn sent and did not receive */
-	bool rx_last;	  /* the current packet is the last of its burst */
+	struct mr_last rpc_last; /* for accesses of calls */
+	uint64_t rx_mixed; /* time when packets or calls last changed from one QP to another */
+	atomic_bool rung;  /* RPC_RING is in the ring of doorbells */
 	/* of nic_rpc_at(); its owner is NULL, unlike that of a QP's timer */
 	struct wheel_timer rpc_timer;
 	uint64_t hints_at; /* time when the count in hints_looks began */
 	/* number of queue pairs and destinations that hints were compared with since then */
 	unsigned hints_looks;
-	/*
-	 * Chains: the managed queues that have used their share, and the numbers of queues that
-	 * take WQEs (chain_pace.c).
-	 */
-	struct list_head chain_throttled;
+	/* the numbers of managed queues that take WQEs (chain_pace.c) */
 	uint64_t chain_turn; /* value of `polls` for which the counts are valid */
 	unsigned chain_queues, chain_queues_before;
 	uint32_t chain_lives;	  /* the last `life` of a struct qp_chain */
@@ -80,6 +77,15 @@ struct pu {
 	 */
 	struct chain_box *chain_box[NIC_MAX_PUS];
 };
+
+/* Each turn looks at the fields of these two lines. */
+#define PU_LINE(first, last)                                                                       \
+	_Static_assert(offsetof(struct pu, first) / ROOST_CACHE_LINE ==                            \
+			       offsetof(struct pu, last) / ROOST_CACHE_LINE,                       \
+		       "hot fields of a PU in one cache line")
+PU_LINE(nic, ports[0].port);
+PU_LINE(stuck, dirty);
+#undef PU_LINE
 
 /* The doorbell of nic_rpc_ring(). It differs from all QP numbers, which have 24 bits. */
 #define RPC_RING UINT32_MAX

@@ -72,15 +72,11 @@ uint32_t req_payload(const struct nic_qp *qp, const struct sq_entry *e, uint32_t
  */
 uint32_t req_bytes(const struct nic_qp *qp, const struct sq_entry *e, uint32_t from, uint32_t to)
 {
-	uint32_t n = to - from;
-	uint32_t bytes;
+	uint32_t end = to == e->npkts ? e->len : to << qp->mtu_shift;
 
-	if (op_is_read(e->op) || op_is_atomic(e->op) || !n)
+	if (op_gets_data(e->op) || from == to)
 		return 0;
-	bytes = n << qp->mtu_shift;
-	if (to == e->npkts)
-		bytes -= (e->npkts << qp->mtu_shift) - e->len;
-	return bytes + n * PKT_MAX_HEADERS;
+	return end - (from << qp->mtu_shift) + (to - from) * PKT_MAX_HEADERS;
 }
 
 static uint8_t *put_extension(uint8_t *p, const struct nic_qp *qp, const struct sq_entry *e,
@@ -99,6 +95,8 @@ static uint8_t *put_extension(uint8_t *p, const struct nic_qp *qp, const struct 
 		}
 		p = pkt_put_reth(p, w->raddr + off, w->rkey, len);
 	}
+	if (likely(!(flags & (PKT_ATOMIC_ETH | PKT_IMM | PKT_IETH))))
+		return p;
 	if (flags & PKT_ATOMIC_ETH)
 		p = pkt_put_atomic(p, w->raddr, w->rkey, w->swap_add,
 				   flags & PKT_NEEDS_CALC ? chain_calc_of(e->op) : w->compare);
@@ -120,10 +118,8 @@ int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ac
 	uint32_t n = 0, pad, len;
 	int rc;
 
-	if (op_is_read(e->op)) {
-		opcode = PKT_READ_REQUEST;
-	} else if (op_is_atomic(e->op)) {
-		opcode = chain_atomic_opcode(e->op);
+	if (op_gets_data(e->op)) {
+		opcode = op_is_read(e->op) ? PKT_READ_REQUEST : chain_atomic_opcode(e->op);
 	} else {
 		opcode = (uint8_t)(qp->service + request_opcode(e, pkt));
 		n = req_payload(qp, e, pkt);
@@ -305,7 +301,7 @@ static inline enum req_admission rc_admit(struct nic_qp *qp, struct sq_entry *e,
 	const struct qp_sq *sq = &qp->sq;
 	uint32_t pkt = sq->next_pkt;
 
-	p->response = op_is_read(e->op) || op_is_atomic(e->op);
+	p->response = op_gets_data(e->op);
 	p->covered = req_covers(qp, e, pkt);
 	if (unlikely(sq->psn_next + p->covered - sq->psn_una > NIC_PSN_WINDOW))
 		return rc_waits(qp, BLOCK_PSN);

@@ -107,7 +107,7 @@ static bool ack_upto(struct nic_qp *qp, uint32_t upto)
 		struct sq_entry *e = sq_entry(sq, sq->una);
 		uint32_t end = e->psn + e->npkts;
 
-		if (op_is_read(e->op) || op_is_atomic(e->op)) {
+		if (op_gets_data(e->op)) {
 			all = false;
 			break;
 		}

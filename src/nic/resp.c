@@ -133,8 +133,10 @@ void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f)
 	full.wr_id = qp->resp.recv.wr_id;
 	full.wqe = qp->resp.recv.index;
 	qp->resp.has_recv = false;
-	qp->pu->ctr.rdma_recvs += full.status == NIC_WC_SUCCESS;
-	qp->pu->ctr.resp_cqe_error += full.status != NIC_WC_SUCCESS;
+	if (likely(full.status == NIC_WC_SUCCESS))
+		qp->pu->ctr.rdma_recvs++;
+	else
+		qp->pu->ctr.resp_cqe_error++;
 	cq_push(qp->recv_cq, qp, &full);
 }
 
@@ -261,18 +263,75 @@ uint8_t resp_check_write(const struct nic_qp *qp, uint32_t rkey, uint64_t va, ui
 	return 0;
 }
 
+/* Stores the payload of a packet of a WRITE, and shows it to the hooks. */
+static __attribute__((noinline)) uint8_t store_watched(struct nic_qp *qp, const struct pkt_view *v)
+{
+	struct qp_resp *r = &qp->resp;
+	struct mr_region_addr region_addr;
+	void *dst = qp_resolve_region_addr(qp, r->rkey, r->va, v->payload_len,
+					   NIC_ACCESS_REMOTE_WRITE, &region_addr);
+
+	if (unlikely(!dst))
+		return PKT_NAK_REM_ACCESS;
+	if (!stream_enter(qp, region_addr.key))
+		return resp_rnr(qp);
+	if (unlikely(dma_copy(dst, v->payload, v->payload_len))) {
+		qp->pu->ctr.memory_faults++;
+		stream_missed(qp, region_addr.key);
+		return PKT_NAK_REM_OP;
+	}
+	stream_landed(qp, region_addr.key,
+		      &(struct nic_stream_piece){.va = region_addr.va,
+						 .data = (uint8_t *)(uintptr_t)v->payload,
+						 .total = r->received + r->left,
+						 .off = r->received,
+						 .len = v->payload_len,
+						 .last = v->op->flags & PKT_LAST,
+						 .pu = qp->pu_index});
+	return 0;
+}
+
+/* Stores the payload of a packet of a WRITE at dst; NULL: at r->va. */
+static inline uint8_t store(struct nic_qp *qp, const struct pkt_view *v, void *dst)
+{
+	struct qp_resp *r = &qp->resp;
+
+	if (unlikely(stream_watched(qp)))
+		return store_watched(qp, v);
+	if (!dst)
+		dst = qp_resolve(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE);
+	if (unlikely(!dst))
+		return PKT_NAK_REM_ACCESS;
+	if (unlikely(dma_copy(dst, v->payload, v->payload_len))) {
+		qp->pu->ctr.memory_faults++;
+		return PKT_NAK_REM_OP;
+	}
+	return 0;
+}
+
+/* Completes the receive of a WRITE with immediate. */
+static __attribute__((noinline)) void complete_write_imm(struct nic_qp *qp,
+							 const struct pkt_view *v)
+{
+	struct cqe_fields f = {.byte_len = qp->resp.received,
+			       .imm = v->imm,
+			       .opcode = NIC_WC_RECV_WRITE_IMM,
+			       .flags = NIC_WC_WITH_IMM,
+			       .solicited = v->solicited};
+
+	resp_complete_recv(qp, &f);
+}
+
 uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 {
 	struct qp_resp *r = &qp->resp;
-	struct cqe_fields f = {.opcode = NIC_WC_RECV_WRITE_IMM,
-			       .flags = NIC_WC_WITH_IMM,
-			       .solicited = v->solicited};
+	uint32_t n = v->payload_len;
 	bool last = v->op->flags & PKT_LAST;
 	void *dst = NULL;
+	uint8_t nak;
 
 	if (v->op->flags & PKT_FIRST) {
-		uint8_t nak = resp_check_write(qp, v->rkey, v->va, v->dmalen, &dst);
-
+		nak = resp_check_write(qp, v->rkey, v->va, v->dmalen, &dst);
 		if (unlikely(nak))
 			return nak;
 		r->va = v->va;
@@ -280,51 +339,20 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 		r->left = v->dmalen;
 		r->received = 0;
 	}
-	if (last ? v->payload_len != r->left : v->payload_len >= r->left)
+	if (last ? n != r->left : n >= r->left)
 		return PKT_NAK_INVALID_REQ;
 	/* A WRITE with immediate needs a receive, which is taken before this packet is written. */
 	if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))
 		return resp_rnr(qp);
-	if (v->payload_len) {
-		struct mr_region_addr region_addr;
-		bool watched = unlikely(stream_watched(qp));
-
-		if (watched)
-			dst = qp_resolve_region_addr(qp, r->rkey, r->va, v->payload_len,
-						     NIC_ACCESS_REMOTE_WRITE, &region_addr);
-		else if (!dst)
-			dst = qp_resolve(qp, r->rkey, r->va, v->payload_len,
-					 NIC_ACCESS_REMOTE_WRITE);
-		if (unlikely(!dst))
-			return PKT_NAK_REM_ACCESS;
-		if (watched && !stream_enter(qp, region_addr.key))
-			return resp_rnr(qp);
-		if (unlikely(dma_copy(dst, v->payload, v->payload_len))) {
-			qp->pu->ctr.memory_faults++;
-			if (watched)
-				stream_missed(qp, region_addr.key);
-			return PKT_NAK_REM_OP;
-		}
-		if (watched)
-			stream_landed(
-				qp, region_addr.key,
-				&(struct nic_stream_piece){.va = region_addr.va,
-							   .data = (uint8_t *)(uintptr_t)v->payload,
-							   .total = r->received + r->left,
-							   .off = r->received,
-							   .len = v->payload_len,
-							   .last = last,
-							   .pu = qp->pu_index});
-	}
-	r->va += v->payload_len;
-	r->left -= v->payload_len;
-	r->received += v->payload_len;
+	nak = n ? store(qp, v, dst) : 0;
+	if (unlikely(nak))
+		return nak;
+	r->va += n;
+	r->left -= n;
+	r->received += n;
 	r->msg = last ? PKT_KIND_NONE : PKT_KIND_WRITE;
-	if (v->op->flags & PKT_IMM) {
-		f.byte_len = r->received;
-		f.imm = v->imm;
-		resp_complete_recv(qp, &f);
-	}
+	if (unlikely(v->op->flags & PKT_IMM))
+		complete_write_imm(qp, v);
 	return 0;
 }
 
@@ -404,17 +432,20 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 		if (!resp_in_sequence(qp, v))
 			return PKT_NAK_INVALID_REQ;
 		nak = resp_send(qp, v);
+		qp->pu->ctr.rx_send_requests += !nak;
 		break;
 	case PKT_KIND_WRITE:
 		if (!resp_in_sequence(qp, v))
 			return PKT_NAK_INVALID_REQ;
 		nak = resp_write(qp, v);
+		qp->pu->ctr.rx_write_requests += !nak;
 		break;
 	case PKT_KIND_RPC:
 	case PKT_KIND_RPC_WRITE:
 		if (!resp_in_sequence(qp, v))
 			return PKT_NAK_INVALID_REQ;
 		nak = resp_rpc(qp, v);
+		qp->pu->ctr.rx_rpc_requests += !nak;
 		break;
 	case PKT_KIND_READ_REQ:
 		if (v->payload_len)
@@ -447,12 +478,6 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 	}
 	if (nak)
 		return nak;
-	if (v->op->kind == PKT_KIND_SEND)
-		qp->pu->ctr.rx_send_requests++;
-	else if (v->op->kind == PKT_KIND_WRITE)
-		qp->pu->ctr.rx_write_requests++;
-	else
-		qp->pu->ctr.rx_rpc_requests++;
 	r->epsn++;
 	if (v->op->flags & PKT_LAST)
 		r->msn++;

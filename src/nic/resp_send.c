@@ -25,27 +25,43 @@ static struct resp_entry *entry_at(struct qp_resp *r, unsigned i)
 	return &r->replay[n >= r->replay_size ? n - r->replay_size : n];
 }
 
-static struct resp_entry *new_entry(struct qp_resp *r)
+/* Moves r->oldest behind entries without responses to send. */
+static void skip_answered(struct qp_resp *r)
 {
-	struct resp_entry *e;
+	while (r->oldest < r->count) {
+		const struct resp_entry *e = entry_at(r, r->oldest);
 
-	/* replay_full() in resp.c has checked that the oldest entry is done */
-	if (r->count == r->replay_size) {
-		e = entry_at(r, 0);
-		/* the entry is being answered again, which its requester no longer needs */
 		if (e->cur != e->end)
-			r->pending--;
-		r->head = (uint8_t)(r->head + 1 == r->replay_size ? 0 : r->head + 1);
-		r->count--;
+			break;
+		r->oldest++;
 	}
-	e = entry_at(r, r->count++);
-	return e;
 }
 
-static void run_entry(struct nic_qp *qp, struct resp_entry *e, uint32_t from, uint32_t to)
+/* Returns the number of a new entry. */
+static unsigned new_entry(struct qp_resp *r)
 {
-	if (e->cur == e->end)
-		qp->resp.pending++;
+	/* replay_full() in resp.c has checked that the first entry is done */
+	if (r->count == r->replay_size) {
+		/* If it is being answered again, its requester no longer needs the answer. */
+		if (unlikely(r->oldest == 0)) {
+			r->oldest = 1;
+			skip_answered(r);
+		}
+		r->head = (uint8_t)(r->head + 1 == r->replay_size ? 0 : r->head + 1);
+		r->oldest--;
+		r->count--;
+	}
+	return r->count++;
+}
+
+/* Starts to send the responses [from, to) of entry i. */
+static void run_entry(struct nic_qp *qp, unsigned i, uint32_t from, uint32_t to)
+{
+	struct qp_resp *r = &qp->resp;
+	struct resp_entry *e = entry_at(r, i);
+
+	if (i < r->oldest)
+		r->oldest = (uint8_t)i;
 	e->start = e->cur = from;
 	e->end = to;
 	nic_schedule_resp(qp);
@@ -54,9 +70,9 @@ static void run_entry(struct nic_qp *qp, struct resp_entry *e, uint32_t from, ui
 /* The response acknowledges everything before it, so a pending ACK is not sent. */
 void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, uint32_t npkts)
 {
-	struct resp_entry *e = new_entry(&qp->resp);
+	unsigned i = new_entry(&qp->resp);
 
-	*e = (struct resp_entry){
+	*entry_at(&qp->resp, i) = (struct resp_entry){
 		.psn = psn,
 		.npkts = npkts,
 		.msn = qp->resp.msn,
@@ -66,17 +82,17 @@ void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, 
 		.limit = v->dmalen,
 	};
 	qp->resp.ack = false;
-	run_entry(qp, e, 0, npkts);
+	run_entry(qp, i, 0, npkts);
 }
 
 void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result)
 {
-	struct resp_entry *e = new_entry(&qp->resp);
+	unsigned i = new_entry(&qp->resp);
 
-	*e = (struct resp_entry){
+	*entry_at(&qp->resp, i) = (struct resp_entry){
 		.psn = psn, .npkts = 1, .msn = qp->resp.msn, .result = result, .atomic = true};
 	qp->resp.ack = false;
-	run_entry(qp, e, 0, 1);
+	run_entry(qp, i, 0, 1);
 }
 
 static struct resp_entry *find_entry(struct qp_resp *r, uint32_t psn, unsigned *where)
@@ -98,11 +114,9 @@ static void cancel_younger(struct qp_resp *r, unsigned i)
 	while (++i < r->count) {
 		struct resp_entry *e = entry_at(r, i);
 
-		if (e->cur != e->end) {
-			e->cur = e->end;
-			r->pending--;
-		}
+		e->cur = e->end;
 	}
+	skip_answered(r);
 }
 
 void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
@@ -135,7 +149,7 @@ void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 		return;
 	if (e->atomic) {
 		cancel_younger(r, i);
-		run_entry(qp, e, 0, 1);
+		run_entry(qp, i, 0, 1);
 		return;
 	}
 	from = psn - e->psn;
@@ -146,7 +160,7 @@ void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 		return;
 	cancel_younger(r, i);
 	e->limit = (from << qp->mtu_shift) + v->dmalen;
-	run_entry(qp, e, from, from + npkts);
+	run_entry(qp, i, from, from + npkts);
 }
 
 static int send_aeth(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
@@ -274,26 +288,14 @@ void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size)
 {
 	uint8_t n = r->count < size ? r->count : size;
 
-	r->pending = 0;
-	for (uint8_t i = 0; i < n; i++) {
+	for (uint8_t i = 0; i < n; i++)
 		to[i] = *entry_at(r, r->count - n + i);
-		r->pending += to[i].cur != to[i].end;
-	}
 	r->replay = to;
 	r->head = 0;
 	r->count = n;
 	r->replay_size = size;
-}
-
-static struct resp_entry *oldest_pending(struct qp_resp *r)
-{
-	for (unsigned i = 0; i < r->count; i++) {
-		struct resp_entry *e = entry_at(r, i);
-
-		if (e->cur != e->end)
-			return e;
-	}
-	return NULL;
+	r->oldest = 0;
+	skip_answered(r);
 }
 
 void resp_refused(struct nic_qp *qp, uint8_t syndrome)
@@ -369,8 +371,8 @@ enum req_result resp_run(struct nic_qp *qp)
 			return REQ_PORT_FULL;
 		r->cnp = false;
 	}
-	while (r->pending) {
-		struct resp_entry *e = oldest_pending(r);
+	while (r->oldest < r->count) {
+		struct resp_entry *e = entry_at(r, r->oldest);
 		int rc;
 
 		if (!budget--)
@@ -384,23 +386,21 @@ enum req_result resp_run(struct nic_qp *qp)
 			 * copy does not end the connection.
 			 */
 			e->cur = e->end;
-			r->pending--;
+			skip_answered(r);
 			continue;
 		}
 		if (unlikely(rc)) {
 			/* The NAK names the first response that cannot be sent. */
 			uint32_t psn = e->psn + e->cur;
 
-			cancel_younger(r, 0);
 			e->cur = e->end;
-			r->pending = 0;
+			cancel_younger(r, r->oldest);
 			resp_nak(qp, (uint8_t)rc, psn);
 			break;
 		}
 		if (++e->cur == e->npkts)
 			e->done = true;
-		if (e->cur == e->end)
-			r->pending--;
+		skip_answered(r);
 	}
 	if (r->nak) {
 		uint8_t syndrome = r->nak;

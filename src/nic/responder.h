@@ -60,7 +60,8 @@ struct qp_resp {
 	bool cnp;	     /* send a congestion notification */
 	uint8_t last_nak;    /* syndrome of the NAK, at nak_psn, that ended the connection */
 	uint8_t head, count; /* replay ring: entries [head, head + count) */
-	uint8_t pending;     /* entries with responses still to send */
+	/* number, in the replay ring, of the oldest entry with responses to send; count: none */
+	uint8_t oldest;
 	uint8_t replay_size;
 	uint32_t nak_psn;
 

@@ -20,8 +20,9 @@
 #define CON (RC | 1 << NIC_QPT_UC)
 #define ALL (CON | 1 << NIC_QPT_UD)
 
-static const struct {
-	uint8_t services, payload, wc;
+/* agreed: only some QPs have the operation. */
+static const struct op_info {
+	uint8_t services, payload, wc, agreed;
 } op_info[] = {
 	[ROOST_OP_NOP] = {ALL, 0, NIC_WC_SEND},
 	[ROOST_OP_WRITE] = {CON, 1, NIC_WC_WRITE},
@@ -34,20 +35,26 @@ static const struct {
 	[ROOST_OP_FETCH_ADD] = {RC, 0, NIC_WC_FETCH_ADD},
 	[ROOST_OP_LOCAL_INV] = {CON, 0, NIC_WC_LOCAL_INV},
 	[ROOST_OP_BIND_MW] = {CON, 0, NIC_WC_BIND_MW},
-	[ROOST_OP_RPC] = {RC, 1, NIC_WC_RPC},
-	[ROOST_OP_RPC_WRITE] = {RC, 1, NIC_WC_RPC_WRITE},
-	[ROOST_OP_WAIT] = {RC, 0, NIC_WC_SEND},
-	[ROOST_OP_ENABLE] = {RC, 0, NIC_WC_SEND},
-	[ROOST_OP_RECV_ENABLE] = {RC, 0, NIC_WC_SEND},
-	[ROOST_OP_MAX] = {RC, 0, NIC_WC_FETCH_ADD},
-	[ROOST_OP_MIN] = {RC, 0, NIC_WC_FETCH_ADD},
-	[ROOST_OP_MAX_SIGNED] = {RC, 0, NIC_WC_FETCH_ADD},
-	[ROOST_OP_MIN_SIGNED] = {RC, 0, NIC_WC_FETCH_ADD},
-	[ROOST_OP_AND] = {RC, 0, NIC_WC_FETCH_ADD},
-	[ROOST_OP_OR] = {RC, 0, NIC_WC_FETCH_ADD},
-	[ROOST_OP_XOR] = {RC, 0, NIC_WC_FETCH_ADD},
+	[ROOST_OP_RPC] = {RC, 1, NIC_WC_RPC, 1},
+	[ROOST_OP_RPC_WRITE] = {RC, 1, NIC_WC_RPC_WRITE, 1},
+	[ROOST_OP_WAIT] = {RC, 0, NIC_WC_SEND, 1},
+	[ROOST_OP_ENABLE] = {RC, 0, NIC_WC_SEND, 1},
+	[ROOST_OP_RECV_ENABLE] = {RC, 0, NIC_WC_SEND, 1},
+	[ROOST_OP_MAX] = {RC, 0, NIC_WC_FETCH_ADD, 1},
+	[ROOST_OP_MIN] = {RC, 0, NIC_WC_FETCH_ADD, 1},
+	[ROOST_OP_MAX_SIGNED] = {RC, 0, NIC_WC_FETCH_ADD, 1},
+	[ROOST_OP_MIN_SIGNED] = {RC, 0, NIC_WC_FETCH_ADD, 1},
+	[ROOST_OP_AND] = {RC, 0, NIC_WC_FETCH_ADD, 1},
+	[ROOST_OP_OR] = {RC, 0, NIC_WC_FETCH_ADD, 1},
+	[ROOST_OP_XOR] = {RC, 0, NIC_WC_FETCH_ADD, 1},
 };
 #define OPS (sizeof(op_info) / sizeof(op_info[0]))
+
+/* Returns true if this QP has the operation, which needs an agreement or a chain. */
+static __attribute__((noinline)) bool op_agreed(const struct nic_qp *qp, uint8_t op)
+{
+	return op_is_rpc(op) ? qp_has(qp, QP_RPC) : chain_has_op(qp, op);
+}
 
 /*
  * Copies a WQE and checks the copy. Only fields that are copied already determine how much is
@@ -56,6 +63,7 @@ static const struct {
 static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 {
 	struct roost_wqe *w = &e->wqe;
+	const struct op_info *info;
 	uint64_t len = 0;
 	uint16_t op;
 
@@ -64,13 +72,13 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	e->op = (uint8_t)op;
 	e->len = 0;
 	e->npkts = 1;
-	if (op >= OPS || !(op_info[op].services & 1 << qp->type) ||
-	    (op_is_rpc(e->op) && !qp_has(qp, QP_RPC)))
+	if (op >= OPS)
 		return NIC_WC_LOC_QP_OP_ERR;
-	if (unlikely(op > ROOST_OP_RECV) && !chain_has_op(qp, op))
+	info = &op_info[op];
+	if (!(info->services & 1 << qp->type) || (unlikely(info->agreed) && !op_agreed(qp, e->op)))
 		return NIC_WC_LOC_QP_OP_ERR;
 	if (w->flags & ROOST_WQE_INLINE) {
-		if (!op_info[op].payload || w->inline_len > qp->sq.max_inline)
+		if (!info->payload || w->inline_len > qp->sq.max_inline)
 			return NIC_WC_LOC_QP_OP_ERR;
 		len = w->inline_len;
 		if (len > sizeof(*w) - ROOST_WQE_INLINE_OFFSET)
@@ -95,9 +103,7 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	    (op_is_atomic(e->op) && len != 8))
 		return NIC_WC_LOC_LEN_ERR;
 	e->len = (uint32_t)len;
-	if (op_is_atomic(e->op) || len == 0)
-		e->npkts = 1;
-	else
+	if (len > 8) /* an atomic has 8 bytes, and one packet at any MTU */
 		e->npkts = (uint32_t)((len + qp->mtu - 1) >> qp->mtu_shift);
 	return NIC_WC_SUCCESS;
 }
@@ -200,7 +206,8 @@ static void complete(struct nic_qp *qp, uint64_t wr_id, uint32_t index, uint8_t 
 		.opcode = op < OPS ? op_info[op].wc : NIC_WC_SEND,
 	};
 
-	qp->pu->ctr.req_cqe_error += status != NIC_WC_SUCCESS;
+	if (unlikely(status != NIC_WC_SUCCESS))
+		qp->pu->ctr.req_cqe_error++;
 	cq_push(qp->send_cq, qp, &f);
 }
 
@@ -216,6 +223,12 @@ void sq_retire(struct nic_qp *qp, struct sq_entry *e)
 		sq_origins[e->origin].retired(qp, e);
 }
 
+static __attribute__((noinline)) void report(struct nic_qp *qp, const struct sq_entry *e)
+{
+	if (likely(!qp->chain) || chain_reports(qp, e))
+		complete(qp, e->wr_id, e->index, e->op, e->status, e->len);
+}
+
 void sq_complete(struct nic_qp *qp, const struct sq_entry *e)
 {
 	if (e->status == NIC_WC_SUCCESS) {
@@ -229,11 +242,8 @@ void sq_complete(struct nic_qp *qp, const struct sq_entry *e)
 	 * slot at once.
 	 */
 	atomic_store_explicit(&qp->sq.index->cons, e->index + 1, memory_order_release);
-	if (e->signaled || e->status != NIC_WC_SUCCESS) {
-		if (unlikely(qp->chain) && !chain_reports(qp, e))
-			return;
-		complete(qp, e->wr_id, e->index, e->op, e->status, e->len);
-	}
+	if (e->signaled || e->status != NIC_WC_SUCCESS)
+		report(qp, e);
 }
 
 bool sq_local(struct nic_qp *qp, struct sq_entry *e)
@@ -319,6 +329,48 @@ const void *sq_piece(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, 
 	return mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, n, MR_LOCAL);
 }
 
+/* Copies n > 0 bytes at `off` of an SGE. Returns as sq_gather() does. */
+static inline int load_sge(struct nic_qp *qp, const struct roost_sge *s, uint32_t off, uint8_t *dst,
+			   uint32_t n)
+{
+	void *src = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, n, MR_LOCAL);
+
+	if (unlikely(!src))
+		return -EACCES;
+	return unlikely(dma_load(dst, src, n)) ? -EFAULT : 0;
+}
+
+static inline int store_sge(struct nic_qp *qp, const struct roost_sge *s, uint32_t off,
+			    const uint8_t *src, uint32_t n)
+{
+	void *dst = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, n,
+			       NIC_ACCESS_LOCAL_WRITE);
+
+	if (unlikely(!dst))
+		return -EACCES;
+	return unlikely(dma_copy(dst, src, n)) ? -EFAULT : 0;
+}
+
+/* program_gather() for payload of several SGEs */
+static __attribute__((noinline)) int gather_pieces(struct nic_qp *qp, const struct roost_sge *s,
+						   uint32_t off, uint8_t *dst, uint32_t n)
+{
+	while (n && off >= s->len)
+		off -= s++->len;
+	while (n) {
+		uint32_t part = s->len - off < n ? s->len - off : n;
+		int rc = part ? load_sge(qp, s, off, dst, part) : 0;
+
+		if (unlikely(rc))
+			return rc;
+		dst += part;
+		n -= part;
+		off = 0;
+		s++;
+	}
+	return 0;
+}
+
 static int program_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
 			  uint32_t n)
 {
@@ -328,21 +380,24 @@ static int program_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t 
 		memcpy(dst, (const uint8_t *)&e->wqe + ROOST_WQE_INLINE_OFFSET + off, n);
 		return 0;
 	}
+	if (unlikely(!n || off + n > s->len))
+		return gather_pieces(qp, s, off, dst, n);
+	return load_sge(qp, s, off, dst, n);
+}
+
+/* program_scatter() for memory of several SGEs */
+static __attribute__((noinline)) int scatter_pieces(struct nic_qp *qp, const struct roost_sge *s,
+						    uint32_t off, const uint8_t *src, uint32_t n)
+{
 	while (n && off >= s->len)
 		off -= s++->len;
 	while (n) {
 		uint32_t part = s->len - off < n ? s->len - off : n;
+		int rc = part ? store_sge(qp, s, off, src, part) : 0;
 
-		if (part) {
-			void *src = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, part,
-					       MR_LOCAL);
-
-			if (unlikely(!src))
-				return -EACCES;
-			if (unlikely(dma_load(dst, src, part)))
-				return -EFAULT;
-		}
-		dst += part;
+		if (unlikely(rc))
+			return rc;
+		src += part;
 		n -= part;
 		off = 0;
 		s++;
@@ -355,26 +410,9 @@ static int program_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t
 {
 	const struct roost_sge *s = e->wqe.sge;
 
-	while (n && off >= s->len)
-		off -= s++->len;
-	while (n) {
-		uint32_t part = s->len - off < n ? s->len - off : n;
-
-		if (part) {
-			void *dst = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, part,
-					       NIC_ACCESS_LOCAL_WRITE);
-
-			if (unlikely(!dst))
-				return -EACCES;
-			if (unlikely(dma_copy(dst, src, part)))
-				return -EFAULT;
-		}
-		src += part;
-		n -= part;
-		off = 0;
-		s++;
-	}
-	return 0;
+	if (unlikely(!n || off + n > s->len))
+		return scatter_pieces(qp, s, off, src, n);
+	return store_sge(qp, s, off, src, n);
 }
 
 const struct sq_origin_ops sq_origins[SQ_ORIGINS] = {

@@ -211,6 +211,12 @@ static inline bool op_is_atomic(uint8_t op)
 	return SQ_ATOMIC_OPS >> (op & 63) & 1;
 }
 
+/* Returns true for a READ or an atomic: the responses have data. An ACK ends other operations. */
+static inline bool op_gets_data(uint8_t op)
+{
+	return (SQ_OP(READ) | SQ_ATOMIC_OPS) >> (op & 63) & 1;
+}
+
 /* sq.c */
 bool sq_fetch(struct nic_qp *qp);
 /* Fetches WQEs of the program, so that entries of kernels cannot starve the program. */

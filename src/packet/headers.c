@@ -8,6 +8,7 @@
 
 #include "packet/headers.h"
 
+#include "base/mem.h"
 #include "base/text.h"
 
 /*
@@ -33,23 +34,47 @@ static inline uint64_t get64(const uint8_t *p)
 	return be64toh(v);
 }
 
+static inline const uint8_t *parse_reth(const uint8_t *p, struct pkt_view *v)
+{
+	v->va = get64(p);
+	v->rkey = get32(p + 8);
+	v->dmalen = get32(p + 12);
+	return p + sizeof(struct pkt_reth);
+}
+
+static inline const uint8_t *parse_aeth(const uint8_t *p, struct pkt_view *v)
+{
+	uint32_t w = get32(p);
+
+	v->syndrome = (uint8_t)(w >> 24);
+	v->msn = w & 0xffffff;
+	return p + sizeof(struct pkt_aeth);
+}
+
+/* The headers that WRITEs, READs, their responses and ACKs do not have. */
+#define RARE_HEADERS                                                                               \
+	(PKT_DETH | PKT_ATOMIC_ETH | PKT_ATOMIC_ACK_ETH | PKT_IMM | PKT_IETH | PKT_CNP_PAD)
+
 /*
  * Fills *v from the extension headers at p; their length was checked. Returns the first byte after
  * them.
  */
 static inline const uint8_t *parse_ext(const uint8_t *p, unsigned flags, struct pkt_view *v)
 {
+	if (likely(!(flags & RARE_HEADERS))) {
+		if (flags & PKT_RETH)
+			p = parse_reth(p, v);
+		if (flags & PKT_AETH)
+			p = parse_aeth(p, v);
+		return p;
+	}
 	if (flags & PKT_DETH) {
 		v->qkey = get32(p);
 		v->sqpn = get32(p + 4) & PKT_QPN_MASK;
 		p += sizeof(struct pkt_deth);
 	}
-	if (flags & PKT_RETH) {
-		v->va = get64(p);
-		v->rkey = get32(p + 8);
-		v->dmalen = get32(p + 12);
-		p += sizeof(struct pkt_reth);
-	}
+	if (flags & PKT_RETH)
+		p = parse_reth(p, v);
 	if (flags & PKT_ATOMIC_ETH) {
 		v->va = get64(p);
 		v->rkey = get32(p + 8);
@@ -57,13 +82,8 @@ static inline const uint8_t *parse_ext(const uint8_t *p, unsigned flags, struct 
 		v->compare = get64(p + 20);
 		p += sizeof(struct pkt_atomic_eth);
 	}
-	if (flags & PKT_AETH) {
-		uint32_t w = get32(p);
-
-		v->syndrome = (uint8_t)(w >> 24);
-		v->msn = w & 0xffffff;
-		p += sizeof(struct pkt_aeth);
-	}
+	if (flags & PKT_AETH)
+		p = parse_aeth(p, v);
 	if (flags & PKT_ATOMIC_ACK_ETH) {
 		v->swap_add = get64(p);
 		p += 8;
