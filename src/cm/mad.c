@@ -235,7 +235,7 @@ static uint64_t get_bits(const uint8_t *p, unsigned at, unsigned width)
 	return v;
 }
 
-/* Stores bits where get_bits() reads them. The bits are 0 before. */
+/* Stores bits where get_bits() reads them. The bits must be 0 before. */
 static void put_bits(uint8_t *p, unsigned at, unsigned width, uint64_t v)
 {
 	uint64_t word;

@@ -30,15 +30,15 @@ char *etcd_put_request(const char *key, uint64_t revision, const char *text, siz
 /* Returns the body of a transaction that reads `key` if `mark` has this number. */
 char *etcd_check_request(const char *key, const char *mark, uint64_t number);
 
-/* A request to read the keys that begin with `key` and '/'. */
+/* Returns the body of a request to read the keys that begin with `key` and '/'. */
 char *etcd_below_request(const char *key);
 /*
- * A transaction that sets one of them with a lease, if its last change has this revision (0: there
- * is no such key). The value is the time of the lease.
+ * Returns the body of a transaction that sets such a key with a lease if the last change of the key
+ * has this revision (0: the key does not exist). The value is the time of the lease.
  */
 char *etcd_member_request(const char *key, const char *name, uint64_t revision, uint64_t lease,
 			  unsigned seconds);
-/* A transaction that sets one of them with a lease, if there is no such key. */
+/* Returns the body of a transaction that sets such a key only if it does not exist. */
 char *etcd_lock_request(const char *key, const char *name, uint64_t lease);
 /* Returns the body of a request to watch a key. The answer has a line for each change. */
 char *etcd_watch_request(const char *key);

@@ -95,7 +95,7 @@ static int set_member(const struct lease *l, struct http *h, char *why, size_t w
 	return -EBUSY;
 }
 
-/* Sets the key, with the lease. */
+/* Sets the key with the lease. */
 static int set(const struct lease *l, struct http *h, char *why, size_t why_len)
 {
 	bool done;

@@ -202,7 +202,7 @@ static void flush_drops(struct kv_near *n)
 	n->num_drops = 0;
 }
 
-/* The caller flushes. */
+/* Queues the memory of a line for flush_drops(), which the caller must call. */
 static void give_back(struct kv_near *n, uint64_t line)
 {
 	n->drops[n->num_drops++] =
@@ -211,7 +211,10 @@ static void give_back(struct kv_near *n, uint64_t line)
 		flush_drops(n);
 }
 
-/* It leaves its list when that is looked through. The caller flushes. */
+/*
+ * Drops a line from near memory. The next pass over the list of the line removes the entry. The
+ * caller must call flush_drops().
+ */
 static void drop(struct kv_near *n, uint64_t line)
 {
 	n->lines[line].bits &= (uint8_t) ~(THERE | DIRTY | USED);

@@ -15,8 +15,8 @@
  * No refusal is lost: a PU takes an ENABLE only while the ring for its refusal has space. Otherwise
  * the ENABLE stays in the mailbox; when the mailbox is full, the sender tries again in each turn.
  * The PU that takes refusals rings the doorbell of the PU that may wait for the space. If that PU
- * cleared chain_mailed before, it gets a doorbell, and takes its mail again; if it clears it later,
- * it sees the new tail.
+ * cleared chain_mailed before, it gets a doorbell and takes its mail again. If it clears
+ * chain_mailed later, it sees the new tail.
  *
  * A message belongs to the queue pair that had the number when it was sent, and to its time between
  * two resets. The owner of the PU that a message has come to may change it until it takes it. So a
@@ -24,7 +24,7 @@
  * whose number an earlier one may have had. A refusal names the life of its queue pair.
  *
  * There is no deadlock, even if all rings are full: taking a refusal needs no space, so each turn
- * that takes mail empties the rings of refusals, and the ENABLEs behind them go on.
+ * that takes mail empties the rings of refusals, and the ENABLEs behind them continue.
  */
 #include <stdlib.h>
 
@@ -173,7 +173,7 @@ static void take_refusals(struct pu *pu, unsigned from, struct mail_ring *ring)
 	for (; take(ring, end, &m); any = true)
 		refused(pu, &m);
 	if (any)
-		ring_for_mail(pu->nic, from); /* it may wait for the space */
+		ring_for_mail(pu->nic, from); /* the sender may wait for the space */
 }
 
 static void take_enables(struct pu *pu, unsigned from, struct mail_ring *ring)
@@ -234,7 +234,7 @@ void chain_refuse_mail(struct nic_qp *qp)
 	settle(qp, false);
 }
 
-/* Not inlined: its large frame is not for each turn of the PU. */
+/* This function is not inlined, so that turns without mail do not set up its large frame. */
 __attribute__((noinline)) void chain_take_mail(struct pu *pu)
 {
 	atomic_exchange_explicit(&pu->chain_mailed, false, memory_order_acq_rel);

@@ -50,7 +50,7 @@ struct pu {
 	 * turn
 	 */
 	struct list_head stuck_senders, stuck_responders;
-	bool stuck; /* one of these two lists is not empty, or was not when the turn began */
+	bool stuck; /* one of these two lists is not empty, or was not empty when the turn began */
 	struct list_head lost; /* QPs that are about to end because a CQ overran: qp_end_lost() */
 	struct list_head chain_throttled; /* managed queues that have used their share */
 	unsigned num_dirty;
@@ -58,10 +58,10 @@ struct pu {
 	struct list_head dests;	  /* changed under nic->dests_lock: other PUs read it */
 	struct list_head groups[GROUP_BUCKETS];
 	struct nic_counters ctr;
-	struct mr_last rpc_last; /* for accesses of calls */
+	struct mr_last rpc_last; /* the last region that a call has accessed */
 	uint64_t rx_mixed; /* time when packets or calls last changed from one QP to another */
 	atomic_bool rung;  /* RPC_RING is in the ring of doorbells */
-	/* of nic_rpc_at(); its owner is NULL, unlike that of a QP's timer */
+	/* timer of nic_rpc_at(); its owner is NULL, unlike that of a QP's timer */
 	struct wheel_timer rpc_timer;
 	uint64_t hints_at; /* time when the count in hints_looks began */
 	/* number of queue pairs and destinations that hints were compared with since then */

@@ -156,9 +156,9 @@ int pool_answer(int fd, const int *fds, unsigned n)
 }
 
 /*
- * Receives an answer. Returns the number of its descriptors, and keeps them, if there are `want`; 0
- * if there is another number; -EMFILE if some did not fit into the limit of this process;
- * -ECONNRESET if the member has hung up; -EAGAIN if there is none yet; or another -errno.
+ * Receives an answer. If the answer has `want` descriptors, keeps them and returns their number.
+ * Otherwise returns 0 (another number), -EMFILE (some did not fit into the limit of this process),
+ * -ECONNRESET (the member has hung up), -EAGAIN (no answer has come yet), or another -errno.
  */
 static int receive(int fd, int *fds, unsigned want)
 {

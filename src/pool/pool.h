@@ -174,7 +174,7 @@ int pool_addr_adopt(struct pool_addr *a, unsigned *slot);
  */
 bool pool_find(struct pool *p, const struct pkt_addr *addr, uint32_t scope, unsigned slot,
 	       struct pool_socket *sock);
-/* True if a program of the pool serves the address in any slot. */
+/* Returns true if a program of the pool serves the address in any slot. */
 bool pool_serves(struct pool *p, const struct pkt_addr *addr, uint32_t scope);
 /*
  * Returns true if a member sends from this address and source port. The answer holds as long as

@@ -240,7 +240,7 @@ struct udp_port {
 	bool errors_off;
 	uint32_t errors;
 	uint64_t errors_since; /* ns of port_clock() */
-	/* counts of paths to QP 1 at loopback addresses, since gsi_since: */
+	/* counts for paths to QP 1 at loopback addresses since gsi_since: */
 	uint32_t searches; /* lists of sockets that were read */
 	uint32_t absent;   /* addresses without a reader */
 	uint64_t gsi_since;

@@ -89,8 +89,8 @@ struct script {
 	 * that sleeps.
 	 */
 	uint64_t think;
-	uint64_t late;	    /* ns; it computes for so long before its first call */
-	uint64_t slow_from; /* it does not compute before this time */
+	uint64_t late;	    /* ns; the program computes for this time before its first call */
+	uint64_t slow_from; /* the program does not compute before this time */
 	/* before its post with this number, from 1, a page fault takes `fault` ns; 0: none does */
 	unsigned fault_at;
 	uint64_t fault;

@@ -111,7 +111,7 @@ MUTANTS = [
     ('chain_pus:both_ways_full', 'src/nic/chain_mail.c', 'while (has_space(answers) && take(',
      'while (take('),
     ('chain_pus:one_way_full', 'src/nic/chain_mail.c',
-     'ring_for_mail(pu->nic, from); /* it may', '; /* it may'),
+     'ring_for_mail(pu->nic, from); /* the sender may', '; /* the sender may'),
     ('chain_pus:refused_after_a_reset', 'src/nic/chain_setup.c',
      'c->life = ++qp->pu->chain_lives;', ';'),
     ('chain_pus:sender_number_again', 'src/nic/chain_setup.c',
