@@ -106,7 +106,7 @@ expect 1 'no RoCE v2 packet' "$dir/empty"
 # The command line.
 expect 0 'usage: roost pcap' --help
 expect 0 'tcpdump' --help
-expect 2 'which file'
+expect 2 'the file is missing'
 expect 2 'no-such-option' --no-such-option "$vt"
 expect 2 '256, 512' --mtu 300 "$vt"
 expect 2 'needs --local' --disorder "$vt"
