@@ -102,23 +102,44 @@ static bool someone_at(const struct sockaddr_un *sa, socklen_t len)
 	return rc != -ECONNREFUSED && rc != -ENOENT;
 }
 
+/* Makes a socket listen under a name of its own, which is not the name that others look for. */
+static int listen_at(int dirfd, int fd, char name[SHM_NAME_MAX])
+{
+	struct sockaddr_un sa;
+	struct stat st;
+	int rc;
+
+	if (fstat(fd, &st))
+		return -errno;
+	snprintf(name, SHM_NAME_MAX, ".%llx", (unsigned long long)st.st_ino);
+	rc = sys_bind(fd, (struct sockaddr *)&sa, shm_dir_sockaddr(dirfd, name, &sa));
+	if (rc)
+		return rc;
+	rc = sys_listen(fd, 16);
+	if (rc)
+		unlinkat(dirfd, name, 0);
+	return rc;
+}
+
+/*
+ * The socket gets its name when it listens. Between bind() and listen() a connection is refused, and
+ * a client would take the socket for that of a dead process, and remove it.
+ */
 int shm_dir_listen(int dirfd, const char *name)
 {
 	struct sockaddr_un sa;
 	socklen_t len = shm_dir_sockaddr(dirfd, name, &sa);
+	char own[SHM_NAME_MAX];
 	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	int rc;
 
 	if (fd < 0)
 		return fd;
-	rc = sys_bind(fd, (struct sockaddr *)&sa, len);
-	if (rc == -EADDRINUSE && !someone_at(&sa, len)) {
-		/* An earlier process with the same id died without cleaning up. */
-		unlinkat(dirfd, name, 0);
-		rc = sys_bind(fd, (struct sockaddr *)&sa, len);
+	rc = someone_at(&sa, len) ? -EADDRINUSE : listen_at(dirfd, fd, own);
+	if (rc == 0 && renameat(dirfd, own, dirfd, name)) {
+		rc = -errno;
+		unlinkat(dirfd, own, 0);
 	}
-	if (rc == 0)
-		rc = sys_listen(fd, 16);
 	if (rc == 0)
 		return fd;
 	sys_close(fd);

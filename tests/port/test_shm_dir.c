@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The folder of a user: the name of a socket belongs to a process that listens. */
+#include "port/shm_dir.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+/* cmocka.h needs the headers above */
+#include <cmocka.h>
+
+#include "base/sys.h"
+
+#define NAME "stat.4711"
+
+static int dir = -1;
+static int seen; /* the error of a client that comes before the socket listens */
+
+/* Returns 0 if a client is accepted, or a negative errno. */
+static int connect_to(const char *name)
+{
+	struct sockaddr_un sa;
+	socklen_t len = shm_dir_sockaddr(dir, name, &sa);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int rc = connect(fd, (struct sockaddr *)&sa, len) ? -errno : 0;
+
+	close(fd);
+	return rc;
+}
+
+int __real_sys_listen(int fd, int backlog);
+int __wrap_sys_listen(int fd, int backlog);
+
+int __wrap_sys_listen(int fd, int backlog)
+{
+	seen = connect_to(NAME);
+	return __real_sys_listen(fd, backlog);
+}
+
+/* A refused connection would tell the client that the process of the socket has ended. */
+static void has_its_name_when_it_listens(void **state)
+{
+	int fd;
+
+	(void)state;
+	fd = shm_dir_listen(dir, NAME);
+	assert_true(fd >= 0);
+	assert_int_equal(seen, -ENOENT);
+	assert_int_equal(connect_to(NAME), 0);
+	assert_int_equal(shm_dir_listen(dir, NAME), -EADDRINUSE);
+	close(fd);
+	assert_int_equal(connect_to(NAME), -ECONNREFUSED);
+
+	fd = shm_dir_listen(dir, NAME); /* in place of the one that has ended */
+	assert_true(fd >= 0);
+	assert_int_equal(connect_to(NAME), 0);
+	close(fd);
+	assert_int_equal(unlinkat(dir, NAME, 0), 0);
+}
+
+int main(void)
+{
+	char path[] = "/tmp/roost-test-XXXXXX", err[200];
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(has_its_name_when_it_listens),
+	};
+	int failed;
+
+	if (!mkdtemp(path) || setenv("ROOST_SHM_DIR", path, 1))
+		return 1;
+	dir = shm_dir_open(err, sizeof(err));
+	if (dir < 0)
+		return 1;
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	close(dir);
+	return rmdir(path) ? 1 : failed; /* nothing is left in the folder */
+}
