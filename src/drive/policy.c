@@ -353,6 +353,13 @@ void caller_gone(struct caller *c)
 {
 	uint8_t mem_spin = atomic_load_explicit(&c->mem_spin, memory_order_relaxed);
 
+	if (in_row(c)) { /* the service thread is woken now, so no packet waits for its own look */
+		unsigned half = atomic_load_explicit(&c->enough, memory_order_relaxed) / 2u;
+
+		if (half < policy_table.poller_from)
+			half = policy_table.poller_from;
+		atomic_store_explicit(&c->enough, (uint16_t)half, memory_order_relaxed);
+	}
 	end_row(c);
 	/* as many points as one successful poll undoes */
 	if (c->awaits_since && atomic_load_explicit(&c->trial, memory_order_relaxed) &&

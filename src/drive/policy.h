@@ -371,8 +371,8 @@ struct caller {
 	_Atomic uint8_t hits;
 	/*
 	 * Requests in a row that busy polls found, up to `enough`, with which the program counts as
-	 * a poller. A row in which other requests waited doubles `enough`. Threads: as for
-	 * mem_spin.
+	 * a poller. A row in which other requests waited doubles `enough`, and a row that ends with
+	 * a busy poll in vain halves it. Threads: as for mem_spin.
 	 */
 	_Atomic uint16_t found, enough;
 	/* busy polls that are left of policy_table.trial; threads: as for mem_spin */
@@ -479,8 +479,8 @@ static inline bool caller_was_left(struct caller *c)
 void caller_found_by_service(struct caller *c, uint64_t last_call, uint64_t now);
 /*
  * Returns the action after a turn beside a service thread that sleeps on the ports, masked or not,
- * until `wake` at the latest. `waiter`: another thread of the program sleeps on them, too, until a
- * completion event.
+ * until `wake` at the latest. `waiter`: another thread of the program may sleep until a completion
+ * event.
  */
 enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool masked, uint64_t now,
 				 uint64_t wake, bool waiter);

@@ -153,7 +153,9 @@ static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t w
 {
 	struct drive_pu *p = &d->pu[i];
 	bool masked = atomic_load_explicit(&p->masked, memory_order_relaxed);
-	bool waiter = atomic_load_explicit(&p->sleepers, memory_order_relaxed) & BY_WAITER;
+	/* an armed queue: its thread may sleep outside of this library */
+	bool waiter = atomic_load_explicit(&p->sleepers, memory_order_relaxed) & BY_WAITER ||
+		      atomic_load_explicit(&d->armed, memory_order_relaxed) > 0;
 
 	switch (caller_beside(&p->caller, turn, masked, now, wake, waiter)) {
 	case CALLER_KEEP:
