@@ -18,6 +18,7 @@
  */
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -382,23 +383,26 @@ static struct result run_once(const struct policy *p)
 	struct result r = {0};
 	unsigned ops = ops_of(p);
 	int fds[2], status;
+	pid_t pid[2];
 	bool failed = false;
 
 	memset(sides, 0, 2 * sizeof(*sides));
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds))
 		quit("socketpair");
 	for (unsigned i = 0; i < 2; i++) {
-		pid_t pid = fork();
-
-		if (pid < 0)
+		pid[i] = fork();
+		if (pid[i] < 0)
 			quit("fork");
-		if (pid == 0)
+		if (pid[i] == 0)
 			process(p, i, fds[i]);
 	}
 	close(fds[0]);
 	close(fds[1]);
-	while (wait(&status) > 0)
+	for (pid_t ended; (ended = wait(&status)) > 0;) {
+		if (status && !failed) /* the other process would wait without end */
+			kill(pid[ended == pid[0]], SIGKILL);
 		failed |= status != 0;
+	}
 	if (failed) {
 		fprintf(stderr, "bench-spin: a process of \"%s\" failed\n", p->name);
 		exit(1);

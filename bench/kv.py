@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The measurements of the key-value store's engine, its bars, and its part of bench/RESULTS.md."""
+import math
 import os
 import statistics
 
@@ -81,7 +82,7 @@ def far(f):
     yield '|---|---:|---:|---:|---:|---:|'
     for row in rows.values():
         if 'rate' in row:
-            yield (f'| {row["way"]} | {row["rate"]:.0f} | {row["cpu_us"]:.1f} us | '
+            yield (f'| {row["way"]} | {row["rate"]:.0f} | {row.get("cpu_us", math.nan):.1f} us | '
                    f'{row["near_hits"] * 100:.0f}% | {row["forwarded"] * 100:.1f}% | '
                    f'{row["far_reads"]:.2f}, '
                    f'{row["far_writes"]:.2f} |')

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <curl/curl.h>
 
@@ -108,7 +109,8 @@ bool stream_wait(struct stream *s, unsigned ms)
 	int running, left;
 	CURLMsg *m;
 
-	curl_multi_poll(s->multi, NULL, 0, (int)ms, NULL);
+	if (curl_multi_poll(s->multi, NULL, 0, (int)ms, NULL)) /* no memory: it did not wait */
+		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
 	if (!s->runs)
 		return false;
 	curl_multi_perform(s->multi, &running);

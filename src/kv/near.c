@@ -180,8 +180,9 @@ static void add(struct kv_near *n, uint64_t line)
 	l->bits |= LISTED;
 }
 
-#ifndef PIDFD_SELF_THREAD_GROUP
-#define PIDFD_SELF_THREAD_GROUP (-10001) /* linux/pidfd.h, from Linux 6.14 */
+/* From Linux 6.15. The number of PIDFD_SELF_THREAD_GROUP has changed since, this one has not. */
+#ifndef PIDFD_SELF_THREAD
+#define PIDFD_SELF_THREAD (-10000)
 #endif
 
 /*
@@ -192,9 +193,9 @@ static void flush_drops(struct kv_near *n)
 {
 	size_t bytes = (size_t)n->num_drops << n->shift;
 
-	/* One call for all lines works from Linux 6.14. */
+	/* One call for all lines works from Linux 6.15. */
 	if (n->num_drops > 1 && !n->drops_each)
-		n->drops_each = syscall(SYS_process_madvise, PIDFD_SELF_THREAD_GROUP, n->drops,
+		n->drops_each = syscall(SYS_process_madvise, PIDFD_SELF_THREAD, n->drops,
 					(size_t)n->num_drops, MADV_DONTNEED, 0) != (long)bytes;
 	if (n->num_drops == 1 || n->drops_each)
 		for (unsigned i = 0; i < n->num_drops; i++)

@@ -239,8 +239,10 @@ static void prefetch_rest(const struct kv *kv, const uint64_t *addrs, unsigned n
 {
 	for (unsigned i = 0; i < n; i++) {
 		const uint8_t *at = kv->mem.base + addrs[i];
-		uint32_t bytes = match_u32(at) >> RECORD_VALUE_SHIFT & RECORD_VALUE;
+		uint32_t head = match_u32(at), bytes = head >> RECORD_VALUE_SHIFT & RECORD_VALUE;
 
+		if (head & RECORD_EXTENTS) /* the value is elsewhere */
+			continue;
 		if (bytes > AHEAD_BYTES)
 			bytes = AHEAD_BYTES;
 		for (uint32_t line = 2 * BUCKET_BYTES; line < bytes + BUCKET_BYTES;
