@@ -206,7 +206,7 @@ static bool is_own(const struct pool *p, unsigned slot)
 
 /*
  * Sends a request to all members. Returns the number of connections. Sets *unreached to the number
- * of members that exist, but cannot be reached: one that is stopped may have a full queue.
+ * of members whose queue of connections is full: a stopped member, for example.
  */
 static unsigned send_all(const struct pool *p, const struct ask *ask, struct pollfd at[POOL_SLOTS],
 			 unsigned *unreached)
@@ -219,7 +219,7 @@ static unsigned send_all(const struct pool *p, const struct ask *ask, struct pol
 		int fd = is_own(p, i) ? -1 : pool_connect(NAME_MEMBER, SOCK_SEQPACKET, i);
 
 		if (fd < 0) {
-			*unreached += !is_own(p, i) && fd != -ECONNREFUSED && fd != -EPERM;
+			*unreached += fd == -EAGAIN && !is_own(p, i);
 			continue;
 		}
 		if (sys_sendto(fd, ask, sizeof(*ask), MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) < 0)

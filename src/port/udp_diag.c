@@ -15,8 +15,9 @@
 #include "base/sys.h"
 #include "port/udp.h"
 
-#define REPLY_BYTES 512
-#define STALE_MOST  16 /* replies to earlier questions, which the reader skips */
+#define LOOPBACK_IFINDEX 1 /* include/net/flow.h of the kernel */
+#define REPLY_BYTES	 512
+#define STALE_MOST	 16 /* replies to earlier questions, which the reader skips */
 
 struct question {
 	struct nlmsghdr head;
@@ -41,6 +42,7 @@ static void fill(const struct udp_port *u, const struct pkt_addr *dst, struct qu
 	q->req.sdiag_family = u->v6 ? AF_INET6 : AF_INET;
 	q->req.sdiag_protocol = IPPROTO_UDP;
 	q->req.idiag_states = UINT32_MAX;
+	q->req.id.idiag_if = LOOPBACK_IFINDEX; /* datagrams to these addresses come from there */
 	q->req.id.idiag_sport = q->req.id.idiag_dport = htons(PKT_UDP_PORT);
 	memcpy(q->req.id.idiag_src, u->port.addr.b + skip, sizeof(u->port.addr.b) - skip);
 	memcpy(q->req.id.idiag_dst, dst->b + skip, sizeof(dst->b) - skip);
@@ -79,9 +81,9 @@ static enum udp_presence ask(struct udp_port *u, const struct pkt_addr *dst)
 
 static void open_diag(struct udp_port *u)
 {
-	u->diag_tried = true;
 	u->diag =
 		sys_socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	u->diag_tried = u->diag != -EMFILE && u->diag != -ENFILE && u->diag != -ENOMEM;
 	if (u->diag >= 0 && ask(u, &u->port.addr) != UDP_PRESENT)
 		udp_diag_close(u);
 }
