@@ -118,6 +118,8 @@ MUTANTS = [
      'c->life = ++qp->pu->chain_lives;', 'c->life++;'),
     ('chain_pus:target_is_reset', 'src/nic/chain_setup.c', 'chain_expire_mail(qp);', ';'),
     ('chain_pus:target_number_again', 'src/nic/chain_setup.c', 'chain_refuse_mail(qp);', ';'),
+    ('chain_pus:refused_by_a_reset_target', 'src/nic/chain_mail.c',
+     'else if (chain_enables(qp, m->pd, m->op))', 'else'),
     ('chain_trigger:at_a_time', 'src/nic/chain.c', 'if (now < c->wait_until) {',
      'if (now <= c->wait_until) {'),
     ('calc:calc_refused', 'src/nic/chain.h', 'if (function >= PKT_CALCS)',
@@ -195,6 +197,7 @@ MUTANTS = [
      'd->stalled_at = 0;\n\t\tif (1) return d->silent > KEEP_SILENT;\n'),
     # The oldest entry of the replay ring with responses to send.
     ('simulator', 'src/nic/resp_send.c', 'if (i < r->oldest)', 'if (0)'),
+    ('simulator', 'src/nic/resp_send.c', 'if (unlikely(r->oldest == 0)) {', 'if (0) {'),
     ('simulator', 'src/nic/resp_send.c', 'r->oldest--;', ''),
     ('responder:ack_behind_read', 'src/nic/resp_send.c',
      'while (r->oldest < r->count) {\n\t\tstruct resp_entry *e',

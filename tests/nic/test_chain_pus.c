@@ -367,6 +367,24 @@ static void refused_after_a_reset(void **state)
 	world_fini(w);
 }
 
+/* An ENABLE that the target refuses is refused also if the target is reset meanwhile. */
+static void refused_by_a_reset_target(void **state)
+{
+	open_world();
+	loop_queue(a, (struct ep_params){0}, NULL);
+	loop_queue(b, (struct ep_params){.pu = 1}, a); /* its queues are not managed */
+	run();
+	enable_in_vain(a, b, 1);
+	nic_poll(w->nic[0], 0, world_now(w));
+	assert_int_equal(atomic_load(&a->sqi.cons), 1);
+	reset(b);
+	run();
+	assert_refused(a, 0);
+	ep_fini(b);
+	ep_fini(a);
+	world_fini(w);
+}
+
 /* ---- numbers that are used again ---- */
 
 static struct qp_numbers numbers[2]; /* by PU */
@@ -601,6 +619,7 @@ int main(void)
 		cmocka_unit_test(one_way_full),
 		cmocka_unit_test(both_ways_full),
 		cmocka_unit_test(refused_after_a_reset),
+		cmocka_unit_test(refused_by_a_reset_target),
 		cmocka_unit_test(two_threads),
 		cmocka_unit_test(refused_both_ways),
 		cmocka_unit_test(watch_of_a_busy_cq),
