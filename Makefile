@@ -89,7 +89,7 @@ clean:
 help:
 	@echo "make            build/roost, and the drop-in libraries in build/lib"
 	@echo "make demo       what Roost does, on this machine"
-	@echo "make test       the quick tests: less than two minutes on two cores"
+	@echo "make test       the quick tests: two to three minutes on two cores"
 	@echo "make check      all tests, in release and sanitized builds"
 	@echo "make soak       the long ones: 10,000 seeds of the simulator, 2 GiB messages, SOAK_SECONDS=$(SOAK_SECONDS) of attacks under ASan (root)"
 	@echo "make check-packages    Debian's packages, built and tried in fresh systems of two releases, and the container (root)"
