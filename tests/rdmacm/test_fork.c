@@ -3,6 +3,7 @@
  * fork() with connections, as servers do. The parent's connections stay with the parent and
  * continue. The child inherits only memory, and connects by a NIC of its own.
  */
+#include "../common/threads_settle.h"
 #include "fixture.h"
 
 #include <sys/wait.h>
@@ -39,6 +40,7 @@ static void parent_and_child_have_connections_of_their_own(void **state)
 	pair_open(&p, RDMA_PS_TCP);
 	send_text(p.active, p.passive, "before");
 	for (int i = 0; i < 3; i++) {
+		threads_settle();
 		pid = fork();
 		assert_true(pid >= 0);
 		if (!pid)
@@ -65,8 +67,10 @@ static void a_peer_that_exits_disconnects(void **state)
 	struct rdma_cm_event *e;
 	struct rdma_cm_id *id;
 	int status;
-	pid_t pid = fork();
+	pid_t pid;
 
+	threads_settle();
+	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
 		struct rdma_event_channel *mine;

@@ -3,6 +3,7 @@
  * fork() with the device open, as servers do. The child has no NIC. It closes the inherited objects
  * and opens its own NIC. The parent's NIC continues undisturbed.
  */
+#include "../common/threads_settle.h"
 #include "fixture.h"
 
 #include <sys/wait.h>
@@ -43,6 +44,7 @@ static void fork_with_an_open_device(void **state)
 	pair_open(&p, NULL);
 	one_write(&p, 1);
 	for (i = 0; i < 3; i++) {
+		threads_settle();
 		pid = fork();
 		assert_true(pid >= 0);
 		if (!pid)

@@ -3,6 +3,7 @@
  * Kernels that the host starts, and that post to queue pairs bound to them. They run between
  * threads, PUs and ports.
  */
+#include "../common/threads_settle.h"
 #include "fixture.h"
 
 #include <pthread.h>
@@ -223,6 +224,7 @@ static void in_a_child(void **state)
 
 	open_bound(&p);
 	lay_out(&j, &p, UINT32_MAX);
+	threads_settle();
 	run = roost_run_start(p.ctx, &j.a, NULL, 0);
 	assert_non_null(run);
 	pid = fork();
