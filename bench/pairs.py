@@ -30,12 +30,13 @@ CORE = [(f'core: {text}', ['bench/bench-core', '0.12', *row.split()], lambda j: 
                                   ('consistent read of 512 bytes', 'object 512 1'),
                                   ('consistent read of 4 KiB', 'object 4096 1'))]
 ENDS = [
-    (f'two processes: {text}', ['roost', 'perf', *row.split(), '--local', '--port', 'shm',
-                                '--seconds', '0.3', '--json'], pick, more) for text, row, pick, more
-    in (('goodput of WRITEs of 64 KiB, shm', 'write --size 64K', lambda j: j['goodput_gbps'], True),
-        ('rate of WRITEs of 64 bytes, shm', 'write --size 64 --post-list 32',
-         lambda j: j['msg_rate'], True),
-        ('latency of a READ of 64 bytes, shm', 'read --size 64 --lat completion',
+    (f'two processes: {text}, {port}', ['roost', 'perf', *row.split(), '--local', '--port', port,
+                                        '--seconds', '0.3', '--json'], pick, more)
+    for port in ('shm', 'udp') for text, row, pick, more
+    in (('goodput of WRITEs of 64 KiB', 'write --size 64K', lambda j: j['goodput_gbps'], True),
+        ('rate of WRITEs of 64 bytes', 'write --size 64 --post-list 32', lambda j: j['msg_rate'],
+         True),
+        ('latency of a READ of 64 bytes', 'read --size 64 --lat completion',
          lambda j: j['latency_us']['p50'], False))]
 
 

@@ -24,10 +24,11 @@
 #include "port/shm_dir.h"
 
 #define OWN_FOR_STAT_NS (20 * MS) /* in this time an owner that lost its core runs again */
+#define STAT_PREFIX	"stat."
 
 static const char *stat_name(char buf[SHM_NAME_MAX], int pid)
 {
-	snprintf(buf, SHM_NAME_MAX, "stat.%d", pid);
+	snprintf(buf, SHM_NAME_MAX, STAT_PREFIX "%d", pid);
 	return buf;
 }
 
@@ -352,6 +353,7 @@ void stat_open(struct drive *d)
 	open_for_visits(d);
 	if (dirfd >= 0) {
 		snprintf(err, sizeof(err), "can't listen");
+		shm_dir_sweep(dirfd, STAT_PREFIX);
 		rc = shm_dir_listen(dirfd, stat_name(name, getpid()));
 		if (rc >= 0) {
 			d->stat_fd = rc;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,17 @@ static bool someone_at(const struct sockaddr_un *sa, socklen_t len)
 	return rc != -ECONNREFUSED && rc != -ENOENT;
 }
 
+/* Opens the folder for reading. Each open has a read position of its own. */
+static DIR *read_folder(int dirfd)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!d && fd >= 0)
+		sys_close(fd);
+	return d;
+}
+
 /* Makes a socket listen under a name of its own, which is not the name that others look for. */
 static int listen_at(int dirfd, int fd, char name[SHM_NAME_MAX])
 {
@@ -146,6 +158,40 @@ int shm_dir_listen(int dirfd, const char *name)
 	return rc;
 }
 
+/* Returns the number behind the prefix, or 0 if the name is of another kind. */
+static pid_t pid_in(const char *name, const char *prefix)
+{
+	size_t n = strlen(prefix);
+	char *end;
+	long pid;
+
+	if (strncmp(name, prefix, n) != 0 || name[n] < '1' || name[n] > '9')
+		return 0;
+	pid = strtol(name + n, &end, 10);
+	return *end == '\0' && pid < INT32_MAX ? (pid_t)pid : 0;
+}
+
+/*
+ * The process id alone proves nothing: a container may share the folder, and its processes have
+ * ids of another namespace.
+ */
+void shm_dir_sweep(int dirfd, const char *prefix)
+{
+	struct sockaddr_un sa;
+	struct dirent *e;
+	DIR *d = read_folder(dirfd);
+
+	while (d && (e = readdir(d)) != NULL) {
+		pid_t pid = pid_in(e->d_name, prefix);
+
+		if (pid && kill(pid, 0) && errno == ESRCH &&
+		    !someone_at(&sa, shm_dir_sockaddr(dirfd, e->d_name, &sa)))
+			unlinkat(dirfd, e->d_name, 0);
+	}
+	if (d)
+		closedir(d);
+}
+
 const char *shm_dir_name(const struct pkt_addr *addr, unsigned lane, char buf[SHM_NAME_MAX])
 {
 	char text[46];
@@ -185,17 +231,6 @@ void shm_dir_unmark(int dirfd, const struct pkt_addr *group, const struct pkt_ad
 	char name[MARK_MAX];
 
 	unlinkat(dirfd, mark_name(group, addr, lane, name), 0);
-}
-
-/* Opens the folder for reading. Each open has a read position of its own. */
-static DIR *read_folder(int dirfd)
-{
-	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-
-	if (!d && fd >= 0)
-		sys_close(fd);
-	return d;
 }
 
 /* Parses "ADDRESS.LANE". */

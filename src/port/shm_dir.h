@@ -40,6 +40,11 @@ socklen_t shm_dir_sockaddr(int dirfd, const char *name, struct sockaddr_un *sa);
  * caller closes the socket and unlinks the name.
  */
 int shm_dir_listen(int dirfd, const char *name);
+/*
+ * Removes the sockets that processes left when they were killed. Their names are the prefix and a
+ * process id ("stat.4711").
+ */
+void shm_dir_sweep(int dirfd, const char *prefix);
 
 /* Writes the name of an endpoint's socket; returns buf. */
 const char *shm_dir_name(const struct pkt_addr *addr, unsigned lane, char buf[SHM_NAME_MAX]);

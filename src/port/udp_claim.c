@@ -160,13 +160,13 @@ static int enter_pool(struct udp_opening *o)
 	else if (rc == -ENOSPC)
 		udp_say(o,
 			"udp: %d processing units of this user's programs are in use, which is the most: stop a program "
-			"(roost devices lists them)",
+			"(roost devices lists them), or use a port of kind shm, which needs none",
 			POOL_SLOTS);
 	else if (rc == -EPROTO)
 		udp_say(o,
 			"udp: can't join the other programs of this user: the memory that they share is "
 			"damaged, or of another version of Roost; end them (roost devices lists them), "
-			"then start them again");
+			"then start them again; a port of kind shm works meanwhile");
 	else if (rc == -EFBIG)
 		udp_say(o,
 			"udp: the first program of this user needs %u KiB of shared memory, and the limit of file "

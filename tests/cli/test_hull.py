@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The example of a hull: its program is killed again and again while a client reads, over both
-kinds of port.
+"""The example of a hull: its program is killed 100 times while a client reads, over each kind
+of port.
 
 Arguments: ROOST BUILD-FOLDER.
 """
@@ -14,7 +14,7 @@ import time
 from cli import LIMIT, check, finish
 from node import addresses
 
-LIVES = 10
+LIVES = 101
 PROGRAM = os.path.join(sys.argv[2], 'examples', 'example-hull')
 
 

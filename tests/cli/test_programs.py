@@ -206,6 +206,31 @@ BIND = (
     "print('ready', flush=True)\nsignal.pause()\n")
 
 
+def in_user_namespace():
+    """A program in a user namespace of its own has another user id there, and the Linux kernel
+    takes it for a program of the same user. It takes no packets of the programs outside, and prints
+    one line. Needs root."""
+    if os.geteuid() != 0:
+        return
+    place = 'udp:127.0.0.9'
+    command = [*AS_OTHER, os.path.abspath(ROOST)]
+    env = {**os.environ, 'ROOST_SHM_DIR': ''}
+    with subprocess.Popen([*command, 'node', '--port', place, '--fill', '100', '--json'],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                          env=env) as node:
+        check('a node of another user is ready',
+              json.loads(node.stdout.readline() or '{}').get('address') == '127.0.0.9')
+        inside = [*AS_OTHER, 'unshare', '-Ur', os.path.abspath(ROOST), 'devices', '--port', place]
+        one_line_error('in a user namespace',
+                       subprocess.run(inside, stdin=subprocess.DEVNULL, capture_output=True,
+                                      text=True, env=env, check=False), 1, '127.0.0.9 is in use')
+        r = subprocess.run([*command, 'call', '--port', place, '127.0.0.9', 'get', '17'],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env,
+                           check=False)
+        check('the node keeps its packets', r.returncode == 0 and 'value of 17' in r.stdout, r)
+        node.kill()
+
+
 def pool_row(*args):
     return next((r for r in last_json(run('doctor', '--json', *args)).get('rows', [])
                  if r['condition'] == 'pool'), {})
@@ -247,6 +272,7 @@ try:
     forgets_killed(second, first)
     shares_with_container(first)
     refuses_others()
+    in_user_namespace()
     others_hold_names()
 finally:
     for p in programs:

@@ -120,7 +120,11 @@ bool network_own(void)
 	int fd;
 	bool ok;
 
-	if (!make_shm_folder() || !enter_namespace())
+	if (!make_shm_folder())
+		return false;
+	if (getenv("ROOST_TEST_NETWORK"))
+		return true;
+	if (!enter_namespace())
 		return false;
 	fd = socket(AF_INET, SOCK_DGRAM, 0);
 	ok = fd >= 0 && set_up(fd, "lo") && usable6("lo", "::1");

@@ -12,6 +12,7 @@
 /*
  * Makes a network with the loopback interface up: 127.0.0.0/8 and ::1. Returns false if there can
  * be none; so do the functions below. shm gets a folder of its own too, until the process exits.
+ * With ROOST_TEST_NETWORK in the environment the process has such a network already.
  */
 bool network_own(void);
 

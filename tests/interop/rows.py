@@ -27,6 +27,7 @@ class Row:
     wanted: str = ''             # a pattern in the client's output
     refused: bool = False        # the client must fail
     counts: dict = field(default_factory=dict)  # least count of the oracles in our capture
+    beside: bool = False         # another program has our address, too, and came first
 
     @property
     def cm(self):
@@ -186,5 +187,27 @@ def connected():
     return rows
 
 
+def beside():
+    """Rows of a program that shares its address with another one."""
+    rows = []
+    for tool in ('ib_send_bw', 'ib_write_bw', 'ib_read_bw'):
+        rows += rows_of(f'{tool} beside another', tool, '-m 1024 -n 100 -s 5001' + PATIENT)
+    rows += rows_of('ib_send_lat UD beside another', 'ib_send_lat', '-c UD -n 100 -s 32')
+    rows += rows_of('rping beside another', 'rping', '-s -a {S} -p {P} -C 20',
+                    client='-c -a {S} -p {P} -C 20')
+    rows += rows_of('udaddy beside another', 'udaddy', '-b {S}',
+                    client='-s {S} -b {C}', wanted='data transfers complete')
+    for row in rows:
+        row.beside = True
+    return rows
+
+
+# Tests of many programs at one address, which depend on the Linux kernel: they run in the guest,
+# too, whose kernel is that of the machine's Debian release.
+GROUP_TESTS = ['pool/test_pool_filter', 'pool/test_pool_pool', 'port/test_port_udp_strangers',
+               'port/test_port_udp_mixed', 'port/test_port_udp_steer']
+
+
 # Rows that change the link are last: it is changed once.
-ROWS = sorted(perftest() + checked() + killed() + connected(), key=lambda row: -row.link_mtu)
+ROWS = sorted(perftest() + checked() + killed() + connected() + beside(),
+              key=lambda row: -row.link_mtu)

@@ -7,10 +7,11 @@ usage: run.py [--build DIR] [--only TEXT] [--list]
 
 The same programs run at both ends of a tap device, in both directions: perftest on either stack,
 and our own pair, which checks each byte. Roost's captures must pass the oracles of `roost pcap`,
-and the packets on the link its check of each ICRC. A row that fails by the clock of a program, or
-by a known fault of the Linux kernel, runs again (repeat.py), and its line reports that. The script
-prints a line for each row, and the output of a failed one, whose captures stay in
-DIR/interop/failed beside the guest's console.log.
+and the packets on the link its check of each ICRC. Tests of programs that share an address run in
+the guest, on its kernel. A row that fails by the clock of a program, or by a known fault of the
+Linux kernel, runs again (repeat.py), and its line reports that. The script prints a line for each
+row, and the output of a failed one, whose captures stay in DIR/interop/failed beside the guest's
+console.log.
 
 The exit status is 0 if all rows passed, and 77 if this machine can run no guest (no root, no tap
 device, no packages); with ROOST_INTEROP=required in the environment it is then 1.
@@ -33,12 +34,13 @@ import ports  # noqa: E402
 import repeat  # noqa: E402
 from initramfs import Missing, tool  # noqa: E402
 from machine import Tap  # noqa: E402
-from rows import GUEST, HOST, ROWS  # noqa: E402
+from rows import GROUP_TESTS, GUEST, HOST, ROWS  # noqa: E402
 from skip import skip  # noqa: E402
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROW_LIMIT = 120    # seconds for a program to end; the slowest takes ten under load
 KILL_AFTER = 100000  # bytes on the link: the transfer is under way
+GUEST_LIMIT = 600  # seconds for a test in the guest
 DAMAGE_TRIES = 10  # a run of such a row sends about 25 packets, a tenth of them damaged
 OURS, THEIRS = 'roost0', 'rxe0'
 GROUP = '239.77.1.2'
@@ -54,12 +56,12 @@ RESULT = re.compile(r'^\s*\d+\s+\d+\s+[0-9.]+\s+[0-9.]+', re.M)
 class HostSide:
     """A program on Roost here, with its output in a file."""
 
-    def __init__(self, rig, row, command, capture):
+    def __init__(self, rig, row, command, capture, output='host.txt'):
         spec = ','.join(x for x in (f'udp:{rig.tap.ours[row.family]}', row.port, f'pcap={capture}')
                         if x)
         self.row, self.roost = row, rig.roost
         self.command = f"{rig.roost} run --port {spec} -- {' '.join(command)}"
-        self.output = open(os.path.join(rig.scratch, 'host.txt'), 'w+', encoding='utf-8',
+        self.output = open(os.path.join(rig.scratch, output), 'w+', encoding='utf-8',
                            errors='replace')
         self.process = subprocess.Popen([rig.roost, 'run', '--port', spec, '--', *command],
                                         stdin=subprocess.DEVNULL, stdout=self.output,
@@ -149,7 +151,10 @@ class Rig:
                 shutil.rmtree(d, ignore_errors=True)
                 os.makedirs(d)
             tool('tcpdump')
-            made = image.build(folder, sorted({self.here(row.program) for row in ROWS}))
+            self.tests = os.path.join(build, 'tests')
+            made = image.build(folder, sorted({self.here(row.program) for row in ROWS}
+                                              | {os.path.join(self.tests, test)
+                                                 for test in GROUP_TESTS}))
             self.guest = guest.Guest(folder, made, self.tap, self.link_mtu)
             self.release = self.guest.wait_ready()
             # The Linux kernel drops all but a few datagrams that are sent before the neighbour has
@@ -236,9 +241,10 @@ class Rig:
                  GUEST: lambda: GuestSide(self, row, commands[GUEST])}
         client_end = GUEST if row.server == HOST else HOST
         wire = Wire(self.tap, wire_file)
-        server = client = None
+        server = client = other = None
         until = time.monotonic() + ROW_LIMIT
         try:
+            other = self.start_other(row, until) if row.beside else None
             server = start[row.server]()
             while not server.listens(port) and server.status() is None and time.monotonic() < until:
                 time.sleep(0.05)
@@ -254,7 +260,7 @@ class Rig:
                            for what, side in (('server', server), ('client', client)))
             text += f'--- dmesg of the guest\n{said}'
         finally:
-            for side in (client, server):
+            for side in (client, server, other):
                 if side:
                     side.kill()
             wire.stop()
@@ -264,6 +270,17 @@ class Rig:
             with open(os.path.join(self.scratch, f), 'w', encoding='utf-8') as out:
                 out.write(text)
         return trouble, text, damaged
+
+    def start_other(self, row, until):
+        """Starts a program that has the address of the row's program on this machine, and waits for
+        connections to another port."""
+        command = ['rping', '-s', '-a', self.tap.ours[row.family], '-p', str(ports.free_tcp_port())]
+        other = HostSide(self, row, command, os.path.join(self.scratch, 'other.pcap'), 'other.txt')
+        while not other.listens_by_cm():
+            if other.status() is not None or time.monotonic() > until:
+                raise RuntimeError(f'the other program does not listen: {other.text()}')
+            time.sleep(0.05)
+        return other
 
     @staticmethod
     def wait(side, until):
@@ -368,6 +385,11 @@ class Rig:
                               check=False)
         return done.stdout.splitlines()
 
+    def run_in_guest(self, test):
+        """Runs a test of the build in the guest. Returns the problems (a list), and the output."""
+        status, text = self.guest.run(os.path.basename(test), GUEST_LIMIT)
+        return [f'exit status {status}'] if status else [], text
+
     def keep(self, row):
         shutil.copytree(self.scratch, os.path.join(self.failed, re.sub(r'\W+', '-', str(row))))
 
@@ -383,10 +405,11 @@ def main():
     parser.add_argument('--list', action='store_true', help='name the rows')
     options = parser.parse_args()
     rows = [row for row in ROWS if any(text in str(row) for text in options.only.split('|'))]
+    tests = [test for test in GROUP_TESTS if any(text in test for text in options.only.split('|'))]
     if options.list:
-        print('\n'.join(str(row) for row in rows))
+        print('\n'.join([*(str(row) for row in rows), *tests]))
         return
-    if not rows:
+    if not rows and not tests:
         sys.exit(f'no row holds "{options.only}": see --list')
     # a signal leaves no machine and no tap behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -409,13 +432,22 @@ def main():
                 bad.append(row)
                 print(''.join(f'  {t}\n' for t in trouble) + text, flush=True)
                 rig.keep(row)
+        for test in tests:
+            start = time.monotonic()
+            trouble, text = rig.run_in_guest(test)
+            print(f"{test:32} in the guest   {'FAILED' if trouble else 'ok    '} "
+                  f"{time.monotonic() - start:6.1f} s", flush=True)
+            if trouble:
+                bad.append(test)
+                print(''.join(f'  {t}\n' for t in trouble) + text, flush=True)
     finally:
         rig.close()
     for row in bad:
         print(f'FAILED: {row}')
     if bad:
         print(f'captures: {rig.failed}; console of the guest: {rig.guest.console}')
-    print(f'{len(rows) - len(bad)} of {len(rows)} rows passed in {time.monotonic() - begin:.0f} s, '
+    ran = len(rows) + len(tests)
+    print(f'{ran - len(bad)} of {ran} rows passed in {time.monotonic() - begin:.0f} s, '
           f'{repeated} run again')
     sys.exit(1 if bad else 0)
 

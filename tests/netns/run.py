@@ -31,11 +31,12 @@ from run import result_missing  # noqa: E402
 from versions import ucx_perftest  # noqa: E402
 
 
-def row(name, server, client, meet='cm', family=4, wanted='', killed=False):
+def row(name, server, client, meet='cm', family=4, wanted='', killed=False, space=1):
     """A pair of programs. {S} is the server's address, {P} a port. They connect by rdma_cm or TCP.
-    `killed`: the server is killed, and the client must end."""
+    `killed`: the server is killed, and the client must end. `space`: the client's namespace; the
+    server's is 0."""
     return {'name': name, 'server': server, 'client': client, 'meet': meet, 'family': family,
-            'wanted': wanted, 'killed': killed}
+            'wanted': wanted, 'killed': killed, 'space': space}
 
 
 def rows():
@@ -61,8 +62,9 @@ def rows():
                         ('ofi_rxm', '-p verbs;ofi_rxm -e rdm'),
                         ('ofi_rxd', '-p verbs;ofi_rxd -e rdm -S 65536')):
         words = f'fi_pingpong {words} -c -I 20'
-        found.append(row(f'fi_pingpong {name}', words + ' -B {P}', words + ' -P {P} {S}',
-                         meet='tcp', wanted=r'(?m)^(1k|64k)\s'))
+        found += [row(f'fi_pingpong {name}, {where}', words + ' -B {P}', words + ' -P {P} {S}',
+                      meet='tcp', wanted=r'(?m)^(1k|64k)\s', space=space)
+                  for where, space in (('one machine', 0), ('two machines', 1))]
     words = f'env UCX_TLS=rc UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n {ucx_perftest()}'
     found.append(
         row('ucx_perftest', words + ' -p {P}', words + ' {S} -p {P} -t tag_bw -s 65536 -n 500',
@@ -318,7 +320,7 @@ def run(roost, names, spec):
         until_true(lambda: server.ended()
                    or (server.listens_by_tcp(port) if spec['meet'] == 'tcp'
                        else server.nic(roost).get('cm', {}).get('listeners')), until)
-        client = Inside(roost, names[1], spec['client'].format(**fill))
+        client = Inside(roost, names[spec['space']], spec['client'].format(**fill))
         if spec['killed']:
             problem = killed(roost, server, client, spec['wanted'], until)
         else:

@@ -42,6 +42,7 @@ enum op {
 	OP_FORK,
 	OP_OWNED,
 	OP_MORE,
+	OP_UNITS,
 	OP_MANY,
 	OP_LEAVE,
 };
@@ -155,6 +156,23 @@ static void do_more(void)
 	pthread_join(thread, NULL);
 }
 
+/* Uses the address for as many units as a program may have. Returns the first error. */
+static int do_units(void)
+{
+	struct pool_socket told = {.sport = SPORT};
+	int rc = 0;
+
+	for (unsigned i = 1; i < POOL_MAX_OWN && rc == 0; i++) {
+		int slot = pool_slot(pool, i), fd;
+
+		if (slot < 0)
+			return slot;
+		fd = pool_addr_use(opened, (unsigned)slot);
+		rc = fd < 0 ? fd : pool_addr_tell(opened, (unsigned)slot, &told);
+	}
+	return rc;
+}
+
 /* Uses more addresses than a slot may have. Returns the error of the last. */
 static int do_many(void)
 {
@@ -225,6 +243,9 @@ static void serve(int fd)
 			break;
 		case OP_MORE:
 			do_more();
+			break;
+		case OP_UNITS:
+			r.rc = do_units();
 			break;
 		case OP_MANY:
 			r.rc = do_many();
@@ -390,6 +411,34 @@ static void successor_gets_nothing_old(void **state)
 	finish(&more);
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
 		if (i != 5)
+			finish(&p[i]);
+	}
+}
+
+/* Programs of four units have four slots each. */
+static void sixteen_of_four_units(void **state)
+{
+	struct program p[POOL_SLOTS / POOL_MAX_OWN], more = start();
+	const unsigned programs = sizeof(p) / sizeof(p[0]);
+	struct command join_all = {.op = OP_JOIN}, units = {.op = OP_UNITS};
+
+	assert_int_equal(POOL_MAX_OWN, 4);
+	for (unsigned i = 0; i < programs; i++) {
+		p[i] = start();
+		join(&p[i]);
+		assert_int_equal(ask(&p[i], units).rc, 0);
+	}
+	assert_int_equal(ask(&more, join_all).rc, -ENOSPC);
+	for (unsigned i = 0; i < programs; i++) {
+		send_qp(p[i].slot, 100 + i);
+		check_only(&p[i], 100 + i);
+	}
+	finish(&p[3]);
+	join(&more);
+	assert_int_equal(ask(&more, units).rc, 0);
+	finish(&more);
+	for (unsigned i = 0; i < programs; i++) {
+		if (i != 3)
 			finish(&p[i]);
 	}
 }
@@ -635,6 +684,7 @@ int main(void)
 		cmocka_unit_test(one_address_for_all),
 		cmocka_unit_test(the_first_dies),
 		cmocka_unit_test(successor_gets_nothing_old),
+		cmocka_unit_test(sixteen_of_four_units),
 		cmocka_unit_test(services),
 		cmocka_unit_test(services_of_two_addresses),
 		cmocka_unit_test(services_at_once),

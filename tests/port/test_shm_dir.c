@@ -3,12 +3,15 @@
 #include "port/shm_dir.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -64,11 +67,49 @@ static void has_its_name_when_it_listens(void **state)
 	assert_int_equal(unlinkat(dir, NAME, 0), 0);
 }
 
+/* Leaves a socket under the name of a process that has ended. Returns the socket. */
+static int of_dead_process(char name[SHM_NAME_MAX])
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	snprintf(name, SHM_NAME_MAX, "stat.%d", pid);
+	return shm_dir_listen(dir, name);
+}
+
+static void keeps_no_names_of_the_dead(void **state)
+{
+	char dead[SHM_NAME_MAX], contained[SHM_NAME_MAX], alive[SHM_NAME_MAX];
+	const char *const other[] = {"stat.", "stat.0", "stat.99999999999999999999", "stat.7x",
+				     "node.4711"};
+	int fd;
+
+	(void)state;
+	close(of_dead_process(dead));
+	fd = of_dead_process(contained); /* its process has this id in another namespace */
+	snprintf(alive, sizeof(alive), "stat.%d", getppid());
+	close(shm_dir_listen(dir, alive)); /* does not listen yet, or no longer */
+	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
+		close(shm_dir_listen(dir, other[i]));
+
+	shm_dir_sweep(dir, "stat.");
+	assert_int_equal(faccessat(dir, dead, F_OK, 0), -1);
+	assert_int_equal(connect_to(contained), 0);
+	assert_int_equal(unlinkat(dir, contained, 0), 0);
+	assert_int_equal(unlinkat(dir, alive, 0), 0);
+	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
+		assert_int_equal(unlinkat(dir, other[i], 0), 0);
+	close(fd);
+}
+
 int main(void)
 {
 	char path[] = "/tmp/roost-test-XXXXXX", err[200];
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(has_its_name_when_it_listens),
+		cmocka_unit_test(keeps_no_names_of_the_dead),
 	};
 	int failed;
 

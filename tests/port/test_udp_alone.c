@@ -287,6 +287,32 @@ static void raised(void **state)
 	assert_string_equal(in_child(raised_child), "");
 }
 
+/* Hard limits are for good. Three addresses fit, and the fourth gets one socket. */
+static void hard_child(void)
+{
+	struct port *p[4];
+
+	limit_files(256, 256);
+	for (unsigned i = 0; i < 4; i++) {
+		char spec[32];
+
+		snprintf(spec, sizeof(spec), "udp:127.0.78.%u", 10 + i);
+		p[i] = open_or_fail(spec, 0, 1);
+	}
+	for (unsigned i = 1; i < 4; i++)
+		exchange(p[0], p[i]);
+	for (unsigned i = 0; i < 4; i++)
+		port_close(p[i]);
+}
+
+static void hard(void **state)
+{
+	const char *text = in_child(hard_child);
+
+	assert_int_equal(count_lines(text, "for itself"), 1);
+	assert_int_equal(count_lines(text, "127.0.78.13 for itself"), 1);
+}
+
 static void not_raised_child(void)
 {
 	struct port *a, *b;
@@ -344,7 +370,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(refused),	 cmocka_unit_test(lanes),
 		cmocka_unit_test(beside_others), cmocka_unit_test(raised),
-		cmocka_unit_test(not_raised),	 cmocka_unit_test(no_space),
+		cmocka_unit_test(hard),		 cmocka_unit_test(not_raised),
+		cmocka_unit_test(no_space),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

@@ -266,13 +266,47 @@ static void test_threads(void **state)
 	}
 }
 
+/*
+ * ICMP errors reach the slot that sent the packet, because each slot of an address sends from a
+ * source port of its own. Nobody has the destination.
+ */
+static void test_errors(void **state)
+{
+	struct pkt_addr gone = sender->addr;
+	struct port_pkt pkts[PORT_BURST];
+
+	sender->ops->path_put(sender, to);
+	rig_close(sender);
+	for (unsigned l = 0; l < LANES; l++) {
+		struct port_path *path = lane[l]->ops->path_get(lane[l], &gone, 0x123450);
+
+		assert_non_null(path);
+		assert_int_equal(rig_send(lane[l], path, 64, 0, 0x123450, 70 + l), 0);
+		lane[l]->ops->flush(lane[l]);
+		for (int i = 0; i < RIG_WAIT_MS && !lane[l]->num_hints; i++) {
+			for (unsigned k = 0; k < LANES; k++) {
+				lane[k]->ops->arm(lane[k]);
+				rig_readable(lane[k], k == l ? 1 : 0);
+				lane[k]->ops->disarm(lane[k], true);
+				lane[k]->ops->rx_burst(lane[k], pkts, PORT_BURST);
+			}
+		}
+		for (unsigned k = 0; k < LANES; k++)
+			assert_int_equal(lane[k]->num_hints, k == l ? 1 : 0);
+		assert_int_equal(lane[l]->hint[0].psn, 70 + l);
+		lane[l]->num_hints = 0;
+		lane[l]->ops->path_put(lane[l], path);
+	}
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(test_steering),   T(test_steering_joined),   T(test_mixed_group),
-		T(test_full_inbox), T(test_sender_with_lanes), T(test_in_use),
-		T(test_threads),
+		T(test_steering),	   T(test_steering_joined),
+		T(test_mixed_group),	   T(test_full_inbox),
+		T(test_sender_with_lanes), T(test_in_use),
+		T(test_threads),	   T(test_errors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

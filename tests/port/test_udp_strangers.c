@@ -16,15 +16,44 @@
 
 #include "port/udp.h"
 
-#define HERE	"127.0.81.1"
-#define OUTSIDE "127.0.81.2"
+#define HERE	(v6 ? "fd81::1" : "127.0.81.1")
+#define OUTSIDE (v6 ? "fd81::2" : "127.0.81.2")
+#define NOBODY	(v6 ? "fd81::3" : "127.0.81.3")
 #define PACKETS 50
 #define OTHER	65534 /* a user */
 
-enum kind { WILDCARD, WILDCARD6, MAPPED, KINDS };
+/* The sockets of an IPv6 address are for IPv6 alone, so only one kind of stranger concerns them. */
+enum kind { WILDCARD6, WILDCARD, MAPPED, KINDS };
 
-static const char *const kind_names[] = {"wildcard", "IPv6 wildcard for both families",
+static bool v6;
+
+static const char *const kind_names[] = {"IPv6 wildcard for both families", "wildcard",
 					 "IPv4-mapped address"};
+
+static unsigned kinds(void)
+{
+	return v6 ? 1 : KINDS;
+}
+
+static struct port *open_at(const char *address)
+{
+	char spec[64];
+
+	snprintf(spec, sizeof(spec), "udp:%s", address);
+	return rig_open(spec);
+}
+
+/* The address is refused. Returns the message. */
+static const char *refused(void)
+{
+	static char err[512];
+	char spec[64];
+
+	snprintf(spec, sizeof(spec), "udp:%s", HERE);
+	assert_null(port_open(spec, 0, 1, err, sizeof(err)));
+	assert_int_equal(errno, EADDRINUSE);
+	return err;
+}
 
 /* Returns a socket that is bound to port 4791, or -errno. */
 static int stranger(enum kind kind, int option)
@@ -80,9 +109,9 @@ static void exchange(struct port *p, struct port *from, int fd)
 /* It binds after the pool has: the kernel prefers the sockets of the exact address and family. */
 static void after_the_pool(void **state)
 {
-	struct port *p = rig_open("udp:" HERE), *from = rig_open("udp:" OUTSIDE);
+	struct port *p = open_at(HERE), *from = open_at(OUTSIDE);
 
-	for (unsigned kind = 0; kind < KINDS; kind++) {
+	for (unsigned kind = 0; kind < kinds(); kind++) {
 		int fd = stranger((enum kind)kind, SO_REUSEPORT);
 
 		if (fd < 0) { /* the kernel keeps it out, or there is no IPv6 */
@@ -99,20 +128,19 @@ static void after_the_pool(void **state)
 /* The stranger was first: one line reports that the port is in use. */
 static void before_the_pool(void **state)
 {
-	for (unsigned kind = 0; kind < KINDS; kind++) {
+	for (unsigned kind = 0; kind < kinds(); kind++) {
 		int fd = stranger((enum kind)kind, SO_REUSEPORT);
-		char err[512] = "";
+		const char *err;
 
 		if (fd < 0) {
 			printf("%s: %s\n", kind_names[kind], strerror(-fd));
 			continue;
 		}
-		assert_null(port_open("udp:" HERE, 0, 1, err, sizeof(err)));
-		assert_int_equal(errno, EADDRINUSE);
+		err = refused();
 		if (!strstr(err, "in use") || !strstr(err, HERE) || strchr(err, '\n'))
 			fail_msg("%s: the message is: %s", kind_names[kind], err);
 		close(fd);
-		rig_close(rig_open("udp:" HERE));
+		rig_close(open_at(HERE));
 	}
 }
 
@@ -140,13 +168,13 @@ static int is_kept_out(void)
 	socklen_t len = udp_name(&n, &here, PKT_UDP_PORT, 0);
 
 	for (unsigned i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
-		int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
+		int fd = socket(n.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
 
 		if (options[i])
 			setsockopt(fd, SOL_SOCKET, options[i], &on, sizeof(on));
 		if (bind(fd, &n.sa, len) == 0 || errno != EADDRINUSE)
 			return 1;
-		for (unsigned kind = 0; kind < KINDS; kind++) {
+		for (unsigned kind = 0; kind < kinds(); kind++) {
 			if (stranger((enum kind)kind, options[i]) >= 0)
 				return 2 + (int)kind;
 		}
@@ -157,7 +185,7 @@ static int is_kept_out(void)
 
 static void another_user(void **state)
 {
-	struct port *p = rig_open("udp:" HERE);
+	struct port *p = open_at(HERE);
 	int rc;
 
 #ifdef __SANITIZE_THREAD__ /* it ends a forked child of a process with threads */
@@ -180,7 +208,7 @@ static int hold_port(void)
 	union udp_name n;
 	struct pkt_addr here = rig_addr(HERE);
 	socklen_t len = udp_name(&n, &here, PKT_UDP_PORT, 0);
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int fd = socket(n.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	char byte = 1;
 
 	if (bind(fd, &n.sa, len) || write(other_user_fd[1], &byte, 1) != 1)
@@ -190,7 +218,8 @@ static int hold_port(void)
 
 static void port_of_another_user(void **state)
 {
-	char err[512] = "", text[32], byte;
+	char text[32], byte;
+	const char *err;
 	int status;
 	pid_t pid;
 
@@ -208,15 +237,14 @@ static void port_of_another_user(void **state)
 		printf("SKIPPED: no program of another user can be started here\n");
 		skip();
 	}
-	assert_null(port_open("udp:" HERE, 0, 1, err, sizeof(err)));
-	assert_int_equal(errno, EADDRINUSE);
+	err = refused();
 	snprintf(text, sizeof(text), "belongs to user %d", OTHER);
 	if (!strstr(err, text) || !strstr(err, HERE) || strchr(err, '\n'))
 		fail_msg("the message is: %s", err);
 	close(other_user_fd[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	rig_close(rig_open("udp:" HERE));
+	rig_close(open_at(HERE));
 }
 
 /*
@@ -225,8 +253,8 @@ static void port_of_another_user(void **state)
  */
 static void no_socket_is_connected(void **state)
 {
-	struct port *p = rig_open("udp:" HERE), *from = rig_open("udp:" OUTSIDE);
-	struct pkt_addr nobody = rig_addr("127.0.81.3");
+	struct port *p = open_at(HERE), *from = open_at(OUTSIDE);
+	struct pkt_addr nobody = rig_addr(NOBODY);
 	struct port_path *path = p->ops->path_get(p, &nobody, rig_qpn(p));
 	unsigned seen = 0;
 	char line[512];
@@ -236,16 +264,18 @@ static void no_socket_is_connected(void **state)
 	exchange(from, p, -1);
 	assert_int_equal(rig_send(p, path, 64, 0, rig_qpn(p), 0), 0);
 	assert_true(p->ops->flush(p));
-	f = fopen("/proc/net/udp", "r");
+	f = fopen(v6 ? "/proc/net/udp6" : "/proc/net/udp", "r");
 	assert_non_null(f);
 	while (fgets(line, sizeof(line), f)) {
-		unsigned addr, port, peer, peer_port;
+		char peer[33];
+		unsigned port, peer_port;
 
-		if (sscanf(line, " %*u: %x:%x %x:%x", &addr, &port, &peer, &peer_port) != 4 ||
+		if (sscanf(line, " %*u: %*[0-9A-F]:%x %32[0-9A-F]:%x", &port, peer, &peer_port) !=
+			    3 ||
 		    port != PKT_UDP_PORT)
 			continue;
 		seen++;
-		assert_int_equal(peer, 0);
+		assert_int_equal(strspn(peer, "0"), strlen(peer));
 		assert_int_equal(peer_port, 0);
 	}
 	fclose(f);
@@ -255,7 +285,8 @@ static void no_socket_is_connected(void **state)
 
 #define TEST(f) cmocka_unit_test_teardown(f, rig_close_all)
 
-int main(void)
+/* Usage: test_port_udp_strangers [6] */
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(port_of_another_user), /* first: this process has no threads yet */
@@ -263,7 +294,9 @@ int main(void)
 		TEST(another_user),	    TEST(no_socket_is_connected),
 	};
 
-	if (!network_own()) { /* other programs of the machine have port 4791 */
+	v6 = argc > 1;
+	if (v6 ? network_tunnel("10.81.0.1", HERE, 1500) < 0 || !network_add6("tun0", OUTSIDE)
+	       : !network_own()) { /* other programs of the machine have port 4791 */
 		printf("skipped: no network of its own\n");
 		return 77;
 	}

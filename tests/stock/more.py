@@ -28,7 +28,9 @@ UCX = "env UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n UCX_TLS="
 OPEN_MPI = (f"env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {WEAK_FENCES} "
             "mpirun.openmpi -n 2 --oversubscribe --bind-to none --mca pml ucx --mca osc ucx "
             "-x UCX_TLS={tls},self -x UCX_NET_DEVICES=roost0:1 {folder}/mpi_check.openmpi")
-MPICH = UCX + "{tls},self mpirun.mpich -n 2 {folder}/mpi_check.mpich"
+# Without NOLOCAL, MPICH uses its own shared memory between ranks of one machine.
+MPICH = UCX + ("{tls},self MPIR_CVAR_NOLOCAL=1 mpirun.mpich -n 2 "
+               "{folder}/mpi_check.mpich")
 
 
 class Row:

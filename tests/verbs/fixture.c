@@ -25,11 +25,13 @@ bool network_ready(void)
 
 void choose_port(bool again)
 {
-	const char *options = getenv("VERBS_TEST_OPTIONS");
+	const char *options = getenv("VERBS_TEST_OPTIONS"), *shared = getenv("VERBS_TEST_ADDRESS");
 	unsigned pid = (unsigned)getpid();
 	char addr[32], spec[128];
 
-	if (getenv("VERBS_TEST_V6")) {
+	if (shared) {
+		snprintf(addr, sizeof(addr), "%s", shared);
+	} else if (getenv("VERBS_TEST_V6")) {
 		snprintf(addr, sizeof(addr), "fd78::1:%x:%x", pid >> 16, pid & 0xffff);
 		if (strcmp(kind(), "shm") != 0)
 			network_add6("tun0", addr); /* fails if the address is there already */

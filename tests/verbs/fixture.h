@@ -4,8 +4,8 @@
  * calls go through the public verbs. The address is a loopback address made from the process id, so
  * that tests can run at the same time. ROOST_PORT is kept if it is set. VERBS_TEST_PORT is the kind
  * of port, udp or shm. VERBS_TEST_OPTIONS is appended to the address (",loss=0.01"). VERBS_TEST_V6
- * selects an IPv6 address. With two processing units (ROOST_PUS=2) each QP has its own unit, and
- * they exchange packets.
+ * selects an IPv6 address. VERBS_TEST_ADDRESS is one address for all processes. With two processing
+ * units (ROOST_PUS=2) each QP has its own unit, and they exchange packets.
  */
 #ifndef ROOST_TESTS_VERBS_FIXTURE_H
 #define ROOST_TESTS_VERBS_FIXTURE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A hull serves a peer's READs while the program that works on its memory is killed again and
- * again. Three processes take part. This process is the peer; it forks the hull, which forks or
+ * A hull serves a peer's READs, WRITEs and kernel calls while the program that works on its memory
+ * is killed again and again. Three processes take part. This process is the peer; it forks the hull, which forks or
  * executes the program. Waits have bounds that only a failure reaches.
  */
 #include "side.h"
@@ -13,12 +13,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "roost/get.h"
 #include "roost/hull.h"
+#include "roost/verbs.h"
 
 #define KILLS	 100
 #define ENTRIES	 20 /* the least entries that a program appends before it is killed */
 #define CAPACITY 65536
 #define WORDS	 8
+#define KEY	 7 /* of entry 0, for the kernel `get` */
 
 /* The program's memory: a log that each life of the program continues. */
 struct table {
@@ -26,6 +29,9 @@ struct table {
 	_Atomic uint64_t pid;	/* process of that life; valid when `life` has its number */
 	_Atomic uint64_t count; /* entries that are complete */
 	_Atomic uint64_t stop;	/* the peer's WRITE: the program ends */
+	_Atomic uint64_t asked; /* the peer's WRITE in each life ... */
+	_Atomic uint64_t seen;	/* ... and the program's copy of it */
+	struct roost_get_entry index[1];
 	uint64_t entry[CAPACITY][WORDS];
 };
 
@@ -66,6 +72,7 @@ static int work(struct roost_hull *hull, void *arg)
 		for (unsigned i = 0; i < WORDS; i++)
 			t->entry[n][i] = word_of(n, i);
 		t->count = ++n;
+		t->seen = t->asked;
 		usleep(20);
 	}
 	return 0;
@@ -99,6 +106,22 @@ static bool killed(void *ctx, int status)
 	return false;
 }
 
+static void enable_calls(struct side *s)
+{
+	assert_int_equal(roost_qp_enable_rpc(s->qp), 0);
+}
+
+/* Peers can look up entry 0. It is complete before a peer asks for it. */
+static void deploy_get(struct side *s, struct table *t)
+{
+	uint32_t used = 0;
+
+	assert_int_equal(roost_get_insert(t->index, 1, 0, &used, KEY, (uintptr_t)t->entry[0],
+					  sizeof(t->entry[0]), 0),
+			 0);
+	assert_int_equal(roost_kernel_deploy(s->ctx, roost_kernel_builtin("get"), NULL), 0);
+}
+
 static int serve(bool by_exec, int in, int out)
 {
 	char self[PATH_MAX] = "";
@@ -120,7 +143,10 @@ static int serve(bool by_exec, int in, int out)
 	assert_non_null(hull);
 	t = roost_hull_memory(hull, "table", sizeof(*t));
 	assert_non_null(t);
+	s.created = enable_calls;
 	side_open(&s, t, sizeof(*t), IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE, in, out);
+	deploy_get(&s, t);
+	assert_int_equal(write(out, "", 1), 1);
 	assert_int_equal(roost_hull(hull, &p), 0);
 	assert_int_equal(deaths, KILLS);
 	assert_int_equal(t->life, KILLS + 1);
@@ -181,34 +207,79 @@ static uint64_t wait_for(struct side *s, uint64_t life, uint64_t count)
 	}
 }
 
-static void reads_continue(bool by_exec)
+static void write_word(struct side *s, uint64_t offset, uint64_t value)
+{
+	local[0] = value;
+	transfer(s, IBV_WR_RDMA_WRITE, 8, offset);
+}
+
+/* Waits until the program has copied the peer's last WRITE. */
+static void wait_until_seen(struct side *s, uint64_t asked)
+{
+	time_t until = time(NULL) + TIMEOUT_S;
+
+	while (read_word(s, OFFSET(seen)) != asked) {
+		if (time(NULL) > until)
+			fail_msg("the program has not seen WRITE %llu in %d seconds",
+				 (unsigned long long)asked, TIMEOUT_S);
+	}
+}
+
+static void call_get(struct side *s, struct roost_caller *caller)
+{
+	struct roost_get_params params = roost_get_params(s->peer.addr + OFFSET(index), 1, KEY, 0);
+	struct roost_result result;
+	uint64_t value[WORDS];
+
+	assert_int_equal(roost_call(caller, ROOST_GET_OP, s->peer.rkey, &params, sizeof(params),
+				    value, sizeof(value), TIMEOUT_S * 1000000000ull, &result),
+			 0);
+	assert_int_equal(result.status, ROOST_RPC_OK);
+	assert_int_equal(result.len, sizeof(value));
+	for (unsigned i = 0; i < WORDS; i++)
+		assert_int_equal(value[i], word_of(0, i));
+}
+
+static void peers_continue(bool by_exec)
 {
 	static struct side s;
+	struct roost_caller *caller;
 	struct forked hull;
 	uint64_t n = 0;
+	char deployed;
 
 	if (forked_start(&hull, 4 * TIMEOUT_S))
 		_exit(serve(by_exec, hull.there[0], hull.back[1]));
+	s.created = enable_calls;
 	side_open(&s, local, sizeof(local), 0, hull.back[0], hull.there[1]);
+	assert_int_equal(read(hull.back[0], &deployed, 1), 1);
+	caller = roost_caller_create(s.qp, 1, sizeof(local));
+	assert_non_null(caller);
 	for (uint64_t life = 1; life <= KILLS; life++) {
 		n = wait_for(&s, life, n + ENTRIES);
+		wait_until_seen(&s, life - 1);
+		call_get(&s, caller);
 		assert_int_equal(kill((pid_t)read_word(&s, OFFSET(pid)), SIGKILL), 0);
+		/* no program runs now; the next one sees the WRITE */
+		write_word(&s, OFFSET(asked), life);
+		call_get(&s, caller);
 	}
 	wait_for(&s, KILLS + 1, n + ENTRIES);
-	local[0] = 1;
-	transfer(&s, IBV_WR_RDMA_WRITE, 8, OFFSET(stop));
+	wait_until_seen(&s, KILLS);
+	write_word(&s, OFFSET(stop), 1);
 	forked_end(&hull);
+	roost_caller_destroy(caller);
 	side_close(&s);
 }
 
 static void program_is_forked(void **state)
 {
-	reads_continue(false);
+	peers_continue(false);
 }
 
 static void program_is_executed(void **state)
 {
-	reads_continue(true);
+	peers_continue(true);
 }
 
 #ifndef __SANITIZE_THREAD__ /* TSan chooses addresses itself */

@@ -11,9 +11,11 @@
 #include "base/spare.h"
 #include "port/shm_dir.h"
 
+#define PREFIX "node."
+
 static const char *own_name(char buf[SHM_NAME_MAX])
 {
-	snprintf(buf, SHM_NAME_MAX, "node.%d", (int)getpid());
+	snprintf(buf, SHM_NAME_MAX, PREFIX "%d", (int)getpid());
 	return buf;
 }
 
@@ -27,6 +29,7 @@ int node_control_open(struct node_control *c, char *err, size_t errlen)
 	c->dirfd = shm_dir_open(err, errlen);
 	if (c->dirfd < 0)
 		return c->dirfd;
+	shm_dir_sweep(c->dirfd, PREFIX);
 	c->fd = shm_dir_listen(c->dirfd, own_name(name));
 	if (c->fd >= 0) {
 		c->spare = spare_open();
