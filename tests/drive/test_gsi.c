@@ -43,9 +43,9 @@ static uint64_t expire(void *ctx, uint64_t now)
 
 	atomic_fetch_add(&u->expires, 1);
 	if (due <= now) {
-		atomic_fetch_add(&u->fired, 1);
 		due = UINT64_MAX;
 		atomic_store(&u->due, due);
+		atomic_fetch_add(&u->fired, 1);
 	}
 	return due;
 }
