@@ -272,8 +272,7 @@ def section(f):
            'a NIC, which spin on a byte of memory, no core chosen')
     yield ('(`bench-spin`). "program": it takes the messages in its calls; the helper is the '
            'second thread of each process. Microseconds, half of a')
-    yield ('round trip, medians of runs of 1,000. The program\'s array of time stamps is new '
-           'memory, as in perftest, but for the first row.')
+    yield 'round trip, medians of runs of 1,000.'
     yield ''
     yield ('| who takes the messages | typical | p99 | p99 / typical | runs with at most '
            f'{TAIL} times | operations above {TAIL} times |')

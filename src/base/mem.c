@@ -8,6 +8,10 @@
 
 #include "base/cgroup.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 size_t mem_page_size(void)
 {
 	return (size_t)sysconf(_SC_PAGESIZE);
@@ -49,6 +53,14 @@ void *mem_alloc_pages(size_t size)
 		/* a kernel without huge pages refuses this advice, which has no consequence */
 		MADV_HUGEPAGE);
 	return start;
+}
+
+bool mem_populate(void *data, size_t from, size_t upto)
+{
+	char *page = (char *)ALIGN_DOWN((uintptr_t)data + from, mem_page_size());
+
+	return madvise(page, (size_t)((char *)data + upto - page), MADV_POPULATE_WRITE) == 0 ||
+	       (errno != ENOMEM && errno != EFAULT);
 }
 
 void mem_free_pages(void *p, size_t size)

@@ -7,8 +7,7 @@
  *   sequence == position                  free for the producer that claims this position
  *   sequence == position + 1              holds the value pushed at this position
  * Popping the value sets the sequence one lap ahead. Positions have 32 bits and wrap. The index of
- * the cell is subtracted from the stored sequence, so that zeroed memory is an empty ring whose
- * pages cost nothing until they are used.
+ * the cell is subtracted from the stored sequence, so that zeroed memory is an empty ring.
  *
  * Memory order: push and pop store the word of a cell with release and load it with acquire. A
  * push, and the earlier stores of its thread, are therefore ordered before the pop that returns its

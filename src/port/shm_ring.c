@@ -17,9 +17,6 @@
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008u
 #endif
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 #define RING_MAGIC 0x676e6972656f6f72ull /* "rooering" */
 #define SEALS	   (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -53,18 +50,6 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 static uint32_t min_u32(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
-}
-
-/*
- * Populates the pages, of any size, with the bytes [from, upto) of shared memory. Returns false if
- * there is no memory for them. Kernels before 5.14 cannot report this; the result is then true.
- */
-static bool populate(uint8_t *data, uint32_t from, uint32_t upto)
-{
-	uint8_t *page = (uint8_t *)ALIGN_DOWN((uintptr_t)data + from, mem_page_size());
-
-	return madvise(page, (size_t)(data + upto - page), MADV_POPULATE_WRITE) == 0 ||
-	       (errno != ENOMEM && errno != EFAULT);
 }
 
 int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
@@ -102,8 +87,7 @@ int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
 		rc = -errno;
 		goto free_ends;
 	}
-	/* Kernels before 5.14 do not support this; the first access to each page then faults. */
-	madvise(m, SHM_RING_OVERHEAD + (size_t)first, MADV_POPULATE_WRITE);
+	mem_populate(m, 0, SHM_RING_OVERHEAD + first); /* fallocate() has found the memory */
 	p->ctl = (struct shm_ring_ctl *)(void *)m;
 	p->descs = (_Atomic uint64_t *)(void *)(m + SHM_RING_CTL);
 	p->data = m + SHM_RING_OVERHEAD;
@@ -156,7 +140,7 @@ int shm_cons_map(int fd, uint32_t size, struct shm_cons *c)
 	m = map_ring(fd, size);
 	if (m == MAP_FAILED)
 		return -errno;
-	if (!populate(m, 0, SHM_RING_OVERHEAD + first)) {
+	if (!mem_populate(m, 0, SHM_RING_OVERHEAD + first)) {
 		munmap(m, SHM_RING_OVERHEAD + (size_t)size);
 		return -ENOMEM;
 	}
@@ -181,7 +165,7 @@ bool shm_cons_populate(struct shm_cons *c, uint32_t upto)
 {
 	uint32_t end = min_u32(ALIGN_UP(upto, SHM_RING_STEP), c->size);
 
-	if (!populate(c->data, c->populated, end))
+	if (!mem_populate(c->data, c->populated, end))
 		return false;
 	c->populated = end;
 	return true;
@@ -193,7 +177,7 @@ static bool extend(struct shm_prod *p)
 
 	if (end == p->extent)
 		return false;
-	if (!populate(p->data, p->extent, end)) {
+	if (!mem_populate(p->data, p->extent, end)) {
 		p->step = 0; /* there is no more memory, so the ring stays as large as it is */
 		return false;
 	}

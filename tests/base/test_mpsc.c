@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/mpsc.h"
 
@@ -54,6 +56,33 @@ static void first_in_first_out_and_full(void **state)
 		assert_true(mpsc_empty(&m));
 		mpsc_destroy(&m);
 	}
+}
+
+/* No push and no pop takes a page fault: the pages are there from the start (Linux 5.14). */
+static void pages_are_there(void **state)
+{
+	const uint32_t cells = 1 << 15;
+	size_t page = mem_page_size(), pages = cells * sizeof(uint64_t) / page;
+	unsigned char *there = calloc(pages, 1);
+	void *fresh = mem_alloc_pages(page);
+	struct mpsc m;
+
+	assert_non_null(there);
+	assert_non_null(fresh);
+	mem_populate(fresh, 0, page);
+	assert_int_equal(mincore(fresh, page, there), 0);
+	mem_free_pages(fresh, page);
+	if (!(there[0] & 1)) {
+		print_message("SKIPPED: this kernel does not populate pages\n");
+		free(there);
+		skip();
+	}
+	assert_int_equal(mpsc_init(&m, cells), 0);
+	assert_int_equal(mincore(m.cell, pages * page, there), 0);
+	for (size_t i = 0; i < pages; i++)
+		assert_true(there[i] & 1);
+	mpsc_destroy(&m);
+	free(there);
 }
 
 /* Positions have 32 bits: the test crosses the wrap. */
@@ -134,9 +163,8 @@ static void many_producers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(limits),
-		cmocka_unit_test(first_in_first_out_and_full),
-		cmocka_unit_test(positions_wrap),
+		cmocka_unit_test(limits),	   cmocka_unit_test(first_in_first_out_and_full),
+		cmocka_unit_test(pages_are_there), cmocka_unit_test(positions_wrap),
 		cmocka_unit_test(many_producers),
 	};
 
