@@ -6,8 +6,8 @@ programs: two processes on this machine.
 usage: layers.py --roost PROGRAM --port host|udp|shm [--narrow] [--only TEXT] [--list]
 
 As run.py. By `roost run`: UCX looks for the device's files. Left to tests/netns are libfabric's
-connected endpoints: its verbs provider finds its device by the addresses of interfaces, and two
-processes of one machine cannot both have them.
+connected endpoints: its verbs provider finds its device by the addresses of interfaces, and the
+programs here have addresses of 127/8.
 """
 import os
 import re

@@ -234,6 +234,7 @@ static void call_get(struct side *s, struct roost_caller *caller)
 	assert_int_equal(roost_call(caller, ROOST_GET_OP, s->peer.rkey, &params, sizeof(params),
 				    value, sizeof(value), TIMEOUT_S * 1000000000ull, &result),
 			 0);
+	assert_int_equal(side_wc(s).status, IBV_WC_SUCCESS); /* the queue pair signals all */
 	assert_int_equal(result.status, ROOST_RPC_OK);
 	assert_int_equal(result.len, sizeof(value));
 	for (unsigned i = 0; i < WORDS; i++)
@@ -251,7 +252,8 @@ static void peers_continue(bool by_exec)
 	if (forked_start(&hull, 4 * TIMEOUT_S))
 		_exit(serve(by_exec, hull.there[0], hull.back[1]));
 	s.created = enable_calls;
-	side_open(&s, local, sizeof(local), 0, hull.back[0], hull.there[1]);
+	/* the reply to a call is a WRITE to this side */
+	side_open(&s, local, sizeof(local), IBV_ACCESS_REMOTE_WRITE, hull.back[0], hull.there[1]);
 	assert_int_equal(read(hull.back[0], &deployed, 1), 1);
 	caller = roost_caller_create(s.qp, 1, sizeof(local));
 	assert_non_null(caller);
