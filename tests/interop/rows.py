@@ -203,8 +203,9 @@ def beside():
 
 
 # Tests of many programs at one address, which depend on the Linux kernel: they run in the guest,
-# too, whose kernel is that of the machine's Debian release.
-GROUP_TESTS = ['pool/test_pool_filter', 'pool/test_pool_pool', 'port/test_port_udp_strangers',
+# too, whose kernel is that of the machine's Debian release. Not pool-pool: the emulated guest is
+# too slow for 64 programs, which have to answer each other within a second.
+GROUP_TESTS = ['pool/test_pool_filter', 'port/test_port_udp_strangers',
                'port/test_port_udp_mixed', 'port/test_port_udp_steer']
 
 
