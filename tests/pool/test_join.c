@@ -256,7 +256,28 @@ static void run_all(const struct one_case *cases, unsigned n)
 /* A join has about 350 steps as the first, and 140 beside a member. */
 static const unsigned steps[] = {1,  2,	 3,  5,	 8,   11,  15,	20,  40,  66,  67,
 				 68, 70, 75, 90, 110, 135, 140, 145, 200, 300, 1000};
-#define STEPS (sizeof(steps) / sizeof(steps[0]))
+#define STEPS	    (sizeof(steps) / sizeof(steps[0]))
+#define EVERY_STEP  360
+#define BOTH_BESIDE 2 /* as the first, and beside a member */
+
+static void every_step(int how)
+{
+	static struct one_case c[BOTH_BESIDE * EVERY_STEP];
+
+	for (unsigned i = 0; i < BOTH_BESIDE * EVERY_STEP; i++)
+		c[i] = (struct one_case){1 + i / BOTH_BESIDE, how, i % BOTH_BESIDE};
+	run_all(c, BOTH_BESIDE * EVERY_STEP);
+}
+
+static void killed_at_every_step(void **state)
+{
+	every_step(SIGKILL);
+}
+
+static void stopped_at_every_step(void **state)
+{
+	every_step(SIGSTOP);
+}
 
 static void killed(void **state)
 {
@@ -317,13 +338,20 @@ static void unwatched(void **state)
 	assert_int_equal(status, 0);
 }
 
-int main(void)
+/* Usage: test_pool_join [every]	every step, in about a minute */
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(killed),
 		cmocka_unit_test(stopped),
 		cmocka_unit_test(unwatched),
 	};
+	const struct CMUnitTest every[] = {
+		cmocka_unit_test(killed_at_every_step),
+		cmocka_unit_test(stopped_at_every_step),
+	};
 
+	if (argc > 1)
+		return cmocka_run_group_tests(every, NULL, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
