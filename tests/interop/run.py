@@ -40,6 +40,7 @@ from skip import skip  # noqa: E402
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROW_LIMIT = 120    # seconds for a program to end; the slowest takes ten under load
 KILL_AFTER = 100000  # bytes on the link: the transfer is under way
+RXE_HAS_PORT = 'roost devices beside rxe'
 GUEST_LIMIT = 600  # seconds for a test in the guest
 DAMAGE_TRIES = 10  # a run of such a row sends about 25 packets, a tenth of them damaged
 OURS, THEIRS = 'roost0', 'rxe0'
@@ -154,7 +155,7 @@ class Rig:
             self.tests = os.path.join(build, 'tests')
             made = image.build(folder, sorted({self.here(row.program) for row in ROWS}
                                               | {os.path.join(self.tests, test)
-                                                 for test in GROUP_TESTS}))
+                                                 for test in GROUP_TESTS} | {self.roost}))
             self.guest = guest.Guest(folder, made, self.tap, self.link_mtu)
             self.release = self.guest.wait_ready()
             # The Linux kernel drops all but a few datagrams that are sent before the neighbour has
@@ -387,6 +388,10 @@ class Rig:
 
     def run_in_guest(self, test):
         """Runs a test of the build in the guest. Returns the problems (a list), and the output."""
+        if test == RXE_HAS_PORT:
+            status, text = self.guest.run(f'roost devices --port udp:{self.tap.theirs[4]}')
+            told = status == 1 and text.count('\n') == 1 and 'the rdma_rxe module' in text
+            return [] if told else [f'exit status {status}, and no line about rdma_rxe'], text
         status, text = self.guest.run(os.path.basename(test), GUEST_LIMIT)
         return [f'exit status {status}'] if status else [], text
 
@@ -405,7 +410,8 @@ def main():
     parser.add_argument('--list', action='store_true', help='name the rows')
     options = parser.parse_args()
     rows = [row for row in ROWS if any(text in str(row) for text in options.only.split('|'))]
-    tests = [test for test in GROUP_TESTS if any(text in test for text in options.only.split('|'))]
+    tests = [test for test in (*GROUP_TESTS, RXE_HAS_PORT)
+             if any(text in test for text in options.only.split('|'))]
     if options.list:
         print('\n'.join([*(str(row) for row in rows), *tests]))
         return
