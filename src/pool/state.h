@@ -14,7 +14,7 @@
 #include "base/secret.h"
 #include "pool/pool.h"
 
-#define STATE_MAGIC    0x37306c6f6f507352ull /* changes with the layout */
+#define STATE_MAGIC    0x38306c6f6f507352ull /* changes with the layout */
 #define SLOT_SOCKETS   16
 #define SLOT_SERVICES  256
 #define STATE_ATTACHED 64
