@@ -82,8 +82,11 @@ void slot_clear(struct pool_state *s, unsigned slot, uint32_t owned)
 {
 	struct slot_record *record = &s->record[slot];
 
-	for (unsigned i = 0; i < SLOT_SOCKETS; i++)
+	for (unsigned i = 0; i < SLOT_SOCKETS; i++) {
+		if (owned) /* of the last owner; a new one does not send from there */
+			atomic_store_explicit(&record->socket[i].ended, 0, memory_order_relaxed);
 		atomic_store_explicit(&record->socket[i].used, 0, memory_order_release);
+	}
 	for (unsigned i = 0; i < SLOT_SERVICES; i++)
 		atomic_store_explicit(&record->service[i].used, 0, memory_order_release);
 	for (unsigned i = 0; i < POOL_WILLS; i++) {

@@ -30,6 +30,7 @@ struct slot_socket {
 	_Atomic unsigned mails;
 	_Atomic uint32_t scope; /* of a link-local address */
 	_Atomic uint64_t inode;
+	_Atomic uint64_t ended;	  /* pool_clock_ms() when the owner closed it, while `used` is 0 */
 	_Atomic uint64_t addr[2]; /* the bytes of a struct pkt_addr */
 };
 
