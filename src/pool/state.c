@@ -30,9 +30,11 @@ int state_create(void)
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (s == MAP_FAILED)
 		goto fail;
-	secret_entropy(s->seed);
+	errno = -secret_entropy(s->seed);
 	s->magic = STATE_MAGIC;
 	state_unmap(s);
+	if (errno)
+		goto fail;
 	return fd;
 fail : {
 	int rc = -errno;
