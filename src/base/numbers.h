@@ -93,7 +93,6 @@ bool key_draw_window(const struct key_sequence *s, uint64_t now, uint32_t *key);
 #define NUMBERS_QPS	    (1u << 14)
 #define NUMBERS_GENERATIONS 16
 struct qp_numbers {
-	_Atomic uint32_t next;		   /* 1 + the first index to try; 0: none was used */
 	_Atomic uint8_t last[NUMBERS_QPS]; /* 16 + the last generation; 0: none was used */
 	/* numbers_second() when the half of `last` was entered; 0: the other half was not used */
 	_Atomic uint32_t entered[NUMBERS_QPS];

@@ -67,8 +67,15 @@ static inline double rng_double(struct rng *r)
 }
 
 /*
- * Returns 64 random bits from the kernel. It never fails: if a sandbox forbids getrandom(2), it
- * logs this and ends the process. Any thread.
+ * Gets 64 random bits from the kernel. Returns 0, or -errno if a sandbox forbids getrandom(2);
+ * RNG_REFUSED is the line for users. Any thread.
+ */
+int rng_try_entropy(uint64_t *v);
+#define RNG_REFUSED                                                                                \
+	"the kernel gives no random numbers: allow the system call getrandom in the sandbox"
+/*
+ * Does the same, and never fails: it logs the line and ends the process. For those that draw when
+ * the process has drawn numbers before.
  */
 uint64_t rng_entropy(void);
 

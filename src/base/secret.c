@@ -77,8 +77,11 @@ uint64_t secret_below(struct secret *s, uint64_t n)
 	return n ? v % n : 0;
 }
 
-void secret_entropy(uint64_t seed[SECRET_WORDS])
+int secret_entropy(uint64_t seed[SECRET_WORDS])
 {
-	for (int i = 0; i < SECRET_WORDS; i++)
-		seed[i] = rng_entropy();
+	int rc = 0;
+
+	for (int i = 0; i < SECRET_WORDS && rc == 0; i++)
+		rc = rng_try_entropy(&seed[i]);
+	return rc;
 }

@@ -58,8 +58,12 @@ static int configure(struct drive *d, const struct pkt_addr *addr, struct nic_co
 	if (rc == 0)
 		rc = env_number("ROOST_TIMEOUT_SCALE", 1, MAX_TIMEOUT_SCALE, 1, &scale, err,
 				errlen);
-	secret_entropy(drawn);
-	if (rc == 0)
+	if (rc)
+		return rc;
+	rc = secret_entropy(drawn);
+	if (rc)
+		snprintf(err, errlen, RNG_REFUSED);
+	else
 		rc = env_number("ROOST_SEED", 0, UINT64_MAX, drawn[0], &cfg->seed[0], err, errlen);
 	if (rc)
 		return rc;

@@ -32,22 +32,26 @@ static int settle(struct kv_config *c)
 	return c->buckets_max > 1ull << 40 ? -EINVAL : 0;
 }
 
-static void make_secret(struct kv *kv, const uint8_t *given)
+static int make_secret(struct kv *kv, const uint8_t *given)
 {
 	uint64_t seed[SECRET_WORDS];
 	struct secret s;
+	int rc;
 
 	if (given) {
 		memcpy(kv->secret, given, KV_SECRET);
-		return;
+		return 0;
 	}
-	secret_entropy(seed);
+	rc = secret_entropy(seed);
+	if (rc)
+		return rc;
 	secret_seed(&s, seed);
 	for (unsigned i = 0; i < KV_SECRET; i += 8) {
 		uint64_t word = secret_u64(&s);
 
 		memcpy(kv->secret + i, &word, 8);
 	}
+	return 0;
 }
 
 /* Lays out the address range: the index, then each segment with its stacks. */
@@ -103,9 +107,10 @@ int kv_open(const struct kv_config *config, struct kv **out)
 	kv->buckets_max = c.buckets_max;
 	kv->now = 1;
 	kv->elements = element_best();
-	make_secret(kv, c.secret);
+	err = make_secret(kv, c.secret);
 	kv->config.secret = NULL;
-	err = lay_out(kv);
+	if (!err)
+		err = lay_out(kv);
 	if (err) {
 		kv_close(kv);
 		return err;

@@ -9,6 +9,7 @@
 
 #define MIN_STRIDE_SHIFT 6
 #define MAX_STRIDE_SHIFT 10
+#define RANDOM_TRIES	 64 /* they find an index if an eighth of them is free */
 
 bool queue_ok(const struct nic_queue_attr *q)
 {
@@ -50,35 +51,45 @@ static uint32_t next_number(struct nic *nic, struct qp_numbers *numbers, unsigne
 	return qpn;
 }
 
+/* Gives a QP this index, if it is free. Returns -ENOMEM if it is in use, -EAGAIN if it must rest. */
+static int take_index(struct nic *nic, struct nic_qp *qp, unsigned pu, uint32_t index,
+		      uint32_t second)
+{
+	if (atomic_load_explicit(&nic->qps[index], memory_order_relaxed))
+		return -ENOMEM;
+	qp->qpn = next_number(nic, nic->cfg.qp_numbers[pu], nic->slot[pu], index, second);
+	return qp->qpn ? (int)index : -EAGAIN;
+}
+
 /*
- * Takes a free QP number of the PU's lane: slot | index | generation. The slot is the PU's. An
- * index stays unused as long as possible, and then gets the next generation, so that a late packet
- * for a destroyed QP finds no QP. The first index and the first generations are random. Returns the
- * index, -ENOMEM (all are in use), or -EAGAIN (the free ones must rest).
+ * Takes a free QP number of the PU's lane: slot | index | generation. The slot is the PU's. The
+ * index is random, so that a peer's number tells nothing about the numbers of others; a QP gets the
+ * next generation of its index, so that a late packet for a destroyed QP finds no QP. The first
+ * generations are random. Returns the index, -ENOMEM (all are in use), or -EAGAIN (the free ones
+ * must rest).
  */
 static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu, uint64_t now)
 {
-	struct qp_numbers *numbers = nic->cfg.qp_numbers[pu];
-	uint32_t next = atomic_load_explicit(&numbers->next, memory_order_relaxed);
-	uint32_t pus = nic->cfg.pus, slots = NIC_MAX_QPS / pus;
-	uint32_t first = next ? next - 1 : (uint32_t)secret_below(&nic->secret, NIC_MAX_QPS);
-	uint32_t second = numbers_second(now);
-	int rc = -ENOMEM;
-
 	/* The indices of a PU are pu, pu + pus, ... */
-	first = (first + pus - 1 - pu) / pus;
-	for (uint32_t i = 0; i < slots; i++) {
-		uint32_t index = (first + i) % slots * pus + pu;
+	uint32_t pus = nic->cfg.pus, slots = NIC_MAX_QPS / pus;
+	uint32_t second = numbers_second(now), first = 0;
+	int rc;
 
-		if (atomic_load_explicit(&nic->qps[index], memory_order_relaxed))
-			continue;
-		qp->qpn = next_number(nic, numbers, nic->slot[pu], index, second);
-		if (!qp->qpn) {
+	for (unsigned i = 0; i < RANDOM_TRIES; i++) {
+		first = (uint32_t)secret_below(&nic->secret, slots);
+		rc = take_index(nic, qp, pu, first * pus + pu, second);
+		if (rc >= 0)
+			return rc;
+	}
+	/* Few are free: takes the next one behind a random index. */
+	rc = -ENOMEM;
+	for (uint32_t i = 0; i < slots; i++) {
+		int took = take_index(nic, qp, pu, (first + i) % slots * pus + pu, second);
+
+		if (took >= 0)
+			return took;
+		if (took == -EAGAIN)
 			rc = -EAGAIN;
-			continue;
-		}
-		atomic_store_explicit(&numbers->next, index + 2, memory_order_relaxed);
-		return (int)index;
 	}
 	return rc;
 }

@@ -32,6 +32,7 @@
 #define LEAST_BUFFER 1
 /* The most datagrams that are drained. No buffer holds more. */
 #define DRAIN_MOST 1000000
+#define SENT_MS	   10000 /* a datagram is read at the latest so long after its sender has ended */
 
 static int set_int(int fd, int level, int name, int value)
 {
@@ -490,8 +491,10 @@ void pool_addr_unuse(struct pool_addr *a, unsigned slot)
 	pthread_mutex_lock(&p->lock);
 	a->in_use &= ~(1ull << slot);
 	s = find_socket(p, slot, &a->addr, a->scope);
-	if (s)
+	if (s) {
+		atomic_store_explicit(&s->ended, pool_clock_ms(), memory_order_relaxed);
 		atomic_store_explicit(&s->used, 0, memory_order_release);
+	}
 	state_changed(p->state);
 	if (a->alone) {
 		if (a->sock[slot] != a->only)
@@ -563,14 +566,26 @@ bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint32_t scope, uin
 	return false;
 }
 
-bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint32_t scope, uint16_t sport)
+/* Returns true if its program has closed the socket, or has ended, not long ago. */
+static bool ended_lately(const struct slot_record *record, const struct slot_socket *s)
+{
+	uint64_t ended = atomic_load_explicit(atomic_load_explicit(&s->used, memory_order_acquire)
+						      ? &record->reclaimed
+						      : &s->ended,
+					      memory_order_relaxed);
+
+	return pool_clock_ms() - ended < SENT_MS;
+}
+
+bool pool_sent_lately(struct pool *p, const struct pkt_addr *addr, uint32_t scope, uint16_t sport)
 {
 	for (unsigned i = 0; sport && i < POOL_SLOTS; i++) {
 		for (unsigned k = 0; k < SLOT_SOCKETS; k++) {
-			struct slot_socket *s = &p->state->record[i].socket[k];
+			struct slot_record *record = &p->state->record[i];
+			struct slot_socket *s = &record->socket[k];
 
 			if (atomic_load_explicit(&s->sport, memory_order_relaxed) == sport &&
-			    is_at(s, addr, scope))
+			    is_at(s, addr, scope) && ended_lately(record, s))
 				return true;
 		}
 	}

@@ -56,7 +56,10 @@ bool pool_alive(struct pool *p, unsigned slot)
 	return rc != -ECONNREFUSED; /* the error if no process has the name */
 }
 
-/* Returns a number other than 0 that the previous owner did not have. */
+/*
+ * Returns a number other than 0 that the previous owner did not have. It tells owners apart and is
+ * no secret: only members of the pool, which trust each other, see and name it.
+ */
 static uint32_t token(void)
 {
 	return ((uint32_t)getpid() << 12 ^ (uint32_t)pool_clock_ms()) | 1;

@@ -182,11 +182,11 @@ bool pool_serves(struct pool *p, const struct pkt_addr *addr, uint32_t scope);
  */
 bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint32_t scope, uint16_t sport);
 /*
- * Does the same as pool_sends(), but also returns true if a member that has ended sent from there,
- * until another program takes the slot of that member. A datagram may be read after its sender has
- * ended.
+ * Returns true if a member that has ended sent from there in the last ten seconds, unless another
+ * program has taken its slot. A datagram may be read after its sender has ended. Later any user may
+ * have the port.
  */
-bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint32_t scope, uint16_t sport);
+bool pool_sent_lately(struct pool *p, const struct pkt_addr *addr, uint32_t scope, uint16_t sport);
 
 /* ---- shared memory between members (port/shm.h) ---- */
 

@@ -30,9 +30,11 @@ int state_create(void)
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (s == MAP_FAILED)
 		goto fail;
-	secret_entropy(s->seed);
+	errno = -secret_entropy(s->seed);
 	s->magic = STATE_MAGIC;
 	state_unmap(s);
+	if (errno)
+		goto fail;
 	return fd;
 fail : {
 	int rc = -errno;
@@ -82,8 +84,11 @@ void slot_clear(struct pool_state *s, unsigned slot, uint32_t owned)
 {
 	struct slot_record *record = &s->record[slot];
 
-	for (unsigned i = 0; i < SLOT_SOCKETS; i++)
+	for (unsigned i = 0; i < SLOT_SOCKETS; i++) {
+		if (owned) /* of the last owner; a new one does not send from there */
+			atomic_store_explicit(&record->socket[i].ended, 0, memory_order_relaxed);
 		atomic_store_explicit(&record->socket[i].used, 0, memory_order_release);
+	}
 	for (unsigned i = 0; i < SLOT_SERVICES; i++)
 		atomic_store_explicit(&record->service[i].used, 0, memory_order_release);
 	for (unsigned i = 0; i < POOL_WILLS; i++) {

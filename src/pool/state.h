@@ -14,7 +14,7 @@
 #include "base/secret.h"
 #include "pool/pool.h"
 
-#define STATE_MAGIC    0x37306c6f6f507352ull /* changes with the layout */
+#define STATE_MAGIC    0x38306c6f6f507352ull /* changes with the layout */
 #define SLOT_SOCKETS   16
 #define SLOT_SERVICES  256
 #define STATE_ATTACHED 64
@@ -30,6 +30,7 @@ struct slot_socket {
 	_Atomic unsigned mails;
 	_Atomic uint32_t scope; /* of a link-local address */
 	_Atomic uint64_t inode;
+	_Atomic uint64_t ended;	  /* pool_clock_ms() when the owner closed it, while `used` is 0 */
 	_Atomic uint64_t addr[2]; /* the bytes of a struct pkt_addr */
 };
 

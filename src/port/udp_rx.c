@@ -112,8 +112,8 @@ static void read_control(struct msghdr *h, struct udp_rx_buf *b)
 }
 
 /*
- * Returns true if the source of a datagram belongs to a member of the pool, or to one that has
- * ended. The answers are kept until the pool changes.
+ * Returns true if the source of a datagram belongs to a member of the pool, or to one that has ended
+ * lately. The answers about members are kept until the pool changes.
  */
 static bool is_member(struct udp_port *u, const struct udp_rx_buf *b)
 {
@@ -122,8 +122,8 @@ static bool is_member(struct udp_port *u, const struct udp_rx_buf *b)
 
 	if (likely(k->version == version && k->sport == b->sport && pkt_addr_eq(&k->src, &b->src)))
 		return true;
-	if (!pool_has_sent(u->pool, &b->src, u->scope, b->sport))
-		return false;
+	if (!pool_sends(u->pool, &b->src, u->scope, b->sport))
+		return pool_sent_lately(u->pool, &b->src, u->scope, b->sport);
 	*k = (struct udp_known){b->src, version, b->sport};
 	return true;
 }

@@ -246,8 +246,11 @@ bool rdmacm_port_conflicts(const struct rdmacm_id *id, uint16_t port, bool reuse
 int rdmacm_port_take(struct rdmacm_id *id, uint16_t port)
 {
 	if (port == 0) {
-		uint32_t first = (uint32_t)rdmacm_draw(EPHEMERAL_COUNT), n = 0;
+		uint32_t first, n = 0;
+		int rc = rdmacm_draw(EPHEMERAL_COUNT, &first);
 
+		if (rc)
+			return rc;
 		do {
 			if (n == EPHEMERAL_COUNT)
 				return -EADDRNOTAVAIL;

@@ -27,16 +27,19 @@ struct rdmacm_agent agent = {
  */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
-uint64_t rdmacm_draw(uint64_t n)
+int rdmacm_draw(uint32_t n, uint32_t *number)
 {
 	if (!agent.seeded) {
 		uint64_t seed[SECRET_WORDS];
+		int rc = secret_entropy(seed);
 
-		secret_entropy(seed);
+		if (rc)
+			return rc;
 		secret_seed(&agent.secret, seed);
 		agent.seeded = true;
 	}
-	return secret_below(&agent.secret, n);
+	*number = (uint32_t)secret_below(&agent.secret, n);
+	return 0;
 }
 
 /*
@@ -259,7 +262,9 @@ static struct cm *open_cm(struct ibv_context *verbs, struct drive *d)
 				   .slot = (uint8_t)verbs_nic_slot(verbs)};
 	struct cm_ops ops = {.send = on_send, .event = rdmacm_on_cm_event, .will = on_will};
 
-	secret_entropy(config.seed);
+	errno = -secret_entropy(config.seed);
+	if (errno)
+		return NULL;
 	drive_gsi_ids(d, &config.ids);
 	return cm_new(&config, &ops, drive_now(d));
 }

@@ -15,7 +15,11 @@ struct rdmacm_id *rdmacm_id_new(struct rdma_event_channel *channel, void *contex
 	id->id.context = context;
 	id->id.ps = ps;
 	id->id.qp_type = qp_type;
-	id->psn = (uint32_t)rdmacm_draw(1u << 24);
+	errno = -rdmacm_draw(1u << 24, &id->psn);
+	if (errno) {
+		free(id);
+		return NULL;
+	}
 	list_init(&id->events);
 	list_init(&id->groups);
 	list_add_tail(&id->link, &agent.ids);
@@ -51,6 +55,7 @@ int rdmacm_create_id(struct rdma_event_channel *channel, void *context, enum rdm
 {
 	struct rdma_event_channel *own = NULL;
 	struct rdmacm_id *id;
+	int ret;
 
 	if (!port_space_known(ps))
 		return -EINVAL;
@@ -61,11 +66,12 @@ int rdmacm_create_id(struct rdma_event_channel *channel, void *context, enum rdm
 	}
 	rdmacm_lock();
 	id = rdmacm_id_new(channel, context, ps, qp_type);
+	ret = -errno;
 	rdmacm_unlock();
 	if (!id) {
 		if (own)
 			rdma_destroy_event_channel(own);
-		return -ENOMEM;
+		return ret;
 	}
 	id->sync = own;
 	*out = &id->id;

@@ -163,10 +163,10 @@ static inline bool rdmacm_is_ud(const struct rdmacm_id *id)
 /* ---- agent.c ---- */
 
 /*
- * Returns an unpredictable number below n. The first call seeds the generator, also in a child
- * after fork(2). Lock held.
+ * Draws an unpredictable number below n. The first call seeds the generator, also in a child after
+ * fork(2). Returns 0, or -errno if the kernel gives no random numbers. Lock held.
  */
-uint64_t rdmacm_draw(uint64_t n);
+int rdmacm_draw(uint32_t n, uint32_t *number);
 /* Take and release the agent's lock. */
 void rdmacm_lock(void);
 void rdmacm_unlock(void);

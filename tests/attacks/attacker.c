@@ -249,20 +249,26 @@ static const struct icmp errors4[] = {{3, 3}, {3, 3},  {3, 0},	{3, 1},	 {3, 2}, 
 static const struct icmp errors6[] = {{1, 4}, {1, 4}, {1, 0}, {1, 1}, {1, 3}, {1, 5},
 				      {3, 0}, {3, 1}, {4, 0}, {4, 1}, {4, 2}, {137, 0}};
 
+/* Gets the addresses of the packet at `ip`. */
+static void addresses(const uint8_t *ip, struct pkt_addr *src, struct pkt_addr *dst)
+{
+	memcpy(src->b, ip + 8, 16);
+	memcpy(dst->b, ip + 24, 16);
+	if (wire.v4) {
+		memset(src->b, 0, 10);
+		memset(src->b + 10, 0xff, 2);
+		memcpy(dst->b, src->b, 12);
+		memcpy(src->b + 12, ip + 12, 4);
+		memcpy(dst->b + 12, ip + 16, 4);
+	}
+}
+
 /* Sends an ICMP error about the packet at `ip` to the source of this packet. */
 static void complain(const uint8_t *ip, size_t len, const struct icmp *e, uint32_t rest)
 {
 	struct pkt_addr src, dst, router = nobody();
 
-	memcpy(src.b, ip + 8, 16);
-	memcpy(dst.b, ip + 24, 16);
-	if (wire.v4) {
-		memset(src.b, 0, 10);
-		memset(src.b + 10, 0xff, 2);
-		memcpy(dst.b, src.b, 12);
-		memcpy(src.b + 12, ip + 12, 4);
-		memcpy(dst.b + 12, ip + 16, 4);
-	}
+	addresses(ip, &src, &dst);
 	wire_icmp(&wire, below(2) ? &dst : &router, &src, e->type, e->code, rest, ip,
 		  len < QUOTED ? len : QUOTED);
 }
@@ -343,8 +349,11 @@ static void icmp_seen(void)
 		complain(ip, n, below(8) ? any_error() : &e, wire.v4 || below(8) ? 0 : 1280);
 }
 
-/* Finds the last REQ among the captured packets, and skips all others. Returns false if none. */
-static bool seen_request(uint8_t *request, size_t *len, struct cm_msg *m)
+/*
+ * Finds the last message of a kind among the captured packets, and skips all others. Returns false
+ * if there is none.
+ */
+static bool seen_message(enum cm_attr attr, uint8_t *message, size_t *len, struct cm_msg *m)
 {
 	size_t hdr = (wire.v4 ? IP4_HDR_LEN : IP6_HDR_LEN) + 8,
 	       mad = hdr + sizeof(struct pkt_bth) + sizeof(struct pkt_deth), n;
@@ -354,9 +363,9 @@ static bool seen_request(uint8_t *request, size_t *len, struct cm_msg *m)
 
 	while ((n = wire_see(&wire, ip, sizeof(ip), 0)) > 0) {
 		if (n < mad + CM_MAD_LEN || ip[hdr] != (PKT_UD | PKT_SEND_ONLY) ||
-		    cm_parse(ip + mad, CM_MAD_LEN, &seen) != CM_OK || seen.attr != CM_REQ)
+		    cm_parse(ip + mad, CM_MAD_LEN, &seen) != CM_OK || seen.attr != attr)
 			continue;
-		memcpy(request, ip, n);
+		memcpy(message, ip, n);
 		*len = n;
 		*m = seen;
 		found = true;
@@ -378,7 +387,7 @@ static void quote_request(bool right)
 	struct icmp e = wire.v4 ? (struct icmp){3, 3} : (struct icmp){1, 4};
 	struct cm_msg m;
 
-	if (!n && seen_request(ip, &len, &m))
+	if (!n && seen_message(CM_REQ, ip, &len, &m))
 		n = len;
 	if (!n)
 		return;
@@ -411,7 +420,7 @@ static void stale(void)
 	uint8_t ip[WIRE_FRAME];
 	size_t len;
 
-	if (seen_request(ip, &len, &m)) {
+	if (seen_message(CM_REQ, ip, &len, &m)) {
 		memcpy(from.b, m.req.primary.local_gid, 16);
 		memcpy(to.b, m.req.primary.remote_gid, 16);
 	}
@@ -422,6 +431,41 @@ static void stale(void)
 	for (unsigned i = 0; i < wire.pairs; i++) {
 		if (pkt_addr_eq(&wire.addr[i][LEFT], &to) || pkt_addr_eq(&wire.addr[i][RIGHT], &to))
 			send_mad(i, (enum side)wire_side(&wire, &to), &from, &m);
+	}
+}
+
+/*
+ * Sends REJs about a connection that was seen to begin. They name the receiver's id, which the
+ * attacker has read; the id of the sender is 0 or a wrong one.
+ */
+static void rej_seen(void)
+{
+	static struct cm_msg rtu;
+	static struct pkt_addr from, to;
+	uint8_t ip[WIRE_FRAME];
+	struct cm_msg m, rej = {.attr = CM_REJ, .tid = rng_u64(&wire.rng)};
+	size_t len;
+
+	if (seen_message(CM_RTU, ip, &len, &m)) {
+		rtu = m;
+		addresses(ip, &from, &to);
+	}
+	if (!rtu.attr)
+		return;
+	rej.rej =
+		(struct cm_rej){.about = (uint8_t)below(3), .reason = (uint16_t)below(CM_REASONS)};
+	for (unsigned i = 0; i < wire.pairs; i++) {
+		for (enum side s = LEFT; s <= RIGHT; s++) {
+			const struct pkt_addr *at = &wire.addr[i][s];
+			bool active = pkt_addr_eq(at, &from);
+
+			if (!active && !pkt_addr_eq(at, &to))
+				continue;
+			rej.remote_id = active ? rtu.local_id : rtu.remote_id;
+			rej.local_id = active ? rtu.remote_id : rtu.local_id;
+			rej.local_id = below(2) ? 0 : rej.local_id ^ (1u << below(32));
+			send_mad(i, s, active ? &to : &from, &rej);
+		}
 	}
 }
 
@@ -443,6 +487,7 @@ static const struct attack {
 	{"request-misquoted", request_misquoted, true, false, 200},
 	{"request-quoted", request_quoted, true, false, 200},
 	{"stale", stale, true, false, 1000},
+	{"rej-seen", rej_seen, true, false, 1000},
 };
 
 static double clock_s(void)

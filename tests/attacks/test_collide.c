@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../common/skip.h"
 #include "builtin/builtin.h"
 #include "kernels/runtime.h"
 #include "roost/aggregate.h"
@@ -111,10 +112,8 @@ static void chosen_keys(void **unused)
 
 	harmless();
 	any = instructions();
-	if (!any) {
-		print_message("SKIPPED: ptrace(2) is not allowed here\n");
-		exit(77);
-	}
+	if (!any)
+		exit(skip_status("ptrace(2) is not allowed here"));
 	colliding();
 	chosen = instructions();
 	print_message("%llu instructions for any keys, %llu for chosen ones\n",

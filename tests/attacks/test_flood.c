@@ -31,6 +31,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "../common/network.h"
+#include "../common/skip.h"
 #include "base/rng.h"
 #include "cm/mad.h"
 #include "packet/headers.h"
@@ -607,10 +608,8 @@ int main(int argc, char **argv)
 	static struct forged f;
 
 	v6 = argc > 1 && !strcmp(argv[1], "6");
-	if (!network_private() || !open_forged(&f)) {
-		fprintf(stderr, "SKIPPED: no network namespace with raw sockets\n");
-		return 77;
-	}
+	if (!network_private() || !open_forged(&f))
+		return skip_status("no network namespace with raw sockets");
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	if (shared == MAP_FAILED)

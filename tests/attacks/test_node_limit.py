@@ -33,6 +33,16 @@ def greedy(address):
         lib.roost_node_close(p)
 
 
+def for_libraries():
+    """Returns variables for Python with Roost's libraries. If they are sanitized, the sanitizer
+    must be loaded first, and Python itself leaks."""
+    ldd = subprocess.run(['ldd', os.path.join(LIBRARIES, 'librdmacm.so.1')], stdout=subprocess.PIPE,
+                         text=True, check=True).stdout
+    asan = [line.split()[2] for line in ldd.splitlines() if 'libasan' in line]
+    options = os.environ.get('ASAN_OPTIONS', '') + ':detect_leaks=0'
+    return dict(LD_PRELOAD=asan[0], ASAN_OPTIONS=options) if asan else {}
+
+
 def usage(n):
     """Returns the counters that `roost stat` prints for the node."""
     nics = last_json(run('stat', '--json', str(n.pid))).get('nics', [])
@@ -47,7 +57,8 @@ def limit():
     with subprocess.Popen(
             [sys.executable, os.path.abspath(__file__), os.path.abspath(ROOST), 'greedy', here],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=dict(os.environ, ROOST_PORT=f'shm:{there}', LD_LIBRARY_PATH=LIBRARIES)) as p:
+            env=dict(os.environ, ROOST_PORT=f'shm:{there}', LD_LIBRARY_PATH=LIBRARIES,
+                     **for_libraries())) as p:
         said = json.loads(p.stdout.readline() or '{}')
         check(f'some connections, then none: {said}',
               2 < said.get('made', 0) < MANY and said.get('rc') == errno.ENOMEM)

@@ -24,10 +24,12 @@ def addresses(kind):
 
 
 class Node:
-    """A node that is ready. .hello is the object that it printed with --json."""
+    """A node that is ready. .hello is the object that it printed with --json. `before`: the words
+    of a command that starts the node."""
 
-    def __init__(self, spec, *args):
-        self.process = subprocess.Popen([cli.ROOST, 'node', '--port', spec, '--json', *args],
+    def __init__(self, spec, *args, before=()):
+        self.process = subprocess.Popen([*before, cli.ROOST, 'node', '--port', spec, '--json',
+                                         *args],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "../common/allocations.h"
+#include "base/mem.h"
 #include "cm/core.h"
 #include "rig.h"
 
@@ -75,15 +76,28 @@ static void flood(struct end *e, const struct cm_msg *req, uint32_t n)
 	e->on_send = NULL;
 }
 
-/* Answers events at once, so that requests become half-open connections. */
+/* The half-open connections, in their order. */
+static struct {
+	struct cm_conn *conn[128];
+	unsigned begun, ended;
+} half_open;
+
+/*
+ * Answers events at once, so that requests become half-open connections. The one that ends must be
+ * the oldest.
+ */
 static void accept_all(struct end *e, const struct cm_event *ev)
 {
 	struct cm_accept acc = accept_with(0x22);
 
-	if (ev->type == CM_EV_REQUEST)
+	if (ev->type == CM_EV_REQUEST) {
 		assert_int_equal(cm_accept(ev->conn, *e->now, &acc), 0);
-	else
+		half_open.conn[half_open.begun++ % ARRAY_SIZE(half_open.conn)] = ev->conn;
+	} else {
+		assert_ptr_equal(ev->conn,
+				 half_open.conn[half_open.ended++ % ARRAY_SIZE(half_open.conn)]);
 		cm_release(ev->conn, *e->now);
+	}
 }
 
 static struct cm_msg a_req(struct pair *p)

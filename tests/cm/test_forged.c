@@ -23,7 +23,7 @@ static struct cm_msg rej(uint8_t about, uint16_t reason, uint32_t from, uint32_t
  * 12.6.7: a REJ with only our id, with only the peer's id and GUID, or with a wrong id ends no
  * connection. Other messages do not end one, either.
  */
-static void both_ids_or_nothing(void **state)
+static void both_ids_or_nothing(bool v6)
 {
 	static const uint8_t attrs[] = {CM_MRA, CM_RTU, CM_DREQ, CM_DREP, CM_REP};
 
@@ -36,6 +36,10 @@ static void both_ids_or_nothing(void **state)
 		struct pkt_addr peer;
 
 		pair_open(&p);
+		if (v6) {
+			assert_int_equal(pkt_addr_parse("fd77::1", &p.a.addr), 0);
+			assert_int_equal(pkt_addr_parse("fd77::2", &p.b.addr), 0);
+		}
 		pair_connect(&p);
 		e = side ? &p.b : &p.a;
 		c = side ? p.cb : p.ca;
@@ -83,6 +87,16 @@ static void both_ids_or_nothing(void **state)
 		end_sent(side ? &p.a : &p.b, CM_DREQ);
 		pair_close(&p);
 	}
+}
+
+static void both_ids_over_ipv4(void **state)
+{
+	both_ids_or_nothing(false);
+}
+
+static void both_ids_over_ipv6(void **state)
+{
+	both_ids_or_nothing(true);
 }
 
 /*
@@ -160,7 +174,8 @@ static void ids_rest(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(both_ids_or_nothing),
+		cmocka_unit_test(both_ids_over_ipv4),
+		cmocka_unit_test(both_ids_over_ipv6),
 		cmocka_unit_test(ids_are_secret),
 		cmocka_unit_test(ids_rest),
 	};

@@ -88,6 +88,10 @@ FAILING = [
      ['unreachable', 'roost doctor'], None),
     ('no memory files', (['user', 'seccomp', 'readonly'], {'seccomp': 'memfd_create'}),
      [ROOST, 'demo'], ['memory', 'roost doctor'], None),
+    ('no random numbers', (['user', 'seccomp'], {'seccomp': 'getrandom'}),
+     [ROOST, 'node', '--port', 'shm'], ['random numbers', 'getrandom'], None),
+    ('no random numbers on udp', (['user', 'seccomp', 'network'], {'seccomp': 'getrandom'}),
+     [ROOST, 'node', '--port', 'udp'], ['random numbers', 'getrandom'], None),
     ('few files', (['user'], {}), ['prlimit', '--nofile=8', ROOST, 'node'],
      ['open files', 'roost doctor'], None),
 ]

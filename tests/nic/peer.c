@@ -42,13 +42,13 @@ void peer_attr(const struct peer *p, struct nic_qp_attr *a)
 	a->rq_psn = p->psn;
 }
 
-static void open_init(struct peer *p, const struct sim_params *link, const struct ep_params *params,
-		      uint32_t psn)
+static void open_init(struct peer *p, bool v6, const struct sim_params *link,
+		      const struct ep_params *params, uint32_t psn)
 {
 	memset(p, 0, sizeof(*p));
 	p->psn = psn;
-	assert_int_equal(pkt_addr_parse("10.9.9.9", &p->addr), 0);
-	world_init(&p->w, 1, 77, link);
+	assert_int_equal(pkt_addr_parse(v6 ? "fd00::9" : "10.9.9.9", &p->addr), 0);
+	world_init_shape(&p->w, &(struct world_shape){.nics = 1, .v6 = v6}, 77, link);
 	p->nic_addr = p->w.port[0][0][0]->addr;
 	sim_set_tap(p->w.sim, on_packet, p);
 	ep_init(&p->e, &p->w, 0, params);
@@ -57,7 +57,23 @@ static void open_init(struct peer *p, const struct sim_params *link, const struc
 
 void peer_open_init(struct peer *p, const struct ep_params *params, uint32_t psn)
 {
-	open_init(p, &(struct sim_params){0}, params, psn);
+	open_init(p, false, &(struct sim_params){0}, params, psn);
+}
+
+static void open_connected(struct peer *p, bool v6, const struct sim_params *link,
+			   const struct ep_params *params, uint32_t psn)
+{
+	struct nic_qp_attr a;
+
+	open_init(p, v6, link, params, psn);
+	peer_attr(p, &a);
+	ep_to_rtr(&p->e, &a);
+	ep_to_rts(&p->e, &a);
+}
+
+void peer_open_ipv6(struct peer *p, const struct ep_params *params, uint32_t psn)
+{
+	open_connected(p, true, &(struct sim_params){0}, params, psn);
 }
 
 void peer_open(struct peer *p, const struct ep_params *params, uint32_t psn)
@@ -68,12 +84,7 @@ void peer_open(struct peer *p, const struct ep_params *params, uint32_t psn)
 void peer_open_link(struct peer *p, const struct sim_params *link, const struct ep_params *params,
 		    uint32_t psn)
 {
-	struct nic_qp_attr a;
-
-	open_init(p, link, params, psn);
-	peer_attr(p, &a);
-	ep_to_rtr(&p->e, &a);
-	ep_to_rts(&p->e, &a);
+	open_connected(p, false, link, params, psn);
 }
 
 void peer_open_requester(struct peer *p, uint32_t psn, struct ep_params params)

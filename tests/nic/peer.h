@@ -38,7 +38,9 @@ struct peer {
  * heap.
  */
 void peer_open(struct peer *p, const struct ep_params *params, uint32_t psn);
-/* The same, over a link with these properties. */
+/* The same, with addresses of IPv6. */
+void peer_open_ipv6(struct peer *p, const struct ep_params *params, uint32_t psn);
+/* The same as peer_open(), over a link with these properties. */
 void peer_open_link(struct peer *p, const struct sim_params *link, const struct ep_params *params,
 		    uint32_t psn);
 /* The same, but stops in INIT; peer_attr has the arguments of to_rtr and to_rts. */

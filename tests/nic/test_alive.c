@@ -39,7 +39,25 @@ static void tap(void *ctx, uint64_t now, bool delivered, const struct pkt_addr *
 	assert_true(v.ackreq);
 }
 
-/* Two connections between NIC 0 (A) and NIC 1 (B); first PSN s. */
+static uint32_t lane_of(const struct ep *e)
+{
+	return PORT_LANE_OF_QPN(nic_qp_num(e->qp), PORT_MAX_LANES);
+}
+
+/* Makes the second endpoint of a NIC. Its lane is not that of the first one. */
+static void init_second(struct ep e[2], unsigned nic, const struct ep_params *p)
+{
+	ep_init(&e[1], w, nic, p);
+	while (lane_of(&e[1]) == lane_of(&e[0])) {
+		ep_fini(&e[1]);
+		ep_init(&e[1], w, nic, p);
+	}
+}
+
+/*
+ * Two connections between NIC 0 (A) and NIC 1 (B); first PSN s. Their queue pairs have different
+ * lanes, so that they are two destinations.
+ */
 static void begin(uint32_t s, bool hints, uint8_t timeout)
 {
 	struct ep_params p = {.psn = s, .timeout = timeout, .mem = 1 << 20};
@@ -49,12 +67,13 @@ static void begin(uint32_t s, bool hints, uint8_t timeout)
 		w, &(struct world_shape){.nics = 2, .pus = pus}, 7,
 		&(struct sim_params){.delay_ns = 1000, .hints = hints, .readers = readers});
 	sim_set_tap(w->sim, tap, NULL);
-	for (int i = 0; i < 2; i++) {
-		p.pu = (uint8_t)(pus ? i : 0);
-		ep_init(&A[i], w, 0, &p);
-		ep_init(&B[i], w, 1, &p);
+	ep_init(&A[0], w, 0, &p);
+	ep_init(&B[0], w, 1, &p);
+	p.pu = pus > 1;
+	init_second(A, 0, &p);
+	init_second(B, 1, &p);
+	for (int i = 0; i < 2; i++)
 		ep_connect(&A[i], &B[i]);
-	}
 	packets = questions = 0;
 	readers = false;
 	pus = 0;

@@ -398,7 +398,10 @@ static void open_numbers(void)
 			 21, NULL);
 }
 
-/* Destroys a queue pair, and makes the next one of its PU have its number. */
+/*
+ * Destroys a queue pair, and makes the next one of its PU have its number: all other indices must
+ * rest.
+ */
 static uint32_t free_number(struct ep *e)
 {
 	uint32_t qpn = nic_qp_num(e->qp), index = (qpn >> 4) & (NUMBERS_QPS - 1);
@@ -406,7 +409,10 @@ static uint32_t free_number(struct ep *e)
 	uint32_t generation = (qpn - 1) & (NUMBERS_GENERATIONS - 1);
 
 	ep_fini(e);
-	atomic_store(&n->next, index + 1);
+	for (uint32_t i = 0; i < NUMBERS_QPS; i++) {
+		atomic_store(&n->last[i], NUMBERS_GENERATIONS + NUMBERS_GENERATIONS / 2 - 1);
+		atomic_store(&n->entered[i], numbers_second(world_now(w)));
+	}
 	atomic_store(&n->last[index], (uint8_t)(NUMBERS_GENERATIONS | generation));
 	atomic_store(&n->entered[index], 0);
 	return qpn;

@@ -335,9 +335,12 @@ static void late_for_a_dead_qp(void **state)
 
 		init.sq = (struct nic_queue_attr){q->e.sq, q->e.sq_wr, &q->e.sqi, q->e.p.depth,
 						  q->e.sq_shift};
-		/* Until a QP has the old one's index: the 14 bits above the last 4. */
+		/*
+		 * Until a QP has the old one's index, the 14 bits above the last 4. It is random;
+		 * each index has 8 numbers at least.
+		 */
 		for (unsigned i = 0;; i++) {
-			assert_true(i < 2 * NIC_MAX_QPS);
+			assert_true(i < NUMBERS_GENERATIONS * NIC_MAX_QPS);
 			assert_int_equal(nic_qp_create(q->e.nic, &init, &q->e.qp), 0);
 			if (((nic_qp_num(q->e.qp) ^ old) >> 4) % NIC_MAX_QPS == 0)
 				break;

@@ -224,6 +224,45 @@ static void window_keys_rest(void **state)
 	free(numbers);
 }
 
+/*
+ * The number of a QP tells nothing about those of the next and of the previous one. Each bit of the
+ * index and of the generation changes half of the time, and differences do not repeat. Some QPs are
+ * destroyed meanwhile.
+ */
+static void numbers_tell_nothing_of_others(void **state)
+{
+	enum { QPS = 4096 };
+	static uint8_t seen[1u << 18]; /* differences */
+	unsigned flips[18] = {0}, again = 0;
+	uint32_t before = 0;
+	struct ep e;
+
+	now = 1000 * SECOND;
+	memset(ended, 0, sizeof(ended));
+	start_program(1, 7, NULL);
+	ep_init(&e, w, 0, &(struct ep_params){.only_cqs = true});
+	for (unsigned i = 0; i < QPS; i++) {
+		uint32_t qpn;
+
+		assert_int_equal(create_qp(&e, &many[i]), 0);
+		qpn = nic_qp_num(many[i]);
+		for (unsigned bit = 0; bit < 18 && i; bit++)
+			flips[bit] += (qpn ^ before) >> bit & 1;
+		again += i && seen[(qpn - before) & 0x3ffff]++ > 0;
+		before = qpn;
+		if (i % 4 == 3)
+			destroy_qp(&e, many[i]);
+	}
+	for (unsigned bit = 0; bit < 18; bit++)
+		assert_in_range(flips[bit], QPS / 2 - QPS / 16, QPS / 2 + QPS / 16);
+	assert_in_range(again, 0, QPS / 64);
+	for (unsigned i = 0; i < QPS; i++)
+		if (i % 4 != 3)
+			destroy_qp(&e, many[i]);
+	ep_fini(&e);
+	world_fini(w);
+}
+
 /* Without a pool that remembers, the start is random. */
 static void random_start(void **state)
 {
@@ -276,9 +315,13 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(numbers_continue), cmocka_unit_test(numbers_last_long),
-		cmocka_unit_test(qp_numbers_rest),  cmocka_unit_test(window_keys_rest),
-		cmocka_unit_test(random_start),	    cmocka_unit_test(nonsense),
+		cmocka_unit_test(numbers_continue),
+		cmocka_unit_test(numbers_last_long),
+		cmocka_unit_test(qp_numbers_rest),
+		cmocka_unit_test(window_keys_rest),
+		cmocka_unit_test(random_start),
+		cmocka_unit_test(nonsense),
+		cmocka_unit_test(numbers_tell_nothing_of_others),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

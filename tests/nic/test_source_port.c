@@ -19,9 +19,16 @@
 
 static struct peer P, *const p = &P;
 
+static bool v6;
+
 static void start(enum nic_qp_type type)
 {
-	peer_open(p, &(struct ep_params){.type = type, .mtu = MTU, .psn = OURS}, S);
+	struct ep_params params = {.type = type, .mtu = MTU, .psn = OURS};
+
+	if (v6)
+		peer_open_ipv6(p, &params, S);
+	else
+		peer_open(p, &params, S);
 }
 
 static void send_from(uint16_t sport, const struct pkt_make *m)
@@ -167,5 +174,8 @@ int main(void)
 		cmocka_unit_test(notifications_of_congestion),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	if (cmocka_run_group_tests_name("IPv4", tests, NULL, NULL))
+		return 1;
+	v6 = true;
+	return cmocka_run_group_tests_name("IPv6", tests, NULL, NULL);
 }

@@ -107,8 +107,7 @@ static void one_address_on_both(void **state)
 		assert_int_equal(s.sport, 10 + i);
 		assert_non_null(pool_mailbox(pool, &addr, scope[i], slot, &sport));
 		assert_int_equal(sport, 10 + i);
-		assert_true(pool_has_sent(pool, &addr, scope[i], sport));
-		assert_false(pool_has_sent(pool, &addr, scope[!i], sport));
+		assert_false(pool_sent_lately(pool, &addr, scope[i], sport));
 		assert_true(pool_sends(pool, &addr, scope[i], sport));
 		assert_false(pool_sends(pool, &addr, scope[!i], sport));
 	}
@@ -117,6 +116,9 @@ static void one_address_on_both(void **state)
 	pool_addr_unuse(a[1], slot);
 	assert_true(pool_serves(pool, &addr, scope[0]));
 	assert_false(pool_serves(pool, &addr, scope[1]));
+	assert_false(pool_sends(pool, &addr, scope[1], 11));
+	assert_true(pool_sent_lately(pool, &addr, scope[1], 11));
+	assert_false(pool_sent_lately(pool, &addr, scope[0], 11));
 	pool_addr_unuse(a[0], slot);
 	assert_false(pool_serves(pool, &addr, scope[0]));
 	for (unsigned i = 0; i < 2; i++)

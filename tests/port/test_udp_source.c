@@ -14,9 +14,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "port/udp.h"
+
+#define OTHER 65534 /* a user */
 
 static bool private_net;
 
@@ -28,6 +31,16 @@ uint64_t __wrap_port_clock(void *ctx);
 uint64_t __wrap_port_clock(void *ctx)
 {
 	return clock_ns;
+}
+
+/* Added to the pool's clock. */
+static uint64_t later_ms;
+
+uint64_t __real_pool_clock_ms(void);
+uint64_t __wrap_pool_clock_ms(void);
+uint64_t __wrap_pool_clock_ms(void)
+{
+	return __real_pool_clock_ms() + later_ms;
 }
 
 int __real_sys_open(const char *path, int flags);
@@ -133,6 +146,87 @@ static void from_elsewhere(void **state)
 	if (!private_net)
 		skip();
 	check("10.77.0.1", "10.77.0.2", true);
+}
+
+/*
+ * Sends packet n to the port as another user, from a source port of that address. Returns false if
+ * no program of another user can be started here.
+ */
+static bool other_user_sends(const struct pkt_addr *from, uint16_t sport, const struct port *to,
+			     uint32_t n)
+{
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		if (setresuid(OTHER, OTHER, OTHER))
+			_exit(255);
+		send_from(socket_at(from, sport), to, n);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 255)
+		return false;
+	assert_int_equal(WEXITSTATUS(status), 0);
+	return true;
+}
+
+static void dropped(struct port *p, uint64_t bad)
+{
+	struct port_pkt pkts[PORT_BURST];
+
+	for (int i = 0; p->stats.rx_bad < bad && i < RIG_WAIT_MS; i++) {
+		assert_int_equal(p->ops->rx_burst(p, pkts, PORT_BURST), 0);
+		usleep(1000);
+	}
+	assert_int_equal(p->stats.rx_bad, bad);
+}
+
+/*
+ * Another user sends from the address of a program of the pool: from a port that no program has, and
+ * from the source port of a program that has ended. The latter's own datagrams may be read a little
+ * later, so that port is refused after ten seconds.
+ */
+static void another_user_in_a_programs_name(void **state)
+{
+	struct port *p, *gone;
+	struct pkt_addr addr;
+	struct port_path *path;
+	struct port_pkt pkts[PORT_BURST];
+	uint16_t sport;
+
+#ifdef __SANITIZE_THREAD__ /* it ends a forked child of a process with threads */
+	skip();
+#endif
+	if (!private_net)
+		skip();
+	p = rig_open("udp:127.0.82.1");
+	gone = rig_open("udp:127.0.82.2");
+	addr = gone->addr;
+	path = gone->ops->path_get(gone, &p->addr, rig_qpn(p));
+	sport = path->sport;
+	assert_int_not_equal(sport, PKT_UDP_PORT);
+	if (!other_user_sends(&addr, 0, p, 0)) {
+		printf("SKIPPED: no program of another user can be started here\n");
+		skip();
+	}
+	dropped(p, 1);
+	assert_int_equal(rig_send(gone, path, 64, 0, rig_qpn(p), 1), 0);
+	assert_true(gone->ops->flush(gone));
+	assert_int_equal(rig_burst(p, pkts, PORT_BURST), 1);
+	assert_int_equal(rig_send(gone, path, 64, 0, rig_qpn(p), 2), 0);
+	assert_true(gone->ops->flush(gone));
+	gone->ops->path_put(gone, path);
+	rig_close(gone);
+	assert_int_equal(rig_burst(p, pkts, PORT_BURST), 1);
+	rig_check(p, &pkts[0], rig_qpn(p), 2);
+	later_ms += 10000;
+	assert_true(other_user_sends(&addr, sport, p, 3));
+	dropped(p, 2);
+	rig_close(p);
 }
 
 /*
@@ -268,6 +362,7 @@ int main(void)
 		cmocka_unit_test_teardown(from_loopback, rig_close_all),
 		cmocka_unit_test_teardown(from_loopback_of_ipv6, rig_close_all),
 		cmocka_unit_test_teardown(from_elsewhere, rig_close_all),
+		cmocka_unit_test_teardown(another_user_in_a_programs_name, rig_close_all),
 		cmocka_unit_test_teardown(absent_readers_get_few_answers, rig_close_all),
 		cmocka_unit_test_teardown(few_answers_search, rig_close_all),
 	};
