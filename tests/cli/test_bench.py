@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The bench driver measures, keeps its results, and marks the figures that it did not measure.
 
-Usage: test_bench.py ROOST BENCH-FOLDER
+Usage: test_bench.py ROOST BENCH-FOLDER BENCH-KERNELS
 """
 import json
 import os
@@ -15,7 +15,7 @@ from cli import ROOST, check, finish
 
 RUN = [sys.executable, os.path.join(sys.argv[2], 'run'), '--roost', ROOST, '--rounds', '2',
        '--seconds', '0.1']
-KERNELS = os.path.join(os.path.dirname(ROOST), 'bench', 'bench-kernels')
+KERNELS = sys.argv[3]
 
 
 def bench(*args):

@@ -3,7 +3,8 @@
 """Runs stock programs that connect by librdmacm, unmodified, on our drop-in libraries: two
 processes on this machine, over host, udp or shm.
 
-usage: cm.py --lib DIR --roost PROGRAM --port host|udp|shm [--family 4|6] [--only TEXT] [--list]
+usage: cm.py --lib DIR --roost PROGRAM --port host|udp|shm [--family 4|6] [--clock FILE]
+             [--only TEXT] [--list]
 
 As run.py, but the two connect over the NIC alone: the client starts when `roost stat` shows that
 the server listens. Over IPv6 and udp they run in a network namespace of their own, since this
@@ -15,7 +16,8 @@ import random
 import subprocess
 import time
 
-from programs import Side, choose, demand, lacks, own_network, parser, run_pair, run_rows
+from programs import (Side, add_clock, choose, demand, lacks, own_network, parser, run_pair,
+                      run_rows)
 from programs import listens as listens_by_tcp
 from versions import cmtime_meets_by_ipv4
 
@@ -179,7 +181,9 @@ def main():
     options = parser(__doc__, lib="folder of our libraries", roost="the roost command")
     options.add_argument("--family", type=int, default=4, choices=[4, 6],
                          help="of the addresses; default: 4")
+    add_clock(options)
     options = options.parse_args()
+    Side.clock = options.clock
     chosen = choose(options, rows6() if options.family == 6 else rows4(),
                     lambda spec: spec["client"])
     demand([spec[side].split()[0] for spec in chosen for side in ("server", "client")],

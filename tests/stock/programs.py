@@ -45,9 +45,13 @@ class Side:
     """One of the two processes, with its output in a file."""
     MARK = "ROOST_TEST_SIDE"
     numbers = itertools.count()
+    clock = None  # path of fast-clock.so, for perftest; None: the clock of the machine
 
     def __init__(self, lib, roost_port, command):
-        self.start(command, dict(os.environ, LD_LIBRARY_PATH=lib, ROOST_PORT=roost_port))
+        env = dict(os.environ, LD_LIBRARY_PATH=lib, ROOST_PORT=roost_port)
+        if Side.clock and command[0].startswith("ib_"):
+            env["LD_PRELOAD"] = Side.clock
+        self.start(command, env)
         self.command = f"ROOST_PORT={roost_port} {' '.join(command)}"
 
     def start(self, command, env, new_session=True):
@@ -218,6 +222,11 @@ def parser(description, **folders):
                        help="run only rows that contain this text")
     found.add_argument("--list", action="store_true", help="print the rows, run none")
     return found
+
+
+def add_clock(options):
+    options.add_argument("--clock", metavar="FILE",
+                         help="fast-clock.so, preloaded into perftest, which then takes less time")
 
 
 def choose(options, rows, label):

@@ -3,11 +3,11 @@
 """Runs stock RDMA programs, unmodified, on our drop-in libibverbs.so.1: two processes on this
 machine, over host, udp or shm.
 
-usage: run.py --lib DIR --port host|udp|shm [--only TEXT] [--list]
+usage: run.py --lib DIR --port host|udp|shm [--clock FILE] [--only TEXT] [--list]
 
 The script prints a line for each combination, and the output of both sides of a failed one. The
 exit status is 0 if all passed. Each run has its own addresses and TCP ports (these programs connect
-over TCP).
+over TCP). With --clock (fast_clock.c) the speeds that perftest prints mean nothing.
 """
 import os
 import re
@@ -15,8 +15,8 @@ import signal
 import sys
 import time
 
-from programs import (RUN_LIMIT, Side, addresses, choose, demand, free_tcp_port, lacks, listens,
-                      outcome, parser, run_pair, run_rows)
+from programs import (RUN_LIMIT, Side, add_clock, addresses, choose, demand, free_tcp_port, lacks,
+                      listens, outcome, parser, run_pair, run_rows)
 
 MTUS = [256, 512, 1024, 2048, 4096]
 
@@ -234,7 +234,10 @@ def cases(kind, lib):
 
 
 def main():
-    options = parser(__doc__, lib="folder of our libibverbs.so.1").parse_args()
+    options = parser(__doc__, lib="folder of our libibverbs.so.1")
+    add_clock(options)
+    options = options.parse_args()
+    Side.clock = options.clock
     if not os.path.exists(os.path.join(options.lib, "libibverbs.so.1")):
         sys.exit(f"no libibverbs.so.1 in {options.lib}: build it first")
     chosen = choose(options, cases(options.port, options.lib), lambda case: case[0])
