@@ -50,7 +50,7 @@ struct pool {
 	pthread_t thread;
 	bool running;
 	pthread_mutex_t will_lock; /* guards the next three members; held while a function runs */
-	bool (*can_execute)(void *ctx, const struct pkt_addr *src);
+	bool (*can_execute)(void *ctx, const struct pkt_addr *src, uint32_t scope);
 	void (*execute)(void *ctx, const struct pool_will *w);
 	void *execute_ctx;
 	uint64_t listens_at; /* pool_clock_ms(); UINT64_MAX: it listens. Only for the thread */
@@ -144,9 +144,23 @@ void pool_find_leftovers(struct pool *p);
 
 /* ---- service.c ---- */
 
+/* Addresses to listen on: one address, or, if `addr` is NULL, all addresses of the families. */
+struct service_addrs {
+	const struct pkt_addr *addr;
+	uint32_t scope;
+	unsigned families;
+};
+
+/*
+ * Gets the addresses of the listeners that get a request to an address, in order of precedence: the
+ * exact address, and all addresses of its family.
+ */
+void service_takers(const struct pkt_addr *addr, uint32_t scope, struct service_addrs at[2]);
+/* Returns the entry of a listener of a slot on the service at these addresses, or NULL. */
+struct slot_service *service_find(struct pool *p, unsigned slot, uint64_t id,
+				  const struct service_addrs *at);
 struct pool_table;
 /* Fills in the routes of an address. Routes of exact addresses come first. */
-void service_routes(struct pool *p, const struct pkt_addr *addr, uint64_t alive,
-		    struct pool_table *t);
+void service_routes(const struct pool_addr *a, uint64_t alive, struct pool_table *t);
 
 #endif

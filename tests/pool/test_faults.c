@@ -135,7 +135,7 @@ static void do_join(struct reply *r)
 
 static int publish(void)
 {
-	return pool_publish(pool, (unsigned)pool_slot(pool, 0), SERVICE, NULL, POOL_IPV4);
+	return pool_publish(pool, (unsigned)pool_slot(pool, 0), SERVICE, NULL, 0, POOL_IPV4);
 }
 
 static void take(struct reply *r)

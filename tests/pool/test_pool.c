@@ -207,11 +207,11 @@ static void serve(int fd)
 			do_take(&r);
 			break;
 		case OP_PUBLISH:
-			r.rc = pool_publish(pool, (unsigned)pool_slot(pool, 0), c.service, NULL,
+			r.rc = pool_publish(pool, (unsigned)pool_slot(pool, 0), c.service, NULL, 0,
 					    POOL_IPV4);
 			break;
 		case OP_WITHDRAW:
-			pool_withdraw(pool, (unsigned)pool_slot(pool, 0), c.service, NULL,
+			pool_withdraw(pool, (unsigned)pool_slot(pool, 0), c.service, NULL, 0,
 				      POOL_IPV4);
 			break;
 		case OP_ALIVE:
