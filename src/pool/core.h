@@ -8,6 +8,7 @@
 #include <sys/un.h>
 
 #include "base/list.h"
+#include "base/rest.h"
 #include "pool/pool.h"
 #include "pool/state.h"
 
@@ -53,10 +54,10 @@ struct pool {
 	bool (*can_execute)(void *ctx, const struct pkt_addr *src, uint32_t scope);
 	void (*execute)(void *ctx, const struct pool_will *w);
 	void *execute_ctx;
-	uint64_t listens_at; /* pool_clock_ms(); UINT64_MAX: it listens. Only for the thread */
-	uint64_t repaired;   /* pool_version() at the last repair; only the pool's thread uses it */
-	bool alone;	     /* the other members could not be reached */
-	bool foreign;	     /* pool_is_foreign() */
+	struct rest rest;  /* of the listener; only for the pool's thread */
+	uint64_t repaired; /* pool_version() at the last repair; only the pool's thread uses it */
+	bool alone;	   /* the other members could not be reached */
+	bool foreign;	   /* pool_is_foreign() */
 	/* 0, or the -errno with which the kernel refuses programs for groups of sockets */
 	int steers;
 };

@@ -16,14 +16,14 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/spare.h"
 #include "base/sys.h"
 #include "base/thread.h"
 
 #define STACK	    (64u << 10)
 #define BACKLOG	    (4 * POOL_SLOTS)
-#define FOUND_SLEEP 2	/* ms between looks at a founder */
-#define JOIN_MS	    50	/* the longest wait for another program that is joining */
-#define FULL_MS	    100 /* a pause of the listener, if no descriptor is free */
+#define FOUND_SLEEP 2  /* ms between looks at a founder */
+#define JOIN_MS	    50 /* the longest wait for another program that is joining */
 /*
  * A connection may end before the dead process has lost its claim. The survivors therefore look
  * again after these times, in ms.
@@ -204,31 +204,24 @@ static int watch_listener(struct pool *p, int op, uint32_t events)
 	return sys_epoll_ctl(p->epoll, op, p->listener, &ev);
 }
 
-static void listen_again(struct pool *p)
-{
-	watch_listener(p, EPOLL_CTL_MOD, EPOLLIN);
-	p->listens_at = UINT64_MAX;
-}
-
 /*
- * Without a free descriptor the connection stays in the queue, and the thread looks again after a
- * pause. It does not hang up: the other program would take this member for one of another version.
+ * Without a free descriptor the thread does not hang up: the other program would take this member
+ * for one of another version.
  */
 static void accept_one(struct pool *p)
 {
-	int fd = sys_accept4(p->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	enum spare_result result;
+	int fd;
 
-	if (fd < 0 && fd != -EAGAIN && fd != -EINTR && fd != -ECONNABORTED) {
+	result = spare_accept(p->listener, SOCK_NONBLOCK, NULL, &fd);
+	if (result == SPARE_REST) {
 		watch_listener(p, EPOLL_CTL_MOD, 0);
-		p->listens_at = pool_clock_ms() + FULL_MS;
-		return;
-	}
-	if (fd >= 0 && !pool_same_user(fd)) {
+		rest_begin(&p->rest, pool_clock_ms());
+	} else if (result == SPARE_ACCEPTED && !pool_same_user(fd)) {
 		sys_close(fd);
-		return;
-	}
-	if (fd >= 0)
+	} else if (result == SPARE_ACCEPTED) {
 		keep(p, fd, false);
+	}
 }
 
 static int answer(struct pool *p, const struct member *m, const struct ask *ask)
@@ -306,12 +299,14 @@ static void repair(struct pool *p)
 	pool_find_leftovers(p);
 }
 
-/* Returns the milliseconds until the earlier time, -1: neither comes. */
-static int until(uint64_t a, uint64_t b)
+/* Returns the milliseconds until a time or the end of the rest; -1: neither comes. */
+static int until(const struct pool *p, uint64_t at)
 {
-	uint64_t first = a < b ? a : b, now = pool_clock_ms();
+	uint64_t now = pool_clock_ms();
+	int ms = at == UINT64_MAX ? -1 : at > now ? (int)(at - now) : 0;
+	int left = rest_left(&p->rest, now);
 
-	return first == UINT64_MAX ? -1 : first > now ? (int)(first - now) : 0;
+	return left < 0 || (ms >= 0 && ms < left) ? ms : left;
 }
 
 static void *run(void *arg)
@@ -324,7 +319,7 @@ static void *run(void *arg)
 	for (;;) {
 		struct epoll_event ev[16];
 		bool ended = false, due;
-		int n = sys_epoll_wait(p->epoll, ev, 16, until(look_at, p->listens_at));
+		int n = sys_epoll_wait(p->epoll, ev, 16, until(p, look_at));
 
 		/* makes the members of these events visible: see keep() */
 		pthread_mutex_lock(&p->lock);
@@ -337,8 +332,8 @@ static void *run(void *arg)
 			else
 				ended |= serve(p, ev[i].data.ptr);
 		}
-		if (pool_clock_ms() >= p->listens_at)
-			listen_again(p);
+		if (rest_ends(&p->rest, pool_clock_ms()))
+			watch_listener(p, EPOLL_CTL_MOD, EPOLLIN);
 		due = pool_clock_ms() >= look_at;
 		if (!due && !ended)
 			continue;
@@ -516,7 +511,6 @@ struct pool *pool_get(void)
 	}
 	p->pid = getpid();
 	p->refs = 1;
-	p->listens_at = UINT64_MAX;
 	p->listener = p->epoll = p->stop = p->state_fd = -1;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_mutex_init(&p->will_lock, NULL);

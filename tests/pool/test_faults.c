@@ -16,13 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/rest.h"
 #include "base/sys.h"
 #include "pool/pool.h"
 
 #define SERVICE	    0x000000000106abcdull
 #define WAIT_S	    60
-#define PAUSE_MS    100 /* of a listener without a free descriptor, in pool.c */
-#define A_WHILE	    5	/* pauses */
+#define A_WHILE	    5 /* rests */
 #define MOST_QUEUED 1000
 
 enum op {
@@ -298,8 +298,8 @@ static void a_member_without_descriptors_rests(void **state)
 	assert_int_equal(r.silent, 1);
 	do
 		r = ask(&member, ACCEPTS);
-	while (r.ms < A_WHILE * PAUSE_MS && time(NULL) < until);
-	assert_in_range(r.num, 1, 2 + r.ms / PAUSE_MS);
+	while (r.ms < A_WHILE * REST_MS && time(NULL) < until);
+	assert_in_range(r.num, 1, 2 + r.ms / REST_MS);
 	ask(&member, NOT_FULL);
 	do /* on a busy machine the member may take more than a second to answer */
 		r = ask(&late, JOIN);
