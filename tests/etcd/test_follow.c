@@ -38,6 +38,7 @@ static struct {
 	char *held;
 	bool late;	  /* what is held arrives before the next transaction */
 	uint64_t version; /* of the table */
+	bool timeless;	  /* it grants leases without a time */
 	bool others;	  /* leases end, and others change the key of the node all the time */
 	unsigned refused; /* transactions, because of that */
 	char answer[4096];
@@ -119,7 +120,8 @@ static void execute(const char *path, const char *body)
 	assert_non_null(o);
 	strcpy(etcd.answer, "{\"header\":{}}");
 	if (strstr(path, "grant"))
-		snprintf(etcd.answer, sizeof(etcd.answer), "{\"ID\":\"%u\",\"TTL\":\"30\"}",
+		snprintf(etcd.answer, sizeof(etcd.answer),
+			 etcd.timeless ? "{\"ID\":\"%u\"}" : "{\"ID\":\"%u\",\"TTL\":\"30\"}",
 			 (unsigned)++etcd.leases);
 	else if (strstr(path, "keepalive"))
 		snprintf(etcd.answer, sizeof(etcd.answer),
@@ -258,6 +260,14 @@ static void late_request_in_between(void **state)
 	assert_int_equal(etcd.lease, etcd.leases);
 }
 
+/* A lease without a time would be due at once, again and again. */
+static void a_lease_without_time(void **state)
+{
+	etcd.timeless = true;
+	assert_int_equal(follow(), -EBADMSG);
+	assert_int_equal(fence.until_ns, 0);
+}
+
 static unsigned refused(void)
 {
 	unsigned n;
@@ -312,6 +322,7 @@ int main(void)
 		cmocka_unit_test_setup(without_a_thread, begin),
 		cmocka_unit_test_setup(late_request_of_a_former_process, begin),
 		cmocka_unit_test_setup(late_request_in_between, begin),
+		cmocka_unit_test_setup(a_lease_without_time, begin),
 		cmocka_unit_test_setup(others_set_its_key, begin),
 	};
 
