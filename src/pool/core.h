@@ -55,6 +55,7 @@ struct pool {
 	void (*execute)(void *ctx, const struct pool_will *w);
 	void *execute_ctx;
 	struct rest rest;  /* of the listener; only for the pool's thread */
+	struct rest owes;  /* answers that the kernel refused for a while; the same */
 	uint64_t repaired; /* pool_version() at the last repair; only the pool's thread uses it */
 	bool alone;	   /* the other members could not be reached */
 	bool foreign;	   /* pool_is_foreign() */
@@ -111,7 +112,10 @@ int pool_connect(enum name_kind kind, int type, unsigned slot);
  */
 int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned want, unsigned *silent,
 	     bool *hung_up);
-/* Sends an answer with `n` descriptors, which may be 0. Does not block. Returns 0 or -errno. */
+/*
+ * Sends an answer with `n` descriptors, which may be 0. Does not block. Returns 0 or -errno;
+ * -ETOOMANYREFS: too many descriptors of this user are under way.
+ */
 int pool_answer(int fd, const int *fds, unsigned n);
 /* Moves a descriptor out of the low numbers, which select(2) needs. Returns the new descriptor. */
 int pool_high(int fd);

@@ -35,6 +35,8 @@ struct member {
 	struct list_head link;
 	int fd;
 	bool watched; /* the connection is open as long as the member lives */
+	bool owed;    /* the answer to `ask` could not be sent yet */
+	struct ask ask;
 };
 
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -224,39 +226,66 @@ static void accept_one(struct pool *p)
 	}
 }
 
-static int answer(struct pool *p, const struct member *m, const struct ask *ask)
+/*
+ * Answers m->ask. Lock held: another thread holds it while it opens an address, and the answer must
+ * wait for that thread.
+ *
+ * The descriptors that a user sends and nobody has received yet are limited, too (RLIMIT_NOFILE,
+ * ETOOMANYREFS). Many programs that join at once reach the limit. The thread then tries again after
+ * a rest. It does not hang up: see accept_one().
+ */
+static int answer(struct pool *p, struct member *m)
 {
-	struct pool_addr *a;
+	struct pool_addr *a = NULL;
 	int rc;
 
-	if (ask->what == ASK_STATE)
-		return pool_answer(m->fd, &p->state_fd, 1);
-	/*
-	 * Another thread holds the lock while it opens the address; the answer must wait for that
-	 * thread.
-	 */
-	pthread_mutex_lock(&p->lock);
-	a = ask->what == ASK_ADDR ? addr_find(p, &ask->addr, ask->scope) : NULL;
+	if (m->ask.what == ASK_ADDR)
+		a = addr_find(p, &m->ask.addr, m->ask.scope);
 	if (a && a->alone)
 		a = NULL;
-	rc = pool_answer(m->fd, a ? a->sock : NULL, a ? POOL_SLOTS : 0);
+	if (m->ask.what == ASK_STATE)
+		rc = pool_answer(m->fd, &p->state_fd, 1);
+	else
+		rc = pool_answer(m->fd, a ? a->sock : NULL, a ? POOL_SLOTS : 0);
+	m->owed = rc == -ETOOMANYREFS || rc == -ENOBUFS || rc == -ENOMEM;
+	if (!m->owed)
+		return rc;
+	rest_begin(&p->owes, pool_clock_ms());
+	return 0;
+}
+
+static void answer_again(struct pool *p)
+{
+	struct list_head *l;
+
+	pthread_mutex_lock(&p->lock);
+	list_for_each (l, &p->links) {
+		struct member *m = list_entry(l, struct member, link);
+
+		if (m->owed && answer(p, m))
+			sys_shutdown(m->fd, SHUT_RDWR); /* serve() finds the end */
+	}
 	pthread_mutex_unlock(&p->lock);
-	return rc;
 }
 
 /* Returns true if a member has ended. */
 static bool serve(struct pool *p, struct member *m)
 {
-	struct ask ask;
-	ssize_t n = sys_recvfrom(m->fd, &ask, sizeof(ask), MSG_DONTWAIT, NULL, NULL);
+	ssize_t n = sys_recvfrom(m->fd, &m->ask, sizeof(m->ask), MSG_DONTWAIT, NULL, NULL);
 	bool watched = m->watched;
+	int rc;
 
 	if (n == -EAGAIN || n == -EINTR)
 		return false;
-	if (n == sizeof(ask) && ask.magic == STATE_MAGIC) {
-		if (ask.what == ASK_WATCH)
+	if (n == sizeof(m->ask) && m->ask.magic == STATE_MAGIC) {
+		if (m->ask.what == ASK_WATCH) {
 			m->watched = true;
-		else if (answer(p, m, &ask))
+			return false;
+		}
+		pthread_mutex_lock(&p->lock);
+		rc = answer(p, m);
+		pthread_mutex_unlock(&p->lock);
+		if (rc)
 			drop(p, m);
 		return false;
 	}
@@ -299,14 +328,21 @@ static void repair(struct pool *p)
 	pool_find_leftovers(p);
 }
 
-/* Returns the milliseconds until a time or the end of the rest; -1: neither comes. */
+/* Returns the milliseconds until a time or the end of a rest; -1: none of them comes. */
 static int until(const struct pool *p, uint64_t at)
 {
 	uint64_t now = pool_clock_ms();
-	int ms = at == UINT64_MAX ? -1 : at > now ? (int)(at - now) : 0;
-	int left = rest_left(&p->rest, now);
+	int left[] = {at == UINT64_MAX ? -1
+		      : at > now       ? (int)(at - now)
+				       : 0,
+		      rest_left(&p->rest, now), rest_left(&p->owes, now)};
+	int least = -1;
 
-	return left < 0 || (ms >= 0 && ms < left) ? ms : left;
+	for (unsigned i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
+		if (left[i] >= 0 && (least < 0 || left[i] < least))
+			least = left[i];
+	}
+	return least;
 }
 
 static void *run(void *arg)
@@ -334,6 +370,8 @@ static void *run(void *arg)
 		}
 		if (rest_ends(&p->rest, pool_clock_ms()))
 			watch_listener(p, EPOLL_CTL_MOD, EPOLLIN);
+		if (rest_ends(&p->owes, pool_clock_ms()))
+			answer_again(p);
 		due = pool_clock_ms() >= look_at;
 		if (!due && !ended)
 			continue;

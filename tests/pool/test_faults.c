@@ -35,7 +35,8 @@ enum op {
 	FULL,
 	ACCEPTS,
 	NOT_FULL,
-	JOIN_INTERRUPTED
+	JOIN_INTERRUPTED,
+	TOO_MANY
 };
 
 struct reply {
@@ -62,6 +63,7 @@ static struct pool_addr *opened;
 static int sock, test_fd;
 static bool slowly;
 static unsigned interrupts;
+static atomic_bool too_many; /* every other answer is refused by the kernel */
 
 static atomic_bool full;
 static atomic_uint accepts; /* that failed */
@@ -113,6 +115,18 @@ ssize_t __wrap_sys_recvmsg(int fd, struct msghdr *m, int flags)
 	if (interrupts && interrupts--)
 		return -EINTR;
 	return __real_sys_recvmsg(fd, m, flags);
+}
+
+ssize_t __real_sys_sendmsg(int fd, const struct msghdr *m, int flags);
+ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *m, int flags);
+
+ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	static atomic_uint answers;
+
+	if (too_many && answers++ % 2 == 0)
+		return -ETOOMANYREFS;
+	return __real_sys_sendmsg(fd, m, flags);
 }
 
 static void do_join(struct reply *r)
@@ -182,6 +196,9 @@ static void serve(int fd)
 		case FULL:
 		case NOT_FULL:
 			full = op == FULL;
+			break;
+		case TOO_MANY:
+			too_many = true;
 			break;
 		case ACCEPTS:
 		case CONTINUE:
@@ -322,6 +339,27 @@ static void interrupted_answers_count(void **state)
 }
 
 /*
+ * Too many descriptors of the user are under way, because many programs join, and the kernel
+ * refuses answers. They are sent later: a program that joins does not take the member for one of
+ * another version.
+ */
+static void refused_answers_are_sent_later(void **state)
+{
+	struct program member = join(), late = start();
+	time_t until = time(NULL) + WAIT_S;
+	struct reply r;
+
+	ask(&member, TOO_MANY);
+	do { /* on a busy machine the member may take more than a second to answer */
+		r = ask(&late, JOIN);
+		assert_false(r.foreign);
+	} while (r.rc && r.silent && time(NULL) < until);
+	assert_int_equal(r.rc, 0);
+	finish(&late);
+	finish(&member);
+}
+
+/*
  * A member is stopped, and so many programs have looked for it that its queue is full. It is there
  * all the same: the next program founds no second pool.
  */
@@ -363,6 +401,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_refused_publisher_gets_nothing, end_all),
 		cmocka_unit_test_teardown(a_member_without_descriptors_rests, end_all),
 		cmocka_unit_test_teardown(interrupted_answers_count, end_all),
+		cmocka_unit_test_teardown(refused_answers_are_sent_later, end_all),
 		cmocka_unit_test_teardown(a_full_queue_is_a_member, end_all),
 	};
 
