@@ -58,12 +58,6 @@ bool pool_alive(struct pool *p, unsigned slot)
 	return rc != -ECONNREFUSED; /* the error if no process has the name */
 }
 
-/* Returns a number other than 0 that the previous owner did not have. */
-static uint32_t token(void)
-{
-	return ((uint32_t)getpid() << 12 ^ (uint32_t)pool_clock_ms()) | 1;
-}
-
 /*
  * Binds the name under which others find this process, without listening, because nothing answers
  * yet. Returns 0 or -errno.
@@ -119,7 +113,7 @@ static int claim(struct pool *p)
 static void take_record(struct pool *p, unsigned slot)
 {
 	atomic_store_explicit(&p->state->record[slot].first, p->slot[0], memory_order_relaxed);
-	slot_clear(p->state, slot, token());
+	slot_clear(p->state, slot, state_owner(p->state));
 }
 
 int pool_slot(struct pool *p, unsigned unit)

@@ -14,7 +14,7 @@
 #include "base/secret.h"
 #include "pool/pool.h"
 
-#define STATE_MAGIC    0x38306c6f6f507352ull /* changes with the layout */
+#define STATE_MAGIC    0x39306c6f6f507352ull /* changes with the layout */
 #define SLOT_SOCKETS   16
 #define SLOT_SERVICES  256
 #define STATE_ATTACHED 64
@@ -61,6 +61,7 @@ struct slot_record {
 struct pool_state {
 	uint64_t magic;
 	_Atomic uint64_t version;
+	_Atomic uint32_t owners; /* the last number of an owner; it starts at a random value */
 	/*
 	 * A hash of the table and program attached last, or 0 if unknown, at an index that is a
 	 * hash of the address. With it a program is not attached twice.
@@ -138,6 +139,8 @@ static inline bool state_is_at(_Atomic uint64_t of[2], _Atomic uint32_t *of_scop
 void state_keys(struct pool_state *s, struct key_sequence *out);
 void state_ids(struct pool_state *s, unsigned slot, struct sequence *out);
 
+/* Returns a number for an owner that no earlier owner had, and not 0. */
+uint32_t state_owner(struct pool_state *s);
 /* Empties a record. Only the owner of the slot may call it. */
 void slot_clear(struct pool_state *s, unsigned slot, uint32_t owned);
 
