@@ -15,16 +15,20 @@
 
 #define PUBLISH_SLEEP 2 /* ms between looks at a publisher */
 
+/*
+ * These loads and the stores of pool_publish() have one order for all programs. Otherwise two
+ * programs that publish at once might not see each other's entries.
+ */
 static uint32_t used_services(struct slot_record *record)
 {
-	uint32_t n = atomic_load_explicit(&record->services, memory_order_acquire);
+	uint32_t n = atomic_load_explicit(&record->services, memory_order_seq_cst);
 
 	return n < SLOT_SERVICES ? n : SLOT_SERVICES;
 }
 
 static bool is_used(struct slot_service *s)
 {
-	return atomic_load_explicit(&s->used, memory_order_acquire);
+	return atomic_load_explicit(&s->used, memory_order_seq_cst);
 }
 
 /* Returns true if a listener at these addresses has one in common with the entry. */
@@ -60,7 +64,7 @@ static struct slot_service *free_entry(struct pool *p, unsigned slot)
 		if (is_used(&record->service[i]))
 			continue;
 		if (i >= used_services(record))
-			atomic_store_explicit(&record->services, i + 1, memory_order_release);
+			atomic_store_explicit(&record->services, i + 1, memory_order_seq_cst);
 		return &record->service[i];
 	}
 	return NULL;
