@@ -380,8 +380,11 @@ void stat_open(struct drive *d);
 void stat_close(struct drive *d);
 /* Closes the descriptors in a forked child, and leaves the parent's file in place. */
 void stat_forget(struct drive *d);
-/* Answers a client that has connected to one of the sockets. Service thread only. */
-void stat_serve(struct drive *d, int listener);
+/*
+ * Answers a client that has connected to one of the sockets. Returns false if the socket must rest
+ * (base/rest.h). Service thread only.
+ */
+bool stat_serve(struct drive *d, int listener);
 
 /* ---- fork.c ---- */
 

@@ -306,13 +306,27 @@ int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, u
 
 /* ---- among the programs of an address ---- */
 
+static uint32_t medium_of(struct drive *d, unsigned port)
+{
+	return nic_port(d->nic, port, 0)->medium;
+}
+
+/* Returns the interface of an address of this NIC. It counts for a link-local address. */
+static uint32_t scope_of(struct drive *d, const struct pkt_addr *addr)
+{
+	struct drive_addr where;
+
+	return addr && drive_find_addr(d, addr, &where) ? medium_of(d, where.port) : 0;
+}
+
 /* QP 1 belongs to the first PU, so its services are those of the first slot. */
 int drive_gsi_listen(struct drive *d, uint64_t service, const struct pkt_addr *addr,
 		     unsigned families)
 {
 	struct pool *p = drive_dead(d) ? NULL : pool_mine();
 
-	return p ? pool_publish(p, nic_slot(d->nic, 0), service, addr, families) : 0;
+	return p ? pool_publish(p, nic_slot(d->nic, 0), service, addr, scope_of(d, addr), families)
+		 : 0;
 }
 
 void drive_gsi_unlisten(struct drive *d, uint64_t service, const struct pkt_addr *addr,
@@ -321,7 +335,7 @@ void drive_gsi_unlisten(struct drive *d, uint64_t service, const struct pkt_addr
 	struct pool *p = drive_dead(d) ? NULL : pool_mine();
 
 	if (p)
-		pool_withdraw(p, nic_slot(d->nic, 0), service, addr, families);
+		pool_withdraw(p, nic_slot(d->nic, 0), service, addr, scope_of(d, addr), families);
 }
 
 void drive_gsi_ids(struct drive *d, struct sequence *out)
@@ -342,17 +356,26 @@ void drive_gsi_will(struct drive *d, uint32_t index, const struct pkt_addr *src,
 	if (!p)
 		return;
 	if (mad) {
-		w = (struct pool_will){.src = *src, .dst = *dst, .tclass = tclass};
+		w = (struct pool_will){
+			.src = *src, .scope = scope_of(d, src), .dst = *dst, .tclass = tclass};
 		memcpy(w.mad, mad, sizeof(w.mad));
 	}
 	pool_leave_will(p, nic_slot(d->nic, 0), index, mad ? &w : NULL);
 }
 
-static bool can_execute(void *ctx, const struct pkt_addr *src)
+/* Finds the port that sends from an address. A link-local address belongs to its interface. */
+static bool find_source(struct drive *d, const struct pkt_addr *src, uint32_t scope,
+			struct drive_addr *where)
+{
+	return drive_find_addr(d, src, where) &&
+	       (!pkt_addr_is_link_local(src) || medium_of(d, where->port) == scope);
+}
+
+static bool can_execute(void *ctx, const struct pkt_addr *src, uint32_t scope)
 {
 	struct drive_addr where;
 
-	return drive_find_addr(ctx, src, &where);
+	return find_source(ctx, src, scope, &where);
 }
 
 /* Sends a datagram that a killed program left. The thread of the pool calls this function. */
@@ -361,7 +384,7 @@ static void execute(void *ctx, const struct pool_will *w)
 	struct drive *d = ctx;
 	struct drive_addr where;
 
-	if (drive_find_addr(d, &w->src, &where))
+	if (find_source(d, &w->src, w->scope, &where))
 		drive_gsi_send(d, where.port, &w->dst, w->tclass, w->mad);
 }
 

@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/rest.h"
 #include "base/sys.h"
 #include "drive/engine.h"
 
@@ -40,6 +41,7 @@ struct service {
 	uint64_t steered; /* ns */
 	uint64_t standby; /* ns; length of the last nap beside a waiter */
 	unsigned wait_seen;
+	struct rest rest; /* of sockets and control work; in ms of clock_now() */
 };
 
 /* The argument of sched_setattr(2), which libc does not declare. */
@@ -149,13 +151,52 @@ void service_listen(struct drive *d, unsigned i, bool listen)
 	}
 }
 
-/* Does the control work of a port. It is rare: peers connect and disconnect. */
-static void control_work(struct drive *d, unsigned i, unsigned k)
+/* ---- events other than packets ---- */
+
+/* The descriptor stays readable, and must not wake the thread until the rest ends. */
+static void let_rest(struct service *s, int fd, uint64_t what)
 {
+	watch(s->d, EPOLL_CTL_MOD, fd, 0, what);
+	rest_begin(&s->rest, clock_now() / MS);
+}
+
+static void end_rest(struct service *s)
+{
+	struct drive *d = s->d;
+
+	if (!s->rest.until || !rest_ends(&s->rest, clock_now() / MS))
+		return;
+	watch(d, EPOLL_CTL_MOD, d->stat_fd, EPOLLIN, EVENT(ON_STAT, 0, 0));
+	watch(d, EPOLL_CTL_MOD, d->visit_fd, EPOLLIN, EVENT(ON_VISIT, 0, 0));
+	for (unsigned k = 0; k < drive_ports(d); k++) {
+		for (unsigned i = 0; i < d->pus; i++)
+			watch(d, EPOLL_CTL_MOD, d->port[k][i]->ctl_fd, EPOLLIN,
+			      EVENT(ON_CONTROL, i, k));
+	}
+}
+
+/* Returns the earliest of a time, the next work for QP 1, and the end of a rest. */
+static uint64_t next_time(struct service *s, uint64_t at)
+{
+	uint64_t due = gsi_due(s->d), rest = s->rest.until ? s->rest.until * MS : UINT64_MAX;
+
+	at = at < due ? at : due;
+	return at < rest ? at : rest;
+}
+
+/* Does the control work of a port. It is rare: peers connect and disconnect. */
+static void control_work(struct service *s, unsigned i, unsigned k)
+{
+	struct drive *d = s->d;
+
 	/* If a turn takes longer, the next look tries again: the descriptor stays readable. */
 	if (pu_own(&d->pu[i], clock_now() + policy_table.control_own)) {
-		if (k < drive_ports(d)) /* otherwise the new port was closed again */
-			d->port[k][i]->ops->control(d->port[k][i]);
+		struct port *p = k < drive_ports(d) ? d->port[k][i] : NULL;
+
+		if (p) /* otherwise the new port was closed again */
+			p->ops->control(p);
+		if (p && p->rests)
+			let_rest(s, p->ctl_fd, EVENT(ON_CONTROL, i, k));
 		drive_disown(d, i);
 	}
 }
@@ -173,13 +214,15 @@ static void handle(struct service *s, uint64_t event)
 		service_poller_drain(&s->d->service);
 		break;
 	case ON_STAT:
-		stat_serve(s->d, s->d->stat_fd);
+		if (!stat_serve(s->d, s->d->stat_fd))
+			let_rest(s, s->d->stat_fd, event);
 		break;
 	case ON_VISIT:
-		stat_serve(s->d, s->d->visit_fd);
+		if (!stat_serve(s->d, s->d->visit_fd))
+			let_rest(s, s->d->visit_fd, event);
 		break;
 	case ON_CONTROL:
-		control_work(s->d, i, k);
+		control_work(s, i, k);
 		break;
 	case ON_PORT:
 		s->d->service.pu[i].ready = true;
@@ -297,7 +340,7 @@ static void nap_beside_waiter(struct service *s)
 	s->standby = seq == s->wait_seen ? s->standby * 2 : policy_table.standby_min;
 	s->wait_seen = seq;
 	wake = s->standby > policy_table.standby_max ? UINT64_MAX : clock_now() + s->standby;
-	wake = wake < gsi_due(d) ? wake : gsi_due(d);
+	wake = next_time(s, wake);
 	atomic_store_explicit(&d->service_until, wake, memory_order_seq_cst);
 	/* The waiter may have ended before service_until was stored. */
 	if (atomic_load_explicit(&d->waiting, memory_order_seq_cst))
@@ -317,9 +360,8 @@ static void visit_all(struct service *s)
 		v = one < v ? one : v;
 	}
 	if (v == SERVICE_SLEEP) {
-		uint64_t wake = service_next_visit(t), due = gsi_due(d);
+		uint64_t wake = next_time(s, service_next_visit(t));
 
-		wake = wake < due ? wake : due;
 		steer(s);
 		listen_on_ports(s);
 		atomic_store_explicit(&d->service_until, wake, memory_order_seq_cst);
@@ -361,6 +403,7 @@ static void *service_main(void *arg)
 			return NULL;
 		atomic_store_explicit(&d->service_until, 0, memory_order_relaxed);
 		gsi_serve(d);
+		end_rest(&s);
 		if (waiter_polls(d))
 			nap_beside_waiter(&s);
 		else

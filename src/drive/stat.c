@@ -312,16 +312,17 @@ static void answer(struct drive *d, int fd)
 	free(text);
 }
 
-void stat_serve(struct drive *d, int listener)
+bool stat_serve(struct drive *d, int listener)
 {
-	int fd = sys_accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	enum spare_result result;
+	int fd;
 
-	if (spare_needed(fd))
-		spare_refuse(listener, &d->spare_fd);
-	if (fd < 0)
-		return;
-	answer(d, fd);
-	sys_close(fd);
+	result = spare_accept(listener, SOCK_NONBLOCK, &d->spare_fd, &fd);
+	if (result == SPARE_ACCEPTED) {
+		answer(d, fd);
+		sys_close(fd);
+	}
+	return result != SPARE_REST;
 }
 
 /* ---- the sockets ---- */

@@ -121,6 +121,10 @@ static int get(struct lease *l, struct http *h, char *why, size_t why_len)
 
 	if (!rc)
 		rc = etcd_lease_answer(answer, len, &id, &seconds, why, why_len);
+	if (!rc && !seconds) { /* it would be due at once, again and again */
+		snprintf(why, why_len, "the answer is not that of etcd: a new lease has no time");
+		rc = -EBADMSG;
+	}
 	if (!rc)
 		tenure_granted(&l->tenure, sent, id, seconds);
 	return rc;

@@ -256,8 +256,8 @@ static void look(struct kv_follow *f)
 	char line[WHY];
 	int kept = f->fence ? lease_keep(&f->lease, f->at.http, line, WHY) : 0, rc = kept;
 
-	/* A node that etcd gives no lease follows the table, too. */
-	if (!kept || kept == -EPROTO)
+	/* A node without a lease, or whose key others set, follows the table, too. */
+	if (!kept || kept == -EPROTO || kept == -EBUSY)
 		rc = read_once(&f->at, &f->read, line);
 	if (!rc) {
 		take(f);

@@ -46,7 +46,8 @@ struct pool_addr *addr_find(struct pool *p, const struct pkt_addr *addr, uint32_
 	list_for_each (l, &p->addrs) {
 		struct pool_addr *a = list_entry(l, struct pool_addr, link);
 
-		if (pkt_addr_eq(&a->addr, addr) && a->scope == scope)
+		if (pkt_addr_eq(&a->addr, addr) &&
+		    (!pkt_addr_is_link_local(addr) || a->scope == scope))
 			return a;
 	}
 	return NULL;
@@ -173,12 +174,9 @@ static int bind_all(struct pool_addr *a)
 
 /* ---- the program ---- */
 
-/* True if the socket has the address, and, for a link-local one, on this interface. */
 static bool is_at(struct slot_socket *s, const struct pkt_addr *addr, uint32_t scope)
 {
-	return state_is_addr(s->addr, addr) &&
-	       (!pkt_addr_is_link_local(addr) ||
-		atomic_load_explicit(&s->scope, memory_order_relaxed) == scope);
+	return state_is_at(s->addr, &s->scope, addr, scope);
 }
 
 static struct slot_socket *find_socket(struct pool *p, unsigned slot, const struct pkt_addr *addr,
@@ -233,7 +231,7 @@ static void make_table(struct pool_addr *a, struct pool_table *t)
 	t->any = manage;
 	t->otherwise = manage ? (uint8_t)__builtin_ctzll(manage) : 0;
 	t->single = alive && !(alive & (alive - 1));
-	service_routes(a->pool, &a->addr, alive, t);
+	service_routes(a, alive, t);
 }
 
 /* Returns a hash of the address. */

@@ -8,6 +8,7 @@
 #include <sys/un.h>
 
 #include "base/list.h"
+#include "base/rest.h"
 #include "pool/pool.h"
 #include "pool/state.h"
 
@@ -50,13 +51,14 @@ struct pool {
 	pthread_t thread;
 	bool running;
 	pthread_mutex_t will_lock; /* guards the next three members; held while a function runs */
-	bool (*can_execute)(void *ctx, const struct pkt_addr *src);
+	bool (*can_execute)(void *ctx, const struct pkt_addr *src, uint32_t scope);
 	void (*execute)(void *ctx, const struct pool_will *w);
 	void *execute_ctx;
-	uint64_t listens_at; /* pool_clock_ms(); UINT64_MAX: it listens. Only for the thread */
-	uint64_t repaired;   /* pool_version() at the last repair; only the pool's thread uses it */
-	bool alone;	     /* the other members could not be reached */
-	bool foreign;	     /* pool_is_foreign() */
+	struct rest rest;  /* of the listener; only for the pool's thread */
+	struct rest owes;  /* answers that the kernel refused for a while; the same */
+	uint64_t repaired; /* pool_version() at the last repair; only the pool's thread uses it */
+	bool alone;	   /* the other members could not be reached */
+	bool foreign;	   /* pool_is_foreign() */
 	/* 0, or the -errno with which the kernel refuses programs for groups of sockets */
 	int steers;
 };
@@ -110,7 +112,10 @@ int pool_connect(enum name_kind kind, int type, unsigned slot);
  */
 int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned want, unsigned *silent,
 	     bool *hung_up);
-/* Sends an answer with `n` descriptors, which may be 0. Does not block. Returns 0 or -errno. */
+/*
+ * Sends an answer with `n` descriptors, which may be 0. Does not block. Returns 0 or -errno;
+ * -ETOOMANYREFS: too many descriptors of this user are under way.
+ */
 int pool_answer(int fd, const int *fds, unsigned n);
 /* Moves a descriptor out of the low numbers, which select(2) needs. Returns the new descriptor. */
 int pool_high(int fd);
@@ -144,9 +149,23 @@ void pool_find_leftovers(struct pool *p);
 
 /* ---- service.c ---- */
 
+/* Addresses to listen on: one address, or, if `addr` is NULL, all addresses of the families. */
+struct service_addrs {
+	const struct pkt_addr *addr;
+	uint32_t scope;
+	unsigned families;
+};
+
+/*
+ * Gets the addresses of the listeners that get a request to an address, in order of precedence: the
+ * exact address, and all addresses of its family.
+ */
+void service_takers(const struct pkt_addr *addr, uint32_t scope, struct service_addrs at[2]);
+/* Returns the entry of a listener of a slot on the service at these addresses, or NULL. */
+struct slot_service *service_find(struct pool *p, unsigned slot, uint64_t id,
+				  const struct service_addrs *at);
 struct pool_table;
 /* Fills in the routes of an address. Routes of exact addresses come first. */
-void service_routes(struct pool *p, const struct pkt_addr *addr, uint64_t alive,
-		    struct pool_table *t);
+void service_routes(const struct pool_addr *a, uint64_t alive, struct pool_table *t);
 
 #endif

@@ -16,14 +16,14 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/spare.h"
 #include "base/sys.h"
 #include "base/thread.h"
 
 #define STACK	    (64u << 10)
 #define BACKLOG	    (4 * POOL_SLOTS)
-#define FOUND_SLEEP 2	/* ms between looks at a founder */
-#define JOIN_MS	    50	/* the longest wait for another program that is joining */
-#define FULL_MS	    100 /* a pause of the listener, if no descriptor is free */
+#define FOUND_SLEEP 2  /* ms between looks at a founder */
+#define JOIN_MS	    50 /* the longest wait for another program that is joining */
 /*
  * A connection may end before the dead process has lost its claim. The survivors therefore look
  * again after these times, in ms.
@@ -35,6 +35,8 @@ struct member {
 	struct list_head link;
 	int fd;
 	bool watched; /* the connection is open as long as the member lives */
+	bool owed;    /* the answer to `ask` could not be sent yet */
+	struct ask ask;
 };
 
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -54,15 +56,6 @@ bool pool_alive(struct pool *p, unsigned slot)
 	rc = sys_connect(fd, (struct sockaddr *)&name, len);
 	sys_close(fd);
 	return rc != -ECONNREFUSED; /* the error if no process has the name */
-}
-
-/*
- * Returns a number other than 0 that the previous owner did not have. It tells owners apart and is
- * no secret: only members of the pool, which trust each other, see and name it.
- */
-static uint32_t token(void)
-{
-	return ((uint32_t)getpid() << 12 ^ (uint32_t)pool_clock_ms()) | 1;
 }
 
 /*
@@ -120,7 +113,7 @@ static int claim(struct pool *p)
 static void take_record(struct pool *p, unsigned slot)
 {
 	atomic_store_explicit(&p->state->record[slot].first, p->slot[0], memory_order_relaxed);
-	slot_clear(p->state, slot, token());
+	slot_clear(p->state, slot, state_owner(p->state));
 }
 
 int pool_slot(struct pool *p, unsigned unit)
@@ -207,66 +200,86 @@ static int watch_listener(struct pool *p, int op, uint32_t events)
 	return sys_epoll_ctl(p->epoll, op, p->listener, &ev);
 }
 
-static void listen_again(struct pool *p)
-{
-	watch_listener(p, EPOLL_CTL_MOD, EPOLLIN);
-	p->listens_at = UINT64_MAX;
-}
-
 /*
- * Without a free descriptor the connection stays in the queue, and the thread looks again after a
- * pause. It does not hang up: the other program would take this member for one of another version.
+ * Without a free descriptor the thread does not hang up: the other program would take this member
+ * for one of another version.
  */
 static void accept_one(struct pool *p)
 {
-	int fd = sys_accept4(p->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	enum spare_result result;
+	int fd;
 
-	if (fd < 0 && fd != -EAGAIN && fd != -EINTR && fd != -ECONNABORTED) {
+	result = spare_accept(p->listener, SOCK_NONBLOCK, NULL, &fd);
+	if (result == SPARE_REST) {
 		watch_listener(p, EPOLL_CTL_MOD, 0);
-		p->listens_at = pool_clock_ms() + FULL_MS;
-		return;
-	}
-	if (fd >= 0 && !pool_same_user(fd)) {
+		rest_begin(&p->rest, pool_clock_ms());
+	} else if (result == SPARE_ACCEPTED && !pool_same_user(fd)) {
 		sys_close(fd);
-		return;
-	}
-	if (fd >= 0)
+	} else if (result == SPARE_ACCEPTED) {
 		keep(p, fd, false);
+	}
 }
 
-static int answer(struct pool *p, const struct member *m, const struct ask *ask)
+/*
+ * Answers m->ask. Lock held: another thread holds it while it opens an address, and the answer must
+ * wait for that thread.
+ *
+ * The descriptors that a user sends and nobody has received yet are limited, too (RLIMIT_NOFILE,
+ * ETOOMANYREFS). Many programs that join at once reach the limit. The thread then tries again after
+ * a rest. It does not hang up: see accept_one().
+ */
+static int answer(struct pool *p, struct member *m)
 {
-	struct pool_addr *a;
+	struct pool_addr *a = NULL;
 	int rc;
 
-	if (ask->what == ASK_STATE)
-		return pool_answer(m->fd, &p->state_fd, 1);
-	/*
-	 * Another thread holds the lock while it opens the address; the answer must wait for that
-	 * thread.
-	 */
-	pthread_mutex_lock(&p->lock);
-	a = ask->what == ASK_ADDR ? addr_find(p, &ask->addr, ask->scope) : NULL;
+	if (m->ask.what == ASK_ADDR)
+		a = addr_find(p, &m->ask.addr, m->ask.scope);
 	if (a && a->alone)
 		a = NULL;
-	rc = pool_answer(m->fd, a ? a->sock : NULL, a ? POOL_SLOTS : 0);
+	if (m->ask.what == ASK_STATE)
+		rc = pool_answer(m->fd, &p->state_fd, 1);
+	else
+		rc = pool_answer(m->fd, a ? a->sock : NULL, a ? POOL_SLOTS : 0);
+	m->owed = rc == -ETOOMANYREFS || rc == -ENOBUFS || rc == -ENOMEM;
+	if (!m->owed)
+		return rc;
+	rest_begin(&p->owes, pool_clock_ms());
+	return 0;
+}
+
+static void answer_again(struct pool *p)
+{
+	struct list_head *l;
+
+	pthread_mutex_lock(&p->lock);
+	list_for_each (l, &p->links) {
+		struct member *m = list_entry(l, struct member, link);
+
+		if (m->owed && answer(p, m))
+			sys_shutdown(m->fd, SHUT_RDWR); /* serve() finds the end */
+	}
 	pthread_mutex_unlock(&p->lock);
-	return rc;
 }
 
 /* Returns true if a member has ended. */
 static bool serve(struct pool *p, struct member *m)
 {
-	struct ask ask;
-	ssize_t n = sys_recvfrom(m->fd, &ask, sizeof(ask), MSG_DONTWAIT, NULL, NULL);
+	ssize_t n = sys_recvfrom(m->fd, &m->ask, sizeof(m->ask), MSG_DONTWAIT, NULL, NULL);
 	bool watched = m->watched;
+	int rc;
 
 	if (n == -EAGAIN || n == -EINTR)
 		return false;
-	if (n == sizeof(ask) && ask.magic == STATE_MAGIC) {
-		if (ask.what == ASK_WATCH)
+	if (n == sizeof(m->ask) && m->ask.magic == STATE_MAGIC) {
+		if (m->ask.what == ASK_WATCH) {
 			m->watched = true;
-		else if (answer(p, m, &ask))
+			return false;
+		}
+		pthread_mutex_lock(&p->lock);
+		rc = answer(p, m);
+		pthread_mutex_unlock(&p->lock);
+		if (rc)
 			drop(p, m);
 		return false;
 	}
@@ -309,12 +322,21 @@ static void repair(struct pool *p)
 	pool_find_leftovers(p);
 }
 
-/* Returns the milliseconds until the earlier time, -1: neither comes. */
-static int until(uint64_t a, uint64_t b)
+/* Returns the milliseconds until a time or the end of a rest; -1: none of them comes. */
+static int until(const struct pool *p, uint64_t at)
 {
-	uint64_t first = a < b ? a : b, now = pool_clock_ms();
+	uint64_t now = pool_clock_ms();
+	int left[] = {at == UINT64_MAX ? -1
+		      : at > now       ? (int)(at - now)
+				       : 0,
+		      rest_left(&p->rest, now), rest_left(&p->owes, now)};
+	int least = -1;
 
-	return first == UINT64_MAX ? -1 : first > now ? (int)(first - now) : 0;
+	for (unsigned i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
+		if (left[i] >= 0 && (least < 0 || left[i] < least))
+			least = left[i];
+	}
+	return least;
 }
 
 static void *run(void *arg)
@@ -327,7 +349,7 @@ static void *run(void *arg)
 	for (;;) {
 		struct epoll_event ev[16];
 		bool ended = false, due;
-		int n = sys_epoll_wait(p->epoll, ev, 16, until(look_at, p->listens_at));
+		int n = sys_epoll_wait(p->epoll, ev, 16, until(p, look_at));
 
 		/* makes the members of these events visible: see keep() */
 		pthread_mutex_lock(&p->lock);
@@ -340,8 +362,10 @@ static void *run(void *arg)
 			else
 				ended |= serve(p, ev[i].data.ptr);
 		}
-		if (pool_clock_ms() >= p->listens_at)
-			listen_again(p);
+		if (rest_ends(&p->rest, pool_clock_ms()))
+			watch_listener(p, EPOLL_CTL_MOD, EPOLLIN);
+		if (rest_ends(&p->owes, pool_clock_ms()))
+			answer_again(p);
 		due = pool_clock_ms() >= look_at;
 		if (!due && !ended)
 			continue;
@@ -519,7 +543,6 @@ struct pool *pool_get(void)
 	}
 	p->pid = getpid();
 	p->refs = 1;
-	p->listens_at = UINT64_MAX;
 	p->listener = p->epoll = p->stop = p->state_fd = -1;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_mutex_init(&p->will_lock, NULL);

@@ -232,6 +232,7 @@ _Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, uint
 
 struct pool_will {
 	struct pkt_addr src, dst;
+	uint32_t scope; /* of `src`, if it is link-local */
 	uint8_t tclass;
 	uint8_t mad[POOL_WILL_LEN];
 };
@@ -248,7 +249,8 @@ void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct
  * pool calls them, or a thread in pool_publish() or pool_execute_wills(). NULL for both removes
  * them; they are not running any more when the call returns.
  */
-void pool_execute(struct pool *p, bool (*can)(void *ctx, const struct pkt_addr *src),
+void pool_execute(struct pool *p,
+		  bool (*can)(void *ctx, const struct pkt_addr *src, uint32_t scope),
 		  void (*fn)(void *ctx, const struct pool_will *w), void *ctx);
 /*
  * Sends the wills of killed programs that this process can send, and nobody has sent. To be called
@@ -317,15 +319,16 @@ void pool_manages(struct pool *p, unsigned slot, bool manages);
 
 /*
  * Makes connection requests (REQ, SIDR_REQ) for a service id come to an own slot. `addr` limits
- * this to one address; NULL means all addresses of the slot of these families. A listener on the
- * exact address takes precedence. Returns 0, -EADDRINUSE (another program listens there), or
- * -ENOSPC (too many services). Waits at most a second for a program that is stopped in this call.
+ * this to one address; NULL means all addresses of the slot of these families. `scope`: as in
+ * pool_addr_get(). A listener on the exact address takes precedence. Returns 0, -EADDRINUSE
+ * (another program listens there), or -ENOSPC (too many services). Waits at most a second for a
+ * program that is stopped in this call.
  */
 int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
-		 unsigned families);
+		 uint32_t scope, unsigned families);
 /* Ends a listener of pool_publish(). The arguments are those of the call that published it. */
 void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
-		   unsigned families);
+		   uint32_t scope, unsigned families);
 /*
  * Returns the slot to which a management datagram to `addr` belongs. A connection request belongs to
  * the slot that listens on its service. Another message of connection management belongs to the slot

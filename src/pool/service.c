@@ -15,28 +15,33 @@
 
 #define PUBLISH_SLEEP 2 /* ms between looks at a publisher */
 
+/*
+ * These loads and the stores of pool_publish() have one order for all programs. Otherwise two
+ * programs that publish at once might not see each other's entries.
+ */
 static uint32_t used_services(struct slot_record *record)
 {
-	uint32_t n = atomic_load_explicit(&record->services, memory_order_acquire);
+	uint32_t n = atomic_load_explicit(&record->services, memory_order_seq_cst);
 
 	return n < SLOT_SERVICES ? n : SLOT_SERVICES;
 }
 
 static bool is_used(struct slot_service *s)
 {
-	return atomic_load_explicit(&s->used, memory_order_acquire);
+	return atomic_load_explicit(&s->used, memory_order_seq_cst);
 }
 
-/* Returns true if a listener of these addresses has an address in common with the entry. */
-static bool same_addresses(struct slot_service *s, const struct pkt_addr *addr, unsigned families)
+/* Returns true if a listener at these addresses has one in common with the entry. */
+static bool is_there(struct slot_service *s, const struct service_addrs *at)
 {
 	uint32_t has = atomic_load_explicit(&s->families, memory_order_relaxed);
 
-	return addr ? !has && state_is_addr(s->addr, addr) : (has & families) != 0;
+	return at->addr ? !has && state_is_at(s->addr, &s->scope, at->addr, at->scope)
+			: (has & at->families) != 0;
 }
 
-static struct slot_service *find_service(struct pool *p, unsigned slot, uint64_t id,
-					 const struct pkt_addr *addr, unsigned families)
+struct slot_service *service_find(struct pool *p, unsigned slot, uint64_t id,
+				  const struct service_addrs *at)
 {
 	struct slot_record *record = &p->state->record[slot];
 
@@ -44,7 +49,7 @@ static struct slot_service *find_service(struct pool *p, unsigned slot, uint64_t
 		struct slot_service *s = &record->service[i];
 
 		if (is_used(s) && atomic_load_explicit(&s->id, memory_order_relaxed) == id &&
-		    same_addresses(s, addr, families))
+		    is_there(s, at))
 			return s;
 	}
 	return NULL;
@@ -59,7 +64,7 @@ static struct slot_service *free_entry(struct pool *p, unsigned slot)
 		if (is_used(&record->service[i]))
 			continue;
 		if (i >= used_services(record))
-			atomic_store_explicit(&record->services, i + 1, memory_order_release);
+			atomic_store_explicit(&record->services, i + 1, memory_order_seq_cst);
 		return &record->service[i];
 	}
 	return NULL;
@@ -70,14 +75,13 @@ static struct slot_service *free_entry(struct pool *p, unsigned slot)
  * all addresses of its program, so two such listeners conflict only if their programs share an
  * address.
  */
-static bool taken(struct pool *p, unsigned slot, uint64_t id, const struct pkt_addr *addr,
-		  unsigned families)
+static bool taken(struct pool *p, unsigned slot, uint64_t id, const struct service_addrs *at)
 {
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
 		if (i != slot &&
 		    atomic_load_explicit(&p->state->record[i].owned, memory_order_seq_cst) &&
-		    find_service(p, i, id, addr, families) &&
-		    (addr || addr_shared(p, slot, i, families)) && !pool_reclaim_slot(p, i))
+		    service_find(p, i, id, at) &&
+		    (at->addr || addr_shared(p, slot, i, at->families)) && !pool_reclaim_slot(p, i))
 			return true;
 	}
 	return false;
@@ -98,9 +102,10 @@ static int hold_publisher(void)
 }
 
 int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
-		 unsigned families)
+		 uint32_t scope, unsigned families)
 {
 	static const struct pkt_addr none;
+	const struct service_addrs at = {addr, scope, families};
 	struct slot_service *s;
 	int rc = 0, publisher = hold_publisher();
 
@@ -112,8 +117,9 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 		atomic_store_explicit(&s->id, service, memory_order_relaxed);
 		atomic_store_explicit(&s->families, addr ? 0 : families, memory_order_relaxed);
 		state_store_addr(s->addr, addr ? addr : &none);
+		atomic_store_explicit(&s->scope, scope, memory_order_relaxed);
 		atomic_store_explicit(&s->used, 1, memory_order_seq_cst);
-		if (taken(p, slot, service, addr, families)) {
+		if (taken(p, slot, service, &at)) {
 			atomic_store_explicit(&s->used, 0, memory_order_seq_cst);
 			rc = -EADDRINUSE;
 		}
@@ -129,12 +135,13 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 }
 
 void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
-		   unsigned families)
+		   uint32_t scope, unsigned families)
 {
+	const struct service_addrs at = {addr, scope, families};
 	struct slot_service *s;
 
 	pthread_mutex_lock(&p->lock);
-	s = find_service(p, slot, service, addr, families);
+	s = service_find(p, slot, service, &at);
 	if (s)
 		atomic_store_explicit(&s->used, 0, memory_order_release);
 	state_changed(p->state);
@@ -149,15 +156,15 @@ void pool_manages(struct pool *p, unsigned slot, bool manages)
 	pool_steer(p);
 }
 
-static void add_routes(struct pool *p, unsigned slot, const struct pkt_addr *addr,
-		       unsigned families, struct pool_table *t)
+static void add_routes(struct pool *p, unsigned slot, const struct service_addrs *at,
+		       struct pool_table *t)
 {
 	struct slot_record *record = &p->state->record[slot];
 
 	for (unsigned i = 0; i < used_services(record); i++) {
 		struct slot_service *s = &record->service[i];
 
-		if (!is_used(s) || !same_addresses(s, addr, families))
+		if (!is_used(s) || !is_there(s, at))
 			continue;
 		if (t->num == POOL_FILTER_SERVICES) {
 			t->cut = true;
@@ -168,16 +175,21 @@ static void add_routes(struct pool *p, unsigned slot, const struct pkt_addr *add
 	}
 }
 
-void service_routes(struct pool *p, const struct pkt_addr *addr, uint64_t alive,
-		    struct pool_table *t)
+void service_takers(const struct pkt_addr *addr, uint32_t scope, struct service_addrs at[2])
 {
-	unsigned family = pkt_addr_is_v4(addr) ? POOL_IPV4 : POOL_IPV6;
+	at[0] = (struct service_addrs){.addr = addr, .scope = scope};
+	at[1] = (struct service_addrs){.families = pkt_addr_is_v4(addr) ? POOL_IPV4 : POOL_IPV6};
+}
 
-	/* Listeners on the exact address take precedence. */
+void service_routes(const struct pool_addr *a, uint64_t alive, struct pool_table *t)
+{
+	struct service_addrs at[2];
+
+	service_takers(&a->addr, a->scope, at);
 	for (unsigned pass = 0; pass < 2; pass++) {
 		for (unsigned i = 0; i < POOL_SLOTS; i++) {
 			if (alive >> i & 1)
-				add_routes(p, i, pass ? NULL : addr, pass ? family : 0, t);
+				add_routes(a->pool, i, &at[pass], t);
 		}
 	}
 }

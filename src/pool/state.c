@@ -31,6 +31,7 @@ int state_create(void)
 	if (s == MAP_FAILED)
 		goto fail;
 	errno = -secret_entropy(s->seed);
+	atomic_store_explicit(&s->owners, (uint32_t)(s->seed[0] >> 32), memory_order_relaxed);
 	s->magic = STATE_MAGIC;
 	state_unmap(s);
 	if (errno)
@@ -80,14 +81,24 @@ void state_ids(struct pool_state *s, unsigned slot, struct sequence *out)
 				 .entered = &s->used[slot].ids_entered};
 }
 
+uint32_t state_owner(struct pool_state *s)
+{
+	uint32_t number;
+
+	do
+		number = atomic_fetch_add_explicit(&s->owners, 1, memory_order_relaxed) + 1;
+	while (!number);
+	return number;
+}
+
 void slot_clear(struct pool_state *s, unsigned slot, uint32_t owned)
 {
 	struct slot_record *record = &s->record[slot];
 
 	for (unsigned i = 0; i < SLOT_SOCKETS; i++) {
-		if (owned) /* of the last owner; a new one does not send from there */
-			atomic_store_explicit(&record->socket[i].ended, 0, memory_order_relaxed);
 		atomic_store_explicit(&record->socket[i].used, 0, memory_order_release);
+		if (owned) /* a new one does not send from there: pool_sent_lately() */
+			atomic_store_explicit(&record->socket[i].sport, 0, memory_order_relaxed);
 	}
 	for (unsigned i = 0; i < SLOT_SERVICES; i++)
 		atomic_store_explicit(&record->service[i].used, 0, memory_order_release);

@@ -14,7 +14,7 @@
 #include "base/secret.h"
 #include "pool/pool.h"
 
-#define STATE_MAGIC    0x38306c6f6f507352ull /* changes with the layout */
+#define STATE_MAGIC    0x41306c6f6f507352ull /* changes with the layout */
 #define SLOT_SOCKETS   16
 #define SLOT_SERVICES  256
 #define STATE_ATTACHED 64
@@ -37,6 +37,7 @@ struct slot_socket {
 struct slot_service {
 	_Atomic uint32_t used;
 	_Atomic uint32_t families; /* POOL_IPV4 | POOL_IPV6; 0: the service is at `addr` only */
+	_Atomic uint32_t scope;	   /* of a link-local address */
 	_Atomic uint64_t id;
 	_Atomic uint64_t addr[2];
 };
@@ -61,6 +62,7 @@ struct slot_record {
 struct pool_state {
 	uint64_t magic;
 	_Atomic uint64_t version;
+	_Atomic uint32_t owners; /* the last number of an owner; it starts at a random value */
 	/*
 	 * A hash of the table and program attached last, or 0 if unknown, at an index that is a
 	 * hash of the address. With it a program is not attached twice.
@@ -122,10 +124,24 @@ static inline bool state_is_addr(_Atomic uint64_t of[2], const struct pkt_addr *
 	       atomic_load_explicit(&of[1], memory_order_relaxed) == word[1];
 }
 
+/*
+ * Returns true if a stored address, with a stored scope, is this one: a link-local address belongs
+ * to its interface.
+ */
+static inline bool state_is_at(_Atomic uint64_t of[2], _Atomic uint32_t *of_scope,
+			       const struct pkt_addr *addr, uint32_t scope)
+{
+	return state_is_addr(of, addr) &&
+	       (!pkt_addr_is_link_local(addr) ||
+		atomic_load_explicit(of_scope, memory_order_relaxed) == scope);
+}
+
 /* Get the sequences that pool_keys() and pool_ids() return. */
 void state_keys(struct pool_state *s, struct key_sequence *out);
 void state_ids(struct pool_state *s, unsigned slot, struct sequence *out);
 
+/* Returns a number for an owner that no earlier owner had, and not 0. */
+uint32_t state_owner(struct pool_state *s);
 /* Empties a record. Only the owner of the slot may call it. */
 void slot_clear(struct pool_state *s, unsigned slot, uint32_t owned);
 

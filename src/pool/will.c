@@ -37,7 +37,8 @@ void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct
 			      memory_order_release);
 }
 
-void pool_execute(struct pool *p, bool (*can)(void *ctx, const struct pkt_addr *src),
+void pool_execute(struct pool *p,
+		  bool (*can)(void *ctx, const struct pkt_addr *src, uint32_t scope),
 		  void (*fn)(void *ctx, const struct pool_will *w), void *ctx)
 {
 	pthread_mutex_lock(&p->will_lock);
@@ -47,14 +48,12 @@ void pool_execute(struct pool *p, bool (*can)(void *ctx, const struct pkt_addr *
 	pthread_mutex_unlock(&p->will_lock);
 }
 
-static bool has_addr(struct pool *p, const struct pkt_addr *addr)
+static bool has_addr(struct pool *p, const struct pkt_addr *addr, uint32_t scope)
 {
-	struct list_head *l;
-	bool found = false;
+	bool found;
 
 	pthread_mutex_lock(&p->lock);
-	list_for_each (l, &p->addrs)
-		found |= pkt_addr_eq(&list_entry(l, struct pool_addr, link)->addr, addr);
+	found = addr_find(p, addr, scope);
 	pthread_mutex_unlock(&p->lock);
 	return found;
 }
@@ -73,7 +72,8 @@ static void execute_slot(struct pool *p, struct slot_record *record)
 		w = s->will;
 		if (atomic_load_explicit(&record->owned, memory_order_seq_cst))
 			return;
-		if (has_addr(p, &w.src) && p->can_execute(p->execute_ctx, &w.src) &&
+		if (has_addr(p, &w.src, w.scope) &&
+		    p->can_execute(p->execute_ctx, &w.src, w.scope) &&
 		    atomic_compare_exchange_strong(&s->used, &owner, 0))
 			p->execute(p->execute_ctx, &w);
 	}

@@ -214,6 +214,7 @@ static void host_control(struct port *p)
 	struct host_port *h = host_port(p);
 
 	h->shm->ops->control(h->shm);
+	p->rests = h->shm->rests;
 	port_pass_hints(p, h->shm);
 }
 

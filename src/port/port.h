@@ -180,7 +180,7 @@ struct port_ops {
 
 	/*
 	 * Does control work. The service thread calls it with the PU owned when p->ctl_fd is
-	 * readable. NULL: there is none.
+	 * readable. Sets p->rests. NULL: there is none.
 	 */
 	void (*control)(struct port *p);
 
@@ -259,6 +259,11 @@ struct port {
 	uint8_t lag;
 	/* -EAGAIN of reserve is about the path: other paths may have space */
 	bool paths_block;
+	/*
+	 * ctl_fd stays readable, because a connection could not be accepted: control is to be
+	 * called again after a rest (base/rest.h)
+	 */
+	bool rests;
 	struct port_stats stats; /* read them by port_stats_of() */
 	/*
 	 * Hints left by rx_burst, flush and control. The driver of the port takes them by setting

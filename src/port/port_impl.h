@@ -149,6 +149,7 @@ static inline void port_pass_news(struct port *p, struct port *inner)
 	port_pass_hints(p, inner);
 	p->batch = inner->batch;
 	p->ways = inner->ways;
+	p->rests = inner->rests;
 }
 
 /* Returns monotonic nanoseconds: the default clock of the wrappers. */

@@ -348,9 +348,9 @@ extern const struct port_ops shm_ops;
 void shm_pending_ready(struct shm_port *s, struct shm_end *end);
 /*
  * Accepts waiting connections and reads the hellos that have come. Refuses them if there is no free
- * descriptor.
+ * descriptor. Returns false if it can do neither, and the listener must rest (base/rest.h).
  */
-void shm_accept_all(struct shm_port *s);
+bool shm_accept_all(struct shm_port *s);
 
 /*
  * Returns the ring to a lane of a peer, for a group, or for the peer's own address if the group is

@@ -250,21 +250,18 @@ void shm_pending_ready(struct shm_port *s, struct shm_end *end)
 	free(end);
 }
 
-void shm_accept_all(struct shm_port *s)
+bool shm_accept_all(struct shm_port *s)
 {
 	for (int i = 0; i < ACCEPT_BATCH; i++) {
-		int fd = sys_accept4(s->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		enum spare_result result;
+		int fd;
 
-		if (spare_needed(fd)) {
+		result = spare_accept(s->listen.fd, SOCK_NONBLOCK, &s->spare_fd, &fd);
+		if (result != SPARE_ACCEPTED) {
 			shm_say_limit(s, fd);
-			spare_refuse(s->listen.fd, &s->spare_fd);
-			s->base.stats.rx_bad++;
-			return;
+			s->base.stats.rx_bad += result == SPARE_REFUSED;
+			return result != SPARE_REST;
 		}
-		if (fd == -EAGAIN)
-			return;
-		if (fd < 0)
-			continue; /* the peer has hung up again */
 		if (!shm_same_user(fd)) {
 			s->base.stats.rx_bad++;
 			sys_close(fd);
@@ -272,4 +269,5 @@ void shm_accept_all(struct shm_port *s)
 			pending_add(s, fd);
 		}
 	}
+	return true;
 }

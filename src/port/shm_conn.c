@@ -444,8 +444,7 @@ void shm_control(struct port *p)
 		else
 			connection_event(s, end);
 	}
-	if (due)
-		shm_accept_all(s);
+	p->rests = due && !shm_accept_all(s);
 }
 
 void shm_drain(struct shm_port *s)

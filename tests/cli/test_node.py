@@ -293,6 +293,31 @@ def replaced_under_watch():
           and all(len(row) in (4, 6) for rows in seen for row in rows[1:]))
 
 
+def cpu(pid):
+    """Seconds of CPU time of a process."""
+    with open(f'/proc/{pid}/stat') as f:
+        fields = f.read().rpartition(')')[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+
+def check_rest(node, limit):
+    """The node has no free descriptor, and lost its spare one, whose number is above the limit. It
+    does not keep a core busy, and answers when it has a descriptor."""
+    most = 13  # poll(2) takes no more entries than the limit
+    assert all(n in map(int, os.listdir(f'/proc/{node.pid}/fd')) for n in range(most))
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(60)
+        resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (most, limit[1]))
+        s.connect(node.path())
+        s.sendall(b'{"do": "stat"}\n')
+        before, start = cpu(node.pid), time.monotonic()
+        time.sleep(1)
+        check('without a spare descriptor it rests',
+              cpu(node.pid) - before < 0.2 * (time.monotonic() - start))
+        resource.prlimit(node.pid, resource.RLIMIT_NOFILE, limit)
+        check('and answers later', s.recv(65536) != b'')
+
+
 def nonsense():
     """Invalid requests at the control socket, and many silent clients: the node answers or hangs
     up, and continues."""
@@ -338,6 +363,7 @@ def nonsense():
         check('without a free descriptor it hangs up', say(b'{"do": "stat"}\n') == b'')
         resource.prlimit(node.pid, resource.RLIMIT_NOFILE, before)
         check('with one it answers', say(b'{"do": "stat"}\n', end=False) != b'')
+        check_rest(node, before)
         silent = [socket.socket(socket.AF_UNIX) for _ in range(40)]
         for s in silent:
             s.connect(node.path())

@@ -49,13 +49,19 @@ static bool add4(int fd, const char *label, const char *text)
 	return ioctl(fd, SIOCSIFADDR, &req) == 0;
 }
 
-static bool add6(int fd, const char *device, const char *text, unsigned prefix)
+static bool change6(int fd, unsigned long request, const char *device, const char *text,
+		    unsigned prefix)
 {
 	struct in6_ifreq req = {.ifr6_prefixlen = prefix,
 				.ifr6_ifindex = (int)if_nametoindex(device)};
 
 	inet_pton(AF_INET6, text, &req.ifr6_addr);
-	return ioctl(fd, SIOCSIFADDR, &req) == 0;
+	return ioctl(fd, request, &req) == 0;
+}
+
+static bool add6(int fd, const char *device, const char *text, unsigned prefix)
+{
+	return change6(fd, SIOCSIFADDR, device, text, prefix);
 }
 
 /* Waits: the Linux kernel checks that an address is unique before a program can use it. */
@@ -220,4 +226,13 @@ bool network_add6(const char *device, const char *addr)
 
 	close(fd);
 	return ok && usable6(device, addr);
+}
+
+bool network_remove6(const char *device, const char *addr)
+{
+	int fd = socket(AF_INET6, SOCK_DGRAM, 0);
+	bool ok = change6(fd, SIOCDIFADDR, device, addr, 64);
+
+	close(fd);
+	return ok;
 }

@@ -34,5 +34,7 @@ int network_link(const char *device, const char *addr6);
 
 /* Adds an IPv6 address to a device. */
 bool network_add6(const char *device, const char *addr);
+/* Removes such an address. */
+bool network_remove6(const char *device, const char *addr);
 
 #endif

@@ -18,6 +18,7 @@ char fake_spec[16][600];
 atomic_uint fake_opened, fake_closed;
 atomic_bool fake_busy, fake_batches;
 atomic_uint fake_ctl_fd;
+atomic_bool fake_rests;
 
 const struct nic_counter_info nic_counter_info[NIC_COUNTER_COUNT] = {
 #define COUNTER_INFO(name, help) {#name, help},
@@ -104,7 +105,8 @@ static void control(struct port *p)
 {
 	uint64_t count;
 
-	if (read(p->ctl_fd, &count, sizeof(count)) == sizeof(count))
+	p->rests = atomic_load(&fake_rests);
+	if (p->rests || read(p->ctl_fd, &count, sizeof(count)) == sizeof(count))
 		atomic_fetch_add(&fake(p)->controls, 1);
 }
 

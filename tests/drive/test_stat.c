@@ -8,10 +8,38 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "base/rest.h"
 #include "harness.h"
 
 #define STRANGER 65534
 #define WAIT_MS	 60000
+#define LOOKS	 5
+
+static atomic_uint refusals; /* calls of accept that found no free descriptor */
+static _Atomic uint64_t refused_ms;
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+int __real_sys_accept4(int fd, struct sockaddr *a, socklen_t *len, int flags);
+int __wrap_sys_accept4(int fd, struct sockaddr *a, socklen_t *len, int flags);
+
+int __wrap_sys_accept4(int fd, struct sockaddr *a, socklen_t *len, int flags)
+{
+	int rc = __real_sys_accept4(fd, a, len, flags);
+
+	if (rc == -EMFILE) {
+		if (!atomic_load(&refusals))
+			atomic_store(&refused_ms, now_ms());
+		atomic_fetch_add(&refusals, 1);
+	}
+	return rc;
+}
 
 static int connect_to(const char *path)
 {
@@ -27,20 +55,29 @@ static int connect_to(const char *path)
 	return fd;
 }
 
-/* Returns the number of bytes before the end of the stream; -1: no connection. */
-static ssize_t ask(const char *path, char *buf, size_t n)
+/* Returns the number of bytes before the end of the stream. */
+static ssize_t to_the_end(int fd, char *buf, size_t n)
 {
-	int fd = connect_to(path);
 	size_t have = 0;
 	ssize_t got;
 
-	if (fd < 0)
-		return -1;
 	while (have < n - 1 && (got = read(fd, buf + have, n - 1 - have)) > 0)
 		have += (size_t)got;
-	close(fd);
 	buf[have] = '\0';
 	return (ssize_t)have;
+}
+
+/* The same for a new connection; -1: there is none. */
+static ssize_t ask(const char *path, char *buf, size_t n)
+{
+	int fd = connect_to(path);
+	ssize_t have;
+
+	if (fd < 0)
+		return -1;
+	have = to_the_end(fd, buf, n);
+	close(fd);
+	return have;
 }
 
 static void answers_its_owner(void **state)
@@ -152,6 +189,37 @@ static void without_descriptors(void **state)
 	close(p.fd);
 }
 
+/*
+ * The process has no descriptor left, and lost the spare one, whose number is above the limit. The
+ * service thread rests between its looks, and answers the client when it has a descriptor.
+ */
+static void without_a_spare_descriptor(void **state)
+{
+	struct rlimit was, less;
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	char buf[65536];
+	uint64_t ms;
+	int fd;
+
+	assert_int_equal(drive_stat_path(sa.sun_path, sizeof(sa.sun_path), getpid()), 0);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	less = was;
+	less.rlim_cur = 1;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &less), 0);
+	atomic_store(&refusals, 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_true(fake_reached(&refusals, 1));
+	do
+		harness_sleep_ms(10);
+	while ((ms = now_ms() - atomic_load(&refused_ms)) < LOOKS * REST_MS);
+	/* the first look has two calls: without and with the spare descriptor */
+	assert_in_range(atomic_load(&refusals), 1, 3 + ms / REST_MS);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	assert_true(to_the_end(fd, buf, sizeof(buf)) > 0);
+	close(fd);
+}
+
 /* Clients that connect and never read, or that close at once, must not block the service thread. */
 static void rude_peers(void **state)
 {
@@ -259,6 +327,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(answers_its_owner, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(shows_groups, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(without_a_spare_descriptor, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(without_descriptors, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(rude_peers, harness_setup, harness_teardown),

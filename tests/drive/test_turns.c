@@ -3,6 +3,9 @@
  * Which thread runs the turns: pollers, doorbells, the service thread, and control calls between
  * them.
  */
+#include "base/rest.h"
+#include "drive/clock.h"
+#include "drive/policy.h"
 #include "harness.h"
 
 #define THREADS 4
@@ -296,6 +299,30 @@ static void control_descriptor(void **state)
 	}
 }
 
+/*
+ * Control work that cannot be done now leaves the descriptor readable. The service thread rests
+ * between its looks, and the work is done later.
+ */
+static void control_rests(void **state)
+{
+	struct drive *d = *state;
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	uint64_t one = 1, since, ms;
+	unsigned looks;
+
+	atomic_store(&fake_rests, true);
+	assert_int_equal(write(port->base.ctl_fd, &one, sizeof(one)), sizeof(one));
+	assert_true(fake_reached(&port->controls, 1));
+	since = clock_system();
+	do
+		harness_sleep_ms(10);
+	while ((ms = (clock_system() - since) / MS) < 5 * REST_MS);
+	looks = atomic_load(&port->controls);
+	atomic_store(&fake_rests, false);
+	assert_in_range(looks, 1, 2 + ms / REST_MS);
+	assert_true(fake_reached(&port->controls, looks + 1));
+}
+
 /* ---- sleeping ---- */
 
 static void assert_asleep(int tid)
@@ -411,6 +438,8 @@ int main(void)
 		T(control_among_pollers),
 		T(work_during_control),
 		cmocka_unit_test_setup_teardown(control_descriptor, setup_with_control,
+						harness_teardown),
+		cmocka_unit_test_setup_teardown(control_rests, setup_with_control,
 						harness_teardown),
 		T(idle_costs_nothing),
 		T(polled_port_is_disarmed),

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How a node begins to follow a table. This file has the etcd: it takes the requests in place of
+ * How a node follows a table. This file has the etcd: it takes the requests in place of
  * http_post(), and may hold one up.
  */
 #include <errno.h>
 #include <jansson.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -20,8 +23,10 @@
 #include "etcd/table.h"
 #include "kvwire/remote.h"
 
-#define NAME "etcd:http://127.0.0.1:1/k"
-#define KEY  "aw==" /* base64 of "k" */
+#define NAME   "etcd:http://127.0.0.1:1/k"
+#define KEY    "aw==" /* base64 of "k" */
+#define WAIT_S 60
+#define TRIES  3 /* of a node in a row to set its key */
 
 /* ---- etcd ---- */
 
@@ -31,9 +36,16 @@ static struct {
 	uint64_t revoked;
 	const char *hold; /* the next request to this path is held up */
 	char *held;
-	bool late; /* what is held arrives before the next transaction */
+	bool late;	  /* what is held arrives before the next transaction */
+	uint64_t version; /* of the table */
+	bool timeless;	  /* it grants leases without a time */
+	bool others;	  /* leases end, and others change the key of the node all the time */
+	unsigned refused; /* transactions, because of that */
 	char answer[4096];
 } etcd;
+
+/* guards `etcd` while the thread of a node runs */
+static pthread_mutex_t etcd_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void encode(const char *text, size_t n, char *to)
 {
@@ -53,10 +65,11 @@ static void encode(const char *text, size_t n, char *to)
 
 static void answer_table(void)
 {
-	static struct kv_table t = {.version = 1, .seed = 1, .partitions = 1, .nodes = 1};
+	static struct kv_table t = {.seed = 1, .partitions = 1, .nodes = 1};
 	char text[1024], coded[2048];
 	size_t n;
 
+	t.version = etcd.version;
 	strcpy(t.node[0].address, "10.0.0.1");
 	t.node[0].service = 1;
 	t.from[0] = KV_TABLE_NOBODY;
@@ -64,7 +77,8 @@ static void answer_table(void)
 	assert_true(n < sizeof(text));
 	encode(text, n, coded);
 	snprintf(etcd.answer, sizeof(etcd.answer),
-		 "{\"header\":{},\"kvs\":[{\"mod_revision\":\"1\",\"value\":\"%s\"}]}", coded);
+		 "{\"header\":{},\"kvs\":[{\"mod_revision\":\"%u\",\"value\":\"%s\"}]}",
+		 (unsigned)etcd.version, coded);
 }
 
 static const char *text_of(json_t *o, const char *name)
@@ -88,6 +102,10 @@ static void transact(json_t *o)
 	bool done = !compare || strcmp(text_of(compare, "target"), "MOD") ||
 		    strtoull(text_of(compare, "mod_revision"), NULL, 10) == etcd.set_at;
 
+	if (etcd.others) {
+		done = false;
+		etcd.refused++;
+	}
 	if (done)
 		set_key(json_object_get(success, "request_put"));
 	snprintf(etcd.answer, sizeof(etcd.answer),
@@ -102,8 +120,14 @@ static void execute(const char *path, const char *body)
 	assert_non_null(o);
 	strcpy(etcd.answer, "{\"header\":{}}");
 	if (strstr(path, "grant"))
-		snprintf(etcd.answer, sizeof(etcd.answer), "{\"ID\":\"%u\",\"TTL\":\"30\"}",
+		snprintf(etcd.answer, sizeof(etcd.answer),
+			 etcd.timeless ? "{\"ID\":\"%u\"}" : "{\"ID\":\"%u\",\"TTL\":\"30\"}",
 			 (unsigned)++etcd.leases);
+	else if (strstr(path, "keepalive"))
+		snprintf(etcd.answer, sizeof(etcd.answer),
+			 etcd.others ? "{\"result\":{\"ID\":\"%u\"}}"
+				     : "{\"result\":{\"ID\":\"%u\",\"TTL\":\"30\"}}",
+			 (unsigned)etcd.leases);
 	else if (strstr(path, "revoke"))
 		etcd.revoked = strtoull(text_of(o, "ID"), NULL, 10);
 	else if (strstr(path, "txn"))
@@ -125,53 +149,69 @@ int __wrap_http_post(struct http *h, const char *path, char *body, enum http_rep
 int __wrap_http_post(struct http *h, const char *path, char *body, enum http_repeat repeat,
 		     const char **answer, size_t *len, char *why, size_t why_len)
 {
+	int rc = 0;
+
 	assert_non_null(body);
+	pthread_mutex_lock(&etcd_lock);
 	if (etcd.hold && strstr(path, etcd.hold)) {
 		etcd.hold = NULL;
 		etcd.held = body;
 		snprintf(why, why_len, "no answer");
-		return -ETIMEDOUT;
+		rc = -ETIMEDOUT;
+	} else {
+		if (etcd.late && strstr(path, "txn")) {
+			etcd.late = false;
+			execute(path, etcd.held);
+		}
+		execute(path, body);
+		free(body);
+		*answer = etcd.answer;
+		*len = strlen(etcd.answer);
 	}
-	if (etcd.late && strstr(path, "txn")) {
-		etcd.late = false;
-		execute(path, etcd.held);
-	}
-	execute(path, body);
-	free(body);
-	*answer = etcd.answer;
-	*len = strlen(etcd.answer);
-	return 0;
+	pthread_mutex_unlock(&etcd_lock);
+	return rc;
 }
 
 /* ---- the node ---- */
 
-/* No node goes beyond its begin: its thread does not start. */
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*run)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*run)(void *), void *arg);
+
+static bool runs; /* else no node goes beyond its begin: its thread does not start */
 
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*run)(void *), void *arg)
 {
-	return EAGAIN;
+	return runs ? __real_pthread_create(t, a, run, arg) : EAGAIN;
 }
 
 static struct kv_fence fence;
+static struct kv_table table;
 
-static int follow(void)
+static int begin_to_follow(unsigned lease_s, struct kv_follow **f)
 {
 	struct kv_table_self self = {
-		.node = {.address = "10.0.0.1", .service = 1}, .lease_s = 30, .fence = &fence};
-	struct kv_follow *f;
-	static struct kv_table t;
+		.node = {.address = "10.0.0.1", .service = 1}, .lease_s = lease_s, .fence = &fence};
 	char why[300] = "";
-	int rc = roost_etcd_tables()->follow(&t, NAME, &self, "test", &f, why, sizeof(why));
+	int rc = roost_etcd_tables()->follow(&table, NAME, &self, "test", f, why, sizeof(why));
 
-	assert_true(rc && *why);
+	assert_true(!rc == !*why);
 	return rc;
+}
+
+/* Returns the error of a node that cannot follow. */
+static int follow(void)
+{
+	struct kv_follow *f;
+
+	return begin_to_follow(30, &f);
 }
 
 static int begin(void **state)
 {
 	free(etcd.held);
 	memset(&etcd, 0, sizeof(etcd));
+	etcd.version = 1;
+	runs = false;
 	return 0;
 }
 
@@ -220,12 +260,70 @@ static void late_request_in_between(void **state)
 	assert_int_equal(etcd.lease, etcd.leases);
 }
 
+/* A lease without a time would be due at once, again and again. */
+static void a_lease_without_time(void **state)
+{
+	etcd.timeless = true;
+	assert_int_equal(follow(), -EBADMSG);
+	assert_int_equal(fence.until_ns, 0);
+}
+
+static unsigned refused(void)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&etcd_lock);
+	n = etcd.refused;
+	pthread_mutex_unlock(&etcd_lock);
+	return n;
+}
+
+static void set_etcd(bool others, uint64_t version)
+{
+	pthread_mutex_lock(&etcd_lock);
+	etcd.others = others;
+	etcd.version = version;
+	pthread_mutex_unlock(&etcd_lock);
+}
+
+/*
+ * The lease of a node has ended, and others change its key whenever it tries to set it. The node
+ * serves nothing, and follows the table.
+ */
+static void others_set_its_key(void **state)
+{
+	const struct kv_table_remote *remote = roost_etcd_tables();
+	time_t until = time(NULL) + WAIT_S;
+	struct pollfd p = {.events = POLLIN};
+	static struct kv_table next;
+	struct kv_follow *f;
+
+	runs = true;
+	assert_int_equal(begin_to_follow(1, &f), 0); /* renewed after an eighth of a second */
+	set_etcd(true, 1);
+	while (refused() < 2 * TRIES && time(NULL) < until)
+		usleep(1000);
+	set_etcd(true, 2); /* after a round that ended with an error */
+	p.fd = remote->fd(f);
+	assert_int_equal(poll(&p, 1, WAIT_S * 1000), 1);
+	assert_true(remote->next(f, &table, &next));
+	assert_int_equal(next.version, 2);
+	assert_int_equal(atomic_load(&fence.until_ns), 0);
+	set_etcd(false, 2);
+	while (!atomic_load(&fence.until_ns) && time(NULL) < until)
+		usleep(1000);
+	assert_int_equal(atomic_load(&fence.version), 2);
+	remote->end(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(without_a_thread, begin),
 		cmocka_unit_test_setup(late_request_of_a_former_process, begin),
 		cmocka_unit_test_setup(late_request_in_between, begin),
+		cmocka_unit_test_setup(a_lease_without_time, begin),
+		cmocka_unit_test_setup(others_set_its_key, begin),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

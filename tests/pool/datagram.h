@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Datagrams from outside to UDP port 4791 of an IPv4 address. The last four bytes are a mark. */
+/* Datagrams from outside to UDP port 4791 of an address. The last four bytes are a mark. */
 #ifndef ROOST_TESTS_POOL_DATAGRAM_H
 #define ROOST_TESTS_POOL_DATAGRAM_H
 
@@ -10,6 +10,9 @@
 #include "cm/mad.h"
 #include "packet/headers.h"
 
+#define DATAGRAM_REQUEST_LEN (sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + CM_MAD_LEN)
+
+/* The address is one of IPv4. */
 static inline void datagram_send(const struct pkt_addr *addr, uint8_t *pkt, size_t len,
 				 uint32_t mark)
 {
@@ -32,15 +35,23 @@ static inline void datagram_qp(const struct pkt_addr *addr, unsigned slot, uint3
 	datagram_send(addr, pkt, sizeof(pkt), mark);
 }
 
-/* Sends a connection request for a service. */
-static inline void datagram_request(const struct pkt_addr *addr, uint64_t service, uint32_t mark)
+/* Makes a connection request for a service. */
+static inline void datagram_make_request(uint8_t pkt[DATAGRAM_REQUEST_LEN], uint64_t service)
 {
-	uint8_t pkt[sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + CM_MAD_LEN] = {0};
 	struct cm_msg m = {.attr = CM_REQ};
 
 	m.req.service_id = service;
+	memset(pkt, 0, DATAGRAM_REQUEST_LEN);
 	pkt_put24(((struct pkt_bth *)pkt)->dqpn, 1);
-	cm_build(&m, pkt + sizeof(pkt) - CM_MAD_LEN);
+	cm_build(&m, pkt + DATAGRAM_REQUEST_LEN - CM_MAD_LEN);
+}
+
+/* Sends a connection request for a service. */
+static inline void datagram_request(const struct pkt_addr *addr, uint64_t service, uint32_t mark)
+{
+	uint8_t pkt[DATAGRAM_REQUEST_LEN];
+
+	datagram_make_request(pkt, service);
 	datagram_send(addr, pkt, sizeof(pkt), mark);
 }
 

@@ -16,13 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/rest.h"
 #include "base/sys.h"
 #include "pool/pool.h"
 
 #define SERVICE	    0x000000000106abcdull
 #define WAIT_S	    60
-#define PAUSE_MS    100 /* of a listener without a free descriptor, in pool.c */
-#define A_WHILE	    5	/* pauses */
+#define A_WHILE	    5 /* rests */
 #define MOST_QUEUED 1000
 
 enum op {
@@ -35,7 +35,8 @@ enum op {
 	FULL,
 	ACCEPTS,
 	NOT_FULL,
-	JOIN_INTERRUPTED
+	JOIN_INTERRUPTED,
+	TOO_MANY
 };
 
 struct reply {
@@ -62,6 +63,7 @@ static struct pool_addr *opened;
 static int sock, test_fd;
 static bool slowly;
 static unsigned interrupts;
+static atomic_bool too_many; /* every other answer is refused by the kernel */
 
 static atomic_bool full;
 static atomic_uint accepts; /* that failed */
@@ -115,6 +117,18 @@ ssize_t __wrap_sys_recvmsg(int fd, struct msghdr *m, int flags)
 	return __real_sys_recvmsg(fd, m, flags);
 }
 
+ssize_t __real_sys_sendmsg(int fd, const struct msghdr *m, int flags);
+ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *m, int flags);
+
+ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	static atomic_uint answers;
+
+	if (too_many && answers++ % 2 == 0)
+		return -ETOOMANYREFS;
+	return __real_sys_sendmsg(fd, m, flags);
+}
+
 static void do_join(struct reply *r)
 {
 	pool = pool_get();
@@ -135,7 +149,7 @@ static void do_join(struct reply *r)
 
 static int publish(void)
 {
-	return pool_publish(pool, (unsigned)pool_slot(pool, 0), SERVICE, NULL, POOL_IPV4);
+	return pool_publish(pool, (unsigned)pool_slot(pool, 0), SERVICE, NULL, 0, POOL_IPV4);
 }
 
 static void take(struct reply *r)
@@ -182,6 +196,9 @@ static void serve(int fd)
 		case FULL:
 		case NOT_FULL:
 			full = op == FULL;
+			break;
+		case TOO_MANY:
+			too_many = true;
 			break;
 		case ACCEPTS:
 		case CONTINUE:
@@ -298,8 +315,8 @@ static void a_member_without_descriptors_rests(void **state)
 	assert_int_equal(r.silent, 1);
 	do
 		r = ask(&member, ACCEPTS);
-	while (r.ms < A_WHILE * PAUSE_MS && time(NULL) < until);
-	assert_in_range(r.num, 1, 2 + r.ms / PAUSE_MS);
+	while (r.ms < A_WHILE * REST_MS && time(NULL) < until);
+	assert_in_range(r.num, 1, 2 + r.ms / REST_MS);
 	ask(&member, NOT_FULL);
 	do /* on a busy machine the member may take more than a second to answer */
 		r = ask(&late, JOIN);
@@ -317,6 +334,27 @@ static void interrupted_answers_count(void **state)
 
 	assert_int_equal(r.rc, 0);
 	assert_false(r.foreign);
+	finish(&late);
+	finish(&member);
+}
+
+/*
+ * Too many descriptors of the user are under way, because many programs join, and the kernel
+ * refuses answers. They are sent later: a program that joins does not take the member for one of
+ * another version.
+ */
+static void refused_answers_are_sent_later(void **state)
+{
+	struct program member = join(), late = start();
+	time_t until = time(NULL) + WAIT_S;
+	struct reply r;
+
+	ask(&member, TOO_MANY);
+	do { /* on a busy machine the member may take more than a second to answer */
+		r = ask(&late, JOIN);
+		assert_false(r.foreign);
+	} while (r.rc && r.silent && time(NULL) < until);
+	assert_int_equal(r.rc, 0);
 	finish(&late);
 	finish(&member);
 }
@@ -363,6 +401,7 @@ int main(void)
 		cmocka_unit_test_teardown(a_refused_publisher_gets_nothing, end_all),
 		cmocka_unit_test_teardown(a_member_without_descriptors_rests, end_all),
 		cmocka_unit_test_teardown(interrupted_answers_count, end_all),
+		cmocka_unit_test_teardown(refused_answers_are_sent_later, end_all),
 		cmocka_unit_test_teardown(a_full_queue_is_a_member, end_all),
 	};
 

@@ -29,6 +29,8 @@
 #define SEED	1
 #define MEMBERS 8
 #define ROUNDS	60
+#define COMES	200
+#define MANY	100 /* the last byte of the first of many addresses */
 #define SERVICE 0x0000000001061234ull
 #define SPORT	4790  /* that members say they send from; nobody has it */
 #define LONG_MS 20000 /* a limit for what ends much earlier on an idle machine */
@@ -44,6 +46,8 @@ enum op {
 	OP_MORE,
 	OP_UNITS,
 	OP_MANY,
+	OP_HAS_SENT,
+	OP_COME_AND_GO,
 	OP_LEAVE,
 };
 
@@ -184,7 +188,7 @@ static int do_many(void)
 	for (unsigned i = 0; i < POOL_SEEN_ADDRS; i++) {
 		struct pkt_addr own = addr;
 
-		own.b[15] = (uint8_t)(100 + i);
+		own.b[15] = (uint8_t)(MANY + i);
 		a[i] = pool_addr_get(pool, &own, 0, &silent);
 		CHECK(a[i] && pool_addr_use(a[i], slot) >= 0);
 		rc = pool_addr_tell(a[i], slot, &told);
@@ -196,6 +200,30 @@ static int do_many(void)
 		pool_addr_put(a[i]);
 	}
 	return rc;
+}
+
+static bool has_sent(uint8_t host)
+{
+	struct pkt_addr from = addr;
+
+	from.b[15] = host;
+	return pool_sent_lately(pool, &from, 0, SPORT);
+}
+
+/* Joins again and again. No membership has the number of another one. */
+static void come_and_go(void)
+{
+	uint32_t number[COMES];
+
+	for (unsigned i = 0; i < COMES; i++) {
+		pool = pool_get();
+		CHECK(pool != NULL);
+		number[i] = pool_owner(pool, (unsigned)pool_slot(pool, 0));
+		CHECK(number[i] != 0);
+		for (unsigned k = 0; k < i; k++)
+			CHECK(number[k] != number[i]);
+		pool_put(pool);
+	}
 }
 
 /* A child that lives on without a call of exec, as some programs make. */
@@ -225,11 +253,11 @@ static void serve(int fd)
 			do_take(&r);
 			break;
 		case OP_PUBLISH:
-			r.rc = pool_publish(pool, (unsigned)pool_slot(pool, 0), c.service, NULL,
+			r.rc = pool_publish(pool, (unsigned)pool_slot(pool, 0), c.service, NULL, 0,
 					    POOL_IPV4);
 			break;
 		case OP_WITHDRAW:
-			pool_withdraw(pool, (unsigned)pool_slot(pool, 0), c.service, NULL,
+			pool_withdraw(pool, (unsigned)pool_slot(pool, 0), c.service, NULL, 0,
 				      POOL_IPV4);
 			break;
 		case OP_ALIVE:
@@ -249,6 +277,12 @@ static void serve(int fd)
 			break;
 		case OP_MANY:
 			r.rc = do_many();
+			break;
+		case OP_HAS_SENT:
+			r.rc = has_sent(c.host);
+			break;
+		case OP_COME_AND_GO:
+			come_and_go();
 			break;
 		case OP_LEAVE:
 			pool_addr_unuse(opened, (unsigned)pool_slot(pool, 0));
@@ -387,9 +421,13 @@ static void the_first_dies(void **state)
 	finish(&c);
 }
 
-/* All slots get owners; the packets for a dead owner must not reach its successor. */
+/*
+ * All slots get owners; the packets for a dead owner must not reach its successor. What the dead
+ * one sent counts until then.
+ */
 static void successor_gets_nothing_old(void **state)
 {
+	struct command sent = {.op = OP_HAS_SENT, .host = MANY};
 	struct program p[POOL_SLOTS], more = start();
 	struct reply r;
 	unsigned dead;
@@ -401,9 +439,12 @@ static void successor_gets_nothing_old(void **state)
 	r = ask(&more, (struct command){.op = OP_JOIN});
 	assert_int_equal(r.rc, -ENOSPC);
 	dead = p[5].slot;
+	ask(&p[5], (struct command){.op = OP_MANY});
 	finish(&p[5]);
 	send_qp(dead, 1);
+	assert_true(ask(&p[0], sent).rc);
 	join(&more);
+	assert_false(ask(&p[0], sent).rc);
 	assert_int_equal(more.slot, dead);
 	check_none(&more);
 	send_qp(dead, 2);
@@ -538,6 +579,17 @@ static void slots_and_address_at_once(void **state)
 		finish(&b);
 	}
 	finish(&a);
+}
+
+/* Peers tell the owners of a slot apart by their numbers. */
+static void no_number_returns(void **state)
+{
+	struct program keeper = start(), other = start();
+
+	join(&keeper); /* the pool stays the same */
+	assert_int_equal(ask(&other, (struct command){.op = OP_COME_AND_GO}).rc, 0);
+	finish(&keeper);
+	finish(&other);
 }
 
 static void too_many_addresses(void **state)
@@ -689,6 +741,7 @@ int main(void)
 		cmocka_unit_test(services_of_two_addresses),
 		cmocka_unit_test(services_at_once),
 		cmocka_unit_test(slots_and_address_at_once),
+		cmocka_unit_test(no_number_returns),
 		cmocka_unit_test(too_many_addresses),
 		cmocka_unit_test(stopped_members),
 		cmocka_unit_test(forked_child_frees_the_slot),

@@ -7,6 +7,7 @@
 #include "../common/network.h"
 
 #include <errno.h>
+#include <net/if.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@
 
 #define HERE   1 /* the last byte of an address of the pool */
 #define THERE  2
-#define SPORT  4790 /* that members say they send from; nobody has it */
+#define LOCAL  "fe80::84:2" /* an address on two interfaces */
+#define SPORT  4790	    /* that members say they send from; nobody has it */
 #define BITS   (1u << 5 | 1u << 7)
 #define WAIT_S 60
 
@@ -26,7 +28,8 @@ enum op { JOIN, LEAVE_WILLS, EXECUTED, NO_PORT, LOOKED, PORT, OWNED, LEAVE };
 
 struct command {
 	enum op op;
-	unsigned of; /* the last byte of an address, or a slot */
+	unsigned of;	/* the last byte of an address, or a slot */
+	uint32_t scope; /* not 0: LOCAL on this interface */
 };
 
 struct reply {
@@ -45,13 +48,14 @@ struct program {
 static struct pool *pool;
 static struct pool_addr *opened;
 static struct pkt_addr addr;
+static uint32_t scope;
 
 static _Atomic unsigned executed;      /* wills of others, in all */
 static _Atomic uint32_t executed_bits; /* by their first byte */
 static _Atomic bool no_port;	       /* the program opens its address, and cannot send yet */
 static _Atomic bool looked;	       /* a will came meanwhile */
 
-static bool can_execute(void *ctx, const struct pkt_addr *src)
+static bool can_execute(void *ctx, const struct pkt_addr *src, uint32_t its_scope)
 {
 	looked |= no_port;
 	return !no_port;
@@ -66,15 +70,17 @@ static void execute(void *ctx, const struct pool_will *w)
 	executed_bits |= 1u << (w->mad[0] & 31);
 }
 
-static unsigned do_join(unsigned of)
+static unsigned do_join(const struct command *c)
 {
 	unsigned silent, slot;
 
 	pool = pool_get();
 	CHECK(pool != NULL);
 	slot = (unsigned)pool_slot(pool, 0);
-	addr.b[15] = (uint8_t)of;
-	opened = pool_addr_get(pool, &addr, 0, &silent);
+	addr.b[15] = (uint8_t)c->of;
+	scope = c->scope;
+	CHECK(!scope || pkt_addr_parse(LOCAL, &addr) == 0);
+	opened = pool_addr_get(pool, &addr, scope, &silent);
 	CHECK(opened && pool_addr_use(opened, slot) >= 0);
 	CHECK(pool_addr_tell(opened, slot, &(struct pool_socket){.sport = SPORT}) == 0);
 	pool_execute(pool, can_execute, execute, NULL);
@@ -84,7 +90,7 @@ static unsigned do_join(unsigned of)
 /* Leaves wills 0 to 2, and removes 1. */
 static void leave_wills(void)
 {
-	struct pool_will w = {.src = addr, .dst = addr};
+	struct pool_will w = {.src = addr, .dst = addr, .scope = scope};
 	unsigned slot = (unsigned)pool_slot(pool, 0);
 
 	for (uint8_t i = 0; i < 3; i++) {
@@ -111,7 +117,7 @@ static void serve(int fd)
 
 		switch (c.op) {
 		case JOIN:
-			r.slot = do_join(c.of);
+			r.slot = do_join(&c);
 			break;
 		case LEAVE_WILLS:
 			leave_wills();
@@ -143,9 +149,8 @@ static void serve(int fd)
 
 /* ---- in the test ---- */
 
-static struct reply ask(const struct program *p, enum op op, unsigned of)
+static struct reply tell(const struct program *p, struct command c)
 {
-	struct command c = {op, of};
 	struct reply r;
 
 	assert_int_equal(write(p->fd, &c, sizeof(c)), sizeof(c));
@@ -153,13 +158,24 @@ static struct reply ask(const struct program *p, enum op op, unsigned of)
 	return r;
 }
 
-static struct program join(unsigned of)
+static struct reply ask(const struct program *p, enum op op, unsigned of)
+{
+	return tell(p, (struct command){op, of, 0});
+}
+
+static struct program join_at(struct command where)
 {
 	struct program p;
 
+	where.op = JOIN;
 	p.pid = child_start(serve, &p.fd);
-	p.slot = ask(&p, JOIN, of).slot;
+	p.slot = tell(&p, where).slot;
 	return p;
+}
+
+static struct program join(unsigned of)
+{
+	return join_at((struct command){.of = of});
 }
 
 static void finish(struct program *p)
@@ -210,14 +226,9 @@ static void one_survivor_sends_them(void **state)
 	finish(&more);
 }
 
-/*
- * A member that does not have the address of a killed program notices the death first, and leaves
- * the wills to one that has it.
- */
-static void another_address_leaves_them(void **state)
+/* A member notices the death of a killed program first, and leaves the wills to the heir. */
+static void other_leaves_them(struct program killed, struct program other, struct program heir)
 {
-	struct program killed = join(HERE), other = join(THERE), heir = join(HERE);
-
 	ask(&killed, LEAVE_WILLS, 0);
 	child_stop(heir.pid);
 	finish(&killed);
@@ -228,6 +239,27 @@ static void another_address_leaves_them(void **state)
 	assert_int_equal(ask(&other, EXECUTED, 0).executed, 0);
 	finish(&other);
 	finish(&heir);
+}
+
+/* A member does not have the address of the killed program. */
+static void another_address_leaves_them(void **state)
+{
+	other_leaves_them(join(HERE), join(THERE), join(HERE));
+}
+
+static int end[2] = {-1, -1}; /* the other ends of the interfaces */
+
+/* A member has the link-local address of the killed program, on another interface. */
+static void another_interface_leaves_them(void **state)
+{
+	struct command here = {.scope = if_nametoindex("tun0")},
+		       there = {.scope = if_nametoindex("tun1")};
+
+	if (end[1] < 0) {
+		print_message("SKIPPED: no network of its own with tunnel devices\n");
+		skip();
+	}
+	other_leaves_them(join_at(here), join_at(there), join_at(here));
 }
 
 /*
@@ -262,7 +294,9 @@ static void without_a_port_they_stay(void **state)
 
 static int setup(void **state)
 {
-	network_own(); /* if it can be: no other program of the machine is in the pool then */
+	/* If it can be. Then no other program of the machine is in the pool. */
+	if (network_own() && (end[0] = network_link("tun0", LOCAL)) >= 0)
+		end[1] = network_link("tun1", LOCAL);
 	return pkt_addr_parse("127.0.84.1", &addr);
 }
 
@@ -271,6 +305,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_survivor_sends_them),
 		cmocka_unit_test(another_address_leaves_them),
+		cmocka_unit_test(another_interface_leaves_them),
 		cmocka_unit_test(without_a_port_they_stay),
 	};
 

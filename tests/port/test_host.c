@@ -126,6 +126,30 @@ static void test_last_words(void **state)
 	}
 }
 
+/* A port without a free descriptor says that its control work must rest; wrappers pass this on. */
+static void test_rests(void **state)
+{
+	static const char *const spec[] = {"host:" A, "host:" A ",loss=0.5"};
+
+	for (unsigned i = 0; i < ARRAY_SIZE(spec); i++) {
+		struct port *a = rig_open(spec[i]), *b = rig_open("host:127.0.0.2");
+		struct rlimit was, none;
+
+		assert_true(is(path_to(b, a), "shm"));
+		assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+		none = was;
+		none.rlim_cur = 1;
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+		a->ops->control(a);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+		assert_true(a->rests);
+		a->ops->control(a);
+		assert_false(a->rests);
+		rig_close(b);
+		rig_close(a);
+	}
+}
+
 /* QP 1 and groups have no slot, and a slot without a program is not in the pool. */
 static void test_by_udp(void **state)
 {
@@ -527,11 +551,11 @@ static void test_other_user(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		TEST(test_ways),	TEST(test_last_words), TEST(test_by_udp),
-		TEST(test_sleep),	TEST(test_cold),       TEST(test_wrapped),
-		TEST(test_options),	TEST(test_successor),  TEST(test_fork),
-		TEST(test_no_shm),	TEST(test_no_ring),    TEST(test_no_space),
-		TEST(test_no_own_ring), TEST(test_other_user),
+		TEST(test_ways),     TEST(test_last_words),  TEST(test_by_udp),
+		TEST(test_rests),    TEST(test_sleep),	     TEST(test_cold),
+		TEST(test_wrapped),  TEST(test_options),     TEST(test_successor),
+		TEST(test_fork),     TEST(test_no_shm),	     TEST(test_no_ring),
+		TEST(test_no_space), TEST(test_no_own_ring), TEST(test_other_user),
 	};
 
 	if (!network_own()) {

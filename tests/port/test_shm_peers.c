@@ -153,6 +153,38 @@ static void test_few_descriptors(void **state)
 		port_close(a[i]);
 }
 
+/*
+ * A process has no free descriptor, and lost the spare one, whose number is above the limit. The
+ * port says that it must rest, and admits the peer when there is a descriptor again.
+ */
+static void test_no_descriptor(void **state)
+{
+	struct port *a = srig_open("10.0.0.1", SHM_RING_MIN),
+		    *b = srig_open("10.0.0.2", SHM_RING_MIN);
+	struct port_path *path = a->ops->path_get(a, &b->addr, 0);
+	struct rlimit was, none;
+	struct port_pkt pkt;
+
+	assert_non_null(path);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	none = was;
+	none.rlim_cur = 1;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		b->ops->control(b);
+		assert_true(b->rests);
+		assert_true(srig_readable(b->ctl_fd, 0));
+	}
+	assert_int_equal(b->stats.rx_bad, 0); /* the peer was not refused */
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	srig_send_now(a, path, 1);
+	pkt = srig_next(b);
+	srig_check(&pkt, 1);
+	assert_false(b->rests);
+	port_close(b);
+	port_close(a);
+}
+
 static void test_two_processes_and_sigkill(void **state)
 {
 	struct port *a = srig_open("10.0.0.1", SHM_RING_MIN);
@@ -471,6 +503,7 @@ int main(void)
 		TEST(test_absent_peer),
 		TEST(test_two_processes_and_sigkill),
 		TEST(test_few_descriptors),
+		TEST(test_no_descriptor),
 		TEST(test_reader),
 		TEST(test_short_lives),
 		TEST(test_last_words),

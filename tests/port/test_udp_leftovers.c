@@ -66,7 +66,7 @@ static void serve(int fd)
 			pool_manages(pool_mine(), p->slot, true);
 			r.slot = p->slot;
 		} else if (c == PUBLISH) {
-			r.rc = pool_publish(pool_mine(), p->slot, SERVICE, NULL, POOL_IPV4);
+			r.rc = pool_publish(pool_mine(), p->slot, SERVICE, NULL, 0, POOL_IPV4);
 		} else {
 			count(p, &r);
 		}

@@ -90,7 +90,7 @@ static void serve(int fd)
 				child_fails(err);
 			r.slot = p->slot;
 			pool_manages(pool_mine(), p->slot, true);
-			CHECK(!pool_publish(pool_mine(), p->slot, c.service, NULL,
+			CHECK(!pool_publish(pool_mine(), p->slot, c.service, NULL, 0,
 					    POOL_IPV4 | POOL_IPV6));
 			break;
 		case TAKE:

@@ -97,7 +97,7 @@ static void requests(enum cm_attr attr, unsigned limit, bool some)
 	most = limit;
 	refused = 0;
 	for (unsigned i = 0; i < services; i++)
-		assert_int_equal(pool_publish(pool, listener->slot, SERVICE(i), NULL, POOL_IPV4),
+		assert_int_equal(pool_publish(pool, listener->slot, SERVICE(i), NULL, 0, POOL_IPV4),
 				 0);
 	for (unsigned i = 0; i < services; i++)
 		send_request(SERVICE(i), attr);
@@ -115,7 +115,7 @@ static void requests(enum cm_attr attr, unsigned limit, bool some)
 		assert_int_equal(passed, 0);
 	}
 	for (unsigned i = 0; i < services; i++)
-		pool_withdraw(pool, listener->slot, SERVICE(i), NULL, POOL_IPV4);
+		pool_withdraw(pool, listener->slot, SERVICE(i), NULL, 0, POOL_IPV4);
 }
 
 static void services_beyond_the_filter(void **state)

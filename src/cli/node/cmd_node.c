@@ -173,15 +173,17 @@ static int serve(int signals, int timer)
 {
 	struct pollfd p[4 + NODE_CONTROL_FDS];
 	bool leaving = false;
-	int rc = 0;
+	int rc = 0, wait;
 
 	p[0] = (struct pollfd){.fd = signals, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = node.channel->fd, .events = POLLIN};
 	p[2] = (struct pollfd){.fd = timer, .events = POLLIN};
 	p[3] = (struct pollfd){.fd = node.partitions.watch, .events = POLLIN};
 	while (rc == 0) {
-		node_control_fds(&control, p + 4);
-		if (poll(p, sizeof(p) / sizeof(p[0]), leaving ? LEAVING_MS : -1) < 0)
+		wait = node_control_fds(&control, p + 4);
+		if (leaving && (wait < 0 || wait > LEAVING_MS))
+			wait = LEAVING_MS;
+		if (poll(p, sizeof(p) / sizeof(p[0]), wait) < 0)
 			continue;
 		if (p[0].revents && !on_signals(signals))
 			return CLI_OK;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/spare.h"
+#include "cli/term.h"
 #include "port/shm_dir.h"
 
 #define PREFIX "node."
@@ -41,6 +42,11 @@ int node_control_open(struct node_control *c, char *err, size_t errlen)
 	return c->fd;
 }
 
+static uint64_t now_ms(void)
+{
+	return clock_ns() / 1000000;
+}
+
 static void disconnect(struct node_peer *p)
 {
 	if (p->fd >= 0)
@@ -64,11 +70,15 @@ void node_control_close(struct node_control *c)
 	c->dirfd = c->fd = c->spare = -1;
 }
 
-void node_control_fds(const struct node_control *c, struct pollfd *p)
+int node_control_fds(struct node_control *c, struct pollfd *p)
 {
-	p[0] = (struct pollfd){.fd = c->fd, .events = POLLIN};
+	uint64_t now = now_ms();
+
+	rest_ends(&c->rest, now);
+	p[0] = (struct pollfd){.fd = c->rest.until ? -1 : c->fd, .events = POLLIN};
 	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++)
 		p[1 + i] = (struct pollfd){.fd = c->peer[i].fd, .events = POLLIN};
+	return rest_left(&c->rest, now);
 }
 
 /*
@@ -133,16 +143,17 @@ static struct node_peer *slot_for_peer(struct node_control *c)
 
 static void accept_client(struct node_control *c)
 {
-	int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct ucred peer = {0};
 	socklen_t len = sizeof(peer);
+	enum spare_result result;
 	struct node_peer *p;
+	int fd;
 
-	if (fd < 0) {
-		if (spare_needed(-errno))
-			spare_refuse(c->fd, &c->spare);
+	result = spare_accept(c->fd, SOCK_NONBLOCK, &c->spare, &fd);
+	if (result == SPARE_REST)
+		rest_begin(&c->rest, now_ms());
+	if (result != SPARE_ACCEPTED)
 		return;
-	}
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid != geteuid()) {
 		close(fd);
 		return;

@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <stdbool.h>
 
+#include "base/rest.h"
 #include "cli/node/request.h"
 
 #define NODE_CONTROL_PEERS 8 /* at this number of peers, the oldest is disconnected */
@@ -18,7 +19,8 @@
 
 struct node_control {
 	int dirfd, fd;
-	int spare; /* base/spare.h */
+	int spare;	  /* base/spare.h */
+	struct rest rest; /* of the socket; in ms of clock_ns() */
 	uint64_t turn;
 	struct node_peer {
 		int fd; /* -1: a free slot */
@@ -36,8 +38,11 @@ struct node_control {
  */
 int node_control_open(struct node_control *c, char *err, size_t errlen);
 void node_control_close(struct node_control *c);
-/* Fills NODE_CONTROL_FDS entries for poll(2). */
-void node_control_fds(const struct node_control *c, struct pollfd *p);
+/*
+ * Fills NODE_CONTROL_FDS entries for poll(2), and returns the most ms that it may wait; -1: any
+ * time.
+ */
+int node_control_fds(struct node_control *c, struct pollfd *p);
 /* Handles the result of poll(2). Returns true if a client may have requested a change. */
 bool node_control_serve(struct node_control *c, const struct pollfd *p);
 
