@@ -202,8 +202,11 @@ MUTANTS = [
     ('responder:ack_behind_read', 'src/nic/resp_send.c',
      'while (r->oldest < r->count) {\n\t\tstruct resp_entry *e',
      'while (r->oldest < r->count && !r->ack) {\n\t\tstruct resp_entry *e'),
-    ('responder:too_many_reads', 'src/nic/resp.c',
-     '(r->count == r->replay_size && !r->replay[r->head].done);', '0;'),
+    ('responder:too_many_reads', 'src/nic/resp_send.c',
+     'if (!entry_at(r, (unsigned)i)->done)', 'if (0)'),
+    ('qp_life:unsent_answers_outlive_a_smaller_limit', 'src/nic/resp_send.c',
+     'i <= r->count - qp->replay_limit; i++',
+     'i <= 0 && r->count >= qp->replay_limit; i++'),
     ('responder:write_imm_not_ready', 'src/nic/resp.c',
      "if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))\n\t\treturn "
      "resp_rnr(qp);", ''),
