@@ -20,7 +20,7 @@ void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn)
 
 		if (c->state != CM_ESTABLISHED || c->sidr || c->local_qpn != local_qpn)
 			continue;
-		cm_enter_timewait(c, now, cm_time_ns(c->ack_timeout));
+		cm_enter_timewait(c, now, cm_path_ns(c));
 		cm_tell(c, &e);
 		return;
 	}
@@ -48,7 +48,7 @@ void cm_lost(struct cm *cm, uint64_t now, const struct pkt_addr *dst, uint64_t t
 	case CM_DREQ_SENT:
 		cm->counters.no_nic++;
 		e = (struct cm_event){.type = CM_EV_DISCONNECTED, .status = -EHOSTUNREACH};
-		cm_enter_timewait(c, now, cm_time_ns(c->ack_timeout));
+		cm_enter_timewait(c, now, cm_path_ns(c));
 		cm_tell(c, &e);
 		return;
 	default:
@@ -309,7 +309,7 @@ int cm_disconnect(struct cm_conn *c, uint64_t now, const void *data, size_t data
 		cm_send_dreq(c, now, data, data_len);
 	} else if (c->state == CM_DREQ_RCVD) {
 		cm_send_drep(c, data, data_len);
-		cm_enter_timewait(c, now, cm_time_ns(c->ack_timeout));
+		cm_enter_timewait(c, now, cm_path_ns(c));
 	} else {
 		return -ENOTCONN;
 	}

@@ -209,6 +209,11 @@ void cm_send_drep(struct cm_conn *c, const void *data, size_t data_len);
 void cm_set_state(struct cm_conn *c, enum cm_state s);
 /* Records that a message was sent that needs an answer. */
 void cm_await(struct cm_conn *c, uint64_t now, enum cm_state s);
+/*
+ * Returns the time after which no packet of the connection is under way any more: its ACK time-out,
+ * but at most 69 s.
+ */
+uint64_t cm_path_ns(const struct cm_conn *c);
 void cm_enter_timewait(struct cm_conn *c, uint64_t now, uint64_t ns);
 void cm_up(struct cm_conn *c);
 /*
@@ -290,11 +295,11 @@ bool cm_limit_half_open(struct cm *cm, uint64_t now);
 uint8_t cm_ack_timeout(unsigned ack_delay, unsigned life_time);
 
 /*
- * The most repetitions of a REP, and their longest interval: a peer that never answers keeps a
- * connection half open for 10 s.
+ * The most repetitions of a REP, and of the DREQ of a released connection, and their longest
+ * interval: a peer that never answers keeps such a connection for 10 s.
  */
-#define CM_REP_RETRIES	3
-#define CM_REP_INTERVAL 2500000000u
+#define CM_BRIEF_RETRIES  3
+#define CM_BRIEF_INTERVAL 2500000000u
 
 /*
  * The time for an answer of the program that this end announces to the peer: 69 s, as in the kernel

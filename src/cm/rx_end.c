@@ -105,7 +105,7 @@ void cm_rx_rej(struct cm *cm, const struct cm_rx *rx)
 	case CM_DREQ_SENT:
 		e.type = CM_EV_DISCONNECTED;
 		e.status = c->state == CM_ESTABLISHED ? -ECONNRESET : 0;
-		cm_enter_timewait(c, rx->now, cm_time_ns(c->ack_timeout));
+		cm_enter_timewait(c, rx->now, cm_path_ns(c));
 		break;
 	default:
 		cm->counters.unexpected++;
@@ -150,7 +150,7 @@ static void dreq_again(struct cm_conn *c, const struct cm_rx *rx)
 static void dreq_answer(struct cm_conn *c, uint64_t now)
 {
 	cm_send_drep(c, NULL, 0);
-	cm_enter_timewait(c, now, cm_time_ns(c->ack_timeout));
+	cm_enter_timewait(c, now, cm_path_ns(c));
 }
 
 void cm_rx_dreq(struct cm *cm, const struct cm_rx *rx)
@@ -221,7 +221,7 @@ void cm_rx_drep(struct cm *cm, const struct cm_rx *rx)
 		cm_count_duplicate(cm, CM_DREP);
 		return;
 	}
-	cm_enter_timewait(c, rx->now, cm_time_ns(c->ack_timeout));
+	cm_enter_timewait(c, rx->now, cm_path_ns(c));
 	cm_tell(c, &e);
 }
 

@@ -45,10 +45,10 @@ const char *cm_event_str(enum cm_event_type t)
 }
 
 /*
- * Limits of the interval: the values of a peer must neither cause fast retries nor keep a half-open
- * connection for hours.
+ * Limits: the values of a peer must neither cause fast retries nor keep a half-open connection, or
+ * a time-wait, for hours. The longest code is 31, 2.4 hours.
  */
-#define INTERVAL_MAX cm_time_ns(24)
+#define TIME_MAX cm_time_ns(24)
 
 /*
  * The interval is that of the kernel (ib_send_cm_req): the round trip, and the time that the other
@@ -58,7 +58,7 @@ uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout)
 {
 	uint64_t ns = cm_time_ns(ack_timeout) + cm_time_ns(response_timeout);
 
-	return ns < CM_INTERVAL_MIN ? CM_INTERVAL_MIN : ns > INTERVAL_MAX ? INTERVAL_MAX : ns;
+	return ns < CM_INTERVAL_MIN ? CM_INTERVAL_MIN : ns > TIME_MAX ? TIME_MAX : ns;
 }
 
 /*
@@ -99,19 +99,22 @@ void cm_set_state(struct cm_conn *c, enum cm_state s)
 }
 
 /*
- * Returns the interval that the peer requests, except in states that keep a connection half
- * open.
+ * Returns true if a peer that does not answer would keep a connection that no program of this end
+ * uses: it is half open, or the program has released it. The values of the peer do not count then.
  */
+static bool is_brief(const struct cm_conn *c)
+{
+	return is_replied(c->state) || (c->state == CM_DREQ_SENT && !c->owned);
+}
+
 static uint64_t interval(const struct cm_conn *c)
 {
-	return is_replied(c->state) && c->interval > CM_REP_INTERVAL ? CM_REP_INTERVAL
-								     : c->interval;
+	return is_brief(c) && c->interval > CM_BRIEF_INTERVAL ? CM_BRIEF_INTERVAL : c->interval;
 }
 
 static uint8_t max_retries(const struct cm_conn *c)
 {
-	return is_replied(c->state) && c->max_retries > CM_REP_RETRIES ? CM_REP_RETRIES
-								       : c->max_retries;
+	return is_brief(c) && c->max_retries > CM_BRIEF_RETRIES ? CM_BRIEF_RETRIES : c->max_retries;
 }
 
 void cm_await(struct cm_conn *c, uint64_t now, enum cm_state s)
@@ -119,6 +122,13 @@ void cm_await(struct cm_conn *c, uint64_t now, enum cm_state s)
 	cm_set_state(c, s);
 	c->retries = 0;
 	wheel_add(&c->cm->wheel, &c->timer, now + interval(c));
+}
+
+uint64_t cm_path_ns(const struct cm_conn *c)
+{
+	uint64_t ns = cm_time_ns(c->ack_timeout);
+
+	return ns > TIME_MAX ? TIME_MAX : ns;
 }
 
 void cm_enter_timewait(struct cm_conn *c, uint64_t now, uint64_t ns)
@@ -191,7 +201,7 @@ void cm_give_up(struct cm_conn *c, uint64_t now)
 		break;
 	case CM_DREQ_SENT:
 		e.type = CM_EV_DISCONNECTED;
-		cm_enter_timewait(c, now, cm_time_ns(c->ack_timeout));
+		cm_enter_timewait(c, now, cm_path_ns(c));
 		break;
 	default:
 		cm_end(c, &e);

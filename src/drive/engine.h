@@ -308,6 +308,11 @@ static inline unsigned pu_poll(struct drive *d, unsigned i, uint64_t now)
 }
 /* Runs one turn and settles the PU; `turn` is the purpose of the turn. Owner only. */
 void pu_turn(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn);
+/*
+ * Ends a control call: `turn` is PU_IDLE, or PU_SENT if it sent packets. Runs no turn, because the
+ * caller may hold locks that the host's callbacks take.
+ */
+void pu_disown(struct drive *d, unsigned i, enum pu_turn turn);
 /* Disarms all ports. `woken`: as for port_ops.disarm. Owner only. */
 void pu_disarm(struct drive *d, unsigned i, bool woken);
 /* Implements nic_host_ops.kick. `host` is the struct drive. */

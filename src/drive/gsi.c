@@ -147,7 +147,7 @@ static void send_answers(struct drive *d)
 		if (staged >> port & 1)
 			nic_gsi_flush(d->nic, port);
 	}
-	drive_disown(d, 0);
+	pu_disown(d, 0, PU_SENT);
 	drive_control_unlock(d);
 	g->num_answers = 0;
 }
@@ -299,7 +299,7 @@ int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, u
 	drive_control_lock(d);
 	drive_own(d, 0);
 	rc = nic_gsi_send(d->nic, port, dst, tclass, mad);
-	drive_disown(d, 0);
+	pu_disown(d, 0, PU_SENT);
 	drive_control_unlock(d);
 	return rc;
 }

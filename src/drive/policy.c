@@ -241,6 +241,7 @@ static enum caller_action mask_or_not(struct caller *c, enum pu_turn turn, bool 
 	case PU_TAKEN:
 		c->in_vain = 0;
 		return masked ? CALLER_UNMASK : CALLER_REARM;
+	case PU_SENT:
 	case PU_POLLED:
 	case PU_WORKED:
 		break;
@@ -275,6 +276,7 @@ static enum caller_action poller_beside(struct caller *c, enum pu_turn turn, boo
 		return CALLER_WAKE;
 	case PU_TAKEN: /* its busy poll masked the packets, and it may not poll again */
 		return masked ? CALLER_UNMASK : CALLER_REARM;
+	case PU_SENT:
 	case PU_WORKED:
 	case PU_YIELDS:
 		break;

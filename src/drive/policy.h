@@ -343,6 +343,7 @@ enum caller_kind {
 /* The last turn of the owner of a processing unit. */
 enum pu_turn {
 	PU_IDLE,    /* no turn was run; a control call ends */
+	PU_SENT,    /* no turn was run; a control call that sent datagrams of QP 1 ends */
 	PU_WORKED,  /* a turn that is neither for a poll nor for a post of the program */
 	PU_POSTED,  /* a turn for a post of the program */
 	PU_YIELDS,  /* the same, and the thread yields its core to the peer after the turn */

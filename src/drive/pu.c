@@ -87,13 +87,16 @@ bool pu_arm(struct drive *d, unsigned i)
 /*
  * Arms the ports again after a turn that used them while a thread sleeps on them. Arming a shm port
  * also makes sure that the peers to which it sent are awake. A port with new packets, or with
- * packets still in use, needs another turn. Returns false if the ports could not be armed.
+ * packets still in use, needs another turn, which does not run at the end of a control call. Returns
+ * false if the ports could not be armed.
  */
-static bool keep_armed(struct drive *d, unsigned i)
+static bool keep_armed(struct drive *d, unsigned i, enum pu_turn turn)
 {
 	for (unsigned turns = 0; turns < policy_table.rearm_turns; turns++) {
 		if (pu_arm(d, i))
 			return true;
+		if (turn == PU_IDLE || turn == PU_SENT)
+			return false;
 		pu_poll(d, i, clock_now());
 	}
 	return false;
@@ -135,9 +138,9 @@ static bool mask(struct drive *d, unsigned i)
 }
 
 /* Ends the mask. Returns false if a port has work to do at once. Owner only. */
-static bool unmask(struct drive *d, unsigned i)
+static bool unmask(struct drive *d, unsigned i, enum pu_turn turn)
 {
-	if (!keep_armed(d, i))
+	if (!keep_armed(d, i, turn))
 		return false;
 	atomic_store_explicit(&d->pu[i].masked, false, memory_order_relaxed);
 	service_listen(d, i, true);
@@ -161,11 +164,11 @@ static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t w
 	case CALLER_KEEP:
 		break;
 	case CALLER_REARM:
-		return !keep_armed(d, i);
+		return !keep_armed(d, i, turn);
 	case CALLER_MASK: /* mask() returns false if a completion queue was armed meanwhile */
-		return !mask(d, i) && !keep_armed(d, i);
+		return !mask(d, i) && !keep_armed(d, i, turn);
 	case CALLER_UNMASK:
-		return !unmask(d, i);
+		return !unmask(d, i, turn);
 	case CALLER_WAKE:
 		return true;
 	}
@@ -219,8 +222,11 @@ static void leave_work(struct drive *d, unsigned i, uint64_t now)
 	    atomic_load_explicit(&p->next_visit, memory_order_relaxed) <=
 		    now + policy_table.nap_min)
 		return;
-	/* A look at an empty shm port also makes sure that its peers are awake. */
-	if (pu_poll(d, i, now) || nic_pending(d->nic, i))
+	/*
+	 * Looks at an empty shm port also make sure that its peers are awake. The first look after a
+	 * flush leaves out the fence that this takes (rx_burst in shm.c), so there are two.
+	 */
+	if (pu_poll(d, i, now) || pu_poll(d, i, now) || nic_pending(d->nic, i))
 		service_kick(d);
 }
 
@@ -520,8 +526,7 @@ void drive_own(struct drive *d, unsigned i)
 		pu_own(&d->pu[i], UINT64_MAX);
 }
 
-/* Runs no turn, because the caller may hold locks that the host's callbacks take. */
-void drive_disown(struct drive *d, unsigned i)
+void pu_disown(struct drive *d, unsigned i, enum pu_turn turn)
 {
 	struct drive_pu *p = &d->pu[i];
 	uint64_t now;
@@ -530,11 +535,16 @@ void drive_disown(struct drive *d, unsigned i)
 	if (atomic_load_explicit(&d->dead, memory_order_relaxed))
 		return;
 	now = clock_now();
-	pu_settle(d, i, now, PU_IDLE);
+	pu_settle(d, i, now, turn);
 	work = atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now &&
 	       nic_pending(d->nic, i);
 	if (pu_drop(p) || work)
 		service_kick(d);
+}
+
+void drive_disown(struct drive *d, unsigned i)
+{
+	pu_disown(d, i, PU_IDLE);
 }
 
 void drive_quiesce(struct drive *d)

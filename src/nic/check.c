@@ -97,6 +97,7 @@ static const char *check_responder(const struct nic_qp *qp)
 	const struct qp_resp *r = &qp->resp;
 
 	HOLDS(r->count <= r->replay_size);
+	HOLDS(qp->replay_limit <= r->replay_size);
 	HOLDS(r->oldest <= r->count);
 	for (unsigned i = 0; i <= r->oldest && i < r->count; i++) {
 		const struct resp_entry *e = &r->replay[(r->head + i) % r->replay_size];

@@ -36,7 +36,8 @@ enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port
 
 /*
  * Keeps the paths to the last destinations. On shm a new path is another ring, so datagrams of one
- * connection could overtake each other.
+ * connection could overtake each other. Each datagram asks the port for its path nevertheless, and
+ * the port may return another one than before: udp_path_get().
  */
 static void keep(struct nic *nic, struct dest *d)
 {

@@ -198,7 +198,7 @@ static uint8_t check_start(const struct sq_entry *e, struct req_packet *p)
 	case ROOST_OP_RPC_WRITE:
 		return !peer->rpc_ctx || rpc_key_ok(peer, w->rkey) ? 0 : PKT_NAK_REM_ACCESS;
 	default:
-		return op_is_atomic(e->op) && !peer->resp.replay_size ? PKT_NAK_INVALID_REQ : 0;
+		return op_is_atomic(e->op) && !peer->replay_limit ? PKT_NAK_INVALID_REQ : 0;
 	}
 }
 

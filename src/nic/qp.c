@@ -152,7 +152,7 @@ void qp_sq_error(struct nic_qp *qp)
 	nic_schedule(qp);
 }
 
-/* Replaces the replay ring by one of `size` entries. */
+/* Replaces the replay ring by a longer one of `size` entries; NULL: by none. */
 static void give_replay(struct nic_qp *qp, struct resp_entry *to, uint8_t size)
 {
 	struct resp_entry *old = qp->resp.replay;
@@ -161,7 +161,8 @@ static void give_replay(struct nic_qp *qp, struct resp_entry *to, uint8_t size)
 	qp->bytes += (uint64_t)size * sizeof(*to);
 	qp->bytes -= (uint64_t)qp->resp.replay_size * sizeof(*to);
 	memory_of_qps(qp->nic, before, qp->bytes);
-	resp_move_replay(&qp->resp, to, size);
+	if (to)
+		resp_move_replay(&qp->resp, to, size);
 	free(old);
 }
 
@@ -195,6 +196,7 @@ static void reset(struct nic_qp *qp)
 	sq->taken = atomic_load_explicit(&sq->index->prod, memory_order_acquire);
 	atomic_store_explicit(&sq->index->cons, sq->taken, memory_order_release);
 	give_replay(qp, NULL, 0);
+	qp->replay_limit = 0;
 	memset(r, 0, sizeof(*r));
 	r->rq = rq;
 	r->own = own;
@@ -310,7 +312,7 @@ static void take_values(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t
 	if (mask & NIC_QPA_MAX_QP_RD_ATOMIC)
 		q->max_rd_atomic = a->max_rd_atomic;
 	if (mask & NIC_QPA_MAX_DEST_RD_ATOMIC)
-		q->max_dest_rd_atomic = a->max_dest_rd_atomic;
+		q->max_dest_rd_atomic = qp->replay_limit = a->max_dest_rd_atomic;
 }
 
 static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_attr *a,
@@ -358,7 +360,7 @@ int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *
 	if (rc)
 		return rc;
 	qp->pu->now = now;
-	if (mask & NIC_QPA_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic) {
+	if (mask & NIC_QPA_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic > qp->resp.replay_size) {
 		replay = calloc(a->max_dest_rd_atomic, sizeof(*replay));
 		if (!replay)
 			return -ENOMEM;
@@ -370,7 +372,7 @@ int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *
 			return rc;
 		}
 	}
-	if (mask & NIC_QPA_MAX_DEST_RD_ATOMIC)
+	if (replay)
 		give_replay(qp, replay, a->max_dest_rd_atomic);
 	take_values(qp, a, mask);
 	if (mask & NIC_QPA_PATH_MTU)

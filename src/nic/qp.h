@@ -41,6 +41,12 @@ struct nic_qp {
 	uint8_t num_in, num_out; /* numbers of hooks: stream.c */
 	uint8_t mtu_shift;
 	uint8_t tos;
+	/*
+	 * max_dest_rd_atomic. If it was reduced, the replay ring is longer and may hold more
+	 * entries. They stay until the next request, because the peer may still need their
+	 * responses.
+	 */
+	uint8_t replay_limit;
 	uint32_t qpn;
 	uint32_t dest_qpn;
 	uint32_t mtu;

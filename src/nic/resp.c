@@ -356,19 +356,9 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 	return 0;
 }
 
-/*
- * Returns true if the requester has as many READs and atomics outstanding as were agreed (IBA
- * 9.4.4: the responder's resources). A fully answered request does not count, even while it is
- * answered again.
- */
-static bool replay_full(const struct qp_resp *r)
-{
-	return !r->replay_size || (r->count == r->replay_size && !r->replay[r->head].done);
-}
-
 uint8_t resp_check_read(const struct nic_qp *qp, uint32_t rkey, uint64_t va, uint32_t len)
 {
-	if (!(qp->access & NIC_ACCESS_REMOTE_READ) || len > NIC_MAX_MSG || replay_full(&qp->resp))
+	if (!(qp->access & NIC_ACCESS_REMOTE_READ) || len > NIC_MAX_MSG || resp_replay_full(qp))
 		return PKT_NAK_INVALID_REQ;
 	if (len && !qp_resolve(qp, rkey, va, len, NIC_ACCESS_REMOTE_READ))
 		return PKT_NAK_REM_ACCESS;
@@ -406,7 +396,7 @@ static uint8_t do_atomic(struct nic_qp *qp, const struct pkt_view *v, uint32_t p
 	uint64_t old;
 	uint8_t nak, op;
 
-	if (replay_full(r))
+	if (resp_replay_full(qp))
 		return PKT_NAK_INVALID_REQ;
 	op = v->opcode == PKT_CMP_SWAP	  ? ROOST_OP_CMP_SWAP
 	     : v->opcode == PKT_FETCH_ADD ? ROOST_OP_FETCH_ADD

@@ -3,7 +3,7 @@
  * The sending half of the responder. It sends READ responses, in turns that can be resumed, results
  * of atomics, and behind them the latest ACK or NAK.
  *
- * READs and atomics share a replay ring of max_dest_rd_atomic entries, oldest first:
+ * READs and atomics share a replay ring of at least max_dest_rd_atomic entries, oldest first:
  *
  *      head                         head + count
  *       | READ done | ATOMIC done | READ running | READ waiting |
@@ -18,7 +18,7 @@
 
 #define NIC_RESP_BURST 32 /* READ responses of a QP before the next QP's turn */
 
-static struct resp_entry *entry_at(struct qp_resp *r, unsigned i)
+static struct resp_entry *entry_at(const struct qp_resp *r, unsigned i)
 {
 	unsigned n = r->head + i;
 
@@ -37,11 +37,26 @@ static void skip_answered(struct qp_resp *r)
 	}
 }
 
-/* Returns the number of a new entry. */
-static unsigned new_entry(struct qp_resp *r)
+bool resp_replay_full(const struct nic_qp *qp)
 {
-	/* replay_full() in resp.c has checked that the first entry is done */
-	if (r->count == r->replay_size) {
+	const struct qp_resp *r = &qp->resp;
+
+	if (!qp->replay_limit)
+		return true;
+	/* the entries that a new one replaces: at most one, unless the limit was reduced */
+	for (int i = 0; i <= r->count - qp->replay_limit; i++) {
+		if (!entry_at(r, (unsigned)i)->done)
+			return true;
+	}
+	return false;
+}
+
+/* Returns the number of a new entry. resp_replay_full() has returned false. */
+static unsigned new_entry(struct nic_qp *qp)
+{
+	struct qp_resp *r = &qp->resp;
+
+	while (r->count >= qp->replay_limit) {
 		/* If it is being answered again, its requester no longer needs the answer. */
 		if (unlikely(r->oldest == 0)) {
 			r->oldest = 1;
@@ -70,7 +85,7 @@ static void run_entry(struct nic_qp *qp, unsigned i, uint32_t from, uint32_t to)
 /* The response acknowledges everything before it, so a pending ACK is not sent. */
 void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, uint32_t npkts)
 {
-	unsigned i = new_entry(&qp->resp);
+	unsigned i = new_entry(qp);
 
 	*entry_at(&qp->resp, i) = (struct resp_entry){
 		.psn = psn,
@@ -87,7 +102,7 @@ void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, 
 
 void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result)
 {
-	unsigned i = new_entry(&qp->resp);
+	unsigned i = new_entry(qp);
 
 	*entry_at(&qp->resp, i) = (struct resp_entry){
 		.psn = psn, .npkts = 1, .msn = qp->resp.msn, .result = result, .atomic = true};
@@ -286,16 +301,11 @@ static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 
 void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size)
 {
-	uint8_t n = r->count < size ? r->count : size;
-
-	for (uint8_t i = 0; i < n; i++)
-		to[i] = *entry_at(r, r->count - n + i);
+	for (uint8_t i = 0; i < r->count; i++)
+		to[i] = *entry_at(r, i);
 	r->replay = to;
 	r->head = 0;
-	r->count = n;
 	r->replay_size = size;
-	r->oldest = 0;
-	skip_answered(r);
 }
 
 void resp_refused(struct nic_qp *qp, uint8_t syndrome)

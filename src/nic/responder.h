@@ -62,7 +62,7 @@ struct qp_resp {
 	uint8_t head, count; /* replay ring: entries [head, head + count) */
 	/* number, in the replay ring, of the oldest entry with responses to send; count: none */
 	uint8_t oldest;
-	uint8_t replay_size;
+	uint8_t replay_size; /* entries of `replay` */
 	uint32_t nak_psn;
 
 	/* receives; READs and atomics */
@@ -73,10 +73,7 @@ struct qp_resp {
 		uint32_t index, num_sge;
 		uint32_t sge, sge_off; /* position of the next byte */
 	} recv;
-	/*
-	 * max_dest_rd_atomic entries, or NULL. They are allocated separately, because most QPs have
-	 * few.
-	 */
+	/* NULL: no entries. They are allocated separately, because most QPs have few. */
 	struct resp_entry *replay;
 	uint64_t cnp_next; /* the earliest time of the next notification */
 };
@@ -148,9 +145,11 @@ enum req_result resp_run(struct nic_qp *qp);
 void resp_congested(struct nic_qp *qp, const struct pkt_view *v);
 void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v);
 /*
- * Moves the latest READs and atomics that fit to a new replay ring, and installs the ring. The
- * caller frees the old ring.
+ * Returns true if the peer has as many READs and atomics outstanding as were agreed (IBA 9.4.4: the
+ * responder's resources). A fully answered request does not count, even while it is answered again.
  */
+bool resp_replay_full(const struct nic_qp *qp);
+/* Moves all entries to a longer replay ring, and installs the ring. The caller frees the old one. */
 void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size);
 
 #endif

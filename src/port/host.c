@@ -39,6 +39,7 @@ struct host_port {
 	struct port *last; /* the port of the last reservation */
 	struct pool *pool; /* belongs to a reference of the udp port */
 	uint64_t version;  /* pool_version() at the last look */
+	uint32_t ways;	   /* those of the udp port at the last look */
 	/* looks until the udp port becomes cold, and until the next look at a cold udp port */
 	uint32_t hot, cold;
 	bool unsent;	    /* packets wait in the udp port */
@@ -163,8 +164,9 @@ static int host_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	} else if (!h->cold) {
 		h->cold = 1;
 	}
-	if (unlikely(version != h->version)) {
+	if (unlikely(version != h->version || h->udp->ways != h->ways)) {
 		h->version = version;
+		h->ways = h->udp->ways;
 		p->ways++;
 	}
 	port_pass_hints(p, h->shm);

@@ -8,10 +8,18 @@
  * load the old value. The receiver has its fence in arm(). In the sender a fence would cost most of
  * the rate of small bursts, because it waits until the other core has given up every line of the
  * burst. The sender therefore reads the flag at once without a fence, which nearly always gives the
- * current value. It marks the ring as "unfenced" and reads the flag again in each rx_burst. It
- * removes the mark after a fence: at the first rx_burst that finds no work, or in its own arm().
- * After it has sent, a processing unit is always polled again or armed (src/drive), so the flag is
- * always read after the fence.
+ * current value; if the receiver sets the flag within about 100 ns, it may not. So the sender marks
+ * the ring as "unfenced" and reads the flag again in each rx_burst. It removes the mark after a
+ * fence: at the first rx_burst that finds no work and does not follow a flush, or in its own arm().
+ * After a flush a port must therefore be armed, or looked at twice. Otherwise the wake-up is lost,
+ * and the receiver sleeps until something else wakes it. src/drive does so:
+ *
+ *	a thread sleeps on the ports		the owner arms them again (keep_armed)
+ *	the same, and packets are masked	the program polls, or the service thread looks
+ *						within policy_table.mask_most
+ *	a program polls				its next polls
+ *	the program has just stopped polling	leave_work() looks twice
+ *	datagrams of QP 1, outside of a turn	as after a turn (PU_SENT)
  *
  * The other direction is a sender that waits for space. It sets a flag in arm(), which has a fence.
  * The receiver reads the flag in each rx_burst that visits the ring, and after the fence of its own
@@ -63,6 +71,10 @@ static void wake_if(_Atomic uint32_t *flag, int fd)
 
 void shm_wake_receivers(struct shm_port *s, bool fence)
 {
+	/*
+	 * Stored: the descriptors (shm_prod_publish_to). Loaded after the fence: `sleeping`. The
+	 * other side of the pair is in shm_arm(). One of the two sees the store of the other.
+	 */
 	if (fence)
 		shm_fence();
 	for (unsigned i = 0; i < s->num_unfenced; i++) {
@@ -130,6 +142,10 @@ bool shm_arm(struct port *p)
 	if (busy)
 		return false;
 	s->armed = true;
+	/*
+	 * Stored: `sleeping`, `want_space`. Loaded after the fence: the descriptors, `head` (below).
+	 * The other side is in shm_wake_receivers(), and in the arm() of the peer.
+	 */
 	set_flags(s, 1);
 	shm_wake_receivers(s, true);
 	for (unsigned i = 0; i < s->num_rx; i++) {

@@ -85,6 +85,8 @@ static void look(struct udp_port *u, struct msghdr *h, const struct sock_extende
 		return;
 	port_quote(&hint, quoted, (size_t)len);
 	port_add_hint(&u->port, &hint);
+	/* The next program there may be another user's: udp_path_get(). */
+	u->port.ways += pkt_addr_is_loopback(&hint.dst);
 }
 
 bool udp_take_errors(struct udp_port *u)

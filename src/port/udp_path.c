@@ -109,40 +109,63 @@ static void count_gsi(struct udp_port *u)
 	u->searches = u->absent = 0;
 }
 
-/* Finds out whether another user's port, or a program outside of the pool, reads at an address. */
-static enum udp_presence look_for_reader(struct udp_port *u, const struct udp_path *path)
-{
-	enum udp_presence there = udp_diag(u, &path->path.dst);
+/* The reader at an address, as far as it decides the source port of packets. */
+enum reader {
+	READER_REMOTE_OR_OURS, /* on another machine, or in this pool */
+	READER_FOREIGN,	       /* another user's port, or a program outside of the pool */
+	READER_ABSENT,
+};
 
-	if (there != UDP_UNKNOWN || (path->gsi && u->searches++ >= SEARCHES_MOST))
-		return there;
-	return udp_reader_is_there(u, &path->path.dst) ? UDP_PRESENT : UDP_ABSENT;
+/* Finds out who reads at an address. If this is unknown for QP 1, the result is READER_FOREIGN. */
+static enum reader find_reader(struct udp_port *u, const struct pkt_addr *dst, bool gsi)
+{
+	enum udp_presence there;
+
+	if (!pkt_addr_is_loopback(dst) || pool_serves(u->pool, dst, u->scope))
+		return READER_REMOTE_OR_OURS;
+	if (gsi)
+		count_gsi(u);
+	there = udp_diag(u, dst);
+	if (there == UDP_UNKNOWN && (!gsi || u->searches++ < SEARCHES_MOST))
+		there = udp_reader_is_there(u, dst) ? UDP_PRESENT : UDP_ABSENT;
+	return there == UDP_ABSENT ? READER_ABSENT : READER_FOREIGN;
+}
+
+/* Makes a path. Returns NULL with errno set if there is no route or no memory. */
+static struct udp_path *make_path(struct udp_port *u, const struct pkt_addr *dst, unsigned slot,
+				  bool gsi, bool foreign)
+{
+	struct udp_path *path = calloc(1, sizeof(*path));
+	int rc;
+
+	if (!path)
+		return NULL;
+	port_path_init(&path->path, &u->port, dst, foreign ? PKT_UDP_PORT : u->sport);
+	path->sock = foreign ? pool_addr_sender(u->pool_addr, u->port.slot) : u->out;
+	path->slot = (uint8_t)slot;
+	path->gsi = path->single = gsi;
+	rc = gsi ? 0 : probe(u, path);
+	if (rc) {
+		free(path);
+		errno = -rc;
+		return NULL;
+	}
+	udp_name(&path->name, dst, PKT_UDP_PORT, u->scope);
+	icrc_flow_init(&path->flow, &u->port.addr, dst, path->path.sport, PKT_UDP_PORT);
+	list_add_tail(&path->link, &u->paths);
+	return path;
 }
 
 /*
- * Chooses the socket that sends. Packets leave from the source port of this lane. Over loopback,
- * however, a port accepts only packets of its own pool and packets from port 4791 (udp_rx.c), so
- * packets to a port of another user leave from port 4791. Packets to QP 1 also leave from it if
- * the reader is unknown: each reader accepts them, but this lane receives no ICMP error if there is
- * no reader. Returns 0, or -EHOSTUNREACH if there is none, and were too many of such paths.
+ * Packets leave from the source port of this lane. Over loopback, however, a port accepts only
+ * packets of its own pool and packets from port 4791 (udp_rx.c), so packets to a port of another
+ * user leave from port 4791. Packets to QP 1 also leave from it if the reader is unknown: each
+ * reader accepts them, but this lane receives no ICMP error if there is no reader.
+ *
+ * The source port does not change during the life of a path, since the core computes ICRCs with it.
+ * So each call looks for the reader anew: another user's program may have started at the address
+ * since the path was made, or ended. The packets to it then need another path.
  */
-static int choose_source(struct udp_port *u, struct udp_path *path)
-{
-	const struct pkt_addr *dst = &path->path.dst;
-	bool foreign = false;
-
-	if (pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst, u->scope)) {
-		if (path->gsi)
-			count_gsi(u);
-		foreign = look_for_reader(u, path) != UDP_ABSENT;
-		if (!foreign && path->gsi && u->absent++ >= ABSENT_MOST)
-			return -EHOSTUNREACH;
-	}
-	path->sock = foreign ? pool_addr_sender(u->pool_addr, u->port.slot) : u->out;
-	path->path.sport = foreign ? PKT_UDP_PORT : u->sport;
-	return 0;
-}
-
 struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
 {
 	struct udp_port *u = udp_port(p);
@@ -157,10 +180,19 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 	 */
 	bool gsi = dqpn == PKT_GSI_QPN;
 	struct udp_path *path;
+	enum reader reader;
+	uint16_t sport;
 	int rc = 0;
 
+	if (pkt_addr_is_v4(dst) == u->v6 || (!udp_is_unicast(dst) && !pkt_addr_is_group(dst))) {
+		errno = pkt_addr_is_v4(dst) == u->v6 ? EAFNOSUPPORT : EINVAL;
+		return NULL;
+	}
+	reader = find_reader(u, dst, gsi);
+	sport = reader == READER_FOREIGN ? PKT_UDP_PORT : u->sport;
 	list_for_each_entry (path, &u->paths, link) {
-		if (!pkt_addr_eq(&path->path.dst, dst) || path->slot != slot || path->gsi != gsi)
+		if (!pkt_addr_eq(&path->path.dst, dst) || path->slot != slot || path->gsi != gsi ||
+		    path->path.sport != sport)
 			continue;
 		if (!gsi)
 			rc = probe(u, path);
@@ -171,28 +203,14 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 		path->refs++;
 		return &path->path;
 	}
-	if (pkt_addr_is_v4(dst) == u->v6 || (!udp_is_unicast(dst) && !pkt_addr_is_group(dst))) {
-		errno = pkt_addr_is_v4(dst) == u->v6 ? EAFNOSUPPORT : EINVAL;
+	if (gsi && reader == READER_ABSENT && u->absent++ >= ABSENT_MOST) {
+		errno = EHOSTUNREACH;
 		return NULL;
 	}
-	path = calloc(1, sizeof(*path));
+	path = make_path(u, dst, slot, gsi, reader == READER_FOREIGN);
 	if (!path)
 		return NULL;
-	port_path_init(&path->path, p, dst, 0);
-	path->slot = (uint8_t)slot;
-	path->gsi = path->single = gsi;
-	if (!gsi)
-		rc = probe(u, path);
-	rc = rc ? rc : choose_source(u, path);
-	if (rc) {
-		free(path);
-		errno = -rc;
-		return NULL;
-	}
 	path->refs = 1;
-	udp_name(&path->name, dst, PKT_UDP_PORT, u->scope);
-	icrc_flow_init(&path->flow, &p->addr, dst, path->path.sport, PKT_UDP_PORT);
-	list_add_tail(&path->link, &u->paths);
 	return &path->path;
 }
 

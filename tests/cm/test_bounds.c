@@ -205,6 +205,74 @@ static void old_time_waits_give_way(void **state)
 	end_close(&b);
 }
 
+/* Connects with the longest times that a REQ can state: 2.4 hours each, 15 retries. */
+static void connect_with_longest_times(struct pair *p)
+{
+	struct cm_connect c = connect_to(&p->a, &p->b, 0x11);
+	struct cm_accept acc = accept_with(0x22);
+
+	c.ack_timeout = c.response_timeout = 31;
+	c.max_retries = 15;
+	assert_int_equal(cm_connect(p->a.cm, p->now, &c, NULL, &p->ca), 0);
+	pass(&p->a, &p->b, CM_REQ);
+	p->cb = end_told(&p->b, CM_EV_REQUEST)->conn;
+	assert_int_equal(cm_accept(p->cb, p->now, &acc), 0);
+	pass(&p->b, &p->a, CM_REP);
+	end_told(&p->a, CM_EV_REPLY);
+	assert_int_equal(cm_ready(p->ca, NULL, 0), 0);
+	pass(&p->a, &p->b, CM_RTU);
+	end_told(&p->b, CM_EV_ESTABLISHED);
+}
+
+/* At both ends it lasts at most 69 s, whatever the REQ states. The queue pairs get what it states. */
+static void a_peer_does_not_choose_how_long_a_time_wait_lasts(void **state)
+{
+	const uint64_t most = 4096ull << 24;
+	struct cm_qp_attr attr;
+	struct pair p;
+
+	pair_open(&p);
+	connect_with_longest_times(&p);
+	cm_qp_attr(p.cb, &attr);
+	assert_int_equal(attr.timeout, 31);
+	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
+	pass(&p.a, &p.b, CM_DREQ);
+	end_told(&p.b, CM_EV_DISCONNECTED);
+	assert_int_equal(cm_disconnect(p.cb, p.now, NULL, 0), 0);
+	pass(&p.b, &p.a, CM_DREP);
+	end_told(&p.a, CM_EV_DISCONNECTED);
+	assert_int_equal(cm_next(p.a.cm), p.now + most);
+	assert_int_equal(end_wait(&p.b), most);
+	end_told(&p.b, CM_EV_TIMEWAIT_EXIT);
+	end_wait(&p.a);
+	end_told(&p.a, CM_EV_TIMEWAIT_EXIT);
+	pair_close(&p);
+}
+
+/*
+ * The program has released a connection whose peer is silent. It takes space for 10 s and its
+ * time-wait, not for 16 intervals of 69 s.
+ */
+static void a_peer_that_answers_no_dreq_is_forgotten(void **state)
+{
+	struct pair p;
+	uint64_t since;
+
+	pair_open(&p);
+	connect_with_longest_times(&p);
+	since = p.now;
+	cm_release(p.cb, p.now);
+	for (int i = 0; i < 4; i++) {
+		end_sent(&p.b, CM_DREQ);
+		end_wait(&p.b);
+	}
+	assert_int_equal(p.now - since, 10000000000u);
+	assert_int_equal(cm_in_use(p.b.cm), 1);
+	end_wait(&p.b);
+	assert_int_equal(cm_in_use(p.b.cm), 0);
+	pair_close(&p);
+}
+
 static void a_full_table_says_so(void **state)
 {
 	struct cm_config config = {.max_conns = 4};
@@ -362,6 +430,8 @@ int main(void)
 		cmocka_unit_test(a_flood_of_reqs_fills_the_backlog_and_no_more),
 		cmocka_unit_test(a_flood_of_reqs_meets_the_bound_of_half_open_ones),
 		cmocka_unit_test(a_full_table_says_so),
+		cmocka_unit_test(a_peer_does_not_choose_how_long_a_time_wait_lasts),
+		cmocka_unit_test(a_peer_that_answers_no_dreq_is_forgotten),
 		cmocka_unit_test(old_time_waits_give_way),
 		cmocka_unit_test(listeners_are_found_by_service_and_address),
 		cmocka_unit_test(all_addresses_of_one_family),

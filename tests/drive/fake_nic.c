@@ -68,11 +68,14 @@ static int rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	unsigned n = atomic_exchange(&fake(p)->waiting, 0);
 
 	atomic_store(&fake(p)->unreleased, n != 0);
+	if (!n && atomic_load(&fake(p)->unsure))
+		atomic_fetch_sub(&fake(p)->unsure, 1);
 	return (int)n;
 }
 
 static bool flush(struct port *p)
 {
+	atomic_store(&fake(p)->unsure, 2);
 	return true;
 }
 
@@ -83,6 +86,7 @@ static bool arm(struct port *p)
 	/* As in shm: the next burst releases the packets of the last one. */
 	if (atomic_load(&f->unreleased))
 		return false;
+	atomic_store(&f->unsure, 0);
 	atomic_fetch_add(&f->arms, 1);
 	atomic_store(&f->armed, 1);
 	if (atomic_load(&f->waiting) == 0)
@@ -240,6 +244,8 @@ unsigned nic_poll(struct nic *nic, unsigned i, uint64_t now)
 		packets += (unsigned)port->ops->rx_burst(port, NULL, PORT_BURST);
 	}
 	done = run_qps(nic, i);
+	for (unsigned k = 0; done && k < atomic_load(&nic->ports); k++)
+		flush(nic->cfg.port[k][i]);
 	if (done && atomic_load(&p->rto))
 		atomic_store(&p->deadline, now + atomic_load(&p->rto));
 	if (atomic_load(&p->deadline) && now >= atomic_load(&p->deadline)) {
@@ -394,6 +400,7 @@ int nic_gsi_send(struct nic *nic, unsigned port, const struct pkt_addr *dst, uin
 	if (atomic_exchange(&p->inside, 1))
 		atomic_fetch_add(&p->overlaps, 1);
 	atomic_fetch_add(&nic->gsi_sent, 1);
+	flush(nic->cfg.port[port][0]);
 	atomic_store(&p->inside, 0);
 	return 0;
 }

@@ -25,6 +25,11 @@ struct fake_port {
 	int peer_fd; /* a copy of the sender's end of base.fd; stays open when base.fd closes */
 	atomic_uint waiting, armed;
 	atomic_uint arms, disarms, wakes, controls, forks, unreleased;
+	/*
+	 * As in shm: looks in vain until a peer that went to sleep during the last flush is sure to
+	 * be woken. Arming takes their place.
+	 */
+	atomic_uint unsure;
 };
 
 struct fake_pu {

@@ -213,7 +213,7 @@ static void leave_work(struct end *e, struct task *t, uint64_t now)
 {
 	if (e->lease_end > now || e->sleeper || e->next_visit <= now + policy_table.nap_min)
 		return;
-	if (nic_poll(e, t))
+	if (nic_poll(e, t) || nic_poll(e, t))
 		service_kick(e, t);
 }
 

@@ -143,6 +143,7 @@ static const struct row {
 	 * A poller drives its packets itself. While it is busy, no thread need sleep on the ports.
 	 */
 	{CALLER_POLLS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_POLLS, PU_SENT, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_YIELDS, false, CALLER_REARM, CALLER_REARM},
@@ -150,6 +151,7 @@ static const struct row {
 	{CALLER_POLLS, PU_POLLED, false, CALLER_REARM, CALLER_REARM}, /* first in a while */
 	{CALLER_POLLS, PU_BUSY, false, CALLER_WAKE, CALLER_WAKE},
 	{CALLER_POLLS, PU_TAKEN, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_POLLS, PU_SENT, true, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_POLLS, PU_WORKED, true, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_POLLS, PU_POSTED, true, CALLER_UNMASK,
 	 CALLER_UNMASK}, /* no poll followed a post yet */
@@ -157,6 +159,7 @@ static const struct row {
 	{CALLER_POLLS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK}, /* it was a busy poll */
 	/* A program that sleeps needs the service thread on the ports for each packet. */
 	{CALLER_SLEEPS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_SLEEPS, PU_SENT, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SLEEPS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SLEEPS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SLEEPS, PU_YIELDS, false, CALLER_REARM, CALLER_REARM},
@@ -165,6 +168,7 @@ static const struct row {
 	{CALLER_SLEEPS, PU_BUSY, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SLEEPS, PU_TAKEN, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SLEEPS, PU_IDLE, true, CALLER_UNMASK, CALLER_UNMASK},
+	{CALLER_SLEEPS, PU_SENT, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_SLEEPS, PU_WORKED, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_SLEEPS, PU_POSTED, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_SLEEPS, PU_YIELDS, true, CALLER_UNMASK, CALLER_UNMASK},
@@ -177,6 +181,7 @@ static const struct row {
 	 * only the service thread.
 	 */
 	{CALLER_SPINS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_SPINS, PU_SENT, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SPINS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SPINS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SPINS, PU_YIELDS, false, CALLER_MASK, CALLER_WAKE},
@@ -185,6 +190,7 @@ static const struct row {
 	{CALLER_SPINS, PU_BUSY, false, CALLER_MASK, CALLER_WAKE},
 	{CALLER_SPINS, PU_TAKEN, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SPINS, PU_IDLE, true, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_SPINS, PU_SENT, true, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SPINS, PU_WORKED, true, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SPINS, PU_POSTED, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_SPINS, PU_YIELDS, true, CALLER_KEEP, CALLER_WAKE},
@@ -425,7 +431,7 @@ static void a_busy_poll_that_finds_all(void **state)
  */
 static void no_wake_ups_while_it_finds_all(void **state)
 {
-	static const enum pu_turn turns[] = {PU_WORKED, PU_POSTED, PU_YIELDS,
+	static const enum pu_turn turns[] = {PU_SENT,	PU_WORKED, PU_POSTED, PU_YIELDS,
 					     PU_POLLED, PU_BUSY,   PU_TAKEN};
 	struct caller c = a_caller(CALLER_SPINS);
 	uint64_t now = T0, n = 0;

@@ -145,6 +145,34 @@ static void waiting_datagrams_are_answered(void **state)
 	drive_gsi_close(*state);
 }
 
+/*
+ * A datagram of a program leaves while the service thread sleeps on the ports. A peer on shm may go
+ * to sleep at the same time: the port must be armed or looked at again, or the peer sleeps on.
+ */
+static void the_peer_of_a_datagram_is_woken(void **state)
+{
+	struct drive *d = *state;
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	struct pkt_addr dst = {.b = {[15] = 1}};
+	uint8_t mad[NIC_GSI_LEN] = {0};
+	int tid = harness_find_service();
+
+	assert_true(tid > 0);
+	for (unsigned i = 0; i < 5; i++) {
+		long before;
+
+		do { /* until the service thread has slept for a while */
+			before = harness_switches(tid);
+			harness_sleep_ms(30);
+		} while (harness_switches(tid) != before);
+		assert_int_equal(drive_gsi_send(d, 0, &dst, 0, mad), 0);
+		for (unsigned tries = 0; tries < 60000 && atomic_load(&port->unsure); tries++)
+			harness_sleep_ms(1);
+		assert_int_equal(atomic_load(&port->unsure), 0);
+	}
+	assert_int_equal(atomic_load(&drive_nic(d)->pu[0].overlaps), 0);
+}
+
 static void timers_come(void **state)
 {
 	struct user u = {.d = *state, .due = UINT64_MAX};
@@ -227,6 +255,8 @@ int main(void)
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(datagrams_come, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(waiting_datagrams_are_answered, harness_setup,
+						harness_teardown),
+		cmocka_unit_test_setup_teardown(the_peer_of_a_datagram_is_woken, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(timers_come, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(floods_are_bounded, harness_setup,

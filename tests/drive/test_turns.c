@@ -103,6 +103,37 @@ static void idle_doorbell_runs_inline(void **state)
 	assert_true(done_at_once > 500);
 }
 
+/*
+ * A program posts just after it has stopped polling, while the service thread naps. The peer may go
+ * to sleep during the flush: the post must look at the port often enough to be sure that it wakes.
+ * Other threads may disturb any round, but not nearly all.
+ */
+static void a_post_after_the_last_poll_wakes_the_peer(void **state)
+{
+	struct drive *d = *state;
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	struct fake_pu *p = pu_of(d, 0);
+	unsigned sure = 0;
+
+	for (unsigned round = 0; round < 5000 && sure < 10; round++) {
+		unsigned arms;
+		uint64_t now;
+
+		for (unsigned i = 0; i < 1000; i++)
+			drive_progress(d, 0);
+		/* The lease ends, and the nap of the service thread does not. */
+		for (now = drive_now(d); drive_now(d) < now + 40000;)
+			;
+		arms = atomic_load(&port->arms);
+		fake_post(d, 0, 1);
+		sure += atomic_load(&port->unsure) == 0 && atomic_load(&port->arms) == arms &&
+			atomic_load(&p->last) == (uintptr_t)pthread_self();
+		assert_true(fake_reached(&p->executed, round + 1));
+	}
+	assert_int_equal(sure, 10);
+	assert_int_equal(atomic_load(&p->overlaps), 0);
+}
+
 struct post_job {
 	struct drive *d;
 	unsigned first;
@@ -429,6 +460,7 @@ int main(void)
 		T(service_takes_over),
 		T(poll_then_spin_on_memory),
 		T(idle_doorbell_runs_inline),
+		T(a_post_after_the_last_poll_wakes_the_peer),
 		T(doorbells_of_threads),
 		T(doorbells_beside_a_poller),
 		T(calls_beside_a_poller),

@@ -302,7 +302,7 @@ static void read_once(uint32_t psn, uint8_t opcode)
 }
 
 /*
- * The responder's replay ring changes its size: the latest responses that fit are kept.
+ * The limit of the responder's replay ring changes: the latest responses are kept.
  */
 static void fewer_responder_resources(void **state)
 {
@@ -343,6 +343,88 @@ static void fewer_responder_resources(void **state)
 			}
 			peer_close(p);
 		}
+}
+
+/* Reduces max_dest_rd_atomic, as the program of the responder does. */
+static void reduce_resources(uint8_t limit)
+{
+	struct nic_qp_attr a = {.max_dest_rd_atomic = limit};
+
+	assert_int_equal(to(&p->e, NIC_QPS_SQD, 0), 0);
+	assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_MAX_DEST_RD_ATOMIC), 0);
+}
+
+/*
+ * The requests came before the limit was reduced: all their responses are sent. The next request is
+ * one too many until those that it would replace are answered.
+ */
+static void unsent_answers_outlive_a_smaller_limit(void **state)
+{
+	static const uint8_t limits[] = {0, 1, 3};
+	const struct got *g;
+
+	for (unsigned x = 0; x < sizeof(limits); x++) {
+		struct pkt_make big = {.opcode = PKT_READ_REQUEST, .psn = 0x1001};
+
+		start(0, (struct ep_params){.rd_atomic = 8});
+		big.va = (uintptr_t)p->e.mem;
+		big.rkey = p->e.key;
+		big.dmalen = 40 * MTU; /* more than the responses of a turn */
+		read_once(0x1000, PKT_READ_REQUEST);
+		peer_drain(p);
+		peer_put(p, &big);
+		for (uint32_t i = 0; i < 4; i++) {
+			struct pkt_make add = {.opcode = PKT_FETCH_ADD,
+					       .psn = 0x1001 + 40 + i,
+					       .va = (uintptr_t)p->e.mem,
+					       .rkey = p->e.key,
+					       .swap_add = 1};
+
+			peer_put(p, &add);
+		}
+		expect(p, PKT_READ_RESP_FIRST, 0x1001);
+		reduce_resources(limits[x]);
+		big.psn = 0x1001 + 44;
+		peer_put(p, &big);
+		sim_advance(p->w.sim, world_now(&p->w)); /* the NIC gets it in its next turn */
+		for (uint32_t i = 1; i < 40; i++)
+			expect(p, i < 39 ? PKT_READ_RESP_MIDDLE : PKT_READ_RESP_LAST, 0x1001 + i);
+		for (uint32_t i = 0; i < 4; i++) {
+			g = expect(p, PKT_ATOMIC_ACK, 0x1001 + 40 + i);
+			assert_int_equal(g->v.swap_add, *(uint64_t *)p->e.mem - 4 + i);
+		}
+		expect_ack(p, PKT_NAK_INVALID_REQ, big.psn);
+		peer_close(p);
+	}
+}
+
+/*
+ * Responses that were sent before the limit was reduced may be lost: the peer repeats its requests,
+ * and each gets the same response. The peer's next request shows that it has them.
+ */
+static void lost_answers_outlive_a_smaller_limit(void **state)
+{
+	uint64_t *word, first;
+
+	start(0, (struct ep_params){.rd_atomic = 8});
+	word = (uint64_t *)p->e.mem;
+	first = *word;
+	for (uint32_t i = 0; i < 8; i++)
+		read_once(0x1000 + i, PKT_FETCH_ADD);
+	peer_drain(p);
+	reduce_resources(2);
+	for (uint32_t i = 0; i < 8; i++) {
+		read_once(0x1000 + i, PKT_FETCH_ADD);
+		assert_int_equal(expect(p, PKT_ATOMIC_ACK, 0x1000 + i)->v.swap_add, first + i);
+	}
+	assert_int_equal(*word, first + 8);
+	read_once(0x1008, PKT_FETCH_ADD);
+	expect(p, PKT_ATOMIC_ACK, 0x1008);
+	read_once(0x1006, PKT_FETCH_ADD);
+	expect_quiet(p, MSEC);
+	read_once(0x1007, PKT_FETCH_ADD);
+	assert_int_equal(expect(p, PKT_ATOMIC_ACK, 0x1007)->v.swap_add, first + 7);
+	peer_close(p);
 }
 
 /* The path changes while the QP waits for the window of the old path. */
@@ -515,6 +597,8 @@ int main(void)
 		cmocka_unit_test(drain_inside_a_message),
 		cmocka_unit_test(changes_in_sqd),
 		cmocka_unit_test(fewer_responder_resources),
+		cmocka_unit_test(unsent_answers_outlive_a_smaller_limit),
+		cmocka_unit_test(lost_answers_outlive_a_smaller_limit),
 		cmocka_unit_test(path_changes_while_blocked),
 		cmocka_unit_test(reset_and_reuse),
 		cmocka_unit_test(destroy_with_work),

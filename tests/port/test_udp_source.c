@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "port/udp.h"
@@ -356,6 +357,104 @@ static void few_answers_search(void **state)
 	rig_close(p);
 }
 
+/*
+ * Returns the path to QP `qpn` of an address, which leaves from port 4791 or from another one. Each
+ * call may search.
+ */
+static struct port_path *path_from(struct port *p, const struct pkt_addr *to, uint32_t qpn,
+				   bool from_4791)
+{
+	struct port_path *path;
+
+	clock_ns += 100000000;
+	path = p->ops->path_get(p, to, qpn);
+	assert_non_null(path);
+	assert_int_equal(path->sport == PKT_UDP_PORT, from_4791);
+	return path;
+}
+
+/* The same, where `path` is expected and stays in use. */
+static void same_path(struct port *p, const struct port_path *path, uint32_t qpn)
+{
+	struct port_path *again = path_from(p, &path->dst, qpn, path->sport == PKT_UDP_PORT);
+
+	assert_ptr_equal(again, path);
+	p->ops->path_put(p, again);
+}
+
+static void reader_appears(struct port *p, uint32_t qpn)
+{
+	struct pkt_addr to = rig_addr("127.200.98.1");
+	struct port_path *before = path_from(p, &to, qpn, false), *after;
+	int reader;
+
+	same_path(p, before, qpn);
+	reader = socket_at(&to, PKT_UDP_PORT);
+	after = path_from(p, &to, qpn, true);
+	same_path(p, after, qpn);
+	close(reader);
+	same_path(p, before, qpn);
+	p->ops->path_put(p, after);
+	p->ops->path_put(p, before);
+}
+
+/*
+ * A program of another user starts at a loopback address while paths to it are in use: QP 1 keeps
+ * its last ones. The next look-up finds another path, from the port that this program accepts. When
+ * the program has ended, it finds the first path again, which hears of ICMP errors.
+ */
+static void a_reader_that_appears_gets_another_path(void **state)
+{
+	char spec[80];
+	struct port *p;
+
+	if (!private_net)
+		skip();
+	snprintf(spec, sizeof(spec), "udp:127.%d.%d.3", 1 + (getpid() >> 8) % 250, getpid() % 250);
+	for (unsigned i = 0; i < 2; i++) {
+		no_diag = i;
+		p = rig_open(spec);
+		reader_appears(p, PKT_GSI_QPN);
+		reader_appears(p, 0x111);
+		rig_close(p);
+	}
+	no_diag = false;
+}
+
+/*
+ * A packet finds no reader at a loopback address: the core must look for the paths of its datagrams
+ * anew (port.ways).
+ */
+static void an_absent_reader_changes_the_ways(void **state)
+{
+	static const char *const kinds[] = {"udp", "host"};
+	struct pkt_addr to = rig_addr("127.200.97.1");
+	struct port_pkt pkts[PORT_BURST];
+
+	if (!private_net)
+		skip();
+	for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		char spec[80];
+		struct port *p;
+		struct port_path *path;
+		uint32_t ways;
+
+		snprintf(spec, sizeof(spec), "%s:127.%d.%d.%u", kinds[i], 1 + (getpid() >> 8) % 250,
+			 getpid() % 250, 4 + i);
+		p = rig_open(spec);
+		path = path_from(p, &to, 0x111, false);
+		p->ops->rx_burst(p, pkts, PORT_BURST);
+		ways = p->ways;
+		assert_int_equal(rig_send(p, path, 64, 0, 0x111, 0), 0);
+		assert_true(p->ops->flush(p));
+		for (time_t end = time(NULL) + 60; p->ways == ways && time(NULL) < end;)
+			p->ops->rx_burst(p, pkts, PORT_BURST);
+		assert_int_not_equal(p->ways, ways);
+		p->ops->path_put(p, path);
+		rig_close(p);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -365,6 +464,8 @@ int main(void)
 		cmocka_unit_test_teardown(another_user_in_a_programs_name, rig_close_all),
 		cmocka_unit_test_teardown(absent_readers_get_few_answers, rig_close_all),
 		cmocka_unit_test_teardown(few_answers_search, rig_close_all),
+		cmocka_unit_test_teardown(a_reader_that_appears_gets_another_path, rig_close_all),
+		cmocka_unit_test_teardown(an_absent_reader_changes_the_ways, rig_close_all),
 	};
 
 	private_net = network_private();
