@@ -100,10 +100,43 @@ static uint64_t read_64(void *ctx)
 	return read_lines(ctx, 64);
 }
 
+static inline const uint64_t *random_line(const struct reads *r)
+{
+	return (const uint64_t *)(r->mem.base + rng_below(&rng, r->lines) * 64);
+}
+
+/*
+ * Reads lines as a GET of a record does that takes two lines: one, which says where the other two
+ * are.
+ */
+static uint64_t read_records(void *ctx)
+{
+	struct reads *r = ctx;
+	const uint64_t *index[16], *record[16];
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < 16; i++)
+		index[i] = record[i] = (const uint64_t *)r->mem.base;
+	for (unsigned n = 0; n < 1024; n++) {
+		const uint64_t **i = &index[n % 16], **p = &record[n % 16];
+
+		for (unsigned k = 0; k < 16; k++)
+			sum += (*p)[k];
+		/* All words are equal, so the place depends on the line, and is random. */
+		*p = random_line(r) + ((*i)[0] - (*i)[7]);
+		__builtin_prefetch(*p);
+		__builtin_prefetch(*p + 8);
+		*i = random_line(r);
+		__builtin_prefetch(*i);
+	}
+	r->sink = sum;
+	return 1024;
+}
+
 /* Returns the limit with 16 in flight. */
 static double limit(uint64_t bytes)
 {
-	struct reads r = {.lines = bytes / 64};
+	struct reads r = {.lines = bytes / 64 - 1};
 	double few, many;
 
 	if (kv_memory_open(&r.mem, bytes))
@@ -113,6 +146,8 @@ static double limit(uint64_t bytes)
 	row("random reads of 64 bytes, 16 in flight", few, 0);
 	many = rate(read_64, &r);
 	row("random reads of 64 bytes, 64 in flight", many, 0);
+	row("a random line, and the two lines that it names, 16 in flight", rate(read_records, &r),
+	    few);
 	kv_memory_close(&r.mem);
 	return few;
 }

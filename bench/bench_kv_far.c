@@ -2,10 +2,10 @@
 /*
  * Measures a store with a far tier in a file: Zipf 0.99, half of the operations are PUTs, near
  * memory is a sixteenth of the pairs. One operation after the other, and out of order; a snapshot;
- * then the far tier alone, with as many reads and writes as the run out of order had. Prints JSON.
- *
- * usage: bench_kv_far [FOLDER [SECONDS]]
+ * then the far tier alone: one read at a time, many reads, and as many reads and writes as the run
+ * out of order had. Prints JSON.
  */
+#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,17 +17,31 @@
 #include "kv/far.h"
 #include "kv/kv.h"
 #include "kv/snapshot.h"
+#include "kv/store.h"
 
-#define PAIRS	(1u << 19)
-#define VALUE	100u /* bytes of a value; a record takes 128 */
-#define SIZE	(128ull << 20)
-#define NEAR	(PAIRS * 128ull / 16)
-#define BATCH	32u
-#define BATCHES 32u
-#define SKEW	0.99
-#define LINES	(SIZE / 4096)
-#define DEEP	256u /* lines in flight in the measurement of the far tier alone */
+#define PAIRS_MIN (1u << 13)
+#define PAIRS_MAX (1u << 24)
+#define PAIRS_BY  (DEEP * LINE / 2 / RECORD) /* so that DEEP divides the number of lines */
+#define VALUE	  100u			     /* bytes of a value; a record takes 128 */
+#define RECORD	  128u
+#define BATCH	  32u
+#define BATCHES	  32u
+#define SKEW	  0.99
+#define LINE	  4096u
+#define DEEP	  256u /* lines in flight in the measurement of the far tier alone */
 
+static const char usage[] =
+	"usage: bench-kv-far [--pairs N] [FOLDER [SECONDS]]\n"
+	"\n"
+	"Measures a store with a far tier in a file in FOLDER (.), SECONDS (2) for each row.\n"
+	"\n"
+	"  --pairs N  pairs in the store, a multiple of 4096 from 8192 to 16777216 (524288); a pair\n"
+	"             has 256 bytes of the file and 8 bytes of near memory. With few pairs near\n"
+	"             memory has fewer lines than operations may be in flight, and the rate out of\n"
+	"             order falls\n"
+	"  --help     prints this text\n";
+
+static uint32_t pairs = 1u << 19;
 static const char *folder = ".";
 static double seconds = 2;
 static struct rng rng;
@@ -43,6 +57,21 @@ static double clock_ns(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
+static uint64_t store_size(void)
+{
+	return pairs * 2ull * RECORD;
+}
+
+static uint64_t near_size(void)
+{
+	return (uint64_t)pairs * RECORD / 16;
+}
+
+static uint64_t num_lines(void)
+{
+	return store_size() / LINE;
+}
+
 /* ---- Zipf (Gray and others, SIGMOD '94) ---- */
 
 static double zeta_n, eta, alpha;
@@ -51,16 +80,16 @@ static void prepare_zipf(void)
 {
 	double zeta_2 = 1 + pow(0.5, SKEW);
 
-	for (unsigned i = 1; i <= PAIRS; i++)
+	for (unsigned i = 1; i <= pairs; i++)
 		zeta_n += pow(1.0 / i, SKEW);
 	alpha = 1 / (1 - SKEW);
-	eta = (1 - pow(2.0 / PAIRS, 1 - SKEW)) / (1 - zeta_2 / zeta_n);
-	scattered = malloc(PAIRS * sizeof(*scattered));
+	eta = (1 - pow(2.0 / pairs, 1 - SKEW)) / (1 - zeta_2 / zeta_n);
+	scattered = malloc(pairs * sizeof(*scattered));
 	if (!scattered)
 		exit(1);
-	for (unsigned i = 0; i < PAIRS; i++)
+	for (unsigned i = 0; i < pairs; i++)
 		scattered[i] = i;
-	for (unsigned i = PAIRS - 1; i; i--) {
+	for (unsigned i = pairs - 1; i; i--) {
 		unsigned j = (unsigned)rng_below(&rng, i + 1);
 		uint32_t other = scattered[j];
 
@@ -75,9 +104,9 @@ static uint64_t next_key(void)
 	uint64_t rank = uz < 1 ? 0
 			: uz < 1 + pow(0.5, SKEW)
 				? 1
-				: (uint64_t)(PAIRS * pow(eta * u - eta + 1, alpha));
+				: (uint64_t)(pairs * pow(eta * u - eta + 1, alpha));
 
-	return scattered[rank < PAIRS ? rank : PAIRS - 1];
+	return scattered[rank < pairs ? rank : pairs - 1];
 }
 
 /* ---- the store ---- */
@@ -92,12 +121,51 @@ struct client {
 static struct client clients[BATCHES];
 static uint8_t value[VALUE];
 
+/* A key and its bucket. */
+struct placed {
+	uint64_t bucket, key;
+};
+
+static int by_bucket(const void *a, const void *b)
+{
+	uint64_t x = ((const struct placed *)a)->bucket, y = ((const struct placed *)b)->bucket;
+
+	return (x > y) - (x < y);
+}
+
+/*
+ * Stores all pairs in the order of their buckets, so that neighbours need the same lines. In the
+ * order of the keys each pair would read a line, one after the other.
+ */
+static void fill(struct kv *kv)
+{
+	struct placed *all = malloc(pairs * sizeof(*all));
+
+	if (!all)
+		exit(1);
+	for (uint64_t k = 0; k < pairs; k++)
+		all[k] = (struct placed){kv_home(kv, kv_hash(kv, &k, sizeof(k))), k};
+	qsort(all, pairs, sizeof(*all), by_bucket);
+	for (uint32_t i = 0; i < pairs; i++) {
+		struct kv_op op = {.code = KV_PUT,
+				   .key = &all[i].key,
+				   .key_len = 8,
+				   .value = value,
+				   .value_len = VALUE};
+
+		kv_run(kv, &op, 1);
+		if (op.status)
+			exit(1);
+	}
+	free(all);
+}
+
 static struct kv *open_store(unsigned in_flight, unsigned cacheable)
 {
-	struct kv_config c = {.size = SIZE,
+	struct kv_config c = {.size = store_size(),
 			      .inline_max = 20,
-			      .buckets = PAIRS / 5,
-			      .near = NEAR,
+			      .buckets = pairs / 5,
+			      .near = near_size(),
 			      .cacheable = cacheable,
 			      .in_flight = in_flight};
 	struct kv *kv;
@@ -107,17 +175,7 @@ static struct kv *open_store(unsigned in_flight, unsigned cacheable)
 		fprintf(stderr, "bench_kv_far: no store in %s: %s\n", folder, strerror(-err));
 		exit(1);
 	}
-	for (uint64_t k = 0; k < PAIRS; k++) {
-		struct kv_op op = {.code = KV_PUT,
-				   .key = &k,
-				   .key_len = 8,
-				   .value = value,
-				   .value_len = VALUE};
-
-		kv_run(kv, &op, 1);
-		if (op.status)
-			exit(1);
-	}
+	fill(kv);
 	return kv;
 }
 
@@ -240,7 +298,7 @@ static void snapshot_row(void)
 		exit(1);
 	printf(",\n  {\"way\": \"a snapshot\", \"lines\": %.0f, \"pairs\": %.0f, "
 	       "\"seconds\": %.2f}",
-	       (double)(b.far_reads - a.far_reads) / t, PAIRS / t, t);
+	       (double)(b.far_reads - a.far_reads) / t, pairs / t, t);
 	kv_snapshot_free(s); /* this removes the file */
 	kv_close(kv);
 }
@@ -264,7 +322,7 @@ static double move_lines(struct kv_far *far, struct kv_far_request *requests, un
 	unsigned busy;
 
 	for (busy = 0; busy < in_flight; busy++)
-		start_line(far, &requests[busy], rng_below(&rng, LINES), false);
+		start_line(far, &requests[busy], rng_below(&rng, num_lines()), false);
 	while (busy) {
 		struct kv_far_request *r = far->poll(far, true), *next;
 
@@ -276,7 +334,7 @@ static double move_lines(struct kv_far *far, struct kv_far_request *requests, un
 			busy--;
 			if (clock_ns() - start > ns)
 				continue;
-			start_line(far, r, rng_below(&rng, LINES),
+			start_line(far, r, rng_below(&rng, num_lines()),
 				   (double)rng_below(&rng, 1u << 20) < writes * (1u << 20));
 			busy++;
 		}
@@ -287,7 +345,7 @@ static double move_lines(struct kv_far *far, struct kv_far_request *requests, un
 /* A line that was never written would be read without the disk. */
 static void write_all(struct kv_far *far, struct kv_far_request *requests)
 {
-	for (uint64_t line = 0; line < LINES; line += DEEP) {
+	for (uint64_t line = 0; line < num_lines(); line += DEEP) {
 		unsigned busy = DEEP;
 
 		for (unsigned i = 0; i < DEEP; i++)
@@ -299,55 +357,88 @@ static void write_all(struct kv_far *far, struct kv_far_request *requests)
 }
 
 /*
- * Measures two rows: one line at a time, and many lines. Returns the lines per second of the second
- * row.
+ * Measures three rows: one line at a time, many lines, and many lines of which a share is written.
+ * Returns the lines per second of each.
  */
-static double far_rows(double writes)
+static struct far_limit {
+	double one, many, mixed;
+} far_rows(double writes)
 {
 	struct kv_far_request *requests = calloc(DEEP, sizeof(*requests));
-	uint8_t *lines = mem_alloc_pages((size_t)DEEP * 4096);
+	uint8_t *lines = mem_alloc_pages((size_t)DEEP * LINE);
 	struct kv_far *far;
-	double one, many;
+	struct far_limit l;
 
-	if (!requests || !lines || kv_far_file(folder, false, &far) || far->open(far, SIZE))
+	if (!requests || !lines || kv_far_file(folder, false, &far) || far->open(far, store_size()))
 		exit(1);
 	for (unsigned i = 0; i < DEEP; i++) {
-		requests[i].data = lines + (size_t)i * 4096;
-		requests[i].len = 4096;
+		requests[i].data = lines + (size_t)i * LINE;
+		requests[i].len = LINE;
 	}
 	write_all(far, requests);
-	one = move_lines(far, requests, 1, 0);
-	many = move_lines(far, requests, DEEP, writes);
+	l.one = move_lines(far, requests, 1, 0);
+	l.many = move_lines(far, requests, DEEP, 0);
+	l.mixed = move_lines(far, requests, DEEP, writes);
 	printf(",\n  {\"way\": \"the far tier alone: reads, one at a time\", \"lines\": %.0f},"
+	       "\n  {\"way\": \"the far tier alone: reads, %u at a time\", \"lines\": %.0f},"
 	       "\n  {\"way\": \"the far tier alone: reads and writes, %u at a time\", "
 	       "\"lines\": %.0f}",
-	       one, DEEP, many);
+	       l.one, DEEP, l.many, DEEP, l.mixed);
 	far->close(far);
-	mem_free_pages(lines, (size_t)DEEP * 4096);
+	mem_free_pages(lines, (size_t)DEEP * LINE);
 	free(requests);
-	return many;
+	return l;
+}
+
+static void read_options(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"pairs", required_argument, NULL, 'p'}, {"help", no_argument, NULL, 'h'}, {0}};
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+		char *end = "";
+		unsigned long n = pairs;
+
+		if (c == 'p')
+			n = strtoul(optarg, &end, 10);
+		if (c == 'h')
+			fputs(usage, stdout);
+		if (c == 'h')
+			exit(0);
+		if (c == '?' || *end || n < PAIRS_MIN || n > PAIRS_MAX || n % PAIRS_BY) {
+			fputs(usage, stderr);
+			exit(2);
+		}
+		pairs = (uint32_t)n;
+	}
+	if (optind < argc)
+		folder = argv[optind];
+	if (optind + 1 < argc)
+		seconds = atof(argv[optind + 1]);
 }
 
 int main(int argc, char **argv)
 {
 	struct result one, many;
-	double lines;
+	struct far_limit far;
+	double moved;
 
-	if (argc > 1)
-		folder = argv[1];
-	if (argc > 2)
-		seconds = atof(argv[2]);
+	read_options(argc, argv);
 	rng_seed(&rng, 7);
 	prepare_zipf();
 	printf("{\"tool\": \"bench_kv_far\", \"unit\": \"operations per second; the others for each "
-	       "operation\", \"rows\": [");
+	       "operation\", \"pairs\": %u, \"size\": %llu, \"near\": %llu, \"rows\": [",
+	       pairs, (unsigned long long)store_size(), (unsigned long long)near_size());
 	one = row("in order", 1, 100);
 	many = row("out of order", 0, 100);
 	row("in order, 60% cacheable", 1, 60);
 	row("out of order, 60% cacheable", 0, 60);
 	snapshot_row();
-	lines = far_rows(many.writes / (many.reads + many.writes));
-	printf("\n],\n\"out_of_order_times\": %.1f, \"times_at_limit\": %.1f}\n",
-	       many.rate / one.rate, lines / (many.reads + many.writes) / one.rate);
+	moved = many.reads + many.writes;
+	far = far_rows(many.writes / moved);
+	printf("\n],\n\"out_of_order_times\": %.1f, \"times_at_limit\": %.1f, "
+	       "\"far_tier_times\": %.1f}\n",
+	       many.rate / one.rate, far.mixed / moved / one.rate, far.many / far.one);
 	return 0;
 }

@@ -39,6 +39,9 @@ def plan(path):
 def bar(row):
     """Returns the bar as text, and whether it is met; None: there is no bar."""
     way = row['way']
+    if way.startswith('GET record'):
+        text = 'at least 40% of the limit; a record is three lines, so the row of three lines is '
+        return text + 'the most', row['of_limit'] >= 0.4
     if way.startswith('GET'):
         return 'at least 40% of the limit', row['of_limit'] >= 0.4
     if way.startswith('PUT'):
@@ -88,19 +91,20 @@ def far(f):
                    f'{row["far_writes"]:.2f} |')
     yield ''
     one, many = rows['in order'], rows['out of order']
-    lines = [row for way, row in rows.items() if way.startswith('the far tier alone')]
+    alone = [row['lines'] for way, row in rows.items() if way.startswith('the far tier alone')]
+    first, most, mixed = alone[0], alone[1], alone[-1]
     moved = many['far_reads'] + many['far_writes']
     yield (
         f'Out of order it is {many["rate"] / one["rate"]:.1f} times as fast as in order; the bar '
-        f'is 5. The far tier alone moves {lines[0]["lines"]:.0f} lines a second if it reads one '
-        f'at a time, and {lines[1]["lines"]:.0f} lines with as many in flight as operations, and '
-        f'reads and writes as in the run out of order. With {moved:.2f} lines for each operation '
-        f'that allows {lines[1]["lines"] / moved:.0f} operations a second, '
-        f'{lines[1]["lines"] / moved / one["rate"]:.1f} times the rate in order.')
+        f'is 5. The far tier alone moves {first:.0f} lines a second if it reads one at a time, '
+        f'{most:.0f} with as many in flight as operations, which is {most / first:.1f} times, and '
+        f'{mixed:.0f} with reads and writes as in the run out of order. With {moved:.2f} lines for '
+        f'each operation that allows {mixed / moved:.0f} operations a second, '
+        f'{mixed / moved / one["rate"]:.1f} times the rate in order.')
     snapshot = rows.get('a snapshot')
     if snapshot:
         yield (f'A snapshot reads {snapshot["lines"]:.0f} lines a second, which is '
-               f'{snapshot["lines"] / lines[0]["lines"]:.1f} times the rate of one at a time.')
+               f'{snapshot["lines"] / first:.1f} times the rate of one at a time.')
 
 
 def section(f):

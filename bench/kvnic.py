@@ -16,6 +16,9 @@ KEYS, VALUE, SECONDS = 1000000, 64, 0.4
 STORE = '256M'  # about half of it is in use
 ADDRESSES = {'shm': ('10.0.0.2', '10.0.0.3'), 'udp': ('127.0.0.2', '127.0.0.3')}
 
+# Bytes of the UDP payloads of a call that GETs an 8-byte key, and of its reply.
+CALL, REPLY = 72, 112
+
 # Name, port, operations in a call, calls in flight; of memcached beside it: keys in a request,
 # requests in flight.
 RATES = [
@@ -86,6 +89,13 @@ def memcached(folder, client, batch, depth):
                 os.unlink(path)
 
 
+def echo(roost, depth):
+    """Returns the rate of a bare UDP echo with packets as of calls of one operation."""
+    return measure.last_json(measure.command(
+        [os.path.join(os.path.dirname(roost), 'bench', 'bench-echo'), str(CALL), str(REPLY),
+         str(depth), '0.2']))['rate']
+
+
 def one_round(roost, client):
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -101,6 +111,8 @@ def one_round(roost, client):
                            'p99_us': got['p99_us']}
                     if beside:
                         row['beside'] = memcached(folder, client, *beside)
+                    if kind == 'udp' and batch == 1:
+                        row['echo'] = echo(roost, depth)
                     rows.append(row)
                 read = measure.last_json(measure.command(
                     [roost, 'perf', 'read', '--local', '--port', kind, '--size', str(VALUE),
@@ -118,7 +130,7 @@ def merge(runs):
     rows = []
     for several in zip(*(r['rows'] for r in runs)):
         row = dict(several[0])
-        for key in ('rate', 'beside', 'p50_us', 'p99_us', 'us', 'read_us'):
+        for key in ('rate', 'beside', 'echo', 'p50_us', 'p99_us', 'us', 'read_us'):
             if row.get(key) is not None:
                 row[key] = statistics.median(s[key] for s in several)
         rows.append(row)
@@ -164,7 +176,8 @@ def section(f):
             continue
         beside = (
             f'memcached: {row["beside"] / 1e6:.2f} M/s, {row["rate"] / row["beside"]:.1f} times'
-            if row.get('beside') else '')
+            if row.get('beside') else f'a bare UDP echo: {row["echo"] / 1e6:.2f} M/s'
+            if row.get('echo') else '')
         yield (f'| {row["way"]} | {row["port"]} | {row["rate"] / 1e6:.2f} M/s, p50 '
                f'{row["p50_us"]:.0f} us | {beside} | {verdict(row)} |')
 

@@ -17,6 +17,7 @@
 #define ROOST_KV_BUCKET_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #if defined(__SSE2__)
@@ -45,9 +46,21 @@ struct inline_pair {
 	uint8_t key_len, value_len, tag;
 };
 
+/* Returns the classes (40 bits) and the two bitmaps. One load for all of them. */
+static inline uint64_t bucket_classes_and_maps(const struct bucket *b)
+{
+	uint64_t x;
+
+	memcpy(&x, b->classes, sizeof(x));
+	return x;
+}
+_Static_assert(offsetof(struct bucket, maps) - offsetof(struct bucket, classes) == 5 &&
+		       sizeof(((struct bucket *)0)->maps) == 3,
+	       "classes and maps are a word");
+
 static inline uint32_t bucket_maps(const struct bucket *b)
 {
-	return b->maps[0] | (uint32_t)b->maps[1] << 8 | (uint32_t)b->maps[2] << 16;
+	return (uint32_t)(bucket_classes_and_maps(b) >> 40);
 }
 
 static inline uint32_t bucket_inline(const struct bucket *b)
@@ -101,10 +114,8 @@ static inline unsigned bucket_next(uint64_t *map, unsigned stride)
 static inline uint64_t bucket_tagged(const struct bucket *b, unsigned tag)
 {
 	const uint64_t ones = 0x1111111111;
-	uint64_t x;
+	uint64_t x = bucket_classes_and_maps(b) ^ tag * ones;
 
-	memcpy(&x, b->classes, sizeof(x));
-	x ^= tag * ones;
 	x |= x >> 1;
 	x |= x >> 2;
 	return ~x & ones;

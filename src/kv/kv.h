@@ -180,8 +180,9 @@ void kv_close(struct kv *kv);
 void kv_set_time(struct kv *kv, uint32_t now);
 
 /*
- * Executes the operations in order. Each has its own status. With a far tier only operations on one
- * key are in order, and the call blocks until all are finished.
+ * Executes the operations, with the same results as in order. Each has its own status, and none may
+ * use the result of another one as its key or value. With a far tier only operations on one key are
+ * in order, and the call blocks until all are finished.
  */
 void kv_run(struct kv *kv, struct kv_op *ops, unsigned n);
 

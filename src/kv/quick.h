@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The common case: a GET, PUT or update of a pair that is in the first bucket of its chain, or in
- * the record to which that bucket points, that does not expire, and that keeps its place.
- */
+/* The common case: a GET, PUT or update of a pair that does not expire and that keeps its place. */
 #ifndef ROOST_KV_QUICK_H
 #define ROOST_KV_QUICK_H
 
@@ -13,5 +10,27 @@
  * operation is no common case.
  */
 bool kv_quick(struct kv *kv, struct kv_op *op);
+
+/* Operations that are looked at together. */
+#define KV_QUICK_GROUP 16u
+
+/* Operations of a group that need more than the first bucket of their chain. */
+struct kv_later {
+	struct kv_op *ops[KV_QUICK_GROUP];
+	unsigned n, num_addrs, num_long;
+	/* Records, the second lines of records, and chained buckets; records of several lines. */
+	uint64_t addrs[KV_QUICK_GROUP * (2 * BUCKET_SLOTS + 1)];
+	uint64_t long_records[KV_QUICK_GROUP * BUCKET_SLOTS];
+};
+
+/*
+ * Executes the operations of a group that need only the first bucket of their chain, and puts the
+ * others into `later`. Operations with a status were not begun.
+ *
+ * An operation does not overtake one on its own key. An operation on another key cannot notice that
+ * it is overtaken: the operations that are executed here neither allocate nor free, and no inline
+ * pair is evicted. Results in an arena are in the order of the operations.
+ */
+void kv_quick_group(struct kv *kv, struct kv_op *ops, unsigned n, struct kv_later *later);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Executes operations in order. The hashes of later operations are computed ahead, and their
- * buckets are prefetched; a little later, the records that the slots of these buckets point to are
- * prefetched. The cache misses of many operations therefore overlap with each other and with the
- * execution of other operations.
+ * Executes operations in groups. The hashes of the next group are computed, and its buckets
+ * prefetched. Then the operations of this group that need only their bucket are executed, and the
+ * records and chained buckets of the others are loaded. At last the others are executed. The cache
+ * misses of many operations therefore overlap with each other and with the execution of other
+ * operations.
  */
 #include <errno.h>
 
@@ -13,8 +14,7 @@
 #include "kv/record.h"
 #include "kv/store.h"
 
-/* Operations that are prefetched together. */
-#define GROUP 16u
+#define GROUP KV_QUICK_GROUP
 /* Of each value. Those of a group fit into the nearest cache. */
 #define AHEAD_BYTES 2048u
 
@@ -234,11 +234,14 @@ static void begin(struct kv *kv, struct kv_op *ops, unsigned n)
 	prefetch_all(kv, addrs, num);
 }
 
-/* Prefetches what load_all() did not load of long records. Their pages are known to the TLB now. */
-static void prefetch_rest(const struct kv *kv, const uint64_t *addrs, unsigned n)
+/*
+ * Prefetches the lines of long records of which `addrs` has only the first two. Their pages are
+ * known to the TLB now.
+ */
+static void prefetch_rest(const struct kv *kv, const struct kv_later *l)
 {
-	for (unsigned i = 0; i < n; i++) {
-		const uint8_t *at = kv->mem.base + addrs[i];
+	for (unsigned i = 0; i < l->num_long; i++) {
+		const uint8_t *at = kv->mem.base + l->long_records[i];
 		uint32_t head = match_u32(at), bytes = head >> RECORD_VALUE_SHIFT & RECORD_VALUE;
 
 		if (head & RECORD_EXTENTS) /* the value is elsewhere */
@@ -251,76 +254,33 @@ static void prefetch_rest(const struct kv *kv, const uint64_t *addrs, unsigned n
 	}
 }
 
-/* Returns whether an inline pair with the tag of the hash begins in the bucket. */
-static inline bool may_be_inline(const struct bucket *b, uint64_t hash)
+static inline unsigned least(unsigned a, unsigned b)
 {
-	uint32_t starts = bucket_starts(b);
-	uint64_t map;
-
-	if (!starts)
-		return false;
-	for (map = bucket_tagged(b, kv_tag(hash)); map;)
-		if (starts >> bucket_next(&map, BUCKET_NIBBLES) & 1)
-			return true;
-	return false;
-}
-
-/* Prefetches the records to which the buckets of a group point, and the next buckets. */
-static void fetch(struct kv *kv, const struct kv_op *ops, unsigned n)
-{
-	uint64_t addrs[GROUP * (2 * BUCKET_SLOTS + 1)], long_records[GROUP * BUCKET_SLOTS];
-	unsigned num = 0, num_long = 0;
-
-	for (unsigned i = 0; i < n; i++) {
-		uint64_t hash = ops[i].hash;
-		struct slab *s = kv_segment(kv, hash);
-		const struct bucket *b;
-		uint64_t map;
-
-		if (ops[i].status)
-			continue;
-		b = kv_more(&kv->mem, kv_bucket_addr(kv_home(kv, hash)), BUCKET_BYTES);
-		if (may_be_inline(b, hash))
-			continue;
-		map = bucket_candidates(b, kv_second_hash(hash));
-		while (map) {
-			unsigned k = bucket_next(&map, BUCKET_BYTEWISE);
-
-			if (!match_record(b, k, hash))
-				continue;
-			addrs[num++] = slab_addr(s, slot_place(bucket_slot(b, k)));
-			/* The value is in the second line. */
-			if (bucket_class(b, k) > KV_CHAIN_CLASS) {
-				addrs[num] = addrs[num - 1] + BUCKET_BYTES;
-				num++;
-			}
-			if (slab_size(bucket_class(b, k)) > 2 * BUCKET_BYTES)
-				long_records[num_long++] =
-					slab_addr(s, slot_place(bucket_slot(b, k)));
-		}
-		if (b->chain)
-			addrs[num++] = slab_addr(s, b->chain);
-	}
-	load_all(kv, addrs, num);
-	prefetch_rest(kv, long_records, num_long);
+	return a < b ? a : b;
 }
 
 void kv_run(struct kv *kv, struct kv_op *ops, unsigned n)
 {
-	unsigned begun = 0, fetched = 0;
+	struct kv_later later;
 
 	if (unlikely(kv->flight != NULL)) {
 		kv_flight_run(kv, ops, n);
 		return;
 	}
-	for (unsigned i = 0; i < n; i++) {
-		if (i % GROUP == 0) {
-			for (; begun < n && begun < i + 2 * GROUP; begun += GROUP)
-				begin(kv, ops + begun, n - begun < GROUP ? n - begun : GROUP);
-			for (; n > 1 && fetched < n && fetched < i + GROUP; fetched += GROUP)
-				fetch(kv, ops + fetched, n - fetched < GROUP ? n - fetched : GROUP);
-		}
-		if (!ops[i].status)
-			execute(kv, &ops[i]);
+	if (n == 1) {
+		check_and_hash(kv, ops);
+		if (!ops->status)
+			execute(kv, ops);
+		return;
+	}
+	begin(kv, ops, least(n, GROUP));
+	for (unsigned at = 0; at < n; at += GROUP) {
+		if (n - at > GROUP)
+			begin(kv, ops + at + GROUP, least(n - at - GROUP, GROUP));
+		kv_quick_group(kv, ops + at, least(n - at, GROUP), &later);
+		load_all(kv, later.addrs, later.num_addrs);
+		prefetch_rest(kv, &later);
+		for (unsigned i = 0; i < later.n; i++)
+			execute(kv, later.ops[i]);
 	}
 }

@@ -84,6 +84,12 @@ static inline uint64_t kv_bucket_addr(uint64_t bucket)
 	return bucket * BUCKET_BYTES;
 }
 
+/* Returns a bucket of a store without a far tier. The caller counts the access. */
+static inline struct bucket *kv_bucket(const struct kv *kv, uint64_t addr)
+{
+	return (struct bucket *)(kv->mem.base + addr);
+}
+
 /* Sets the fields that depend on the number of buckets. */
 static inline void kv_set_buckets(struct kv *kv, uint64_t buckets)
 {

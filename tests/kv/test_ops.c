@@ -94,6 +94,93 @@ static void a_group_runs_in_order(void **state)
 	kv_close(kv);
 }
 
+#define BATCH 70u /* more than four groups */
+
+struct batch {
+	struct kv *kv;
+	uint32_t keys[BATCH];
+	char outs[BATCH][64];
+	struct kv_op ops[BATCH];
+};
+
+static void set_op(struct batch *b, unsigned i, uint8_t code, uint32_t key)
+{
+	b->keys[i] = key;
+	b->ops[i] = (struct kv_op){.code = code,
+				   .key = &b->keys[i],
+				   .key_len = sizeof(key),
+				   .out = b->outs[i],
+				   .out_cap = sizeof(b->outs[i])};
+}
+
+static void put_value(struct batch *b, unsigned i, uint32_t key, const char *value)
+{
+	set_op(b, i, KV_PUT, key);
+	b->ops[i].value = value;
+	b->ops[i].value_len = (uint32_t)strlen(value);
+}
+
+static void run_batch(struct batch *b)
+{
+	kv_run(b->kv, b->ops, BATCH);
+	for (unsigned i = 0; i < BATCH; i++)
+		assert_int_equal(b->ops[i].status, 0);
+}
+
+static const char *const short_and_long[] = {
+	"inline", "a value that takes a record of its own, and no slots"};
+
+/* Pairs in buckets do not wait for pairs in records, except on one key. */
+static void a_batch_is_in_order_on_each_key(void **state)
+{
+	struct batch b = {.kv = open_kv(state)};
+	unsigned turn = 0;
+
+	for (unsigned i = 0; i < BATCH; i++)
+		put_value(&b, i, i, short_and_long[0]);
+	run_batch(&b);
+	for (unsigned first = 0; first < 32; first++) {
+		for (unsigned second = first + 1; second < first + 38; second++) {
+			const char *value = short_and_long[++turn % 2];
+
+			for (unsigned i = 0; i < BATCH; i++)
+				set_op(&b, i, KV_GET, i);
+			put_value(&b, first, BATCH, value);
+			set_op(&b, second, KV_GET, BATCH);
+			run_batch(&b);
+			assert_int_equal(b.ops[second].out_len, strlen(value));
+			assert_memory_equal(b.outs[second], value, strlen(value));
+		}
+	}
+	kv_close(b.kv);
+}
+
+static void results_in_an_arena_are_in_order(void **state)
+{
+	struct batch b = {.kv = open_kv(state)};
+	uint8_t space[BATCH * 64];
+	struct kv_arena arena = {space, space + sizeof(space)};
+	const uint8_t *at = space;
+
+	for (unsigned i = 0; i < BATCH; i++)
+		put_value(&b, i, i, short_and_long[i % 3 == 1]);
+	run_batch(&b);
+	for (unsigned i = 0; i < BATCH; i++) {
+		set_op(&b, i, KV_GET, i);
+		b.ops[i].arena = &arena;
+	}
+	run_batch(&b);
+	for (unsigned i = 0; i < BATCH; i++) {
+		const char *value = short_and_long[i % 3 == 1];
+
+		assert_ptr_equal(b.ops[i].out, at);
+		assert_int_equal(b.ops[i].out_len, strlen(value));
+		assert_memory_equal(at, value, strlen(value));
+		at += b.ops[i].out_len;
+	}
+	kv_close(b.kv);
+}
+
 static void a_key_or_value_of_any_length(void **state)
 {
 	static const uint32_t lengths[] = {0,		1,     11,     12,
@@ -223,6 +310,8 @@ int main(void)
 		cmocka_unit_test(settings_have_bounds),
 		cmocka_unit_test(bad_operations_leave_the_others),
 		cmocka_unit_test(a_group_runs_in_order),
+		cmocka_unit_test(a_batch_is_in_order_on_each_key),
+		cmocka_unit_test(results_in_an_arena_are_in_order),
 		cmocka_unit_test(a_key_or_value_of_any_length),
 		cmocka_unit_test(pairs_expire),
 		cmocka_unit_test(more_memory_may_be_allowed),

@@ -454,6 +454,10 @@ MUTANTS = [
      'if (!(l->bits & DIRTY))\n\t\t\t\tdrop(n, line);', 'if (1)\n\t\t\t\tdrop(n, line);'),
     ('kv/far:clients_share_keys', 'src/kv/near.c', 'memcpy(s.at, n->log + n->logged, s.len);', ''),
     ('kv/far:clients_share_keys', 'src/kv/flight.c', '*kv = kv->flight->saved;', ''),
+    # Pairs in buckets overtake others, except on one key, and if results are in an arena.
+    ('kv/ops:a_batch_is_in_order_on_each_key', 'src/kv/quick.c', 'waiting |= bit;', ''),
+    ('kv/ops:results_in_an_arena_are_in_order', 'src/kv/quick.c',
+     'op->arena ? UINT64_MAX : bit', 'bit'),
     # The history of a store: a dropped forwarding, a lost write-back, an operation or a repeated
     # call that takes effect twice.
     ('builtin/kv_history:linearizable_with_a_far_tier', 'src/kv/flight.c',
