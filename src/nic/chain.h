@@ -130,6 +130,8 @@ void chain_failed(struct nic_qp *qp, const struct sq_entry *e); /* keeps the fir
 /* Begins the queue's turn and computes its share of WQEs. */
 void chain_begin_turn(struct nic_qp *qp);
 void chain_throttle(struct nic_qp *qp); /* stops a queue that has used its share or its tokens */
+/* Schedules the queue for the next turn, unless it has a place in this one. */
+void chain_next_turn(struct nic_qp *qp);
 /* Schedules the queue pair at a time, on its PU. */
 void chain_timer_at(struct nic_qp *qp, uint64_t when);
 void chain_timer(struct nic_qp *qp);			       /* called when the timer fires */
