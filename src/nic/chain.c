@@ -4,7 +4,8 @@
  *
  *	WAIT	parks the queue pair on the CQ. A completion without error wakes it (cq.c)
  *	ENABLE	moves the count of a managed queue of the same protection domain, and schedules the
- *		queue; it runs in the same turn if it belongs to the same PU and the turn has space
+ *		queue; it runs in the same turn if it belongs to the same PU, the turn has space, and
+ *		the ENABLE is not behind packets that the turn has to send
  *	managed	a WQE is copied from the ring only when it is enabled and the one before it has
  *		been issued, so every WQE executed before may have rewritten it
  *
@@ -216,8 +217,16 @@ bool chain_enable(struct pu *pu, uint32_t pd, const struct nic_qp *by, const str
 	 * A queue in a WAIT, or a queue that waits for the time of an RNR NAK or of its rate,
 	 * continues later.
 	 */
-	if (to != by && to->sq.block != BLOCK_CHAIN && to->sq.block != BLOCK_RNR &&
-	    to->sq.block != BLOCK_RATE)
+	if (to == by || to->sq.block == BLOCK_CHAIN || to->sq.block == BLOCK_RNR ||
+	    to->sq.block == BLOCK_RATE)
+		return true;
+	/*
+	 * Behind packets, as those of an answer, the packets leave first. The next turn receives
+	 * before the queue runs, so a queue that begins with a WAIT often finds its completion.
+	 */
+	if (by && !qp_has(by, QP_LOOP))
+		chain_next_turn(to);
+	else
 		nic_schedule(to);
 	return true;
 }

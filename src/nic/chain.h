@@ -17,12 +17,21 @@ struct chain_watch {
 	uint32_t base;	   /* relative WAITs count from here */
 };
 
+/* Each WQE of a managed queue uses the fields up to `tokens`, so these come first. */
 struct qp_chain {
 	struct nic_qp *qp;
 	bool managed_send, managed_recv;
 	bool all_posted, all_recv_posted; /* the whole ring has been posted once */
+	bool throttled;			  /* takes no WQE until the timer fires or the next turn */
 	uint32_t first, first_recv;	  /* counts at the last reset */
 	uint32_t enabled, recv_enabled;	  /* the NIC takes the WQEs below these counts */
+	/* The limits of the managed send queue: chain_pace.c. */
+	uint32_t turn_limit;
+	uint32_t turn_left; /* WQEs that the NIC may still take in this turn */
+	uint64_t turn;	    /* `polls` of its PU when turn_left was set */
+	struct nic_cq *audit;
+	struct nic_chain_trace trace;
+	struct tokens tokens; /* rate 0: no limit */
 	struct chain_watch watch[ROOST_CHAIN_WATCHES];
 	/* The WAIT in progress. If several PUs share the CQ, its lock protects `wait`. */
 	struct nic_cq *wait_cq;
@@ -30,18 +39,10 @@ struct qp_chain {
 	uint32_t wait_target;
 	struct wheel_timer timer; /* for a WAIT until a time, a rate limit, or a full mailbox */
 	uint64_t wait_until;	  /* end of the WAIT in progress, if it waits for a time; 0: none */
-	/* The limits of the managed send queue: chain_pace.c. */
-	bool throttled;	      /* the NIC takes no WQE until the timer fires or the next turn */
-	struct tokens tokens; /* rate 0: no limit */
-	uint32_t turn_limit;
-	uint32_t turn_left; /* WQEs that the NIC may still take in this turn */
-	uint64_t turn;	    /* `polls` of its PU when turn_left was set */
-	struct nic_cq *audit;
 	uint32_t life; /* another one after each reset, and in each queue pair of this PU */
 	bool has_failed;
 	struct nic_chain_failure failure;
-	struct nic_chain_trace trace;
-};
+} __attribute__((aligned(ROOST_CACHE_LINE)));
 
 /* Shows an executed WQE to the debugger, if there is one. */
 static inline void chain_executed(struct nic_qp *qp, const struct sq_entry *e)
@@ -130,6 +131,8 @@ void chain_failed(struct nic_qp *qp, const struct sq_entry *e); /* keeps the fir
 /* Begins the queue's turn and computes its share of WQEs. */
 void chain_begin_turn(struct nic_qp *qp);
 void chain_throttle(struct nic_qp *qp); /* stops a queue that has used its share or its tokens */
+/* Schedules the queue for the next turn, unless it has a place in this one. */
+void chain_next_turn(struct nic_qp *qp);
 /* Schedules the queue pair at a time, on its PU. */
 void chain_timer_at(struct nic_qp *qp, uint64_t when);
 void chain_timer(struct nic_qp *qp);			       /* called when the timer fires */

@@ -40,8 +40,18 @@ void chain_throttle(struct nic_qp *qp)
 		chain_timer_at(qp, tokens_when(&c->tokens));
 		req_blocked(qp, BLOCK_RATE);
 	} else if (!list_linked(&qp->tx_link)) {
-		list_add_tail(&qp->tx_link, &qp->pu->chain_throttled);
+		list_add_tail(&qp->tx_link, &qp->pu->chain_later);
 	}
+}
+
+void chain_next_turn(struct nic_qp *qp)
+{
+	if (list_linked(&qp->tx_link)) {
+		nic_schedule(qp);
+		return;
+	}
+	list_add_tail(&qp->tx_link, &qp->pu->chain_later);
+	qp->sq.block = BLOCK_NONE;
 }
 
 void chain_timer_at(struct nic_qp *qp, uint64_t when)

@@ -79,13 +79,13 @@ int nic_qp_set_chain(struct nic *nic, struct nic_qp *qp, const struct nic_chain_
 		return -EBUSY;
 	if (chain_mail_init(nic) || !nic_memory_take(nic, sizeof(*c)))
 		return -ENOMEM;
-	c = calloc(1, sizeof(*c));
+	c = aligned_alloc(ROOST_CACHE_LINE, sizeof(*c));
 	if (!c) {
 		nic_memory_give(nic, sizeof(*c));
 		return -ENOMEM;
 	}
+	*c = (struct qp_chain){.qp = qp};
 	chain_refuse_mail(qp);
-	c->qp = qp;
 	c->timer.owner = qp;
 	c->managed_send = attr->managed_send;
 	c->managed_recv = attr->managed_recv;

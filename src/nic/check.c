@@ -71,7 +71,7 @@ static const char *check_wait(const struct nic_qp *qp)
 	case BLOCK_NONE:
 		HOLDS(!list_linked(&qp->tx_link) || is_listed(&pu->senders, &qp->tx_link) ||
 		      is_listed(&pu->stuck_senders, &qp->tx_link) ||
-		      is_listed(&pu->chain_throttled, &qp->tx_link));
+		      is_listed(&pu->chain_later, &qp->tx_link));
 		break;
 	case BLOCK_WINDOW:
 		HOLDS(qp->type != NIC_QPT_RC || is_listed(&qp->dest->waiters, &qp->tx_link) ||

@@ -115,8 +115,8 @@ dma_text_begin:
 \name:
 	.cfi_startproc
 	cmp	$8, %rdx
-	jb	5f
-	/* head: up to 7 bytes, until dst is aligned to 8 bytes */
+	jbe	11f
+10:	/* head: up to 7 bytes, until dst is aligned to 8 bytes */
 	test	$7, %dil
 	jz	2f
 	test	$1, %dil
@@ -172,6 +172,14 @@ dma_text_begin:
 1:	STEP	1
 	dec	%edx
 	jnz	1b
+	xor	%eax, %eax
+	ret
+11:	/* an aligned word, as chains copy it, or less than 8 bytes */
+	jb	5b
+	test	$7, %dil
+	jnz	10b
+	mov	(%rsi), %rax
+	mov	%rax, (%rdi)
 	xor	%eax, %eax
 	ret
 	.cfi_endproc

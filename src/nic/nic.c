@@ -45,7 +45,7 @@ static struct pu *pu_create(struct nic *nic, unsigned index)
 	list_init(&pu->stuck_senders);
 	list_init(&pu->stuck_responders);
 	list_init(&pu->lost);
-	list_init(&pu->chain_throttled);
+	list_init(&pu->chain_later);
 	list_init(&pu->dests);
 	for (unsigned i = 0; i < GROUP_BUCKETS; i++)
 		list_init(&pu->groups[i]);
@@ -547,8 +547,8 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 		flush_early(pu);
 	}
 	work += take_doorbells(pu);
-	if (unlikely(!list_empty(&pu->chain_throttled)))
-		list_splice_tail_init(&pu->chain_throttled, &pu->senders);
+	if (unlikely(!list_empty(&pu->chain_later)))
+		list_splice_tail_init(&pu->chain_later, &pu->senders);
 	/*
 	 * Peers may cause thousands of time-outs at once, and each may send a packet. So the number
 	 * per turn is bounded.
@@ -585,5 +585,5 @@ bool nic_pending(struct nic *nic, unsigned index)
 	if (port_count(nic) == 1 && pu->ports[0].blocked && !pu->ports[0].port->paths_block)
 		return false;
 	return !list_empty(&pu->senders) || !list_empty(&pu->responders) ||
-	       !list_empty(&pu->chain_throttled);
+	       !list_empty(&pu->chain_later);
 }

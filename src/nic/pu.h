@@ -52,7 +52,7 @@ struct pu {
 	struct list_head stuck_senders, stuck_responders;
 	bool stuck; /* one of these two lists is not empty, or was not empty when the turn began */
 	struct list_head lost; /* QPs that are about to end because a CQ overran: qp_end_lost() */
-	struct list_head chain_throttled; /* managed queues that have used their share */
+	struct list_head chain_later; /* managed queues that continue in the next turn */
 	unsigned num_dirty;
 	struct nic_cq *dirty[64]; /* CQs with completions of this turn */
 	struct list_head dests;	  /* changed under nic->dests_lock: other PUs read it */

@@ -92,11 +92,15 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 		} else {
 			if (n > qp->sq.max_sge)
 				return NIC_WC_LOC_QP_OP_ERR;
-			if (n > 1)
-				mem_copy_in(&w->sge[1], slot + sizeof(*w),
-					    (n - 1) * sizeof(w->sge[0]));
-			for (unsigned i = 0; i < n; i++)
+			if (n)
+				len = w->sge[0].len;
+			/* one by one: a copy of unknown length is slower than those of a few */
+			for (unsigned i = 1; i < n; i++) {
+				mem_copy_in(&w->sge[i],
+					    slot + ROOST_WQE_SGE_OFFSET + i * sizeof(w->sge[0]),
+					    sizeof(w->sge[0]));
 				len += w->sge[i].len;
+			}
 		}
 	}
 	if (len > (qp->type == NIC_QPT_UD || op == ROOST_OP_RPC ? qp->mtu : NIC_MAX_MSG) ||

@@ -96,6 +96,7 @@ MUTANTS = [
      'if (cq->special & CQ_WATCHED && f->status == NIC_WC_SUCCESS) {',
      'if (cq->special & CQ_WATCHED) {'),
     ('chain:enable_lets_wqes_go', 'src/nic/chain.c', 'if (prod - first > mask) {', 'if (1) {'),
+    ('chain:packets_leave_first', 'src/nic/chain.c', 'if (by && !qp_has(by, QP_LOOP))', 'if (0)'),
     ('chain:receives_are_recycled', 'src/nic/chain.c', 'if (!c->managed_recv)\n', 'if (1)\n'),
     ('chain_hostile:other_owners', 'src/nic/chain.h', ' || to->pd != pd', ''),
     ('chain_hostile:without_end', 'src/nic/loop.c', 'burst->copy -= LOCAL_COST;', ''),

@@ -431,6 +431,123 @@ static void once_despite_loss(void **state)
 	world_fini(w);
 }
 
+/* ---- turns ---- */
+
+/*
+ * A WRITE to another NIC, and an ENABLE behind it: the WRITE leaves before the enabled queue runs.
+ * The same ENABLE by a queue without packets takes effect in its turn.
+ */
+static void packets_leave_first(void **state)
+{
+	struct nic_counters before = {0}, now = {0};
+	struct wr wr;
+
+	open_world(2, 1, NULL);
+	ep_init(c, w, 1, NULL);
+	ep_init(b, w, 0, &(struct ep_params){.chain = true, .first = first});
+	ep_connect(b, c);
+	loop_queue(a, (struct ep_params){.managed_send = true, .counts = true, .depth = 2}, b);
+	post(a, (struct wr){.op = ROOST_OP_NOP});
+	post(a, (struct wr){.op = ROOST_OP_NOP});
+	run();
+	*word(b, 0) = 5;
+	wr = wr_rdma(ROOST_OP_WRITE, b, 0, 8, c, 0);
+	wr.flags = QUIET;
+	post(b, wr);
+	post(b, wr_enable(a, REL, 1));
+	nic_counters(b->nic, &before);
+	nic_poll(b->nic, 0, world_now(w));
+	nic_counters(b->nic, &now);
+	assert_int_equal(now.sent_pkts, before.sent_pkts + 1);
+	assert_int_equal(count_of(&a->sidx), first);
+	assert_true(nic_pending(b->nic, 0));
+	nic_poll(b->nic, 0, world_now(w));
+	assert_int_equal(count_of(&a->sidx), first + 1);
+	run();
+	assert_int_equal(*word(c, 0), 5);
+	ep_fini(c);
+	loop_queue(c, (struct ep_params){0}, b);
+	post(c, wr_enable(a, REL, 1));
+	nic_poll(b->nic, 0, world_now(w));
+	assert_int_equal(count_of(&a->sidx), first + 2);
+	ep_fini(c);
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+}
+
+/*
+ * A managed queue that is connected to itself executes all kinds of WQEs in their order: short ones
+ * at once, long messages in several turns, SENDs to its own receives.
+ */
+static void kinds_of_wqes(void **state)
+{
+	const uint32_t len = 100 << 10, to = 128 << 10, read = 256 << 10;
+	struct roost_sge sge;
+	struct roost_cqe cqe;
+	struct wr wr;
+
+	open_world(1, 1, NULL);
+	loop_queue(b,
+		   (struct ep_params){
+			   .managed_send = true, .max_inline = 64, .max_sge = 3, .mem = 512 << 10},
+		   NULL);
+	loop_queue(a, (struct ep_params){0}, b);
+	for (uint32_t i = 0; i <= len; i++)
+		b->mem[i] = (uint8_t)(i * 7 + 1);
+	for (int round = 0; round < 2; round++) {
+		static const uint8_t kinds[] = {
+			NIC_WC_SEND, NIC_WC_WRITE, NIC_WC_WRITE, NIC_WC_WRITE,	   NIC_WC_WRITE,
+			NIC_WC_READ, NIC_WC_READ,  NIC_WC_SEND,	 NIC_WC_FETCH_ADD, NIC_WC_WRITE,
+		};
+
+		memset(b->mem + to, 0, len + 64);
+		memset(b->mem + read, 0, len);
+		sge = ep_sge(b, to + len + 32, 8);
+		ep_post_recv(b, 0, &sge, 1);
+		post(b, (struct wr){.op = ROOST_OP_NOP});
+		post(b, wr_rdma(ROOST_OP_WRITE, b, 0, 8, b, to));
+		post(b, wr_rdma(ROOST_OP_WRITE, b, 8, len - 8, b, to + 8));
+		post(b, wr_rdma(ROOST_OP_WRITE, b, 0, 0, b, to));
+		wr = wr_rdma(ROOST_OP_WRITE, b, 0, 0, b, to + len);
+		wr.inl = b->mem + 3;
+		wr.inline_len = 5;
+		wr.flags = ROOST_WQE_INLINE | ROOST_WQE_SIGNALED;
+		wr.num_sge = 0;
+		post(b, wr);
+		post(b, wr_rdma(ROOST_OP_READ, b, to + len + 8, 8, b, 16));
+		post(b, wr_rdma(ROOST_OP_READ, b, read, len, b, 1));
+		post(b, (struct wr){.op = ROOST_OP_SEND, .sge = {ep_sge(b, 40, 8)}, .num_sge = 1});
+		wr = wr_rdma(ROOST_OP_FETCH_ADD, b, to + len + 40, 8, b, to + len + 48);
+		wr.swap_add = 9;
+		post(b, wr);
+		wr = wr_rdma(ROOST_OP_WRITE, b, 0, 1, b, to + len + 16);
+		for (int i = 1; i < 3; i++)
+			wr.sge[i] = ep_sge(b, 10u * i, 1);
+		wr.num_sge = 3;
+		post(b, wr);
+		post(a, wr_enable(b, REL, sizeof(kinds)));
+		for (size_t i = 0; i < sizeof(kinds); i++) {
+			assert_true(ep_wait_send(b, &cqe, SEC));
+			assert_int_equal(cqe.status, NIC_WC_SUCCESS);
+			assert_int_equal(cqe.opcode, kinds[i]);
+		}
+		assert_true(ep_wait_recv(b, &cqe, SEC));
+		assert_int_equal(cqe.byte_len, 8);
+		assert_memory_equal(b->mem + to, b->mem, len);
+		assert_memory_equal(b->mem + read, b->mem + 1, len);
+		assert_memory_equal(b->mem + to + len, b->mem + 3, 5);
+		assert_memory_equal(b->mem + to + len + 8, b->mem + 16, 8);
+		assert_memory_equal(b->mem + to + len + 32, b->mem + 40, 8);
+		assert_int_equal(*word(b, to + len + 48), 9);
+		for (uint32_t i = 0; i < 3; i++)
+			assert_int_equal(b->mem[to + len + 16 + i], b->mem[10 * i]);
+	}
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+}
+
 /* ---- calculations ---- */
 
 static void calculations(void **state)
@@ -487,6 +604,8 @@ int main(void)
 		cmocka_unit_test(doorbell_order),
 		cmocka_unit_test(completion_order),
 		cmocka_unit_test(once_despite_loss),
+		cmocka_unit_test(packets_leave_first),
+		cmocka_unit_test(kinds_of_wqes),
 		cmocka_unit_test(calculations),
 	};
 
