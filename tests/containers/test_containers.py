@@ -81,15 +81,17 @@ FAILING = [
     ('no folder', (['user', 'network'], {}), [ROOST, 'demo', '--port', 'shm'],
      ['/nonexistent/x', 'ROOST_SHM_DIR', 'roost doctor'], {'ROOST_SHM_DIR': '/nonexistent/x'}),
     ('no IPv6 address', (['user', 'network', 'noipv6'], {}), [ROOST, 'node', '--port', 'udp:::1'],
-     ['::1', 'address'], None),
+     ['::1 is no address of this machine', '`ip address`', '127.0.0.2'], None),
     ('no IPv6', (['user', 'network', 'noipv6'], {'noipv6': 'none'}),
-     [ROOST, 'node', '--port', 'udp:::1'], ['no IPv6', 'roost doctor'], None),
+     [ROOST, 'node', '--port', 'udp:::1'],
+     ['no IPv6', 'choose an address of the other kind', 'roost doctor'], None),
     ('no interface', (['user', 'network'], {'network': 'down'}), [ROOST, 'demo', '--port', 'udp'],
-     ['unreachable', 'roost doctor'], None),
+     ['Network is unreachable', 'ip link set lo up', 'roost doctor'], None),
     ('no memory files', (['user', 'seccomp', 'readonly'], {'seccomp': 'memfd_create'}),
-     [ROOST, 'demo'], ['memory', 'roost doctor'], None),
+     [ROOST, 'demo'], ['a file in memory: Operation not permitted', 'TMPDIR', 'roost doctor'],
+     None),
     ('few files', (['user'], {}), ['prlimit', '--nofile=8', ROOST, 'node'],
-     ['open files', 'roost doctor'], None),
+     ['open files', 'ulimit -n', 'roost doctor'], None),
 ]
 
 
