@@ -6,8 +6,8 @@ the emulated one.
 usage: guest.py [--host DIR] [--build DIR] [--sysroot DIR] [--only TEXT] [--whole] [--pages 16k]
 
 The guest runs Debian's arm64 kernel and has read-only access to the folders of the build and of the
-source. A tap device connects it to this machine. Rows: the unit tests that run.py leaves out
-because an emulated process cannot run them (--whole: all unit tests); seeds of the simulator, whose
+source. A tap device connects it to this machine. Rows: the unit tests that run.py leaves out, so
+that each unit test runs in one of the two (--whole: all unit tests); seeds of the simulator, whose
 packets must be the same on both machines; a quota of CPU time by control groups of version 2;
 perftest and calls of kernels between Roost on both machines, in both directions. --pages 16k boots
 a kernel with pages of 16 KiB, which Debian has since release 13.
@@ -48,7 +48,7 @@ PAIR_LIMIT = 180  # for two programs that communicate
 SCALE = "20"      # of Roost's own time-outs
 
 # An emulated thread is slower than the time of a busy poll, also in a guest (qemu 7.2).
-SLOW = ["drive-busy_poll"]
+UNABLE = ["drive-busy_poll"]
 SEEDS = [1, 2, 7, 12]
 # (program, its arguments)
 PERFTEST = [("ib_write_bw", "-n 20 -s 65536"), ("ib_read_lat", "-n 20"),
@@ -303,7 +303,7 @@ def rows(rig, tests, whole):
     found.append(("quota of a control group, version 2", rig.quota))
     found += [(f"seed {seed}", lambda s=seed: rig.seed(s)) for seed in SEEDS]
     found += [(f"unit {test.name}", lambda t=test: rig.unit(t)) for test in tests
-              if test.name not in SLOW and (whole or run.why_not(test))]
+              if test.name not in UNABLE and (whole or run.why_not(test))]
     return found
 
 
@@ -315,7 +315,7 @@ def parse():
                             help="size of the guest's memory pages; default: 4k")
         parser.add_argument(
             "--whole", action="store_true",
-            help="all unit tests, not only those that an emulated process cannot run")
+            help="all unit tests, not only those that run.py leaves out")
     options = run.parse(__doc__.splitlines()[0], more)
     options.host = os.path.abspath(options.host)
     return options
@@ -334,7 +334,7 @@ def main():
         skip(f"nothing was tried on arm64: {e}")
     print(f"the guest runs {rig.release} with pages of {rig.page} bytes, up after "
           f"{time.monotonic() - start:.0f} s", flush=True)
-    print(f"left out: {' '.join(SLOW)}: emulation is slower than the time of a busy poll",
+    print(f"left out: {' '.join(UNABLE)}: emulation is slower than the time of a busy poll",
           flush=True)
     failed, passed = [], 0
     try:

@@ -5,7 +5,8 @@
 usage: run.py [--build DIR] [--sysroot DIR] [--only TEXT] [--brief]
 
 Each test is a process in qemu-aarch64, qemu's emulation of a user's process. UNABLE names the tests
-that cannot run there, SLOW those that take long. With --brief, only what is installed and the
+that cannot run there, SLOW those that take long: guest.py runs them. The tests of OLDEST also run
+on the processor OLDEST_CPU. With --brief, only what is installed and the
 programs of the tests are built, and the linker does not optimize the programs as a whole. No unit
 test has such a program.
 
@@ -14,6 +15,7 @@ tools are missing; with ROOST_INTEROP=required in the environment it is then 1.
 """
 import argparse
 import concurrent.futures
+import copy
 import json
 import os
 import re
@@ -51,9 +53,13 @@ UNABLE = [
 ]
 # Tests that take minutes there; some have a shorter form. Fuzz targets run on a tenth of their
 # mutations.
-SLOW = r"^(drive-models|nic-longest)$"
+SLOW = [(r"^(drive-models|nic-longest)$", "takes minutes")]
 FEWER = {"nic-simulator": ["--count", "40"]}
 ENV = {"ROOST_FUZZ_FRACTION": "10"}
+# A processor of ARMv8.0, without the atomics of FEAT_LSE, and the test of the code that asks for
+# this feature at run time (src/nic/dma.c).
+OLDEST_CPU = "cortex-a53"
+OLDEST = r"^nic-dma$"
 
 
 class Test:
@@ -100,7 +106,16 @@ def make(options, brief=False):
 
 
 def why_not(test):
-    return next((why for pattern, why in UNABLE if re.search(pattern, test.name)), None)
+    """Returns the reason why only a guest runs this test, or None."""
+    return next((why for pattern, why in UNABLE + SLOW if re.search(pattern, test.name)), None)
+
+
+def on_oldest(test):
+    """Returns the same test, on the oldest processor."""
+    test = copy.copy(test)
+    test.name += f" ({OLDEST_CPU})"
+    test.env = {**test.env, "QEMU_CPU": OLDEST_CPU}
+    return test
 
 
 def run_user(test, root):
@@ -122,8 +137,10 @@ def run_user(test, root):
 
 def all_user(tests, root, jobs):
     """Runs the tests. Returns (failed, passed, left out)."""
-    able = [test for test in tests if not why_not(test) and not re.search(SLOW, test.name)]
-    for pattern, why in UNABLE:
+    able = [test for test in tests if not why_not(test)]
+    left = len(tests) - len(able)
+    able += [on_oldest(test) for test in able if re.search(OLDEST, test.name)]
+    for pattern, why in UNABLE + SLOW:
         names = [test.name for test in tests if re.search(pattern, test.name)]
         print(f"left out: {' '.join(names)}: {why}", flush=True)
     failed = []
@@ -134,7 +151,7 @@ def all_user(tests, root, jobs):
             if bad:
                 failed.append(test.name)
                 print(f"exit status {status}\n{text[-4000:]}", flush=True)
-    return failed, len(able) - len(failed), len(tests) - len(able)
+    return failed, len(able) - len(failed), left
 
 
 def parse(about, more=lambda parser: None):

@@ -25,9 +25,7 @@ from releases import Apt, Missing, archive, output  # noqa: E402
 from skip import skip  # noqa: E402
 
 ARCH, TRIPLET = "arm64", "aarch64-linux-gnu"
-# To build with: the packages of the group `build`.
-PACKAGES = ["libc6-dev", "linux-libc-dev", "libisal-dev", "libxxhash-dev", "libjansson-dev",
-            "libevent-dev", "libcmocka-dev", "uthash-dev", "libibverbs-dev", "librdmacm-dev"]
+LIST = os.path.join(HERE, "..", "..", "scripts", "packages.list")
 
 CROSS = """[binaries]
 c = [{compiler}]
@@ -52,6 +50,14 @@ cpu_family = 'aarch64'
 cpu = 'armv8-a'
 endian = 'little'
 """
+
+
+def libraries():
+    """Returns the packages of libraries in the group `build`."""
+    with open(LIST, encoding="utf-8") as file:
+        lines = [line.split() for line in file if not line.startswith("#")]
+    return ["linux-libc-dev"] + [name for name, *groups in lines if "build" in groups
+                                 and name.endswith("-dev")]
 
 
 def tools():
@@ -120,7 +126,7 @@ def make(folder):
     """Returns the folder of the packages; cross.ini is beside it."""
     os.makedirs(folder, exist_ok=True)
     tools()
-    root = unpack(folder, PACKAGES)
+    root = unpack(folder, libraries())
     # Meson finds ccache by itself only for the machine's own compiler.
     compiler = (["ccache"] if shutil.which("ccache") else []) + [f"{TRIPLET}-gcc"]
     write_changed(os.path.join(folder, "cross.ini"),

@@ -4,8 +4,7 @@
  * look-up, which are 9,000 queue pairs. The memory that a client costs is printed. A client that
  * has no key of the server cannot READ or WRITE its table and its rings, and its look-up works.
  */
-#include <stdio.h>
-
+#include "../common/resident.h"
 #include "offload.h"
 #include "roost/chain_parallel.h"
 
@@ -104,19 +103,6 @@ static void close_client(struct client *c)
 	ep_fini(&c->loop[0]);
 	ep_fini(&c->loop[1]);
 	ep_fini(&c->inbox);
-}
-
-/* Bytes of this process in memory. */
-static uint64_t resident(void)
-{
-	unsigned long pages = 0, all = 0;
-	FILE *f = fopen("/proc/self/statm", "r");
-
-	if (f && fscanf(f, "%lu %lu", &all, &pages) != 2)
-		pages = 0;
-	if (f)
-		fclose(f);
-	return pages * 4096ull;
 }
 
 static uint8_t *memory_of(uint32_t id)
@@ -225,10 +211,10 @@ static void many_clients(void **state)
 		ep_init(&client[id].near, w, 1,
 			&(struct ep_params){
 				.pd_of = &local, .depth = 1, .no_mem = true, .counts = true});
-	before = resident();
+	before = resident_bytes();
 	for (uint32_t id = 0; id < CLIENTS; id++)
 		open_client(id);
-	used = resident() - before;
+	used = resident_bytes() - before;
 	print_message("%u clients, %u queue pairs at the server: %llu bytes for each client, and "
 		      "%u of the memory region (rings: about %llu)\n",
 		      CLIENTS, 3 * CLIENTS, (unsigned long long)(used / CLIENTS), DATA,

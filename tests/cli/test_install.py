@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""A kernel outside of the tree, as in docs/kernels.md: Roost is installed in a folder, the example
-is built against it with the options of pkg-config alone, loaded into a running node, called,
-replaced by its version 2, and unloaded.
+"""Roost is installed in a folder, with all man pages, headers and completions. A kernel outside of
+the tree, as in docs/kernels.md, is built against it with the options of pkg-config alone, loaded
+into a running node, called, replaced by its version 2, and unloaded.
 
 Arguments: ROOST BUILD-FOLDER SOURCE-FOLDER.
 """
@@ -38,6 +38,22 @@ r = tool('meson', 'install', '-C', BUILD, '--no-rebuild', '--quiet', '--destdir'
 check('installed', r.returncode == 0, r)
 cli.ROOST = path_in('**/bin/roost')
 libraries = os.path.dirname(path_in('**/roost/librdmacm.so.1'))
+
+manuals = os.listdir(os.path.join(SOURCE, 'docs/man'))
+check('man pages in the source', 'roost.1' in manuals and 'roost_kv.3' in manuals)
+wanted = {f'share/man/man{section}': [name for name in manuals if name.endswith('.' + section)]
+          for section in '137'}
+wanted['include/roost'] = os.listdir(os.path.join(SOURCE, 'include/roost'))
+for folder, names in wanted.items():
+    installed = os.listdir(path_in(f'**/{folder}'))
+    check(f'{folder}: {sorted(set(names) ^ set(installed))}', sorted(names) == sorted(installed))
+# What the shells load asks the command, where it will be: below the prefix, without the folder.
+for shell, file in {'bash': 'bash-completion/completions/roost', 'zsh': 'zsh/site-functions/_roost',
+                    'fish': 'fish/vendor_completions.d/roost.fish'}.items():
+    with open(path_in(f'**/share/{file}'), encoding='utf-8') as f:
+        check(f'the completion of {shell} asks the installed command',
+              f'/{os.path.relpath(cli.ROOST, root)} completion {shell}' in f.read())
+
 pkg = {'PKG_CONFIG_PATH': os.path.dirname(path_in('**/roost.pc')), 'PKG_CONFIG_SYSROOT_DIR': root}
 
 shutil.copytree(os.path.join(SOURCE, 'examples/kernels/sum'), work)

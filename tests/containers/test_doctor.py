@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Tests `roost doctor`: each row on a machine on which its condition is bad, and on one on which it
 is not. usage: test_doctor.py BUILD"""
+import ctypes
 import json
 import os
 import sys
@@ -113,6 +114,24 @@ def check_bad(row):
     seen.add(row['condition'])
 
 
+def check_library(rows):
+    """The row of libibverbs names the library that a program loads, and the one under roost run."""
+    ours = '/opt/roost/lib/libibverbs.so.1'
+    try:
+        ctypes.CDLL('libibverbs.so.1')
+        with open('/proc/self/maps', encoding='utf-8') as f:
+            theirs = next(line.split()[-1] for line in f if '/libibverbs.so' in line)
+    except OSError:
+        theirs = 'none'
+    found = rows['libibverbs']['found']
+    check("libibverbs: the system's and ours",
+          found == f'a program loads {theirs}; under roost run, {ours}', found)
+    row = bad('libibverbs', 'ok', [], env={'LD_LIBRARY_PATH': os.path.dirname(ours)})
+    found = doctor(row)[1]['libibverbs']
+    check('libibverbs: ours for every program', found['state'] == 'ok'
+          and found['found'] == f"every program loads Roost's, {ours}", found)
+
+
 def main():
     if os.geteuid() == 0 and len(os.sched_getaffinity(0)) < 2:
         raise Missing('one core: the row of cores can not be good here')
@@ -121,6 +140,7 @@ def main():
     for name, r in rows.items():
         check(f'{name}: good where nothing is bad', r['state'] == 'ok' and not r['remedy'], f'{r}')
     check('status 0 where nothing is bad', status == 0 and rows, f'{status} {words}')
+    check_library(rows)
     missing = 0
     for row in ROWS:
         try:

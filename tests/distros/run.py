@@ -4,11 +4,15 @@
 
 usage: run.py --folder DIR [--whole] [SUITE...]
 
-Of each suite: `make demo`, the unit tests that are not slow, and programs of other releases on the
-libraries that were built there; with --whole, `make demo` and `make check`. Without SUITE: trixie;
-with --whole, bookworm and trixie. DIR keeps the systems, apt's downloads, and the output of the
-commands. A system in which a command failed stays as DIR/SUITE.failed, until the next failure; the
-last lines show how to run commands in it.
+Of each suite: `make demo`, the unit tests that are not slow, programs of other releases on the
+libraries that were built there, and the commands of docs/guide-ci.md (`make install`, ci.sh); with
+--whole, all commands of make in the README, `make install` with DESTDIR, and the commands of the
+guide. Without SUITE: trixie; with --whole, bookworm and trixie. DIR keeps the systems, apt's
+downloads, and the output of the commands. A system in which a command failed stays as
+DIR/SUITE.failed, until the next failure; the last lines show how to run commands in it.
+
+The short set should take at most SHORT_SECONDS on a machine without other work. A longer time is a
+warning and no failure, because it depends on the machine.
 
 The exit status is 0 if all passed, and 77, with the reason in the last line, if no system can be
 made; with ROOST_INTEROP=required in the environment it is then 1.
@@ -29,15 +33,46 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 INSIDE = "/srv/roost"
 LINES = 100  # of a step that failed
 
-UNIT = "the unit tests"  # have a network of their own, because other tests run beside this one
+def read(*path):
+    with open(os.path.join(TOP, *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def readme():
+    """Returns a step for each command of make that the README explains."""
+    return [(command, command.split())
+            for command in re.findall(r"^ {4}(make\b[^#\n]*?) +#", read("README.md"), re.M)]
+
+
+def guide():
+    """Returns the steps of "Any other" in docs/guide-ci.md. The programs of the project are rping,
+    which ci.sh starts by default."""
+    section = read("docs", "guide-ci.md").split("\n## Any other\n")[1].split("\n## ")[0]
+    packages, install, script = re.findall(r"^ {4}(.*)", section, re.M)
+    packages += " rdmacm-utils"
+    script = re.sub(r"^SERVER='.*' CLIENT='.*' (?=ARTIFACTS=)", "", script)
+    return [(name, ["sh", "-exc", f"cd ..\n{commands}"])
+            for name, commands in (("make install", f"{packages}\n{install}"), ("ci.sh", script))]
+
+
+INSTALL, SCRIPT = guide()
+DESTDIR = ("make install DESTDIR PREFIX",
+           ["sh", "-exc", "make install DESTDIR=/tmp/staged PREFIX=/opt/roost\n"
+            "/tmp/staged/opt/roost/bin/roost demo --size 1M"])
+UNIT = ("the unit tests",
+        ["meson", "test", "-C", "build", "--no-rebuild", "--suite", "unit", "--no-suite", "slow",
+         "--print-errorlogs", "--quiet"])
 SHORT = [
     ("make demo", ["make", "demo"]),
-    (UNIT, ["meson", "test", "-C", "build", "--no-rebuild", "--suite", "unit", "--no-suite",
-            "slow", "--print-errorlogs", "--quiet"]),
+    UNIT,
     ("programs of other releases", ["tests/stock/releases.py", "--lib", "build/lib", "--folder",
                                     "build/releases", "bookworm", "trixie"]),
+    INSTALL,
+    SCRIPT,
 ]
-WHOLE = [("make demo", ["make", "demo"]), ("make check", ["make", "check"])]
+WHOLE = [*readme(), DESTDIR, INSTALL, SCRIPT]
+ALONE = (UNIT, SCRIPT)  # have a network of their own, because other tests may run beside these
+SHORT_SECONDS = 360  # of the short set
 
 
 def said(path):
@@ -56,18 +91,20 @@ def leave(folder, suite, scratch):
 
 def run_suite(folder, suite, steps):
     """Runs the steps until one fails. Returns the number of failed steps."""
-    start = time.monotonic()
+    begin, load = time.monotonic(), os.getloadavg()[0]
     system.base(folder, suite)
-    print(f"ok     {suite:10} {'a fresh system':30} {time.monotonic() - start:6.0f} s", flush=True)
+    print(f"ok     {suite:10} {'a fresh system':30} {time.monotonic() - begin:6.0f} s", flush=True)
     scratch = tempfile.mkdtemp(prefix=suite + ".run-", dir=folder)
     try:
         system.copy_source(TOP, os.path.join(scratch, "source"))
-        for name, command in steps:
-            start, log = time.monotonic(), os.path.join(folder, f"{suite} {name}.log")
+        for step in steps:
+            name, command = step
+            start = time.monotonic()
+            log = os.path.join(folder, f"{suite} {name}.log".replace("/", "_"))
             with open(log, "w", encoding="utf-8") as file:
                 code = system.run(folder, suite, command, keep=os.path.join(scratch, "root"),
                                   binds=[(os.path.join(scratch, "source"), INSIDE)], start=INSIDE,
-                                  alone=name == UNIT, stdin=subprocess.DEVNULL, stdout=file,
+                                  alone=step in ALONE, stdin=subprocess.DEVNULL, stdout=file,
                                   stderr=subprocess.STDOUT).returncode
             lines = said(log)
             print(f"{'FAILED' if code else 'ok    '} {suite:10} {name:30} "
@@ -84,13 +121,17 @@ def run_suite(folder, suite, steps):
                     print(f"       {line[:200]}", flush=True)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    seconds = time.monotonic() - begin
+    print(f"       {suite:10} {'all':30} {seconds:6.0f} s   (load before: {load:.1f})", flush=True)
+    if steps is SHORT and seconds > SHORT_SECONDS and load < 1:
+        print(f"WARNING: the short set should take at most {SHORT_SECONDS} s on an idle machine")
     return 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", required=True, metavar="DIR", help="keeps the systems")
-    parser.add_argument("--whole", action="store_true", help="make check, too")
+    parser.add_argument("--whole", action="store_true", help="make test and make check, too")
     parser.add_argument("suites", nargs="*", metavar="SUITE")
     options = parser.parse_args()
     folder = os.path.abspath(options.folder)

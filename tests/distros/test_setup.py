@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Systems on which Roost cannot be built get one line with the remedy: scripts/setup with faked
-programs on PATH, and Meson with an old compiler.
+programs on PATH, and Meson with an old compiler, or for a big-endian machine.
 
 usage: test_setup.py TOP
 """
@@ -97,6 +97,41 @@ def setup_cases(case):
     yield expect("no group", case.run(), 1, "usage: scripts/setup GROUP")
 
 
+BIG_ENDIAN = """[binaries]
+c = 'gcc'
+pkg-config = 'pkg-config'
+
+[properties]
+needs_exe_wrapper = true
+
+[host_machine]
+system = 'linux'
+cpu_family = 's390x'
+cpu = 'z15'
+endian = 'big'
+"""
+
+
+def meson_errors(folder, top, *options, **env):
+    """Configures a new folder. Returns (exit status, lines with an error, "")."""
+    build = os.path.join(folder, "build")
+    shutil.rmtree(build, ignore_errors=True)
+    done = subprocess.run([shutil.which("meson"), "setup", build, top, *options],
+                          env={**os.environ, **env}, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          check=False)
+    return done.returncode, [line for line in done.stdout.splitlines() if "ERROR" in line], ""
+
+
+def machine_cases(folder, top):
+    """The compiler's programs are not run: Meson believes what the file says about the machine."""
+    path = os.path.join(folder, "big.ini")
+    with open(path, "w", encoding="ascii") as file:
+        file.write(BIG_ENDIAN)
+    yield expect("a big-endian machine", meson_errors(folder, top, "--cross-file", path), 1,
+                 "little-endian machines only", "s390x", "big-endian")
+
+
 def compiler_cases(folder, top):
     """The real compiler, which says that it is older: Meson asks the preprocessor."""
     fake = os.path.join(folder, "cc")
@@ -113,12 +148,7 @@ def compiler_cases(folder, top):
         with open(fake, "w", encoding="ascii") as file:
             file.write(f'#!/bin/sh\n{words}exec {real} {options} "$@"\n')
         os.chmod(fake, 0o755)
-        done = subprocess.run([shutil.which("meson"), "setup", os.path.join(folder, "build"), top],
-                              env=dict(os.environ, CC=fake), stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              check=False)
-        lines = [line for line in done.stdout.splitlines() if "ERROR" in line]
-        yield expect(f"an old {name}", (done.returncode, lines, ""), 1, wanted, "too old",
+        yield expect(f"an old {name}", meson_errors(folder, top, CC=fake), 1, wanted, "too old",
                      "install")
 
 
@@ -126,7 +156,8 @@ def main():
     top = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         case = Case(folder, os.path.join(top, "scripts", "setup"))
-        failed = sum(setup_cases(case)) + sum(compiler_cases(folder, top))
+        failed = sum(setup_cases(case)) + sum(compiler_cases(folder, top)) + sum(
+            machine_cases(folder, top))
     print(f"{failed} failed")
     sys.exit(1 if failed else 0)
 

@@ -11,9 +11,9 @@
 #include <cmocka.h>
 #include <endian.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "../common/resident.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "far_model.h"
@@ -279,8 +279,9 @@ static void a_parked_key_delays_no_other(void **state)
 
 	put_all(kv);
 	start = far_model.now;
-	far_model.stuck = (4 << 20) / 4096 + 16; /* behind the index */
-	far_model.stuck_num = 32;
+	/* 128 KiB behind the index; lines are pages */
+	far_model.stuck = ((4 << 20) + (64 << 10)) / mem_page_size();
+	far_model.stuck_num = (128 << 10) / mem_page_size();
 	far_model.stuck_by = 1000000;
 	for (unsigned i = 0; i < 200; i++) {
 		keys[i] = i * 20;
@@ -355,7 +356,7 @@ static void a_broken_tier_ends_operations(void **state)
 	unsigned failed = 0;
 
 	put_all(kv);
-	far_model.fail_at = far_model.started + 40;
+	far_model.fail_at = far_model.started + (160 << 10) / mem_page_size();
 	for (unsigned i = 0; i < 256; i++) {
 		keys[i] = i * 15;
 		ops[i] = (struct kv_op){.code = KV_GET,
@@ -424,18 +425,6 @@ static void a_client_leaves_places(void **state)
 #define NUM_BIG	  512u
 #define SPACE_MAX (16u << 20) /* of 32 MiB in the far tier, and 1 MiB in near memory */
 
-/* Returns the bytes of the process that are in memory. */
-static uint64_t resident(void)
-{
-	FILE *f = fopen("/proc/self/statm", "r");
-	unsigned long all, pages;
-
-	assert_non_null(f);
-	assert_int_equal(fscanf(f, "%lu %lu", &all, &pages), 2);
-	fclose(f);
-	return pages * mem_page_size();
-}
-
 /* Puts or gets all values of BIG bytes, several at a time. */
 static void all_big(struct kv *kv, uint8_t code, uint8_t (*values)[BIG])
 {
@@ -478,11 +467,11 @@ static void lines_that_leave_return_their_memory(void **state)
 	assert_non_null(values);
 	assert_int_equal(kv_far_file(".", false, &c.far), 0);
 	assert_int_equal(kv_open(&c, &kv), 0);
-	before = resident();
+	before = resident_bytes();
 	all_big(kv, KV_PUT, values);
-	assert_true(resident() < before + SPACE_MAX);
+	assert_true(resident_bytes() < before + SPACE_MAX);
 	all_big(kv, KV_GET, values);
-	assert_true(resident() < before + SPACE_MAX);
+	assert_true(resident_bytes() < before + SPACE_MAX);
 	kv_close(kv);
 	free(values);
 }

@@ -28,12 +28,29 @@
 #if defined(__x86_64__) && !defined(DMA_PLAIN)
 int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
+int dma_stream_sse2(void *dst, const void *src, size_t n);
+int dma_stream_avx(void *dst, const void *src, size_t n);
+#endif
+
+#if defined(DMA_BASELINE)
+/*
+ * A CPU of ARMv8.0 without optional features: no atomics of FEAT_LSE, no PMULL. All
+ * CPUs of qemu have PMULL.
+ */
+unsigned long __wrap_getauxval(unsigned long type);
+
+unsigned long __wrap_getauxval(unsigned long type)
+{
+	return 0;
+}
 #endif
 
 static size_t page; /* of this machine */
 
 static int (*copies[6])(void *, const void *, size_t);
 static unsigned num_copies;
+static int (*streams[3])(void *, const void *, size_t);
+static unsigned num_streams;
 
 /* As a copy; the CRC must be right, or unchanged. */
 static int load_crc(void *dst, const void *src, size_t n)
@@ -69,10 +86,14 @@ static int set_up(void **state)
 	copies[num_copies++] = dma_load;
 	copies[num_copies++] = dma_load_up;
 	copies[num_copies++] = load_crc;
+	streams[num_streams++] = dma_stream;
 #if defined(__x86_64__) && !defined(DMA_PLAIN)
 	copies[num_copies++] = dma_copy_sse2;
-	if (__builtin_cpu_supports("avx"))
+	streams[num_streams++] = dma_stream_sse2;
+	if (__builtin_cpu_supports("avx")) {
 		copies[num_copies++] = dma_copy_avx;
+		streams[num_streams++] = dma_stream_avx;
+	}
 #endif
 	return 0;
 }
@@ -114,6 +135,37 @@ static void every_alignment_and_length(void **state)
 		one_copy(load_crc, d, s + page - n, n, d);
 		one_copy(load_crc, d + page - n, s, n, d);
 	}
+	unguard(s, 1);
+	unguard(d, 1);
+}
+
+/* Copies of whole lines past the cache: from any address, and after a fault without other bytes. */
+static void lines_past_the_cache(void **state)
+{
+	uint8_t *s = guarded(1), *d = guarded(1);
+
+	faults_ours();
+	for (unsigned i = 0; i < page; i++)
+		s[i] = (uint8_t)(i * 7 + i / 256);
+	for (unsigned c = 0; c < num_streams; c++)
+		for (unsigned n = 0; n <= 512; n += 64) {
+			for (unsigned a = 0; a < 16; a++) {
+				one_copy(streams[c], d, s + page - n - a, n, d);
+				one_copy(streams[c], d + 64, s + a, n, d);
+				one_copy(streams[c], d + page - n, s + a, n, d);
+				assert_int_equal(streams[c](d, s + page - n - a, n + 64), -EFAULT);
+			}
+			memset(d, 0, page);
+			assert_int_equal(streams[c](d + page - n, s, n + 64), -EFAULT);
+			for (unsigned i = 0; i < page - n; i++)
+				assert_int_equal(d[i], 0);
+		}
+	/* Others are ordinary copies. */
+	for (unsigned n = 0; n <= MAX; n++) {
+		one_copy(dma_stream, d + 64, s, n, d);
+		one_copy(dma_stream, d + 1, s, n, d);
+	}
+	dma_fence();
 	unguard(s, 1);
 	unguard(d, 1);
 }
@@ -375,6 +427,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_alignment_and_length),
+		cmocka_unit_test(lines_past_the_cache),
 		cmocka_unit_test(faults),
 		cmocka_unit_test(bus_error),
 		cmocka_unit_test(atomics),

@@ -241,6 +241,87 @@ static void port_attributes(void **state)
 	assert_int_equal(ibv_close_device(ctx), 0);
 }
 
+/* A struct of a caller whose headers are older or newer than ours. */
+#define CALLER_MAX 2048
+#define UNTOUCHED  0xaa
+static _Alignas(8) uint8_t callers[CALLER_MAX];
+
+/*
+ * The caller stated `size` bytes. It gets the first ones of our struct and zeros behind them, and
+ * no byte behind its own struct changes.
+ */
+static void is_of_size(const uint8_t *got, size_t size, const void *ours, size_t have)
+{
+	const uint8_t *all = ours;
+
+	for (size_t i = 0; got + i < callers + CALLER_MAX; i++) {
+		uint8_t want = i >= size ? UNTOUCHED : i < have ? all[i] : 0;
+
+		if (got[i] != want)
+			fail_msg("%zu bytes stated: byte %zu is 0x%02x", size, i, got[i]);
+	}
+}
+
+static void device_attributes_of_any_size(void **state)
+{
+	struct ibv_context *ctx = open_device();
+	struct verbs_context *v = verbs_get_ctx(ctx);
+	struct ibv_device_attr_ex all;
+	const size_t sizes[] = {sizeof(all.orig_attr), sizeof(all) - 64, sizeof(all) - 1,
+				sizeof(all),	       sizeof(all) + 64, CALLER_MAX};
+
+	assert_int_equal(ibv_query_device_ex(ctx, NULL, &all), 0);
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		memset(callers, UNTOUCHED, sizeof(callers));
+		assert_int_equal(v->query_device_ex(ctx, NULL, (void *)callers, sizes[i]), 0);
+		is_of_size(callers, sizes[i], &all, sizeof(all));
+	}
+	/* The first version of the struct had all of these. */
+	memset(callers, UNTOUCHED, sizeof(callers));
+	assert_int_equal(v->query_device_ex(ctx, NULL, (void *)callers, sizes[0] - 1), EINVAL);
+	is_of_size(callers, 0, &all, sizeof(all));
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+static void port_attributes_of_any_size(void **state)
+{
+	struct ibv_context *ctx = open_device();
+	struct verbs_context *v = verbs_get_ctx(ctx);
+	struct ibv_port_attr all;
+	const size_t sizes[] = {48, sizeof(all) - 1, sizeof(all), sizeof(all) + 64, CALLER_MAX};
+
+	assert_int_equal(ibv_query_port(ctx, 1, &all), 0);
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		memset(callers, UNTOUCHED, sizeof(callers));
+		assert_int_equal(v->query_port(ctx, 1, (void *)callers, sizes[i]), 0);
+		is_of_size(callers, sizes[i], &all, sizeof(all));
+	}
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+static void gid_entries_of_any_size(void **state)
+{
+	char *before = set_port("shm:10.9.8.7;shm:10.9.8.8");
+	struct ibv_context *ctx = open_device();
+	struct ibv_gid_entry all[2];
+	const size_t sizes[] = {sizeof(all[0]) - 8, sizeof(all[0]), sizeof(all[0]) + 64};
+
+	put_port_back(before);
+	assert_int_equal(ibv_query_gid_table(ctx, all, 2, 0), 2);
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		size_t size = sizes[i];
+
+		memset(callers, UNTOUCHED, sizeof(callers));
+		assert_int_equal(_ibv_query_gid_ex(ctx, 1, 0, (void *)callers, 0, size), 0);
+		is_of_size(callers, size, &all[0], sizeof(all[0]));
+		assert_int_equal(_ibv_query_gid_table(ctx, (void *)callers, 2, 0, size), 2);
+		is_of_size(callers + size, size, &all[1], sizeof(all[1]));
+		memset(callers + size, UNTOUCHED, size);
+		is_of_size(callers, size, &all[0], sizeof(all[0]));
+	}
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
 static void gids_and_pkeys(void **state)
 {
 	struct ibv_context *ctx = open_device();
@@ -482,6 +563,9 @@ int main(void)
 		cmocka_unit_test(wrong_gid_index),
 		cmocka_unit_test(device_attributes),
 		cmocka_unit_test(port_attributes),
+		cmocka_unit_test(device_attributes_of_any_size),
+		cmocka_unit_test(port_attributes_of_any_size),
+		cmocka_unit_test(gid_entries_of_any_size),
 		cmocka_unit_test(gids_and_pkeys),
 		cmocka_unit_test(registrations),
 		cmocka_unit_test(newer_calls),

@@ -269,10 +269,15 @@ static int connect_qp(struct perf_link *l, struct perf_qp *q, uint32_t dqpn, uin
 			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 				   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
 				   IBV_QP_MIN_RNR_TIMER);
+	if (rc < 0)
+		rc = errno;
 	if (rc != 0)
 		return perf_fail(l, -EIO,
-				 "can't reach the other side (QP to RTR): %s (see roost doctor)",
-				 strerror(rc < 0 ? errno : rc));
+				 "can't reach the other side (QP to RTR): %s%s (see roost doctor)",
+				 strerror(rc),
+				 rc == ENETUNREACH
+					 ? "; bring up the interface to it, as in ip link set lo up"
+					 : "");
 	attr.qp_state = IBV_QPS_RTS;
 	attr.sq_psn = q->psn;
 	rc = ibv_modify_qp(q->qp, &attr,
