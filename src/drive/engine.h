@@ -302,8 +302,8 @@ static inline unsigned pu_poll(struct drive *d, unsigned i, uint64_t now)
 
 	fault_thread();
 	work = nic_poll(d->nic, i, now);
-	if (work && unlikely(nic_wants_time(d->nic, i)))
-		nic_tell_time(d->nic, i, clock_now());
+	if (work && unlikely(nic_turn_end_requested(d->nic, i)))
+		nic_turn_ended(d->nic, i, clock_now());
 	return work;
 }
 /* Runs one turn and settles the PU; `turn` is the purpose of the turn. Owner only. */

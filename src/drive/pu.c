@@ -276,7 +276,7 @@ static void posted(struct drive *d, unsigned i, uint64_t now)
 	struct drive_pu *p = &d->pu[i];
 
 	if (unlikely(caller_may_busy_poll(&p->caller)))
-		caller_posted(&p->caller, now, nic_came(d->nic, i).requests,
+		caller_posted(&p->caller, now, nic_rx_totals(d->nic, i).requests,
 			      wake_cost_stake(&d->wake));
 }
 
@@ -339,37 +339,37 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
 	uint64_t now = clock_now(), until, stake = wake_cost_stake(&d->wake);
-	struct nic_came came;
+	struct nic_rx_totals rx;
 	bool gone, received = false;
 
 	if (!pu_try(p))
 		return;
 	/* the program has polled, and the service thread had found the completion before */
 	caller_polled(&p->caller, false);
-	came = nic_came(d->nic, i);
-	until = caller_busy_poll(&p->caller, now, stake, came.requests);
+	rx = nic_rx_totals(d->nic, i);
+	until = caller_busy_poll(&p->caller, now, stake, rx.requests);
 	if (until &&
 	    atomic_load_explicit(&p->sleepers, memory_order_relaxed) == BY_SERVICE_THREAD &&
 	    !atomic_load_explicit(&p->masked, memory_order_relaxed))
 		mask(d, i);
 	/* The loop ends as soon as another thread wants the PU or rings. */
-	while (now < until && came.requests == p->caller.requests && !received &&
+	while (now < until && rx.requests == p->caller.requests && !received &&
 	       atomic_load_explicit(&p->word, memory_order_relaxed) == PU_OWNED) {
-		uint64_t receives = came.receives;
+		uint64_t receives = rx.receives;
 
 		pu_poll(d, i, now);
-		came = nic_came(d->nic, i);
-		received = came.receives != receives;
-		if (came.requests == p->caller.requests && !received && !let_peer_run(d, i))
+		rx = nic_rx_totals(d->nic, i);
+		received = rx.receives != receives;
+		if (rx.requests == p->caller.requests && !received && !let_peer_run(d, i))
 			return;
 		now = clock_now();
 	}
-	gone = came.requests == p->caller.requests;
+	gone = rx.requests == p->caller.requests;
 	if (received)
 		caller_received(&p->caller);
 	else if (gone)
 		caller_gone(&p->caller);
-	caller_requests(&p->caller, now, stake, came.requests, false);
+	caller_requests(&p->caller, now, stake, rx.requests, false);
 	atomic_store_explicit(&p->lease_end, now + policy_table.lease, memory_order_relaxed);
 	pu_settle(d, i, now, PU_TAKEN);
 	/*
@@ -429,10 +429,10 @@ static void yield_core(struct drive *d, unsigned i)
 		service_kick(d);
 		return;
 	}
-	packets = nic_came(d->nic, i).packets;
+	packets = nic_rx_totals(d->nic, i).packets;
 	pu_poll(d, i, now + took);
 	if (one)
-		caller_yielded(&p->caller, now, took, nic_came(d->nic, i).packets != packets);
+		caller_yielded(&p->caller, now, took, nic_rx_totals(d->nic, i).packets != packets);
 	pu_settle(d, i, now + took, PU_POSTED);
 	pu_release(d, i);
 }

@@ -189,7 +189,8 @@ static void worked(struct service_poller *t, unsigned i, uint64_t now, bool woke
 	spinner_worked(&t->spinner, now, stake, t->slept, woke);
 	caller_found_by_service(&p->caller, last_call, now);
 	if (caller_may_busy_poll(&p->caller))
-		caller_requests(&p->caller, now, stake, nic_came(t->d->nic, i).requests, t->slept);
+		caller_requests(&p->caller, now, stake, nic_rx_totals(t->d->nic, i).requests,
+				t->slept);
 	t->slept = false;
 }
 

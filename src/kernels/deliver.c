@@ -71,7 +71,7 @@ static bool deliver_params(struct call_qp *q, const struct nic_rpc_piece *p)
 		if (!idle_watched(q))
 			idle_watch(q);
 	}
-	call_drive(call, 1, p->lone);
+	call_drive(call, 1, p->ends_burst);
 	return true;
 }
 

@@ -13,7 +13,7 @@
 /* ---- pieces ---- */
 
 /* Begins a piece of a region. Returns false if the kernel is not done with another piece. */
-static bool enter(struct nic_stream_hook *stream)
+static bool begin_piece(struct nic_stream_hook *stream)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
 
@@ -24,7 +24,7 @@ static bool enter(struct nic_stream_hook *stream)
 	return false;
 }
 
-static void leave(struct nic_stream_hook *stream)
+static void end_piece(struct nic_stream_hook *stream)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
 	bool moves_pu = p->moves_pu;
@@ -48,7 +48,7 @@ static void bytes(struct nic_stream_hook *stream, const struct nic_stream_piece 
 		local_call_run_function(p, p->i.s->k->stream, piece->pu);
 	}
 	if (unlikely(p->remote_pu))
-		leave(stream);
+		end_piece(stream);
 }
 
 /* Drops the pending request, because its piece is gone. */
@@ -262,5 +262,5 @@ int local_call_detach(struct local_call *p)
 void local_call_init_hook(struct local_call *p)
 {
 	p->stream = (struct nic_stream_hook){
-		.bytes = bytes, .gone = gone, .enter = enter, .leave = leave};
+		.bytes = bytes, .gone = gone, .begin_piece = begin_piece, .end_piece = end_piece};
 }

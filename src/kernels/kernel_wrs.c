@@ -206,7 +206,7 @@ static int hand_to_nic(struct kernel_wrs *a, struct bound_qp *l, struct runtime_
 	 * The operation would wait behind outgoing messages, which may wait for this kernel, at
 	 * this queue pair or through others.
 	 */
-	if (a->outward && nic_stream_leaves(bound_nic_qp(l)))
+	if (a->outward && nic_stream_has_out(bound_nic_qp(l)))
 		return -EINVAL;
 	if (!a->promised) {
 		if (l->waiting || !fits(l, c->ask_len))

@@ -38,7 +38,7 @@ void units_ask(const struct runtime_pu *pu)
 {
 	if (pu->units.shared &&
 	    (pu->units.spent >= WORTH_TIMING || pu->units.spent >= pu->units.allowed))
-		nic_rpc_ask_time(pu->rt->nic, pu->index);
+		nic_rpc_request_turn_end(pu->rt->nic, pu->index);
 }
 
 uint32_t units_left(const struct runtime_pu *pu, uint32_t most)

@@ -37,7 +37,7 @@ static struct nic_group *group_find(struct pu *pu, uint8_t port_num, const struc
 
 /* ---- receiving ---- */
 
-static bool hears(const struct nic_qp *qp)
+static bool can_receive(const struct nic_qp *qp)
 {
 	return qp->state >= NIC_QPS_RTR && qp->state != NIC_QPS_ERR;
 }
@@ -56,7 +56,7 @@ enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,
 	for (uint32_t i = 0; i < g->count; i++) {
 		struct nic_qp *qp = g->qp[i];
 
-		if (!hears(qp) || qp->attr.port != pp->num)
+		if (!can_receive(qp) || qp->attr.port != pp->num)
 			continue;
 		pu->ctr.rx_multicast++;
 		ud_rx(qp, v, pkt);
