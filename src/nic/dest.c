@@ -97,7 +97,7 @@ struct dest *dest_look_up(struct dest *d, uint32_t dqpn)
 	slot_put(d, s);
 	if (found == d)
 		dest_put(found);
-	*s = (struct dest_slot){found, d->port->ways};
+	*s = (struct dest_slot){found, d->port->path_generation};
 	return found;
 }
 

@@ -88,8 +88,8 @@ void dest_release_read(struct nic_qp *qp, uint32_t bytes);
 
 /* An entry of dest.slots: the destination of one slot, for datagrams. */
 struct dest_slot {
-	struct dest *dest; /* NULL: not looked up yet */
-	uint32_t ways;	   /* `ways` of the port at the look-up */
+	struct dest *dest;	  /* NULL: not looked up yet */
+	uint32_t path_generation; /* `path_generation` of the port at the look-up */
 };
 
 /*
@@ -103,7 +103,9 @@ static inline struct dest *dest_of_datagram(struct dest *d, uint32_t dqpn)
 	if (!d->port->shared)
 		return d;
 	s = d->slots ? &d->slots[PORT_SLOT_OF_QPN(dqpn)] : NULL;
-	return likely(s && s->dest && s->ways == d->port->ways) ? s->dest : dest_look_up(d, dqpn);
+	return likely(s && s->dest && s->path_generation == d->port->path_generation)
+		       ? s->dest
+		       : dest_look_up(d, dqpn);
 }
 
 /*
