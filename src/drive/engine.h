@@ -70,9 +70,9 @@ struct drive_pu {
 	 * since
 	 */
 	bool had_sleeper;
-	_Atomic uint64_t lease_end; /* ns; a poller runs the PU until then */
-	_Atomic uint64_t rang;	    /* ns; time of the last turn that a doorbell ran */
-	struct caller caller;	    /* the class of the program: policy.h */
+	_Atomic uint64_t lease_end;   /* ns; a poller runs the PU until then */
+	_Atomic uint64_t doorbell_at; /* ns; time of the last turn that a doorbell ran */
+	struct caller caller;	      /* the class of the program: policy.h */
 	/* written by service pollers, read by every turn */
 	_Atomic uint64_t next_visit
 		CACHE_ALIGNED;	   /* ns; the latest time of a service poller's next look */

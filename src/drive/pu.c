@@ -148,7 +148,7 @@ static bool unmask(struct drive *d, unsigned i)
  * Handles a turn while a service poller sleeps on the ports. Returns true if the service poller
  * must be woken.
  */
-static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t wake,
+static bool handle_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t wake,
 			   enum pu_turn turn)
 {
 	struct drive_pu *p = &d->pu[i];
@@ -189,7 +189,7 @@ settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_tu
 		kick = wake > now + policy_table.horizon;
 	} else {
 		kick = service_wake_needed(d, i, now, wake);
-		kick |= beside_sleeper(d, i, now, wake, turn);
+		kick |= handle_sleeper(d, i, now, wake, turn);
 		atomic_store_explicit(&p->cpu, sched_getcpu(), memory_order_relaxed);
 	}
 	if (kick)
@@ -210,7 +210,7 @@ void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
  * poller still naps because of a poller that has stopped. Work that is left must not wait for the
  * end of that nap.
  */
-static void leave_work(struct drive *d, unsigned i, uint64_t now)
+static void kick_if_work_left(struct drive *d, unsigned i, uint64_t now)
 {
 	struct drive_pu *p = &d->pu[i];
 
@@ -227,7 +227,7 @@ static void leave_work(struct drive *d, unsigned i, uint64_t now)
 void pu_turn(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 {
 	pu_poll(d, i, now);
-	leave_work(d, i, now);
+	kick_if_work_left(d, i, now);
 	/*
 	 * Settles the PU after a turn without work, too: the thread that kicked may be the service
 	 * poller, which a packet had woken. The next packet must wake it again.
@@ -315,7 +315,7 @@ unsigned drive_progress(struct drive *d, unsigned i)
  * during a busy poll. Returns false if another thread owns the PU afterwards; the service thread
  * has then been kicked. Owner only.
  */
-static bool let_peer_run(struct drive *d, unsigned i)
+static bool yield_to_peer(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
 
@@ -360,7 +360,7 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 		pu_poll(d, i, now);
 		rx = nic_rx_totals(d->nic, i);
 		received = rx.receives != receives;
-		if (rx.requests == p->caller.requests && !received && !let_peer_run(d, i))
+		if (rx.requests == p->caller.requests && !received && !yield_to_peer(d, i))
 			return;
 		now = clock_now();
 	}
@@ -382,7 +382,7 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 		service_kick(d);
 }
 
-void drive_taken(struct drive *d, unsigned i)
+void drive_cqes_taken(struct drive *d, unsigned i)
 {
 	if (unlikely(caller_may_busy_poll(&d->pu[i].caller)))
 		busy_poll(d, i);
@@ -393,7 +393,7 @@ void drive_taken(struct drive *d, unsigned i)
  * under way then leave together, at the next poll. If the program never polls again, a service
  * poller looks soon; for that, no thread may sleep until an event.
  */
-static bool poller_takes_it(const struct drive_pu *p)
+static bool poller_takes_work(const struct drive_pu *p)
 {
 	uint64_t now = clock_now();
 
@@ -449,13 +449,13 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	i = nic_qp_pu(qp);
 	p = &d->pu[i];
 	busy = nic_qp_busy(qp);
-	if (((busy || nic_qp_batches(qp)) && poller_takes_it(p)) || !pu_try_or_kick(p)) {
+	if (((busy || nic_qp_batches(qp)) && poller_takes_work(p)) || !pu_try_or_kick(p)) {
 		caller_left(&p->caller, busy);
 		return;
 	}
 	now = clock_now();
 	polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
-	atomic_store_explicit(&p->rang, now, memory_order_relaxed);
+	atomic_store_explicit(&p->doorbell_at, now, memory_order_relaxed);
 	if (busy)
 		caller_left(&p->caller, true);
 	else

@@ -346,9 +346,9 @@ MUTANTS = [
     ('kernels/hook_end:a_reply_has_its_space', 'src/kernels/backend_host.c',
      'UINT32_MAX : i->c.space - i->sent;', 'UINT32_MAX : i->c.space;'),
     ('base/guard:one_that_wants_a_core_is_not', 'src/base/guard.c',
-     '(g->looks < p->at_most || (ran && wants_core(tid)))', 'g->looks < p->at_most'),
+     '(g->checks < p->checks_asleep || (ran && is_runnable(tid)))', 'g->checks < p->checks_asleep'),
     ('base/guard:one_that_sleeps_is_ended', 'src/base/guard.c',
-     '(g->looks < p->at_most || (ran && wants_core(tid)))', '1'),
+     '(g->checks < p->checks_asleep || (ran && is_runnable(tid)))', '1'),
     # Kernels' own operations, and kernels on streams that post them.
     ('kernels/wr_ops:refused_here', 'src/nic/kernel_wr.c',
      'if (op_is_atomic(a->op) && (a->len != 8 || a->raddr & 7))', 'if (0)'),
