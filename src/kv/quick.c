@@ -73,7 +73,7 @@ static inline void count(struct kv *kv, const struct found *found, unsigned writ
 static bool get(struct kv *kv, struct kv_op *op, const struct found *found)
 {
 	count(kv, found, 0);
-	op->status = kv_claim(op, found->value_len);
+	op->status = kv_claim_result(op, found->value_len);
 	if (likely(!op->status))
 		match_copy(op->out, found->value, found->value_len);
 	return true;
@@ -115,7 +115,7 @@ static bool update(struct kv *kv, struct kv_op *op, const struct found *found)
 	if (op->fn >= KV_FNS_ELEMENT || !fits(op, len, width))
 		return false;
 	if (op->fetch) {
-		op->status = kv_claim(op, len);
+		op->status = kv_claim_result(op, len);
 		if (unlikely(op->status)) {
 			count(kv, found, 0);
 			return true;
