@@ -11,7 +11,7 @@
 #include "base/spare.h"
 #include "port/shm_dir.h"
 
-static const char *own_name(char buf[SHM_NAME_MAX])
+static const char *control_name(char buf[SHM_NAME_MAX])
 {
 	snprintf(buf, SHM_NAME_MAX, "node.%d", (int)getpid());
 	return buf;
@@ -27,7 +27,7 @@ int node_control_open(struct node_control *c, char *err, size_t errlen)
 	c->dirfd = shm_dir_open(err, errlen);
 	if (c->dirfd < 0)
 		return c->dirfd;
-	c->fd = shm_dir_listen(c->dirfd, own_name(name));
+	c->fd = shm_dir_listen(c->dirfd, control_name(name));
 	if (c->fd >= 0) {
 		c->spare = spare_open();
 		return 0;
@@ -53,7 +53,7 @@ void node_control_close(struct node_control *c)
 		return;
 	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++)
 		disconnect(&c->peer[i]);
-	unlinkat(c->dirfd, own_name(name), 0);
+	unlinkat(c->dirfd, control_name(name), 0);
 	close(c->fd);
 	close(c->dirfd);
 	if (c->spare >= 0)
