@@ -205,7 +205,7 @@ static void call_ended(void *arg)
 	r->s->k->ended(r->s->shared_self->self, r->number);
 }
 
-static void tell_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t number)
+static void report_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t number)
 {
 	struct kernel_version *s = (struct kernel_version *)(uintptr_t)l->version;
 	int how;
@@ -228,7 +228,7 @@ static void end_resources_of(struct runtime_pu *pu, struct ledger *l, uint64_t o
 			continue;
 		h->state = ENDING;
 		spin_unlock(&l->lock);
-		tell_ended(pu, l, i + 1);
+		report_ended(pu, l, i + 1);
 		spin_lock(&l->lock);
 		set_free(l, h);
 		pu->ctr.resources_ended++;

@@ -97,14 +97,14 @@ static uint32_t ports_to_join(struct pu *pu, const struct nic_group *g)
 
 	for (unsigned p = 0; p < port_count(pu->nic); p++) {
 		const struct port *port = pu->ports[p].port;
-		bool heard = false;
+		bool covered = false;
 
 		if (pu->ports[p].num != g->port_num ||
 		    pkt_addr_is_v4(&port->addr) != pkt_addr_is_v4(&g->addr))
 			continue;
 		for (unsigned q = 0; q < p && port->medium; q++)
-			heard |= ports >> q & 1 && pu->ports[q].port->medium == port->medium;
-		if (!heard)
+			covered |= ports >> q & 1 && pu->ports[q].port->medium == port->medium;
+		if (!covered)
 			ports |= 1u << p;
 	}
 	return ports;

@@ -185,10 +185,10 @@ int resize_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uin
 void resize_retired(struct nic_qp *qp, const struct sq_entry *e)
 {
 	struct qp_resize *z = qp->resize;
-	bool told = z->completed && z->completed_index == e->index;
+	bool completed = z->completed && z->completed_index == e->index;
 
 	z->tail++;
-	if (told)
+	if (completed)
 		return;
 	if (e->status != NIC_WC_SUCCESS) {
 		z->completed = true;

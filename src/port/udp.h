@@ -367,7 +367,7 @@ static inline bool udp_leftovers_wait(const struct udp_port *u)
  */
 bool udp_take_errors(struct udp_port *u);
 /* Sets whether the kernel keeps the errors. Returns 0 or -errno. */
-int udp_set_recverr(const struct udp_port *u, int fd, bool heard);
+int udp_set_recverr(const struct udp_port *u, int fd, bool enable);
 /* Makes the kernel keep errors again, some time after there were too many. */
 void udp_resume_errors(struct udp_port *u);
 

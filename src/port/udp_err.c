@@ -24,8 +24,8 @@
  * (ip(7): it then reports no errors of an unconnected socket). Meanwhile there are no hints of
  * closed ports, and peers that are gone are detected by their silence.
  */
-#define ERRORS_HEARD 256
-#define SLICE_NS     100000000u
+#define ERRORS_READ_MAX 256
+#define SLICE_NS	100000000u
 
 int udp_set_recverr(const struct udp_port *u, int fd, bool enable)
 {
@@ -43,7 +43,7 @@ static void count_error(struct udp_port *u)
 		u->errors_since = now;
 		u->errors = 0;
 	}
-	if (++u->errors >= ERRORS_HEARD)
+	if (++u->errors >= ERRORS_READ_MAX)
 		u->errors_off = udp_set_recverr(u, u->out, false) == 0;
 }
 

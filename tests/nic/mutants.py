@@ -241,7 +241,7 @@ MUTANTS = [
     ('simulator', 'src/nic/mcast.c', 'if (g && index_of(g, qp) >= 0)\n\t\treturn join(qp->pu, g);',
      ''),
     ('simulator', 'src/nic/mcast.c',
-     'heard |= ports >> q & 1 && pu->ports[q].port->medium == port->medium;', ''),
+     'covered |= ports >> q & 1 && pu->ports[q].port->medium == port->medium;', ''),
     ('simulator', 'src/nic/mcast.c', 'pkt_addr_is_v4(&port->addr) != pkt_addr_is_v4(&g->addr))',
      '0)'),
     ('simulator', 'src/nic/rx.c', 'return &qp->pu->ports[qp->port] == pp && pkt_addr_eq',

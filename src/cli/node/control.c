@@ -153,17 +153,17 @@ static void accept_client(struct node_control *c)
 
 bool node_control_serve(struct node_control *c, const struct pollfd *p)
 {
-	bool heard = false;
+	bool received = false;
 
 	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++) {
 		if (p[1 + i].fd >= 0 && p[1 + i].revents) {
 			serve_client(c, &c->peer[i]);
-			heard = true;
+			received = true;
 		}
 	}
 	if (p[0].revents) {
 		accept_client(c);
-		heard = true;
+		received = true;
 	}
-	return heard;
+	return received;
 }
