@@ -25,26 +25,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common.h"
+
 #define MOST	 63
 #define ADDRESS	 0x7f000002u /* 127.0.0.2 */
 #define SERVICE	 20000
 #define LIMIT_MS 10000
 
 static const struct timespec retry = {.tv_nsec = 200000};
-
-static void quit(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-static double now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 static struct sockaddr_in name_of(unsigned server)
 {
@@ -60,7 +48,7 @@ static void make_qp(struct rdma_cm_id *id)
 	struct ibv_qp_init_attr attr = {.cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
 
 	if (rdma_create_qp(id, NULL, &attr))
-		quit("rdma_create_qp");
+		die("rdma_create_qp");
 }
 
 /* ---- a server ---- */
@@ -77,7 +65,7 @@ static void serve(unsigned server)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (!ch || rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) ||
 	    rdma_bind_addr(id, (struct sockaddr *)&at) || rdma_listen(id, 16))
-		quit("rdma_listen");
+		die("rdma_listen");
 	if (write(STDOUT_FILENO, "l", 1) != 1)
 		exit(1);
 	while (rdma_get_cm_event(ch, &ev) == 0) {
@@ -88,7 +76,7 @@ static void serve(unsigned server)
 		if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
 			make_qp(id);
 			if (rdma_accept(id, &param))
-				quit("rdma_accept");
+				die("rdma_accept");
 		} else if (type == RDMA_CM_EVENT_DISCONNECTED) {
 			rdma_disconnect(id);
 			rdma_destroy_qp(id);
@@ -106,7 +94,7 @@ static pid_t start(unsigned server, int *said)
 
 	snprintf(number, sizeof(number), "%u", server);
 	if (pipe(fds))
-		quit("pipe");
+		die("pipe");
 	pid = fork();
 	if (pid == 0) {
 		dup2(fds[1], STDOUT_FILENO);
@@ -126,7 +114,7 @@ static bool came(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
 	bool good;
 
 	if (rdma_get_cm_event(ch, &ev))
-		quit("rdma_get_cm_event");
+		die("rdma_get_cm_event");
 	good = ev->event == type;
 	rdma_ack_cm_event(ev);
 	return good;
@@ -138,21 +126,22 @@ static double connect_once(struct rdma_event_channel *ch, unsigned server)
 	struct rdma_conn_param param = {.retry_count = 7, .rnr_retry_count = 7};
 	struct sockaddr_in to = name_of(server);
 	struct rdma_cm_id *id;
-	double start = now(), took = -1;
+	uint64_t start = monotonic_ns();
+	double took = -1;
 
 	if (rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) ||
 	    rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, LIMIT_MS))
-		quit("rdma_resolve_addr");
+		die("rdma_resolve_addr");
 	if (came(ch, RDMA_CM_EVENT_ADDR_RESOLVED) && rdma_resolve_route(id, LIMIT_MS) == 0 &&
 	    came(ch, RDMA_CM_EVENT_ROUTE_RESOLVED)) {
 		make_qp(id);
 		if (rdma_connect(id, &param))
-			quit("rdma_connect");
+			die("rdma_connect");
 		if (came(ch, RDMA_CM_EVENT_ESTABLISHED)) {
-			took = 1e6 * (now() - start);
+			took = (double)(monotonic_ns() - start) / 1000;
 			rdma_disconnect(id);
 			if (!came(ch, RDMA_CM_EVENT_DISCONNECTED))
-				quit("rdma_disconnect");
+				die("rdma_disconnect");
 		}
 		rdma_destroy_qp(id);
 	}
@@ -177,7 +166,8 @@ static void print(const char *what, double *us, unsigned n, const char *end)
 /* Kills a server and starts its successor. Returns the microseconds until that has accepted. */
 static double succeed(struct rdma_event_channel *ch, pid_t *pid, unsigned server, bool eager)
 {
-	double from = now(), took;
+	uint64_t from = monotonic_ns();
+	double took;
 	int said;
 	char byte;
 
@@ -185,12 +175,12 @@ static double succeed(struct rdma_event_channel *ch, pid_t *pid, unsigned server
 	waitpid(*pid, NULL, 0);
 	*pid = start(server, &said);
 	if (!eager && read(said, &byte, 1) != 1)
-		quit("a successor");
+		die("a successor");
 	while (connect_once(ch, server) < 0) /* refused: no program listens yet */
 		nanosleep(&retry, NULL);
-	took = 1e6 * (now() - from);
+	took = (double)(monotonic_ns() - from) / 1000;
 	if (eager && read(said, &byte, 1) != 1)
-		quit("a successor");
+		die("a successor");
 	close(said);
 	return took;
 }
@@ -221,11 +211,11 @@ int main(int argc, char **argv)
 	}
 	ch = rdma_create_event_channel();
 	if (!ch || connect_once(ch, 0) < 0) /* opens the device */
-		quit("the first connection");
+		die("the first connection");
 	for (unsigned i = 0; i < servers; i++) {
 		setup[i] = connect_once(ch, i);
 		if (setup[i] < 0)
-			quit("a connection");
+			die("a connection");
 	}
 	for (unsigned i = 0; i < kills; i++) {
 		serves[i] = succeed(ch, &pid[i % servers], i % servers, false);

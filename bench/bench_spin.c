@@ -37,6 +37,7 @@
 
 #include "base/mem.h"
 #include "packet/crc32.h"
+#include "common.h"
 
 #define OPS	  1000u
 #define PAYLOAD	  64u
@@ -115,20 +116,6 @@ struct run {
 	const struct policy *policy;
 	struct side *own, *peer;
 };
-
-static void quit(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-static uint64_t now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 /* The two processes share the word, so the call is not the private one of base/sys.h. */
 static void futex(_Atomic uint32_t *word, int op, uint32_t value)
@@ -233,10 +220,11 @@ static bool poll_completion(struct run *r, uint32_t done)
  */
 static void take_in_its_place(struct run *r, uint8_t byte)
 {
-	uint64_t until = r->policy->takes == FOR_EVER ? FOR_EVER : now() + r->policy->takes;
+	uint64_t until =
+		r->policy->takes == FOR_EVER ? FOR_EVER : monotonic_ns() + r->policy->takes;
 
 	while (r->policy->takes && r->own->memory[0] != byte &&
-	       (until == FOR_EVER || now() < until))
+	       (until == FOR_EVER || monotonic_ns() < until))
 		try_turn(r);
 	if (r->policy->helper != WOKEN || r->own->memory[0] == byte)
 		return;
@@ -308,7 +296,7 @@ static void ping_pong(struct run *r, bool starts)
 			while (s->memory[0] != byte)
 				;
 		}
-		stamps[i - 1] = now();
+		stamps[i - 1] = monotonic_ns();
 		payload[0] = (uint8_t)i;
 		if (r->policy->helper == WOKEN)
 			atomic_store_explicit(&s->armed, false, memory_order_relaxed);
@@ -320,7 +308,7 @@ static void ping_pong(struct run *r, bool starts)
 	}
 	while (starts && s->memory[0] != (uint8_t)ops)
 		;
-	stamps[ops] = now();
+	stamps[ops] = monotonic_ns();
 	for (unsigned i = 0; i < ops; i++)
 		s->ns[i] = (double)(stamps[i + 1] - stamps[i]);
 }
@@ -334,13 +322,13 @@ static void process(const struct policy *p, unsigned side, int fd)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (pthread_create(&helper, NULL, help, &r))
-		quit("pthread_create");
+		die("pthread_create");
 	if (write(fd, &c, 1) != 1 || read(fd, &c, 1) != 1)
-		quit("the other process");
+		die("the other process");
 	ping_pong(&r, side == 0);
 	/* The peer may wait for the last acknowledgement. */
 	if (write(fd, &c, 1) != 1 || read(fd, &c, 1) != 1)
-		quit("the other process");
+		die("the other process");
 	atomic_store(&r.own->over, true);
 	atomic_fetch_add(&r.own->bell, 1);
 	futex(&r.own->bell, FUTEX_WAKE, 1);
@@ -372,11 +360,11 @@ static struct result run_once(const struct policy *p)
 
 	memset(sides, 0, 2 * sizeof(*sides));
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds))
-		quit("socketpair");
+		die("socketpair");
 	for (unsigned i = 0; i < 2; i++) {
 		pid[i] = fork();
 		if (pid[i] < 0)
-			quit("fork");
+			die("fork");
 		if (pid[i] == 0)
 			process(p, i, fds[i]);
 	}
@@ -438,7 +426,7 @@ int main(int argc, char **argv)
 	sides = mmap(NULL, 2 * sizeof(*sides), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		     -1, 0);
 	if (sides == MAP_FAILED)
-		quit("mmap");
+		die("mmap");
 	for (unsigned k = 0; k < runs; k++) {
 		for (unsigned i = 0; i < POLICIES; i++) {
 			uint64_t start;
@@ -446,9 +434,9 @@ int main(int argc, char **argv)
 			if (spent[i] > POLICY_NS)
 				continue;
 			nap(PAUSE_NS);
-			start = now();
+			start = monotonic_ns();
 			results[i][done[i]++] = run_once(&policies[i]);
-			spent[i] += now() - start;
+			spent[i] += monotonic_ns() - start;
 		}
 	}
 	printf("{\"tool\": \"bench-spin\", \"rows\": [");

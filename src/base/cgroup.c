@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double lesser(double a, double b)
+static double stricter(double a, double b)
 {
 	return a > 0 && (b <= 0 || a < b) ? a : b;
 }
@@ -81,7 +81,7 @@ static double least_of_all(const char *mount, const char *below, bool v2, cgroup
 
 	snprintf(dir, sizeof(dir), "%s%s", mount, strcmp(below, "/") ? below : "");
 	for (;;) {
-		least = lesser(least, of(dir, v2));
+		least = stricter(least, of(dir, v2));
 		slash = strrchr(dir, '/');
 		if (!slash || (size_t)(slash - dir) < top)
 			return least;
@@ -149,7 +149,7 @@ double cgroup_least(const char *mountinfo, const char *cgroup, const char *contr
 	double least = 0;
 
 	while (f && getline(&line, &space, f) > 0)
-		least = lesser(least, least_of_mount(line, cgroup, controller, of));
+		least = stricter(least, least_of_mount(line, cgroup, controller, of));
 	free(line);
 	if (f)
 		fclose(f);

@@ -156,7 +156,7 @@ static uint64_t run_ns(int tid)
  * Returns true if the thread runs or waits for a core. The state in proc_pid_stat(5) follows a name
  * in brackets that may contain any character.
  */
-static bool wants_core(int tid)
+static bool is_runnable(int tid)
 {
 	char path[48], text[256];
 	const char *name_end;
@@ -178,17 +178,18 @@ static bool wants_core(int tid)
  * Returns true if the step may continue: it has not reached the limits, or its thread waited for a
  * core most of the time.
  */
-static bool has_time(const struct guard *g, const struct watchdog_limits *p, int tid)
+static bool within_limits(const struct guard *g, const struct watchdog_limits *p, int tid)
 {
 	uint64_t ran;
 
-	if (g->looks < p->looks)
+	if (g->checks < p->checks)
 		return true;
 	ran = run_ns(tid);
-	return ran - g->cpu < p->cpu_ns && (g->looks < p->at_most || (ran && wants_core(tid)));
+	return ran - g->cpu < p->cpu_ns &&
+	       (g->checks < p->checks_asleep || (ran && is_runnable(tid)));
 }
 
-static void give_order(struct guard *g, uint64_t steps, int tid)
+static void send_abort(struct guard *g, uint64_t steps, int tid)
 {
 	siginfo_t order;
 
@@ -202,7 +203,7 @@ static void give_order(struct guard *g, uint64_t steps, int tid)
 	syscall(SYS_rt_tgsigqueueinfo, order.si_pid, tid, ORDER, &order);
 }
 
-bool guard_look(struct guard *g, const struct watchdog_limits *p)
+bool guard_check(struct guard *g, const struct watchdog_limits *p)
 {
 	uint64_t steps = atomic_load_explicit(&g->steps, memory_order_relaxed);
 	int tid = atomic_load_explicit(&g->tid, memory_order_relaxed);
@@ -210,14 +211,14 @@ bool guard_look(struct guard *g, const struct watchdog_limits *p)
 
 	g->seen = steps;
 	if (moved || !(steps & 1)) {
-		g->looks = 0;
+		g->checks = 0;
 		g->cpu = steps & 1 ? run_ns(tid) : 0;
 		return moved;
 	}
-	g->looks++;
-	if (has_time(g, p, tid))
+	g->checks++;
+	if (within_limits(g, p, tid))
 		return true;
-	/* Each further look repeats the order, because the thread may block signals for a while. */
-	give_order(g, steps, tid);
+	/* Each further check repeats the signal: the thread may block signals for a while. */
+	send_abort(g, steps, tid);
 	return true;
 }

@@ -61,15 +61,15 @@ struct guard {
 	/* only the watchdog uses the fields below */
 	uint64_t seen;
 	uint64_t cpu; /* ns; CPU time of the thread when the watchdog first saw the step */
-	unsigned looks;
+	unsigned checks;
 };
 
 /* The limits after which the watchdog ends a step. */
 struct watchdog_limits {
-	unsigned looks;	 /* looks since the first look that found the step running, if also ... */
+	unsigned checks; /* checks since the first check that found the step running, if also ... */
 	uint64_t cpu_ns; /* ... the thread has run for this many ns meanwhile */
-	/* or this many looks, if the thread sleeps; a thread that waits for a core is not ended */
-	unsigned at_most;
+	/* or this many checks, if the thread sleeps; a thread that waits for a core is not ended */
+	unsigned checks_asleep;
 };
 
 /* Installs the signal handlers; further calls have no effect. Returns 0 or -errno. Any thread. */
@@ -109,9 +109,9 @@ static inline void guard_stepped(struct guard *g)
 
 /*
  * Checks the guard; the watchdog calls this at equal intervals. Orders the thread to leave a step
- * that has reached the limits. Returns true if steps were run since the last look, or if one is
+ * that has reached the limits. Returns true if steps were run since the last check, or if one is
  * running.
  */
-bool guard_look(struct guard *g, const struct watchdog_limits *p);
+bool guard_check(struct guard *g, const struct watchdog_limits *p);
 
 #endif

@@ -211,7 +211,7 @@ static uint64_t field_of(const struct aggregate *a, unsigned i)
 	return a->field[i].is_signed ? (uint64_t)((int64_t)x >> unused) : x >> unused;
 }
 
-static bool less(const struct roost_aggregate_field *f, uint64_t x, uint64_t y)
+static bool field_less(const struct roost_aggregate_field *f, uint64_t x, uint64_t y)
 {
 	uint64_t sign = (uint64_t)f->is_signed << 63;
 
@@ -228,9 +228,9 @@ static bool matches(const struct aggregate *a)
 	case ROOST_AGGREGATE_NOT_EQUAL:
 		return x != a->p.operand;
 	case ROOST_AGGREGATE_LESS_THAN:
-		return less(&a->field[WHERE], x, a->p.operand);
+		return field_less(&a->field[WHERE], x, a->p.operand);
 	case ROOST_AGGREGATE_GREATER_THAN:
-		return less(&a->field[WHERE], a->p.operand, x);
+		return field_less(&a->field[WHERE], a->p.operand, x);
 	case ROOST_AGGREGATE_ALL:
 		break;
 	}
@@ -241,9 +241,9 @@ static void add(const struct aggregate *a, struct sums *s, uint64_t x)
 {
 	const struct roost_aggregate_field *f = &a->field[VALUE];
 
-	if (!s->count || less(f, x, s->min))
+	if (!s->count || field_less(f, x, s->min))
 		s->min = x;
-	if (!s->count || less(f, s->max, x))
+	if (!s->count || field_less(f, s->max, x))
 		s->max = x;
 	s->sum += f->is_signed ? (u128)(i128)(int64_t)x : x;
 	s->count++;
@@ -370,7 +370,7 @@ static void run(struct aggregate *a, struct scratch *s, const struct roost_call 
 /* ---- result ---- */
 
 /* Appends the result to the buffer. Returns the bytes of both. */
-static uint32_t conclude(const struct aggregate *a, struct scratch *s)
+static uint32_t append_result(const struct aggregate *a, struct scratch *s)
 {
 	uint32_t at = a->p.max_groups ? a->groups * (uint32_t)sizeof(s->group[0]) : a->used;
 	struct roost_aggregate_result r = {
@@ -420,7 +420,7 @@ static enum roost_next payload(struct roost_call *c)
 	}
 	if (!c->last)
 		return ROOST_DONE;
-	n = conclude(a, s);
+	n = append_result(a, s);
 	if (to_region(a) || !a->flushed)
 		ROOST_REPLY(c, s, n);
 	ROOST_SEND(c, s, n);

@@ -47,7 +47,7 @@ struct hll {
 	uint32_t counts[64];
 	struct roost_hll_info info;
 	uint8_t carry[8]; /* the first bytes of an item that continues in the next piece */
-	uint32_t carried;
+	uint32_t carry_len;
 };
 
 static uint8_t *registers_of(const struct table *t, uint32_t slot)
@@ -266,17 +266,17 @@ static void add_piece(struct table *t, struct hll *h, const uint8_t *data, uint3
 	uint8_t *reg = registers_of(t, h->slot);
 	uint32_t n = 0;
 
-	if (h->carried) {
-		n = 8 - h->carried < len ? 8 - h->carried : len;
-		memcpy(h->carry + h->carried, data, n);
-		h->carried += n;
-		if (h->carried < 8)
+	if (h->carry_len) {
+		n = 8 - h->carry_len < len ? 8 - h->carry_len : len;
+		memcpy(h->carry + h->carry_len, data, n);
+		h->carry_len += n;
+		if (h->carry_len < 8)
 			return;
 		t->update(reg, h->precision, h->carry, 1);
 	}
 	t->update(reg, h->precision, data + n, (len - n) / 8);
-	h->carried = (len - n) % 8;
-	memcpy(h->carry, data + len - h->carried, h->carried);
+	h->carry_len = (len - n) % 8;
+	memcpy(h->carry, data + len - h->carry_len, h->carry_len);
 }
 
 /* Returns false if a register has a value that is impossible with this precision. */
@@ -316,7 +316,7 @@ static enum roost_next payload(struct roost_call *c)
 			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 		return ROOST_DONE;
 	}
-	atomic_fetch_add_explicit(&t->sketch[h->slot].items, (h->carried + c->len) / 8,
+	atomic_fetch_add_explicit(&t->sketch[h->slot].items, (h->carry_len + c->len) / 8,
 				  memory_order_relaxed);
 	add_piece(t, h, c->data, c->len);
 	return ROOST_DONE;
@@ -332,12 +332,12 @@ static enum roost_next stream(struct roost_call *c)
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 	if (!is_current(t, h->slot, h->generation))
 		ROOST_FAIL(c, ROOST_RPC_MISS);
-	atomic_fetch_add_explicit(&t->sketch[h->slot].items, (h->carried + c->len) / 8,
+	atomic_fetch_add_explicit(&t->sketch[h->slot].items, (h->carry_len + c->len) / 8,
 				  memory_order_relaxed);
 	if (c->len)
 		add_piece(t, h, c->data, c->len);
 	if (c->last)
-		h->carried = 0; /* drops an incomplete item */
+		h->carry_len = 0; /* drops an incomplete item */
 	return ROOST_DONE;
 }
 

@@ -36,8 +36,8 @@ _Static_assert(KV_KEY_MAX == ROOST_KV_KEY_MAX && KV_VALUE_MAX == ROOST_KV_VALUE_
 /* `self` of the kernel. */
 struct kernel {
 	struct kv_store *store;
-	bool own;	       /* stop() closes the store */
-	uint8_t *longs;	       /* LONGS of LONG_SIZE bytes */
+	bool owns_store;       /* stop() closes the store */
+	uint8_t *long_buffers; /* LONGS of LONG_SIZE bytes */
 	struct kv_ahead ahead; /* used by the owner of the store */
 };
 
@@ -102,7 +102,7 @@ static uint32_t expiry(uint32_t ttl)
 
 /* ---- groups ---- */
 
-static void to_store(struct kv_op *to, const struct roost_kv_op *op, struct kv_arena *arena)
+static void convert_op(struct kv_op *to, const struct roost_kv_op *op, struct kv_arena *arena)
 {
 	*to = (struct kv_op){.code = codes[op->code],
 			     .type = op->type,
@@ -163,7 +163,7 @@ static bool may_move(const struct kv_parts *p, const struct roost_kv_op *op)
 	unsigned at = kv_table_partition(p->seed, p->partitions, op->key, op->key_len);
 
 	return op->cursor == p->version &&
-	       (op->code == ROOST_KV_MOVE_PUT ? p->comes[at] : kv_parts_stray(p, at));
+	       (op->code == ROOST_KV_MOVE_PUT ? p->moving_in[at] : kv_parts_stray(p, at));
 }
 
 /*
@@ -188,7 +188,7 @@ static void read_group(const struct kv_store *st, struct kvwire_reader *batch, s
 		if (g->has_foreign)
 			return;
 		g->moves |= moves;
-		to_store(&g->op[g->n++], &g->alone, &g->arena);
+		convert_op(&g->op[g->n++], &g->alone, &g->arena);
 	}
 }
 
@@ -352,7 +352,7 @@ static bool take_buffer(struct roost_call *c)
 	s->number = roost_take(c);
 	if (!s->number)
 		return false;
-	s->buffer = k->longs + (s->number - 1) * LONG_SIZE;
+	s->buffer = k->long_buffers + (s->number - 1) * LONG_SIZE;
 	return true;
 }
 
@@ -550,9 +550,9 @@ static void stop(void *self)
 {
 	struct kernel *k = self;
 
-	if (k->own)
+	if (k->owns_store)
 		kv_store_close(k->store);
-	mem_free_pages(k->longs, LONGS * LONG_SIZE);
+	mem_free_pages(k->long_buffers, LONGS * LONG_SIZE);
 	free(k);
 }
 
@@ -564,11 +564,11 @@ static int start(void **self)
 
 	if (rc)
 		return rc;
-	k->longs = mem_alloc_pages(LONGS * LONG_SIZE);
-	k->own = !want || !want->store;
-	if (!k->longs)
+	k->long_buffers = mem_alloc_pages(LONGS * LONG_SIZE);
+	k->owns_store = !want || !want->store;
+	if (!k->long_buffers)
 		rc = -ENOMEM;
-	else if (k->own)
+	else if (k->owns_store)
 		rc = kv_store_open(want, NULL, &k->store);
 	else
 		k->store = want->store;
@@ -576,8 +576,8 @@ static int start(void **self)
 		*self = k;
 		return 0;
 	}
-	if (k->longs)
-		mem_free_pages(k->longs, LONGS * LONG_SIZE);
+	if (k->long_buffers)
+		mem_free_pages(k->long_buffers, LONGS * LONG_SIZE);
 	free(k);
 	return rc;
 }

@@ -13,8 +13,8 @@ void kv_parts_set(struct kv_parts *p, const struct kv_table *t, const char *addr
 		bool moves = t->from[i] != KV_TABLE_NOBODY, ours = (int)t->owner[i] == self;
 
 		p->owned[i] = ours && !moves;
-		p->comes[i] = ours && moves;
-		p->leaves[i] = moves && (int)t->from[i] == self;
+		p->moving_in[i] = ours && moves;
+		p->moving_out[i] = moves && (int)t->from[i] == self;
 	}
 }
 

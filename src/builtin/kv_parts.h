@@ -18,8 +18,9 @@ struct kv_parts {
 	unsigned partitions;
 	bool fenced;			 /* the node serves no partition: kv_parts_begin() */
 	bool owned[KV_TABLE_PARTITIONS]; /* owned and served */
-	bool leaves[KV_TABLE_PARTITIONS], comes[KV_TABLE_PARTITIONS]; /* partitions that move */
-	uint64_t operations[KV_TABLE_PARTITIONS];		      /* operations on owned keys */
+	/* partitions that move */
+	bool moving_out[KV_TABLE_PARTITIONS], moving_in[KV_TABLE_PARTITIONS];
+	uint64_t operations[KV_TABLE_PARTITIONS]; /* operations on owned keys */
 };
 
 /*
@@ -40,7 +41,7 @@ static inline bool kv_parts_serve(const struct kv_parts *p, unsigned partition)
 /* Returns whether a move has left the pairs of the partition behind. */
 static inline bool kv_parts_stray(const struct kv_parts *p, unsigned partition)
 {
-	return !p->owned[partition] && !p->leaves[partition];
+	return !p->owned[partition] && !p->moving_out[partition];
 }
 
 /*

@@ -21,7 +21,7 @@ static bool in_scan(const struct kv_store_scan *s, const struct kv_pair *pair)
 	at = kv_table_partition(p->seed, p->partitions, pair->key, pair->key_len);
 	switch (s->function) {
 	case ROOST_KV_SCAN_LEAVING:
-		return p->leaves[at];
+		return p->moving_out[at];
 	case ROOST_KV_SCAN_STRAY:
 		return kv_parts_stray(p, at);
 	default:

@@ -28,9 +28,9 @@ struct shuffle {
 	struct shuffle_work w;
 	struct bench *bench;
 	shuffle_fn *move;
-	uint32_t known; /* number of partitions with known bounds */
-	uint32_t done;	/* number of partitions that are flushed, or whose entry is updated */
-	uint32_t carried;
+	uint32_t num_bounds; /* number of partitions with known bounds */
+	uint32_t done;	     /* number of partitions that are flushed, or whose entry is updated */
+	uint32_t carry_len;
 	uint64_t tuples;
 	struct roost_shuffle_result result;
 	/* the first bytes of a tuple or table entry that continues in the next piece */
@@ -87,9 +87,9 @@ static bool take_entry(struct shuffle *s, const struct roost_shuffle_part *part)
 
 	if (addr % s->w.p.tuple || len % s->w.p.tuple || addr + len < addr)
 		return false;
-	s->w.at[s->known] = s->w.bounds[s->known].from = addr;
-	s->w.bounds[s->known].end = addr + len;
-	s->known++;
+	s->w.at[s->num_bounds] = s->w.bounds[s->num_bounds].from = addr;
+	s->w.bounds[s->num_bounds].end = addr + len;
+	s->num_bounds++;
 	return true;
 }
 
@@ -134,15 +134,15 @@ static const uint8_t *next_whole(struct shuffle *s, uint32_t size, const uint8_t
 	const uint8_t *from = *data;
 	uint32_t some;
 
-	if (s->carried || *len < size) {
-		some = size - s->carried < *len ? size - s->carried : *len;
-		memcpy(s->carry + s->carried, from, some);
-		s->carried += some;
+	if (s->carry_len || *len < size) {
+		some = size - s->carry_len < *len ? size - s->carry_len : *len;
+		memcpy(s->carry + s->carry_len, from, some);
+		s->carry_len += some;
 		*data += some;
 		*len -= some;
-		if (s->carried < size)
+		if (s->carry_len < size)
 			return NULL;
-		s->carried = 0;
+		s->carry_len = 0;
 		*n = 1;
 		return s->carry;
 	}
@@ -158,11 +158,12 @@ static uint32_t take_piece(struct shuffle *s, const uint8_t *data, uint32_t len)
 	const uint8_t *at;
 	uint32_t n;
 
-	while (len && s->known < s->w.p.partitions) {
+	while (len && s->num_bounds < s->w.p.partitions) {
 		struct roost_shuffle_part part;
 
-		uint32_t one =
-			len < sizeof(part) - s->carried ? len : (uint32_t)sizeof(part) - s->carried;
+		uint32_t one = len < sizeof(part) - s->carry_len
+				       ? len
+				       : (uint32_t)sizeof(part) - s->carry_len;
 
 		len -= one;
 		at = next_whole(s, sizeof(part), &data, &one, &n);
@@ -227,10 +228,10 @@ static enum roost_next payload(struct roost_call *c)
 			ROOST_FAIL(c, ROOST_SHUFFLE_BUSY);
 		set_up(s);
 	}
-	while (s->w.p.table && s->known < s->w.p.partitions) {
-		ROOST_READ(c, in_table(s, s->known), s->part,
-			   chunk(s, s->known) * (uint32_t)sizeof(s->part[0]));
-		for (uint32_t i = 0, n = chunk(s, s->known); i < n; i++)
+	while (s->w.p.table && s->num_bounds < s->w.p.partitions) {
+		ROOST_READ(c, in_table(s, s->num_bounds), s->part,
+			   chunk(s, s->num_bounds) * (uint32_t)sizeof(s->part[0]));
+		for (uint32_t i = 0, n = chunk(s, s->num_bounds); i < n; i++)
 			if (!take_entry(s, &s->part[i]))
 				return end_with(c, ROOST_RPC_BAD_PARAMS);
 	}

@@ -50,13 +50,13 @@ struct shuffle_out {
 	uint64_t table;
 	uint32_t bytes; /* bytes of a buffer */
 	struct bench *bench;
-	uint32_t leaves;	 /* the partition whose buffer is written */
-	uint32_t before;	 /* the operation to wait for */
-	uint32_t known;		 /* number of partitions with known entries */
-	uint32_t flushed, told;	 /* at the end: partitions flushed, entries updated */
-	uint32_t taken;		 /* bytes of the piece */
-	uint32_t got, at, whole; /* the batch: bytes, next tuple, number of its tuples */
-	uint32_t status;	 /* status with which the call ends */
+	uint32_t out_part;	       /* the partition whose buffer is written */
+	uint32_t before;	       /* the operation to wait for */
+	uint32_t num_entries;	       /* number of partitions with known entries */
+	uint32_t flushed, num_updated; /* at the end: partitions flushed, entries updated */
+	uint32_t taken;		       /* bytes of the piece */
+	uint32_t got, at, whole;       /* the batch: bytes, next tuple, number of its tuples */
+	uint32_t status;	       /* status with which the call ends */
 	struct roost_shuffle_out_result result;
 	uint32_t part[BATCH];
 	struct roost_shuffle_target entry[CHUNK];
@@ -132,7 +132,7 @@ static void begin_buffer(struct shuffle_out *s, uint32_t part)
 /* Takes the entries that were read. Returns false if they are invalid. */
 static bool take_entries(struct shuffle_out *s)
 {
-	uint32_t n = chunk(s, s->known);
+	uint32_t n = chunk(s, s->num_entries);
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct roost_shuffle_target *e = &s->entry[i];
@@ -140,11 +140,11 @@ static bool take_entries(struct shuffle_out *s)
 
 		if (len % s->how.tuple || addr + len < addr)
 			return false;
-		s->bench->target[s->known] = (struct target){.addr = addr,
-							     .end = addr + len,
-							     .rkey = le32toh(e->rkey),
-							     .qp = le32toh(e->qp)};
-		begin_buffer(s, s->known++);
+		s->bench->target[s->num_entries] = (struct target){.addr = addr,
+								   .end = addr + len,
+								   .rkey = le32toh(e->rkey),
+								   .qp = le32toh(e->qp)};
+		begin_buffer(s, s->num_entries++);
 	}
 	return true;
 }
@@ -152,8 +152,8 @@ static bool take_entries(struct shuffle_out *s)
 /* Makes the updated entries of the next CHUNK partitions. */
 static void update_entries(struct shuffle_out *s)
 {
-	for (uint32_t i = 0, n = chunk(s, s->told); i < n; i++) {
-		const struct target *t = &s->bench->target[s->told + i];
+	for (uint32_t i = 0, n = chunk(s, s->num_updated); i < n; i++) {
+		const struct target *t = &s->bench->target[s->num_updated + i];
 
 		s->entry[i] = (struct roost_shuffle_target){.addr = htole64(t->addr),
 							    .len = htole64(t->end - t->addr),
@@ -194,7 +194,7 @@ static void end_batch(struct shuffle_out *s, const struct roost_call *c)
 }
 
 /*
- * Copies tuples of the batch until a buffer is full; s->leaves is its partition. Returns false if
+ * Copies tuples of the batch until a buffer is full; s->out_part is its partition. Returns false if
  * the batch ends, or if s->status is set.
  */
 static inline __attribute__((always_inline)) bool move(struct shuffle_out *s, const uint8_t *own,
@@ -214,7 +214,7 @@ static inline __attribute__((always_inline)) bool move(struct shuffle_out *s, co
 		memcpy(to, own + (size_t)at * size, size);
 		l->at = to += size;
 		if (unlikely(to == l->stop) && to == buffer(s, s->part[at]) + s->bytes) {
-			s->leaves = s->part[at];
+			s->out_part = s->part[at];
 			s->at = at + 1;
 			return true;
 		}
@@ -242,27 +242,27 @@ static uint32_t filled(const struct shuffle_out *s, uint32_t part)
 
 static enum roost_next send(const struct shuffle_out *s, struct roost_call *c)
 {
-	const struct target *t = &s->bench->target[s->leaves];
+	const struct target *t = &s->bench->target[s->out_part];
 
-	return roost_qp_write(c, t->qp, t->addr, t->rkey, buffer(s, s->leaves), 0,
-			      filled(s, s->leaves));
+	return roost_qp_write(c, t->qp, t->addr, t->rkey, buffer(s, s->out_part), 0,
+			      filled(s, s->out_part));
 }
 
 /*
- * Changes buffers after the buffer of s->leaves was posted. Returns the last operation from the
+ * Changes buffers after the buffer of s->out_part was posted. Returns the last operation from the
  * other buffer, which is filled next.
  */
 static uint32_t change_buffers(struct shuffle_out *s, const struct roost_call *c)
 {
-	struct target *t = &s->bench->target[s->leaves];
-	uint32_t len = filled(s, s->leaves);
+	struct target *t = &s->bench->target[s->out_part];
+	uint32_t len = filled(s, s->out_part);
 
 	t->op[t->which] = c->qp_posted;
 	t->addr += len;
 	t->tuples += len / s->how.tuple;
 	s->result.writes++;
 	t->which ^= 1;
-	begin_buffer(s, s->leaves);
+	begin_buffer(s, s->out_part);
 	return t->op[t->which];
 }
 
@@ -270,8 +270,8 @@ static uint32_t change_buffers(struct shuffle_out *s, const struct roost_call *c
 static bool next_rest(struct shuffle_out *s)
 {
 	while (s->flushed < s->how.partitions) {
-		s->leaves = s->flushed++;
-		if (filled(s, s->leaves))
+		s->out_part = s->flushed++;
+		if (filled(s, s->out_part))
 			return true;
 	}
 	return false;
@@ -301,8 +301,9 @@ static enum roost_next payload(struct roost_call *c)
 		if (!s->bench)
 			ROOST_FAIL(c, ROOST_SHUFFLE_BUSY);
 	}
-	while (s->known < s->how.partitions) {
-		ROOST_READ(c, in_table(s, s->known), s->entry, chunk_bytes(s, s->known));
+	while (s->num_entries < s->how.partitions) {
+		ROOST_READ(c, in_table(s, s->num_entries), s->entry,
+			   chunk_bytes(s, s->num_entries));
 		if (!take_entries(s)) {
 			give_back(c);
 			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
@@ -342,9 +343,10 @@ static enum roost_next payload(struct roost_call *c)
 		s->status = ROOST_SHUFFLE_LOST;
 		note_failure(s, c);
 	}
-	for (; !s->status && s->told < s->how.partitions; s->told += CHUNK) {
+	for (; !s->status && s->num_updated < s->how.partitions; s->num_updated += CHUNK) {
 		update_entries(s);
-		ROOST_WRITE(c, in_table(s, s->told), s->entry, chunk_bytes(s, s->told));
+		ROOST_WRITE(c, in_table(s, s->num_updated), s->entry,
+			    chunk_bytes(s, s->num_updated));
 	}
 	for (uint32_t i = 0; i < s->how.partitions; i++)
 		s->result.tuples += s->bench->target[i].tuples;

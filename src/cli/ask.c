@@ -119,7 +119,7 @@ static int dial(int dirfd, const char *name, int answer_ms, bool *gone)
 	return -1;
 }
 
-json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, bool *mute)
+json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, bool *no_answer)
 {
 	bool gone;
 	int fd = dial(dirfd, name, answer_ms, &gone);
@@ -143,7 +143,7 @@ json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, boo
 			close(fd);
 	}
 	free(text);
-	*mute = !gone;
+	*no_answer = !gone;
 	if (!json_is_object(o)) {
 		json_decref(o);
 		return NULL;

@@ -18,9 +18,9 @@ unsigned ask_list(int dirfd, const char *prefix, int **pids);
 /*
  * Sends `request`, a line without its end, to the process and returns the JSON object that it
  * answers. `request` is NULL if the process answers without a request. Returns NULL if the process
- * has ended or, with *mute set, if it does not answer with a JSON object within answer_ms.
+ * has ended or, with *no_answer set, if it does not answer with a JSON object within answer_ms.
  */
-json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, bool *mute);
+json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, bool *no_answer);
 
 /*
  * The answer of a program that needs no request. The caller sets `fd` to the connection, or to a

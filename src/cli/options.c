@@ -13,7 +13,7 @@
 
 static void (*show_command)(const struct opt_command *cmd) = opt_help;
 
-static void complain(const struct opt_command *cmd, const char *fmt, va_list ap)
+static void print_error(const struct opt_command *cmd, const char *fmt, va_list ap)
 {
 	char text[8192]; /* file names may be long */
 
@@ -26,7 +26,7 @@ int opt_usage(const struct opt_command *cmd, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	complain(cmd, fmt, ap);
+	print_error(cmd, fmt, ap);
 	va_end(ap);
 	fprintf(stderr, " (see roost %s --help)\n", cmd->name);
 	return CLI_USAGE;
@@ -37,7 +37,7 @@ int opt_failed(const struct opt_command *cmd, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	complain(cmd, fmt, ap);
+	print_error(cmd, fmt, ap);
 	va_end(ap);
 	fputc('\n', stderr);
 	return CLI_FAILED;

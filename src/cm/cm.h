@@ -302,13 +302,13 @@ int cm_connect(struct cm *cm, uint64_t now, const struct cm_connect *c, void *us
  * CM_EV_REJECTED of a REQ, or CM_EV_SIDR_REPLY. The repetition counts in max_retries. Errors:
  * -EINVAL (no request, or it was not refused), -EAGAIN (no retries left).
  */
-int cm_ask_again(struct cm_conn *c, uint64_t now, uint64_t delay);
+int cm_repeat_request(struct cm_conn *c, uint64_t now, uint64_t delay);
 
 /*
  * Reports that the program has taken the request, which no longer counts against the backlog. It
  * may be called before or after cm_accept() and the like.
  */
-void cm_taken(struct cm_conn *c);
+void cm_request_taken(struct cm_conn *c);
 
 struct cm_accept {
 	uint32_t qpn, psn;

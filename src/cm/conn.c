@@ -15,13 +15,13 @@ void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn)
 {
 	struct cm_event e = {.type = CM_EV_DISCONNECTED, .status = -ETIMEDOUT};
 
-	for (uint32_t i = 0; i < cm->fresh; i++) {
+	for (uint32_t i = 0; i < cm->first_unused; i++) {
 		struct cm_conn *c = &cm->conns[i];
 
 		if (c->state != CM_ESTABLISHED || c->sidr || c->local_qpn != local_qpn)
 			continue;
 		cm_enter_timewait(c, now, cm_path_ns(c));
-		cm_tell(c, &e);
+		cm_report_event(c, &e);
 		return;
 	}
 }
@@ -49,7 +49,7 @@ void cm_lost(struct cm *cm, uint64_t now, const struct pkt_addr *dst, uint64_t t
 		cm->counters.no_nic++;
 		e = (struct cm_event){.type = CM_EV_DISCONNECTED, .status = -EHOSTUNREACH};
 		cm_enter_timewait(c, now, cm_path_ns(c));
-		cm_tell(c, &e);
+		cm_report_event(c, &e);
 		return;
 	default:
 		return;
@@ -89,7 +89,7 @@ static bool is_24bits(uint32_t v)
 	return v <= 0xffffff;
 }
 
-static bool waits_for_us(enum cm_state s)
+static bool awaits_answer(enum cm_state s)
 {
 	return s == CM_REQ_RCVD || s == CM_MRA_REQ_SENT;
 }
@@ -202,14 +202,14 @@ int cm_ready(struct cm_conn *c, const void *data, size_t data_len)
 		return -EINVAL;
 	cm_msg_init(c, &m, CM_RTU, false);
 	put_data(&m, NULL, data, data_len);
-	cm_up(c);
+	cm_set_established(c);
 	cm_send(c, &m);
 	return 0;
 }
 
 /* ---- asking once more ---- */
 
-int cm_ask_again(struct cm_conn *c, uint64_t now, uint64_t delay)
+int cm_repeat_request(struct cm_conn *c, uint64_t now, uint64_t delay)
 {
 	enum cm_attr asked = cm_saved_attr(c);
 
@@ -224,7 +224,7 @@ int cm_ask_again(struct cm_conn *c, uint64_t now, uint64_t delay)
 
 /* ---- passive ---- */
 
-void cm_taken(struct cm_conn *c)
+void cm_request_taken(struct cm_conn *c)
 {
 	if (!c->listener)
 		return;
@@ -238,7 +238,7 @@ int cm_accept(struct cm_conn *c, uint64_t now, const struct cm_accept *p)
 {
 	struct cm_msg m;
 
-	if (!waits_for_us(c->state) || p->data_len > CM_REP_DATA || !is_24bits(p->qpn) ||
+	if (!awaits_answer(c->state) || p->data_len > CM_REP_DATA || !is_24bits(p->qpn) ||
 	    !is_24bits(p->psn) || p->rnr_retry > 7)
 		return -EINVAL;
 	c->local_qpn = p->qpn;
@@ -274,8 +274,8 @@ int cm_established(struct cm_conn *c)
 	if (c->state != CM_REP_SENT && c->state != CM_MRA_REP_RCVD)
 		return -EINVAL;
 	c->cm->counters.established_early++;
-	cm_up(c);
-	cm_tell(c, &e);
+	cm_set_established(c);
+	cm_report_event(c, &e);
 	return 0;
 }
 
@@ -284,7 +284,7 @@ int cm_established(struct cm_conn *c)
 int cm_reject(struct cm_conn *c, uint64_t now, uint16_t reason, const void *info, size_t info_len,
 	      const void *data, size_t data_len)
 {
-	if ((!waits_for_us(c->state) && !has_reply(c->state)) || info_len > CM_ARI_LEN ||
+	if ((!awaits_answer(c->state) && !has_reply(c->state)) || info_len > CM_ARI_LEN ||
 	    data_len > CM_REJ_DATA)
 		return -EINVAL;
 	cm_send_rej(c, c->active ? CM_ABOUT_REP : CM_ABOUT_REQ, reason, info, info_len, data,
@@ -295,7 +295,7 @@ int cm_reject(struct cm_conn *c, uint64_t now, uint16_t reason, const void *info
 
 int cm_delay(struct cm_conn *c, uint8_t service_timeout)
 {
-	if ((!waits_for_us(c->state) && !has_reply(c->state)) || service_timeout > 31)
+	if ((!awaits_answer(c->state) && !has_reply(c->state)) || service_timeout > 31)
 		return -EINVAL;
 	cm_send_mra(c, service_timeout);
 	return 0;

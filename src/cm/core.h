@@ -52,13 +52,13 @@ struct cm_conn {
 	struct cm_share *share;	      /* passive: the share of its source */
 	void *user;
 	enum cm_state state;
-	bool owned;  /* the caller owns it */
-	bool active; /* this end sent the request */
-	bool sidr;   /* the request is for a UD QP */
-	bool was_up; /* the connection was established: TIMEWAIT_EXIT is reported */
+	bool owned;	      /* the caller owns it */
+	bool active;	      /* this end sent the request */
+	bool sidr;	      /* the request is for a UD QP */
+	bool was_established; /* the connection was established: TIMEWAIT_EXIT is reported */
 	/* passive: not connected yet, and the peer has not shown that it receives answers */
-	bool stranger;
-	bool asked; /* the peer was asked whether it knows the connection: cm_stale() */
+	bool unverified;
+	bool peer_probed; /* the peer was asked if it knows the connection: cm_stale() */
 	bool chained[CHAINS];
 	uint32_t local_id, remote_id;
 	uint64_t remote_guid;
@@ -71,7 +71,7 @@ struct cm_conn {
 	uint8_t max_retries, retries; /* allowed retries; retries used for the current message */
 	uint64_t interval;	      /* ns between retries */
 	uint64_t keep_ns;	      /* ns; time for which a refusal is kept, to be repeated */
-	uint64_t asked_at;
+	uint64_t probed_at;
 	uint8_t saved[CM_MAD_LEN]; /* the last message sent */
 };
 
@@ -80,8 +80,8 @@ struct cm_conn {
  * hash use the same share.
  */
 struct cm_share {
-	uint64_t since; /* start of the count `asked` */
-	uint32_t asked, waiting, half_open;
+	uint64_t since; /* start of the count `challenges` */
+	uint32_t challenges, waiting, half_open;
 };
 #define CM_SHARES 1024
 
@@ -105,17 +105,17 @@ struct cm {
 	uint32_t tid_high;
 	uint32_t listening;
 	uint32_t in_use, half_open;
-	/* the pool; connections from `fresh` on were never used and take no memory yet */
+	/* the pool; connections from `first_unused` on were never used and take no memory yet */
 	struct cm_conn *conns;
-	uint32_t fresh, buckets;
+	uint32_t first_unused, buckets;
 	struct list_head free, timewait; /* timewait: released connections, oldest first */
 	/* half-open connections that were replied to, oldest first */
 	struct list_head replied;
 	struct cm_share *shares;
 	struct cm_challenge *challenges;
 	uint32_t next_challenge;
-	uint32_t strangers; /* unconnected senders, trusted since strangers_since */
-	uint64_t strangers_since;
+	uint32_t num_unverified; /* unconnected senders, trusted since unverified_since */
+	uint64_t unverified_since;
 	struct cm_conn **heads[CHAINS];
 	struct cm_listener *listeners;
 	struct list_head free_listeners, *services;
@@ -197,7 +197,7 @@ void cm_send_mra(struct cm_conn *c, uint8_t service_timeout);
  * drops it for that reason (12.6.10; cm_dreq_handler() of the kernel). A peer that does not know it
  * answers with a DREP.
  */
-void cm_send_question(struct cm_conn *c);
+void cm_probe_peer(struct cm_conn *c);
 /* Keeps the DREQ of a connection as its will, or removes the will: cm_ops.will. */
 void cm_leave_will(struct cm_conn *c, bool established);
 void cm_send_dreq(struct cm_conn *c, uint64_t now, const void *data, size_t data_len);
@@ -215,12 +215,12 @@ void cm_await(struct cm_conn *c, uint64_t now, enum cm_state s);
  */
 uint64_t cm_path_ns(const struct cm_conn *c);
 void cm_enter_timewait(struct cm_conn *c, uint64_t now, uint64_t ns);
-void cm_up(struct cm_conn *c);
+void cm_set_established(struct cm_conn *c);
 /*
  * Reports an event to the caller, if the caller still owns the connection. It must be the last
  * action on a connection.
  */
-void cm_tell(struct cm_conn *c, struct cm_event *e);
+void cm_report_event(struct cm_conn *c, struct cm_event *e);
 /*
  * Ends a connection: sets CM_IDLE and reports event e, unless e is NULL. Frees the connection if
  * the caller has released it.
@@ -238,7 +238,7 @@ struct cm_rx {
 	struct pkt_addr src, dst;
 	const uint8_t *mad;
 	struct cm_msg m;
-	bool heard; /* the sender has shown that it receives answers: stranger.c */
+	bool src_verified; /* the sender has shown that it receives answers: challenge.c */
 };
 
 void cm_rx_req(struct cm *cm, const struct cm_rx *rx);
@@ -267,7 +267,7 @@ struct cm_conn *cm_rx_conn(struct cm *cm, const struct cm_rx *rx, bool both_ids)
  */
 void cm_stale(struct cm_conn *old, uint64_t now);
 
-/* ---- stranger.c ---- */
+/* ---- challenge.c ---- */
 
 struct cm_share *cm_share_of(struct cm *cm, const struct pkt_addr *src);
 /*
@@ -276,7 +276,7 @@ struct cm_share *cm_share_of(struct cm *cm, const struct pkt_addr *src);
  */
 bool cm_challenged(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx);
 /* Returns true if the DREP answers a challenge, whose request then continues. */
-bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx);
+bool cm_challenge_answered(struct cm *cm, const struct cm_rx *rx);
 /*
  * Returns true, and counts the request, if the source has its full share of the listener, or of all
  * half-open connections.

@@ -73,7 +73,7 @@ void cm_unlisten(struct cm_listener *l)
 	struct cm_conn *c, *tmp;
 
 	list_for_each_entry_safe (c, tmp, &l->waiting, link)
-		cm_taken(c);
+		cm_request_taken(c);
 	list_del(&l->link);
 	list_add(&l->link, &l->cm->free_listeners);
 	l->cm->listening--;
@@ -83,8 +83,8 @@ void cm_unlisten(struct cm_listener *l)
  * Returns the listener of a service at this address. A listener on the exact address takes
  * precedence over a listener on all addresses.
  */
-static struct cm_listener *serving(struct cm *cm, uint64_t service_id, const struct pkt_addr *addr,
-				   unsigned kind)
+static struct cm_listener *find_listener(struct cm *cm, uint64_t service_id,
+					 const struct pkt_addr *addr, unsigned kind)
 {
 	struct cm_listener *l = find(cm, service_id, addr);
 
@@ -125,8 +125,8 @@ static struct cm_conn *admit(struct cm *cm, struct cm_listener *l, const struct 
 	c->user = l->user;
 	c->listener = l;
 	l->waiting_count++;
-	c->stranger = !rx->heard;
-	cm->strangers += c->stranger;
+	c->unverified = !rx->src_verified;
+	cm->num_unverified += c->unverified;
 	c->share = cm_share_of(cm, &rx->src);
 	c->share->waiting++;
 	list_add_tail(&c->link, &l->waiting);
@@ -201,11 +201,12 @@ static void refuse_req(struct cm *cm, const struct cm_rx *rx, uint16_t reason)
 void cm_stale(struct cm_conn *old, uint64_t now)
 {
 	old->cm->counters.stale++;
-	if (old->state != CM_ESTABLISHED || (old->asked && now - old->asked_at < CM_INTERVAL_MIN))
+	if (old->state != CM_ESTABLISHED ||
+	    (old->peer_probed && now - old->probed_at < CM_INTERVAL_MIN))
 		return;
-	old->asked = true;
-	old->asked_at = now;
-	cm_send_question(old);
+	old->peer_probed = true;
+	old->probed_at = now;
+	cm_probe_peer(old);
 }
 
 static void fill_from_req(struct cm_conn *c, const struct cm_req *r)
@@ -236,7 +237,7 @@ static void fill_from_req(struct cm_conn *c, const struct cm_req *r)
 	cm_chain(c, CHAIN_QPN);
 }
 
-static void tell_request(struct cm_conn *c, struct cm_listener *l, const struct cm_rx *rx)
+static void report_request(struct cm_conn *c, struct cm_listener *l, const struct cm_rx *rx)
 {
 	const struct cm_req *r = &rx->m.req;
 	struct cm_event e = {
@@ -256,7 +257,7 @@ static void tell_request(struct cm_conn *c, struct cm_listener *l, const struct 
 	};
 
 	take_data(&e, r->service_id, &rx->m);
-	cm_tell(c, &e);
+	cm_report_event(c, &e);
 }
 
 void cm_rx_req(struct cm *cm, const struct cm_rx *rx)
@@ -283,7 +284,7 @@ void cm_rx_req(struct cm *cm, const struct cm_rx *rx)
 		cm_stale(c, rx->now);
 		return;
 	}
-	l = serving(cm, r->service_id, &rx->dst, CM_LISTEN_CONN);
+	l = find_listener(cm, r->service_id, &rx->dst, CM_LISTEN_CONN);
 	if (!l) {
 		cm->counters.no_listener++;
 		refuse_req(cm, rx, CM_REJ_INVALID_SERVICE_ID);
@@ -292,12 +293,12 @@ void cm_rx_req(struct cm *cm, const struct cm_rx *rx)
 	if (cm_challenged(cm, l, rx))
 		return;
 	if (cm_limit_half_open(cm, rx->now)) /* its event may have ended the listener */
-		l = serving(cm, r->service_id, &rx->dst, CM_LISTEN_CONN);
+		l = find_listener(cm, r->service_id, &rx->dst, CM_LISTEN_CONN);
 	c = l ? admit(cm, l, rx, CM_REQ_RCVD) : NULL;
 	if (!c)
 		return;
 	fill_from_req(c, r);
-	tell_request(c, l, rx);
+	report_request(c, l, rx);
 }
 
 /* ---- SIDR_REQ ---- */
@@ -324,7 +325,7 @@ void cm_rx_sidr_req(struct cm *cm, const struct cm_rx *rx)
 		}
 		return;
 	}
-	l = serving(cm, service_id, &rx->dst, CM_LISTEN_UD);
+	l = find_listener(cm, service_id, &rx->dst, CM_LISTEN_UD);
 	if (!l) {
 		struct cm_msg m = {
 			.attr = CM_SIDR_REP, .tid = rx->m.tid, .remote_id = rx->m.local_id};
@@ -338,7 +339,7 @@ void cm_rx_sidr_req(struct cm *cm, const struct cm_rx *rx)
 	if (cm_challenged(cm, l, rx))
 		return;
 	if (cm_limit_half_open(cm, rx->now))
-		l = serving(cm, service_id, &rx->dst, CM_LISTEN_UD);
+		l = find_listener(cm, service_id, &rx->dst, CM_LISTEN_UD);
 	c = l ? admit(cm, l, rx, CM_SIDR_REQ_RCVD) : NULL;
 	if (!c)
 		return;
@@ -349,5 +350,5 @@ void cm_rx_sidr_req(struct cm *cm, const struct cm_rx *rx)
 	e.user = l->user;
 	e.listener = l;
 	take_data(&e, service_id, &rx->m);
-	cm_tell(c, &e);
+	cm_report_event(c, &e);
 }

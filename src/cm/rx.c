@@ -94,7 +94,7 @@ static void rep_accept(struct cm_conn *c, const struct cm_rx *rx)
 	cm_chain(c, CHAIN_QPN);
 	wheel_del(&c->cm->wheel, &c->timer);
 	cm_set_state(c, CM_REP_RCVD);
-	cm_tell(c, &e);
+	cm_report_event(c, &e);
 }
 
 void cm_rx_rep(struct cm *cm, const struct cm_rx *rx)
@@ -146,12 +146,12 @@ void cm_rx_rtu(struct cm *cm, const struct cm_rx *rx)
 			cm_send_again(c); /* the peer does not know yet that this end gave up */
 		return;
 	}
-	cm_up(c);
+	cm_set_established(c);
 	if (!c->owned) {
 		cm_send_dreq(c, rx->now, NULL, 0);
 		return;
 	}
-	cm_tell(c, &e);
+	cm_report_event(c, &e);
 }
 
 /* ---- MRA ---- */

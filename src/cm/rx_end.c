@@ -111,7 +111,7 @@ void cm_rx_rej(struct cm *cm, const struct cm_rx *rx)
 		cm->counters.unexpected++;
 		return;
 	}
-	cm_tell(c, &e);
+	cm_report_event(c, &e);
 }
 
 /* ---- DREQ, DREP ---- */
@@ -178,8 +178,8 @@ void cm_rx_dreq(struct cm *cm, const struct cm_rx *rx)
 	case CM_MRA_REP_SENT:
 	case CM_ESTABLISHED:
 		wheel_del(&cm->wheel, &c->timer);
-		if (!c->was_up)
-			cm_up(c); /* the peer is connected: an RTU of either end is late */
+		if (!c->was_established) /* the peer is connected: an RTU of either end is late */
+			cm_set_established(c);
 		c->tid = rx->m.tid;
 		cm_set_state(c, CM_DREQ_RCVD);
 		if (!c->owned)
@@ -199,7 +199,7 @@ void cm_rx_dreq(struct cm *cm, const struct cm_rx *rx)
 		cm->counters.unexpected++;
 		return;
 	}
-	cm_tell(c, &e);
+	cm_report_event(c, &e);
 }
 
 void cm_rx_drep(struct cm *cm, const struct cm_rx *rx)
@@ -208,13 +208,13 @@ void cm_rx_drep(struct cm *cm, const struct cm_rx *rx)
 		.type = CM_EV_DISCONNECTED, .data = rx->m.data, .data_len = CM_DREP_DATA};
 	struct cm_conn *c;
 
-	if (cm_stranger_answers(cm, rx))
+	if (cm_challenge_answered(cm, rx))
 		return;
 	c = cm_rx_conn(cm, rx, true);
 	if (!c)
 		return;
-	/* the peer does not know the connection: cm_send_question() */
-	if (c->state == CM_ESTABLISHED && c->asked) {
+	/* the peer does not know the connection: cm_probe_peer() */
+	if (c->state == CM_ESTABLISHED && c->peer_probed) {
 		cm->counters.stale_ended++;
 		e.status = -ECONNRESET;
 	} else if (c->state != CM_DREQ_SENT) {
@@ -222,7 +222,7 @@ void cm_rx_drep(struct cm *cm, const struct cm_rx *rx)
 		return;
 	}
 	cm_enter_timewait(c, rx->now, cm_path_ns(c));
-	cm_tell(c, &e);
+	cm_report_event(c, &e);
 }
 
 /* ---- LAP, APR ---- */

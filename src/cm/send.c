@@ -138,7 +138,7 @@ void cm_leave_will(struct cm_conn *c, bool established)
 	c->cm->ops.will(c->cm->ops.ctx, index, &d);
 }
 
-void cm_send_question(struct cm_conn *c)
+void cm_probe_peer(struct cm_conn *c)
 {
 	struct cm_msg m;
 

@@ -88,7 +88,7 @@ void cm_set_state(struct cm_conn *c, enum cm_state s)
 	if (change)
 		c->share->half_open += change;
 	if (!is_waiting(s))
-		cm_taken(c);
+		cm_request_taken(c);
 	if (is_replied(s) && !is_replied(c->state))
 		list_add_tail(&c->link, &c->cm->replied);
 	else if (is_replied(c->state) && !is_replied(s))
@@ -138,7 +138,7 @@ void cm_enter_timewait(struct cm_conn *c, uint64_t now, uint64_t ns)
 	 * this does not count as stale.
 	 */
 	cm_unchain(c, CHAIN_QPN);
-	if (c->was_up && c->state != CM_TIMEWAIT)
+	if (c->was_established && c->state != CM_TIMEWAIT)
 		c->cm->counters.disconnected++;
 	cm_set_state(c, CM_TIMEWAIT);
 	wheel_add(&c->cm->wheel, &c->timer, now + ns);
@@ -146,18 +146,18 @@ void cm_enter_timewait(struct cm_conn *c, uint64_t now, uint64_t ns)
 		list_add_tail(&c->link, &c->cm->timewait);
 }
 
-void cm_up(struct cm_conn *c)
+void cm_set_established(struct cm_conn *c)
 {
 	wheel_del(&c->cm->wheel, &c->timer);
 	cm_set_state(c, CM_ESTABLISHED);
-	if (c->stranger && c->cm->strangers)
-		c->cm->strangers--;
-	c->stranger = false;
-	c->was_up = true;
+	if (c->unverified && c->cm->num_unverified)
+		c->cm->num_unverified--;
+	c->unverified = false;
+	c->was_established = true;
 	c->cm->counters.connected++;
 }
 
-void cm_tell(struct cm_conn *c, struct cm_event *e)
+void cm_report_event(struct cm_conn *c, struct cm_event *e)
 {
 	if (!c->owned)
 		return;
@@ -177,7 +177,7 @@ void cm_end(struct cm_conn *c, struct cm_event *e)
 	if (!c->owned)
 		cm_conn_free(c);
 	else if (e)
-		cm_tell(c, e);
+		cm_report_event(c, e);
 }
 
 /* ---- timers ---- */
@@ -207,7 +207,7 @@ void cm_give_up(struct cm_conn *c, uint64_t now)
 		cm_end(c, &e);
 		return;
 	}
-	cm_tell(c, &e);
+	cm_report_event(c, &e);
 }
 
 void cm_timer(void *ctx, struct wheel_timer *t)
@@ -217,7 +217,7 @@ void cm_timer(void *ctx, struct wheel_timer *t)
 	struct cm_event e = {.type = CM_EV_TIMEWAIT_EXIT};
 
 	if (c->state == CM_TIMEWAIT) {
-		cm_end(c, c->was_up ? &e : NULL);
+		cm_end(c, c->was_established ? &e : NULL);
 		return;
 	}
 	if (c->retries >= max_retries(c)) {

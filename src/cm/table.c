@@ -142,8 +142,8 @@ static struct cm_conn *take_conn(struct cm *cm)
 {
 	struct cm_conn *c;
 
-	if (list_empty(&cm->free) && cm->fresh < cm->config.max_conns)
-		return &cm->conns[cm->fresh++];
+	if (list_empty(&cm->free) && cm->first_unused < cm->config.max_conns)
+		return &cm->conns[cm->first_unused++];
 	if (list_empty(&cm->free) && !list_empty(&cm->timewait)) {
 		cm->counters.timewait_cut++;
 		cm_conn_free(list_first_entry(&cm->timewait, struct cm_conn, link));

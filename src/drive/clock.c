@@ -137,11 +137,11 @@ static struct reading first;
  * Time of the second reading, by the system's clock. UINT64_MAX: a thread takes the reading now, or
  * none is needed.
  */
-static _Atomic uint64_t due = UINT64_MAX;
+static _Atomic uint64_t reading_due = UINT64_MAX;
 
-static void try_later(void)
+static void schedule_reading(void)
 {
-	atomic_store_explicit(&due, clock_system() + CALIBRATE_NS, memory_order_release);
+	atomic_store_explicit(&reading_due, clock_system() + CALIBRATE_NS, memory_order_release);
 }
 
 static void begin(void)
@@ -149,13 +149,13 @@ static void begin(void)
 	if (!counter_is_trusted())
 		return;
 	first = take_reading();
-	try_later();
+	schedule_reading();
 }
 
 /*
  * Sets the scale. The time then counts from the start of the second reading, so it does not go back
- * unless this thread was delayed since. Only the thread that took `due` accesses `first` and the
- * scale.
+ * unless this thread was delayed since. Only the thread that took `reading_due` accesses `first`
+ * and the scale.
  */
 static void finish(void)
 {
@@ -164,7 +164,7 @@ static void finish(void)
 
 	if (last.boot_ns - first.boot_ns > TOO_LATE_NS) {
 		first = last;
-		try_later();
+		schedule_reading();
 		return;
 	}
 	if (last.ticks <= first.ticks || last.raw_ns <= first.raw_ns)
@@ -176,7 +176,7 @@ static void finish(void)
 	clock_scale.base_ticks = last.from;
 	clock_scale.base_ns = last.ns;
 	if (clock_system() - last.ns > STALE_NS) {
-		try_later();
+		schedule_reading();
 		return;
 	}
 	atomic_store_explicit(&clock_scale.mult, mult, memory_order_release);
@@ -185,12 +185,13 @@ static void finish(void)
 
 uint64_t clock_unscaled(void)
 {
-	uint64_t ns = clock_system(), when = atomic_load_explicit(&due, memory_order_acquire);
+	uint64_t ns = clock_system(),
+		 when = atomic_load_explicit(&reading_due, memory_order_acquire);
 
 	/* The exchange takes only this value: another thread may have set a later one meanwhile. */
 	if (ns >= when &&
-	    atomic_compare_exchange_strong_explicit(&due, &when, UINT64_MAX, memory_order_acq_rel,
-						    memory_order_relaxed))
+	    atomic_compare_exchange_strong_explicit(&reading_due, &when, UINT64_MAX,
+						    memory_order_acq_rel, memory_order_relaxed))
 		finish();
 	return ns;
 }

@@ -254,7 +254,7 @@ void drive_put(struct drive *d)
  * Arms the ports for the last time, because no turn follows that would do it. Arming wakes peers
  * that have not seen the last packets, and makes a capture write its buffered packets.
  */
-static void arm_for_good(struct drive *d)
+static void arm_before_exit(struct drive *d)
 {
 	for (unsigned i = 0; i < d->pus; i++) {
 		if (!pu_own(&d->pu[i], clock_now() + EXIT_NS))
@@ -277,7 +277,7 @@ static void __attribute__((destructor)) at_exit(void)
 	if (engine) {
 		gsi_end_wills(engine);
 		service_stop(engine);
-		arm_for_good(engine);
+		arm_before_exit(engine);
 		watch_stop(&engine->watch);
 		stat_close(engine);
 	}

@@ -93,7 +93,7 @@ unsigned drive_progress(struct drive *d, unsigned pu);
  * its polls, the call continues to poll for the next request of its peer, for 100 us at most. Any
  * thread.
  */
-void drive_taken(struct drive *d, unsigned pu);
+void drive_cqes_taken(struct drive *d, unsigned pu);
 
 /*
  * Report changes of completion queues that have a channel, for programs that sleep until an event.

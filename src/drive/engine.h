@@ -70,9 +70,9 @@ struct drive_pu {
 	 * since
 	 */
 	bool had_sleeper;
-	_Atomic uint64_t lease_end; /* ns; a poller runs the PU until then */
-	_Atomic uint64_t rang;	    /* ns; time of the last turn that a doorbell ran */
-	struct caller caller;	    /* the class of the program: policy.h */
+	_Atomic uint64_t lease_end;   /* ns; a poller runs the PU until then */
+	_Atomic uint64_t doorbell_at; /* ns; time of the last turn that a doorbell ran */
+	struct caller caller;	      /* the class of the program: policy.h */
 	/* written by service pollers, read by every turn */
 	_Atomic uint64_t next_visit
 		CACHE_ALIGNED;	   /* ns; the latest time of a service poller's next look */
@@ -302,8 +302,8 @@ static inline unsigned pu_poll(struct drive *d, unsigned i, uint64_t now)
 
 	fault_thread();
 	work = nic_poll(d->nic, i, now);
-	if (work && unlikely(nic_wants_time(d->nic, i)))
-		nic_tell_time(d->nic, i, clock_now());
+	if (work && unlikely(nic_turn_end_requested(d->nic, i)))
+		nic_turn_ended(d->nic, i, clock_now());
 	return work;
 }
 /* Runs one turn and settles the PU; `turn` is the purpose of the turn. Owner only. */

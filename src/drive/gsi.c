@@ -86,7 +86,7 @@ static bool take_lost(struct gsi *g, struct gsi_lost *out)
  * Hands the reports of lost datagrams to the user. A report that is added meanwhile wakes the
  * service thread again. The user's lock is held.
  */
-static void tell_lost(struct gsi *g)
+static void report_lost(struct gsi *g)
 {
 	struct gsi_lost lost;
 
@@ -97,7 +97,7 @@ static void tell_lost(struct gsi *g)
 }
 
 /* Hands the QPs that have ended since the last call to the user. The user's lock is held. */
-static void tell_gone(struct gsi *g)
+static void report_gone(struct gsi *g)
 {
 	uint32_t gone[GSI_GONE], n;
 
@@ -187,8 +187,8 @@ void gsi_serve(struct drive *d)
 			g->ops->input(g->ctx, m.port, &m.src, &m.dst, m.mad);
 		batch = NULL;
 		send_answers(d);
-		tell_lost(g);
-		tell_gone(g);
+		report_lost(g);
+		report_gone(g);
 		if (n == GSI_QUEUE) /* the thread handles the rest after its other work */
 			atomic_store_explicit(&g->woken, 1, memory_order_relaxed);
 		atomic_store_explicit(&g->due, g->ops->expire(g->ctx, clock_now()),
@@ -234,7 +234,7 @@ static void set_state(struct gsi *g, enum gsi_state state)
 }
 
 /* Tells the pool, because other programs may have the same address. */
-static void tell_pool(struct drive *d, bool has_user)
+static void set_pool_user(struct drive *d, bool has_user)
 {
 	struct pool *p = drive_dead(d) ? NULL : pool_mine();
 
@@ -258,7 +258,7 @@ int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx)
 	pthread_mutex_unlock(&g->user_lock);
 	if (rc)
 		return rc;
-	tell_pool(d, true);
+	set_pool_user(d, true);
 	drive_gsi_wake(d);
 	return 0;
 }
@@ -267,7 +267,7 @@ void drive_gsi_close(struct drive *d)
 {
 	struct gsi *g = &d->gsi;
 
-	tell_pool(d, false);
+	set_pool_user(d, false);
 	pthread_mutex_lock(&g->user_lock);
 	set_state(g, GSI_CLOSED);
 	g->ops = NULL;

@@ -46,7 +46,7 @@ static int split_specs(const char *text, char spec[][SPEC_MAX], char *err, size_
 }
 
 /* Writes the specification with another address. */
-static int with_address(char *buf, size_t n, const char *spec, const struct pkt_addr *addr)
+static int replace_address(char *buf, size_t n, const char *spec, const struct pkt_addr *addr)
 {
 	char text[46];
 	int len = snprintf(buf, n, "%.*s:%s%s", (int)strcspn(spec, ":,"), spec,
@@ -59,13 +59,13 @@ static int with_address(char *buf, size_t n, const char *spec, const struct pkt_
  * Writes the specification of an additional address. Its capture goes to a file of its own,
  * FILE-ADDRESS, because opening FILE again would overwrite the capture of the first address.
  */
-static int for_company(char *buf, size_t n, const char *spec, const struct pkt_addr *addr)
+static int additional_spec(char *buf, size_t n, const char *spec, const struct pkt_addr *addr)
 {
 	char text[46], plain[SPEC_MAX + 48];
 	char *pcap;
 	size_t to;
 
-	if (with_address(plain, sizeof(plain), spec, addr))
+	if (replace_address(plain, sizeof(plain), spec, addr))
 		return -EINVAL;
 	pcap = strstr(plain, ",pcap=");
 	to = pcap ? (size_t)(pcap - plain) + 1 + strcspn(pcap + 1, ",") : strlen(plain);
@@ -86,7 +86,7 @@ int ports_configure(struct drive *d, const struct pkt_addr *addr, char *err, siz
 		return n;
 	strcpy(first, d->spec[0]);
 	if (addr && first[strcspn(first, ":,")] != ':' &&
-	    with_address(d->spec[0], SPEC_MAX, first, addr)) {
+	    replace_address(d->spec[0], SPEC_MAX, first, addr)) {
 		snprintf(err, errlen, "ROOST_PORT: the specification '%.40s...' is too long",
 			 first);
 		return -EINVAL;
@@ -113,7 +113,7 @@ static int open_lanes(struct drive *d, const char *spec, struct port *lane[NIC_M
 
 	for (unsigned i = 0; i < d->pus; i++) {
 		if (i == 1) { /* the other lanes use the address that lane 0 got */
-			with_address(further, sizeof(further), spec, &lane[0]->addr);
+			replace_address(further, sizeof(further), spec, &lane[0]->addr);
 			spec = further;
 		}
 		errno = 0;
@@ -161,7 +161,7 @@ bool drive_find_addr(struct drive *d, const struct pkt_addr *addr, struct drive_
  * at the same time. The caller then wakes the threads that sleep on the ports, so that they sleep
  * on the new port, too. Until then the new port is armed like the others.
  */
-static int take_in(struct drive *d, unsigned k)
+static int add_port(struct drive *d, unsigned k)
 {
 	int rc;
 
@@ -191,7 +191,7 @@ static int add(struct drive *d, const struct pkt_addr *addr, char *err, size_t e
 		snprintf(err, errlen, "a NIC has at most %d addresses", NIC_MAX_PORTS);
 		return -ENOSPC;
 	}
-	if (for_company(d->spec[k], SPEC_MAX, d->spec[0], addr)) {
+	if (additional_spec(d->spec[k], SPEC_MAX, d->spec[0], addr)) {
 		snprintf(err, errlen,
 			 "ROOST_PORT: the specification '%.40s...' is too long to add an address",
 			 d->spec[0]);
@@ -199,7 +199,7 @@ static int add(struct drive *d, const struct pkt_addr *addr, char *err, size_t e
 	}
 	rc = open_lanes(d, d->spec[k], d->port[k], err, errlen);
 	if (rc == 0) {
-		rc = take_in(d, k);
+		rc = add_port(d, k);
 		if (rc)
 			snprintf(err, errlen, "the NIC can't add the address: %s", strerror(-rc));
 	}

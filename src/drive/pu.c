@@ -151,7 +151,7 @@ static bool unmask(struct drive *d, unsigned i, enum pu_turn turn)
  * Handles a turn while a service poller sleeps on the ports. Returns true if the service poller
  * must be woken.
  */
-static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t wake,
+static bool handle_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t wake,
 			   enum pu_turn turn)
 {
 	struct drive_pu *p = &d->pu[i];
@@ -192,7 +192,7 @@ settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_tu
 		kick = wake > now + policy_table.horizon;
 	} else {
 		kick = service_wake_needed(d, i, now, wake);
-		kick |= beside_sleeper(d, i, now, wake, turn);
+		kick |= handle_sleeper(d, i, now, wake, turn);
 		atomic_store_explicit(&p->cpu, sched_getcpu(), memory_order_relaxed);
 	}
 	if (kick)
@@ -213,7 +213,7 @@ void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
  * poller still naps because of a poller that has stopped. Work that is left must not wait for the
  * end of that nap.
  */
-static void leave_work(struct drive *d, unsigned i, uint64_t now)
+static void kick_if_work_left(struct drive *d, unsigned i, uint64_t now)
 {
 	struct drive_pu *p = &d->pu[i];
 
@@ -233,7 +233,7 @@ static void leave_work(struct drive *d, unsigned i, uint64_t now)
 void pu_turn(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 {
 	pu_poll(d, i, now);
-	leave_work(d, i, now);
+	kick_if_work_left(d, i, now);
 	/*
 	 * Settles the PU after a turn without work, too: the thread that kicked may be the service
 	 * poller, which a packet had woken. The next packet must wake it again.
@@ -282,7 +282,7 @@ static void posted(struct drive *d, unsigned i, uint64_t now)
 	struct drive_pu *p = &d->pu[i];
 
 	if (unlikely(caller_may_busy_poll(&p->caller)))
-		caller_posted(&p->caller, now, nic_came(d->nic, i).requests,
+		caller_posted(&p->caller, now, nic_rx_totals(d->nic, i).requests,
 			      wake_cost_stake(&d->wake));
 }
 
@@ -321,7 +321,7 @@ unsigned drive_progress(struct drive *d, unsigned i)
  * during a busy poll. Returns false if another thread owns the PU afterwards; the service thread
  * has then been kicked. Owner only.
  */
-static bool let_peer_run(struct drive *d, unsigned i)
+static bool yield_to_peer(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
 
@@ -345,37 +345,37 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
 	uint64_t now = clock_now(), until, stake = wake_cost_stake(&d->wake);
-	struct nic_came came;
+	struct nic_rx_totals rx;
 	bool gone, received = false;
 
 	if (!pu_try(p))
 		return;
 	/* the program has polled, and the service thread had found the completion before */
 	caller_polled(&p->caller, false);
-	came = nic_came(d->nic, i);
-	until = caller_busy_poll(&p->caller, now, stake, came.requests);
+	rx = nic_rx_totals(d->nic, i);
+	until = caller_busy_poll(&p->caller, now, stake, rx.requests);
 	if (until &&
 	    atomic_load_explicit(&p->sleepers, memory_order_relaxed) == BY_SERVICE_THREAD &&
 	    !atomic_load_explicit(&p->masked, memory_order_relaxed))
 		mask(d, i);
 	/* The loop ends as soon as another thread wants the PU or rings. */
-	while (now < until && came.requests == p->caller.requests && !received &&
+	while (now < until && rx.requests == p->caller.requests && !received &&
 	       atomic_load_explicit(&p->word, memory_order_relaxed) == PU_OWNED) {
-		uint64_t receives = came.receives;
+		uint64_t receives = rx.receives;
 
 		pu_poll(d, i, now);
-		came = nic_came(d->nic, i);
-		received = came.receives != receives;
-		if (came.requests == p->caller.requests && !received && !let_peer_run(d, i))
+		rx = nic_rx_totals(d->nic, i);
+		received = rx.receives != receives;
+		if (rx.requests == p->caller.requests && !received && !yield_to_peer(d, i))
 			return;
 		now = clock_now();
 	}
-	gone = came.requests == p->caller.requests;
+	gone = rx.requests == p->caller.requests;
 	if (received)
 		caller_received(&p->caller);
 	else if (gone)
 		caller_gone(&p->caller);
-	caller_requests(&p->caller, now, stake, came.requests, false);
+	caller_requests(&p->caller, now, stake, rx.requests, false);
 	atomic_store_explicit(&p->lease_end, now + policy_table.lease, memory_order_relaxed);
 	pu_settle(d, i, now, PU_TAKEN);
 	/*
@@ -388,7 +388,7 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 		service_kick(d);
 }
 
-void drive_taken(struct drive *d, unsigned i)
+void drive_cqes_taken(struct drive *d, unsigned i)
 {
 	if (unlikely(caller_may_busy_poll(&d->pu[i].caller)))
 		busy_poll(d, i);
@@ -399,7 +399,7 @@ void drive_taken(struct drive *d, unsigned i)
  * under way then leave together, at the next poll. If the program never polls again, a service
  * poller looks soon; for that, no thread may sleep until an event.
  */
-static bool poller_takes_it(const struct drive_pu *p)
+static bool poller_takes_work(const struct drive_pu *p)
 {
 	uint64_t now = clock_now();
 
@@ -435,10 +435,10 @@ static void yield_core(struct drive *d, unsigned i)
 		service_kick(d);
 		return;
 	}
-	packets = nic_came(d->nic, i).packets;
+	packets = nic_rx_totals(d->nic, i).packets;
 	pu_poll(d, i, now + took);
 	if (one)
-		caller_yielded(&p->caller, now, took, nic_came(d->nic, i).packets != packets);
+		caller_yielded(&p->caller, now, took, nic_rx_totals(d->nic, i).packets != packets);
 	pu_settle(d, i, now + took, PU_POSTED);
 	pu_release(d, i);
 }
@@ -455,13 +455,13 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	i = nic_qp_pu(qp);
 	p = &d->pu[i];
 	busy = nic_qp_busy(qp);
-	if (((busy || nic_qp_batches(qp)) && poller_takes_it(p)) || !pu_try_or_kick(p)) {
+	if (((busy || nic_qp_batches(qp)) && poller_takes_work(p)) || !pu_try_or_kick(p)) {
 		caller_left(&p->caller, busy);
 		return;
 	}
 	now = clock_now();
 	polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
-	atomic_store_explicit(&p->rang, now, memory_order_relaxed);
+	atomic_store_explicit(&p->doorbell_at, now, memory_order_relaxed);
 	if (busy)
 		caller_left(&p->caller, true);
 	else

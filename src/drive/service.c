@@ -58,7 +58,7 @@ struct slice_attr {
  * 6.12 a thread with a shorter slice preempts a thread with a longer one when it wakes. The service
  * thread runs for microseconds, so other threads lose little time.
  */
-static void be_prompt(void)
+static void set_scheduling(void)
 {
 	struct slice_attr a = {
 		.size = sizeof(a), .policy = SCHED_OTHER, .runtime = policy_table.slice};
@@ -383,7 +383,7 @@ static void *service_main(void *arg)
 	struct drive *d = arg;
 	struct service s = {.d = d, .shunned = -1};
 
-	be_prompt();
+	set_scheduling();
 	spinner_init(&d->service.spinner);
 	/*
 	 * Only timers and kicks measure the cost of a wake-up; packets do not. The thread of a NIC

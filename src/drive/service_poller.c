@@ -128,7 +128,7 @@ static enum service_verdict sleep_on_ports(struct service_poller *t, unsigned i,
 	struct service_pu *tp = &t->pu[i];
 	uint64_t active = max64(tp->last_work,
 				max64(atomic_load_explicit(&p->lease_end, memory_order_relaxed),
-				      atomic_load_explicit(&p->rang, memory_order_relaxed)));
+				      atomic_load_explicit(&p->doorbell_at, memory_order_relaxed)));
 	uint64_t wake;
 
 	if (!pu_arm(d, i)) {
@@ -181,15 +181,17 @@ static void worked(struct service_poller *t, unsigned i, uint64_t now, bool woke
 {
 	struct drive_pu *p = &t->d->pu[i];
 	uint64_t lease = atomic_load_explicit(&p->lease_end, memory_order_relaxed);
-	uint64_t last_call = lease ? max64(lease - policy_table.lease,
-					   atomic_load_explicit(&p->rang, memory_order_relaxed))
-				   : 0;
+	uint64_t last_call =
+		lease ? max64(lease - policy_table.lease,
+			      atomic_load_explicit(&p->doorbell_at, memory_order_relaxed))
+		      : 0;
 	uint64_t stake = wake_cost_stake(&t->d->wake);
 
 	spinner_worked(&t->spinner, now, stake, t->slept, woke);
 	caller_found_by_service(&p->caller, last_call, now);
 	if (caller_may_busy_poll(&p->caller))
-		caller_requests(&p->caller, now, stake, nic_came(t->d->nic, i).requests, t->slept);
+		caller_requests(&p->caller, now, stake, nic_rx_totals(t->d->nic, i).requests,
+				t->slept);
 	t->slept = false;
 }
 

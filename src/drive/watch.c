@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The watchdog: a thread that looks at guards (base/guard.h) from time to time and ends a step that
+ * The watchdog: a thread that checks guards (base/guard.h) from time to time and ends a step that
  * does not return. The service thread cannot do this, because it may run that step itself. While no
  * steps run, the watchdog sleeps; the first step wakes it.
  */
@@ -10,33 +10,33 @@
 #include "base/sys.h"
 #include "drive/engine.h"
 
-#define LOOK_NS (50 * MS)
-#define IDLE	20 /* the thread sleeps after this many looks without a change */
+#define CHECK_NS (50 * MS)
+#define IDLE	 20 /* the thread sleeps after this many checks without a change */
 
 #define STACK_BYTES (64 * 1024)
 
-/* The limits count looks, not time, because a process may be stopped for any length of time. */
-static const struct watchdog_limits limits = {.looks = 4, .cpu_ns = 100 * MS, .at_most = 6};
+/* The limits count checks, not time, because a process may be stopped for any length of time. */
+static const struct watchdog_limits limits = {.checks = 4, .cpu_ns = 100 * MS, .checks_asleep = 6};
 
-static bool look(struct watch *w)
+static bool check_guards(struct watch *w)
 {
 	unsigned n = atomic_load_explicit(&w->num, memory_order_acquire);
 	bool moved = false;
 
 	for (unsigned i = 0; i < n; i++)
-		moved |= guard_look(w->guard[i], &limits);
+		moved |= guard_check(w->guard[i], &limits);
 	return moved;
 }
 
 /*
  * Stores that the watchdog sleeps, and returns true if it may. A thread that opens a guard may see
- * the store late. The watchdog therefore looks once more after one more interval.
+ * the store late. The watchdog therefore checks once more after one more interval.
  */
 static bool may_sleep(struct watch *w)
 {
 	atomic_store_explicit(&w->shared.asleep, 1, memory_order_seq_cst);
-	sys_futex_wait(&w->shared.asleep, 1, LOOK_NS);
-	if (!look(w))
+	sys_futex_wait(&w->shared.asleep, 1, CHECK_NS);
+	if (!check_guards(w))
 		return true;
 	atomic_store_explicit(&w->shared.asleep, 0, memory_order_relaxed);
 	return false;
@@ -49,9 +49,9 @@ static void *watch_main(void *arg)
 
 	prctl(PR_SET_NAME, "roost-watch", 0, 0, 0);
 	while (!atomic_load_explicit(&w->stop, memory_order_acquire)) {
-		idle = look(w) ? 0 : idle + 1;
+		idle = check_guards(w) ? 0 : idle + 1;
 		if (idle < IDLE) {
-			sys_futex_wait(&w->shared.asleep, 0, LOOK_NS);
+			sys_futex_wait(&w->shared.asleep, 0, CHECK_NS);
 			continue;
 		}
 		idle = 0;

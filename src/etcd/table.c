@@ -30,7 +30,7 @@
 #define MARK_OF_LAST  "/last-change" /* suffix of the key of the table */
 
 /* A table in etcd, and a connection to it. */
-struct at {
+struct etcd_table {
 	const char *name;
 	struct etcd_name etcd;
 	char mark[ETCD_KEY_MAX + sizeof(MARK_OF_LAST)];
@@ -43,17 +43,17 @@ static int fail(char *why, size_t why_len, const char *name, int rc, const char 
 	return rc;
 }
 
-static void leave(struct at *a)
+static void leave(struct etcd_table *a)
 {
 	http_close(a->http);
 	a->http = NULL;
 }
 
-static int reach(struct at *a, const char *name, char *why, size_t why_len)
+static int reach(struct etcd_table *a, const char *name, char *why, size_t why_len)
 {
 	int rc;
 
-	*a = (struct at){.name = name};
+	*a = (struct etcd_table){.name = name};
 	rc = etcd_name_parse(&a->etcd, name, why, why_len);
 	if (rc)
 		return rc;
@@ -65,7 +65,7 @@ static int reach(struct at *a, const char *name, char *why, size_t why_len)
 /* ---- reading ---- */
 
 /* Reads the table. Tries once. `line` has space for WHY bytes. */
-static int read_once(const struct at *a, struct kv_table *t, char *line)
+static int read_once(const struct etcd_table *a, struct kv_table *t, char *line)
 {
 	struct etcd_value v;
 	const char *answer;
@@ -90,7 +90,7 @@ static int read_once(const struct at *a, struct kv_table *t, char *line)
 static int read_table(struct kv_table *t, const char *name, char *why, size_t why_len)
 {
 	char line[WHY];
-	struct at a;
+	struct etcd_table a;
 	int rc = reach(&a, name, why, why_len);
 
 	if (rc)
@@ -102,7 +102,7 @@ static int read_table(struct kv_table *t, const char *name, char *why, size_t wh
 
 /* ---- writing ---- */
 
-static int txn(const struct at *a, char *body, bool *done, uint64_t *revision, char *line)
+static int txn(const struct etcd_table *a, char *body, bool *done, uint64_t *revision, char *line)
 {
 	const char *answer;
 	size_t len;
@@ -116,7 +116,7 @@ static int txn(const struct at *a, char *body, bool *done, uint64_t *revision, c
  * revision has changed, and the mark has the number of this program. Returns -EEXIST if another
  * program has changed the table.
  */
-static int write_once(const struct at *a, const char *text, uint64_t mark, const char *gone,
+static int write_once(const struct etcd_table *a, const char *text, uint64_t mark, const char *gone,
 		      bool unknown, uint64_t *revision, char *line)
 {
 	uint64_t next = 0;
@@ -142,8 +142,8 @@ static int write_once(const struct at *a, const char *text, uint64_t mark, const
 	return 0;
 }
 
-static int write_text(const struct at *a, const char *text, const char *gone, uint64_t *revision,
-		      char *line)
+static int write_text(const struct etcd_table *a, const char *text, const char *gone,
+		      uint64_t *revision, char *line)
 {
 	struct timespec start, now;
 	unsigned failures = 0;
@@ -184,7 +184,7 @@ static int write_table(struct kv_table *t, const char *name, const struct kv_tab
 {
 	size_t len = kv_table_format(t, NULL, 0);
 	char *text = malloc(len + 1), line[WHY], key[2 * ETCD_KEY_MAX];
-	struct at a;
+	struct etcd_table a;
 	int rc = text ? reach(&a, name, why, why_len)
 		      : fail(why, why_len, name, -ENOMEM, strerror(ENOMEM));
 
@@ -204,7 +204,7 @@ static int write_table(struct kv_table *t, const char *name, const struct kv_tab
 /* ---- following ---- */
 
 struct kv_follow {
-	struct at at;
+	struct etcd_table at;
 	char *name;
 	const char *program;
 	struct kv_fence *fence; /* fence of a node; NULL: a client */
@@ -288,7 +288,7 @@ static void watch(struct kv_follow *f)
 }
 
 /* Waits until it is time to look at the table, or to renew the lease. */
-static void rest(struct kv_follow *f)
+static void wait_until_due(struct kv_follow *f)
 {
 	uint64_t start = kv_fence_now(), now = start, until;
 	bool changed = false;
@@ -310,7 +310,7 @@ static void *follow_loop(void *arg)
 	do {
 		look(f);
 		watch(f);
-		rest(f);
+		wait_until_due(f);
 	} while (!atomic_load(&f->stop));
 	if (f->failures)
 		tenure_lost(&f->lease.tenure);
@@ -424,7 +424,7 @@ static void end_follow(struct kv_follow *f)
 /* ---- the lock of a move ---- */
 
 struct kv_table_lock {
-	struct at at;
+	struct etcd_table at;
 	struct lease lease;
 };
 
@@ -492,7 +492,7 @@ static int look_up(const struct kv_table *t, const char *name, unsigned lease_s[
 	struct look_up l = {t, lease_s};
 	char nodes[ETCD_KEY_MAX + 8], line[WHY];
 	const char *answer;
-	struct at a;
+	struct etcd_table a;
 	size_t len;
 	int rc = reach(&a, name, why, why_len);
 

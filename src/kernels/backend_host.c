@@ -70,7 +70,7 @@ static bool host_post(struct invocation *i, const struct ask_rule *rule)
 	uint32_t key = 0;
 
 	/* The packet may be gone when the kernel continues, so its data is withdrawn always. */
-	if (!p->runs && !p->stream.produce)
+	if (!p->by_host && !p->stream.produce)
 		c->data = c->rewrite = NULL;
 	/* Only p->pu may post; the step is repeated there. */
 	if (unlikely(i->pu->index != p->pu))
@@ -184,6 +184,6 @@ enum step_result local_call_step(struct local_call *p)
 	 * A kernel that the host runs may pause without limit; a kernel on a stream is bounded by
 	 * its steps.
 	 */
-	p->i.steps += p->runs;
+	p->i.steps += p->by_host;
 	return STEP_ASKED;
 }

@@ -44,7 +44,7 @@ uint32_t wire_take(struct invocation *i, struct ledger *l)
 
 	if (!q->ends)
 		number = ledger_take(q->rt, l, q->owner, nic_rpc_peer(q->qp));
-	q->holds |= number != 0;
+	q->has_resources |= number != 0;
 	return number;
 }
 
@@ -134,7 +134,7 @@ enum step_result wire_send(struct invocation *i, bool from, nic_rpc_key key)
 	const struct roost_call *c = &i->c;
 	int rc;
 
-	if (!c->ask_len || i->silent)
+	if (!c->ask_len || i->discards_data)
 		return STEP_ASKED;
 	rc = write_back(call, i->sent, c->ask_len, from, key, false);
 	if (rc == -EAGAIN) {
@@ -190,7 +190,7 @@ void wire_reply(struct invocation *i, uint32_t status, uint32_t len)
 		len = i->c.ask_len = 0;
 	}
 
-	if (unlikely(i->wrs.at))
+	if (unlikely(i->wrs.qp))
 		kernel_wrs_stop(&i->wrs);
 	if (q->stream == call)
 		q->stream = NULL;
@@ -224,6 +224,6 @@ void call_end(struct call *call, uint32_t status, uint32_t len)
 
 void call_cut_off(struct call *call, uint32_t status, uint32_t len)
 {
-	call_tell(call);
+	call_run_cut(call);
 	call_end(call, status, len);
 }

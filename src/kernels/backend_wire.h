@@ -57,17 +57,17 @@ static inline uint32_t wire_steps_left(const struct invocation *i)
 
 static inline void wire_before(struct invocation *i)
 {
-	i->pu->most = wire_steps_left(i) - 1;
-	i->pu->hops = 0;
+	i->pu->max_accesses = wire_steps_left(i) - 1;
+	i->pu->accesses = 0;
 }
 
 /* Counts the step, and one for each access at once. */
 static inline void wire_count(struct invocation *i)
 {
 	struct runtime_pu *pu = i->pu;
-	uint32_t n = pu->hops + 1;
+	uint32_t n = pu->accesses + 1;
 
-	pu->done += pu->hops;
+	pu->done += pu->accesses;
 	pu->ctr.steps += n;
 	i->steps -= n;
 	call_of(i)->q->used += n;

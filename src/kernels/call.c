@@ -144,7 +144,7 @@ static void free_slot(struct call *call)
 	struct call_qp *q = call->q;
 
 	if (unlikely(call->cut))
-		call_tell(call);
+		call_run_cut(call);
 	call->state = CALL_FREE;
 	q->free[q->num_free++] = call_slot(call);
 	/* This is the last access to the version, which may be freed from now on. */
@@ -165,7 +165,7 @@ void call_release(struct call *call)
 	call->q->wrs_pending++;
 }
 
-void call_furnish(struct call *call, const void *params, uint32_t len)
+void call_lay_out(struct call *call, const void *params, uint32_t len)
 {
 	struct invocation *i = &call->i;
 
@@ -173,7 +173,7 @@ void call_furnish(struct call *call, const void *params, uint32_t len)
 	i->fn = i->s->k->params;
 	i->c.owner = call->q->owner;
 	i->c.space = call->head.reply_len > 8 ? call->head.reply_len - 8 : 0;
-	i->silent = !call->head.reply_len;
+	i->discards_data = !call->head.reply_len;
 	i->wrs.wake = wrs_wake;
 }
 
@@ -213,24 +213,24 @@ STEP_INLINE bool accessed(struct invocation *i, int rc)
 		i->refused = true;
 		return false;
 	}
-	pu->hops++;
+	pu->accesses++;
 	ask_nothing(&i->c);
 	return true;
 }
 
 /* Does the work of at_once() for any request. A long access counts as several steps of the turn. */
-static __attribute__((noinline)) bool any_at_once(struct roost_call *c)
+static __attribute__((noinline)) bool at_once_slow(struct roost_call *c)
 {
 	struct invocation *i = invocation_of(c);
 	struct runtime_pu *pu = i->pu;
 	uint32_t kib = c->ask_len >> 10;
 
-	if (!ask_accesses(c) || pu->hops + kib >= pu->most)
+	if (!ask_accesses(c) || pu->accesses + kib >= pu->max_accesses)
 		return false;
 	guard_stepped(&pu->guard);
 	if (!accessed(i, ask_access(i, &wire_backend)))
 		return false;
-	pu->most -= kib;
+	pu->max_accesses -= kib;
 	pu->done += kib;
 	return true;
 }
@@ -249,8 +249,9 @@ static bool at_once(struct roost_call *c)
 	struct runtime_pu *pu = i->pu;
 	uint32_t n = c->ask_len;
 
-	if (unlikely(c->ask != ROOST_ASK_READ || c->va_in || !n || n >> 10 || pu->hops >= pu->most))
-		return any_at_once(c);
+	if (unlikely(c->ask != ROOST_ASK_READ || c->va_in || !n || n >> 10 ||
+		     pu->accesses >= pu->max_accesses))
+		return at_once_slow(c);
 	guard_stepped(&pu->guard);
 	return accessed(i, wire_read(i, i->key, c->va, c->buf, n));
 }
@@ -278,7 +279,7 @@ static void __attribute__((noinline)) charge_access(struct runtime_pu *pu, uint3
 }
 
 /* Sends the reply of a call that is ending, or ends a call with broken payload. */
-static void __attribute__((noinline)) go_to_end(struct call *call)
+static void __attribute__((noinline)) finish_call(struct call *call)
 {
 	if (call->ending)
 		call_send_reply(call);
@@ -292,7 +293,7 @@ static void advance(struct call *call)
 	struct invocation *i = &call->i;
 
 	if (unlikely(call->ending | call->broken)) {
-		go_to_end(call);
+		finish_call(call);
 		return;
 	}
 	call->paused = false;
@@ -351,20 +352,20 @@ unsigned call_run(struct runtime_pu *pu, bool *more)
 	pu->done = 0;
 	if (!list_empty(&pu->ready))
 		nic_rpc_runs(list_first_entry(&pu->ready, struct call_qp, link)->qp);
-	units_see(pu);
+	units_begin_turn(pu);
 	if (unlikely(!list_empty(&pu->paused)) && pu->units.began >= pu->resumes_at)
 		end_pauses(pu);
 	pu->limit = units_left(pu, RUN_BUDGET);
 	while (unlikely((how = guarded(&pu->guard, run_round, pu)) != 0))
 		invocation_trapped(pu->running, how);
 	units_spend(pu, pu->done, 0);
-	units_ask(pu);
+	units_request_time(pu);
 	if (unlikely(atomic_load_explicit(&pu->handed, memory_order_relaxed)))
 		local_call_take_handed(pu);
-	if (unlikely(!list_empty(&pu->runs)))
+	if (unlikely(!list_empty(&pu->local_calls)))
 		local_call_run(pu);
 	list_splice_tail_init(&pu->spent, &pu->ready);
-	*more = !list_empty(&pu->ready) || !list_empty(&pu->runs);
+	*more = !list_empty(&pu->ready) || !list_empty(&pu->local_calls);
 	if (unlikely(!list_empty(&pu->paused)))
 		nic_rpc_at(pu->rt->nic, pu->index, pu->resumes_at);
 	if (unlikely(!list_empty(&pu->idle)))
@@ -398,7 +399,7 @@ static void drive_steps(void *arg)
 	}
 }
 
-void call_drive(struct call *call, unsigned budget, bool lone)
+void call_drive(struct call *call, unsigned budget, bool ends_burst)
 {
 	struct runtime_pu *pu = call->q->pu;
 	struct drive d = {call, budget};
@@ -408,7 +409,8 @@ void call_drive(struct call *call, unsigned budget, bool lone)
 		return;
 	pu->done = 0;
 	pu->limit = RUN_BUDGET;
-	call->i.c.at_once = lone && list_empty(&pu->ready) && !pu->units.shared ? at_once : NULL;
+	call->i.c.at_once =
+		ends_burst && list_empty(&pu->ready) && !pu->units.shared ? at_once : NULL;
 	how = guarded(&pu->guard, drive_steps, &d);
 	if (unlikely(how))
 		invocation_trapped(&call->i, how);

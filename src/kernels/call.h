@@ -36,23 +36,24 @@ struct bound_qp {
 	unsigned pu;			 /* written by the owner of all PUs */
 	struct runtime_qp_limits limits; /* written by the owner of all PUs */
 	/*
-	 * Operations in progress or promised, and their bytes. [owner of the PU] Operations outlive
+	 * Operations in progress or reserved, and their bytes. [owner of the PU] Operations outlive
 	 * the binding: the number of the binding is not reused before they are done.
 	 */
 	uint32_t ops;
 	uint64_t bytes;
 	/*
 	 * Invocations that wait for space. No other invocation overtakes them. 0 if no operation is
-	 * in progress or promised.
+	 * in progress or reserved.
 	 */
 	uint32_t waiting;
-	uint64_t stopped; /* value of runtime_pu.looks when one of these invocations did not fit */
+	/* value of runtime_pu.full_searches when one of these invocations did not fit */
+	uint64_t searched_at;
 };
 
 /* The kernel that is registered for an op-code, in one or several versions. */
 struct registered_kernel {
 	/* counts the changes of num_bound and num_grants, which only grow; never 0 */
-	uint32_t grown;
+	uint32_t revision;
 	uint32_t num_bound, num_grants;
 	unsigned versions; /* number of versions */
 	struct roost_grant grants[ROOST_KERNEL_GRANTS];
@@ -62,7 +63,7 @@ struct registered_kernel {
 };
 
 /* A `self`, and the versions of a kernel that share it. The last version that took it ends it. */
-struct own {
+struct shared_self {
 	void *self;
 	unsigned versions;
 	const struct kernel_version *last;
@@ -88,7 +89,7 @@ struct kernel_version {
 	atomic_bool disabled;
 	bool fallback;
 	uint64_t op; /* op-code of its calls: that of the descriptor, except for the fallback */
-	struct own *own;
+	struct shared_self *shared_self;
 	struct object object;	  /* shared object that contains it; without a handle: none */
 	struct list_head link;	  /* in kernel_runtime.leaving */
 	struct timed_hist *times; /* one for each PU; NULL: the kernel runtime is not `timed` */
@@ -148,7 +149,7 @@ static inline uint8_t call_slot(const struct call *call)
 /* Memory whose owner is gone, freed when no operation uses it any more. */
 struct deferred_free {
 	struct list_head link;
-	atomic_bool quiet; /* the memory may be freed; written after all other fields */
+	atomic_bool may_free; /* the memory may be freed; written after all other fields */
 	void (*free)(struct deferred_free *o);
 };
 
@@ -166,7 +167,7 @@ struct turn_units {
 	uint32_t spent;
 	uint32_t allowed; /* units of a shared turn */
 	/* QPs with payload in this turn, and in the previous one */
-	uint32_t takers, takers_before;
+	uint32_t payload_qps, payload_qps_before;
 };
 /* The units of a QP. */
 struct share {
@@ -198,10 +199,10 @@ struct call_qp {
 	struct share share;
 	/* resources (owners.h), and streams without data (idle.c) */
 	uint64_t owner;
-	bool holds; /* the QP may have resources */
+	bool has_resources; /* the QP may have resources */
 	/* the QP has ended: its resources end after its last operation, and it takes no others */
 	bool ends;
-	uint64_t heard;		    /* time of the last packet of a stream, taken or not */
+	uint64_t last_rx;	    /* time of the last packet of a stream, taken or not */
 	struct list_head idle_link; /* in runtime_pu.idle: the QP has, or had, a stream open */
 	uint64_t idle_due;
 	unsigned slots;	    /* slots that were ever used and have memory */
@@ -224,18 +225,19 @@ struct runtime_pu {
 	struct list_head ready;
 	struct list_head paused;	     /* calls that continue in a later turn */
 	uint64_t resumes_at;		     /* time from which these calls may continue */
-	struct list_head runs;		     /* local calls that continue in the next turn */
+	struct list_head local_calls;	     /* local calls that continue in the next turn */
 	_Atomic(struct local_call *) handed; /* local calls handed over by other PUs */
 	/* invocations that wait for space at a bound queue pair */
 	struct list_head full;
-	uint64_t looks;		/* number of searches of `full` for an invocation that fits */
+	uint64_t full_searches; /* number of searches of `full` for an invocation that fits */
 	struct list_head spent; /* QPs that have used all their steps of this turn */
 	struct list_head idle;	/* QPs with streams, in order of idle_due */
 	uint32_t turn;
 	unsigned done, limit; /* steps in this turn */
 	struct turn_units units;
 	struct invocation *running;
-	uint32_t hops, most; /* at_once(): accesses in the running step, and their limit */
+	/* at_once(): accesses in the running step, and their limit */
+	uint32_t accesses, max_accesses;
 	struct guard guard;
 	struct runtime_counters ctr;
 	unsigned index;
@@ -302,8 +304,8 @@ void call_count_end(const struct call *call, uint32_t status);
 bool call_deliver(struct call_qp *q, const struct nic_rpc_piece *p);
 
 /* units.c */
-void units_begin(struct runtime_pu *pu); /* initialises; the PU's state is zeroed before */
-void units_see(struct runtime_pu *pu);	 /* starts a new budget if the turn is a new one */
+void units_begin(struct runtime_pu *pu);      /* initialises; the PU's state is zeroed before */
+void units_begin_turn(struct runtime_pu *pu); /* starts a new budget if the turn is a new one */
 static inline void units_spend(struct runtime_pu *pu, uint32_t steps, uint32_t bytes)
 {
 	pu->units.spent += steps + (bytes >> 10);
@@ -315,7 +317,7 @@ uint32_t units_for_piece(struct call_qp *q, uint32_t most);
 /* charges the QP for the units since the PU's `spent` was `before` */
 void units_charge(struct call_qp *q, uint32_t before);
 /* requests the end time of the turn, if its units are worth the measurement */
-void units_ask(const struct runtime_pu *pu);
+void units_request_time(const struct runtime_pu *pu);
 /* adapts `allowed` to the time that the turn took */
 void units_turn_ended(struct runtime_pu *pu, uint64_t now);
 
@@ -326,13 +328,13 @@ void units_turn_ended(struct runtime_pu *pu, uint64_t now);
  */
 struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct nic_rpc_piece *p);
 /* Lays out parameters, state and scratch of a call. The kernel's next function is params(). */
-void call_furnish(struct call *call, const void *params, uint32_t len);
+void call_lay_out(struct call *call, const void *params, uint32_t len);
 /*
  * Runs a call that a packet waits for, for at most `budget` steps. If the QP's quota of the turn is
- * used up, the call continues in the next turn. `lone`: no packet follows, so accesses may be done
- * at once.
+ * used up, the call continues in the next turn. `ends_burst`: no packet follows, so accesses may be
+ * done at once.
  */
-void call_drive(struct call *call, unsigned budget, bool lone);
+void call_drive(struct call *call, unsigned budget, bool ends_burst);
 /*
  * Pauses a call at its last piece of payload: the call continues in turns, and its QP takes other
  * packets.
@@ -357,7 +359,7 @@ void call_stop(struct call_qp *q);
  * Calls the kernel's cut() for a call that the kernel did not end, as soon as no operation uses the
  * call's memory.
  */
-void call_tell(struct call *call);
+void call_run_cut(struct call *call);
 /* Ends a call whose payload was cut short. Data that it sent must be acknowledged before. */
 void call_break(struct call *call, uint32_t status);
 /* Ends the resources of a QP that has ended, after its last call. */

@@ -60,18 +60,18 @@ static bool deliver_params(struct call_qp *q, const struct nic_rpc_piece *p)
 		call_end(call, status, 0);
 		return true;
 	}
-	call_furnish(call, p->data + sizeof(head), p->len - (uint32_t)sizeof(head));
-	units_see(q->pu);
+	call_lay_out(call, p->data + sizeof(head), p->len - (uint32_t)sizeof(head));
+	units_begin_turn(q->pu);
 	call->stream = head.flags & ROOST_RPC_STREAM;
 	if (call->stream) {
 		q->announced = true;
 		q->announced_op = p->op;
 		q->stream = call;
-		q->heard = p->now;
+		q->last_rx = p->now;
 		if (!idle_watched(q))
 			idle_watch(q);
 	}
-	call_drive(call, 1, p->lone);
+	call_drive(call, 1, p->ends_burst);
 	return true;
 }
 
@@ -92,7 +92,7 @@ static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
 			q->msg = call_take(q, s, p);
 			if (!q->msg)
 				return false;
-			call_furnish(q->msg, NULL, 0);
+			call_lay_out(q->msg, NULL, 0);
 			q->msg->stream = true;
 			q->msg->state = CALL_STREAM;
 		} else {
@@ -157,7 +157,7 @@ static bool feed(struct call_qp *q, const struct nic_rpc_piece *p, uint32_t budg
 
 static bool deliver_payload(struct call_qp *q, const struct nic_rpc_piece *p)
 {
-	q->heard = p->now;
+	q->last_rx = p->now;
 	if (!continues(q, p)) {
 		if (q->in_msg && q->msg)
 			call_break(q->msg, ROOST_RPC_BAD_PARAMS);

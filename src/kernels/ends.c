@@ -15,7 +15,7 @@ void version_disable(struct kernel_version *s, enum guard_end how)
 }
 
 /* cut() may free memory, so it must not run while operations use the memory. */
-void call_tell(struct call *call)
+void call_run_cut(struct call *call)
 {
 	struct kernel_version *s = call->i.s;
 
@@ -63,9 +63,9 @@ void call_qp_ended(struct call_qp *q)
 {
 	if (q->ends)
 		owner_ends(q->pu, q->owner);
-	q->ends = q->holds = false;
+	q->ends = q->has_resources = false;
 	if (q->detached)
-		atomic_store_explicit(&q->deferred.quiet, true, memory_order_release);
+		atomic_store_explicit(&q->deferred.may_free, true, memory_order_release);
 }
 
 void call_stop(struct call_qp *q)
@@ -79,7 +79,7 @@ void call_stop(struct call_qp *q)
 		if (list_linked(&call->link))
 			list_del(&call->link);
 		if (!call->ending)
-			call_tell(call);
+			call_run_cut(call);
 		q->pu->ctr.dropped += !call->ending;
 		if (call->i.s)
 			call->i.ctr->dropped += !call->ending;
@@ -91,7 +91,7 @@ void call_stop(struct call_qp *q)
 	q->announced = q->in_msg = q->in_piece = false;
 	if (list_linked(&q->idle_link))
 		list_del(&q->idle_link);
-	q->ends = q->holds;
+	q->ends = q->has_resources;
 	if (!q->wrs_pending)
 		call_qp_ended(q);
 }

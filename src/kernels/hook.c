@@ -13,7 +13,7 @@
 /* ---- pieces ---- */
 
 /* Begins a piece of a region. Returns false if the kernel is not done with another piece. */
-static bool enter(struct nic_stream_hook *stream)
+static bool begin_piece(struct nic_stream_hook *stream)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
 
@@ -24,7 +24,7 @@ static bool enter(struct nic_stream_hook *stream)
 	return false;
 }
 
-static void leave(struct nic_stream_hook *stream)
+static void end_piece(struct nic_stream_hook *stream)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
 	bool moves_pu = p->moves_pu;
@@ -48,7 +48,7 @@ static void bytes(struct nic_stream_hook *stream, const struct nic_stream_piece 
 		local_call_run_function(p, p->i.s->k->stream, piece->pu);
 	}
 	if (unlikely(p->remote_pu))
-		leave(stream);
+		end_piece(stream);
 }
 
 /* Drops the pending request, because its piece is gone. */
@@ -68,7 +68,7 @@ static void feed(struct nic_stream_hook *stream, const struct nic_stream_piece *
 		abandon(p);
 	p->i.c.where = piece->va;
 	p->i.c.resume = 0;
-	p->passed = 0;
+	p->bytes_bypassed = 0;
 	p->busy = true;
 	p->i.fn = p->i.s->k->stream;
 	p->i.steps = p->rt->max_steps;
@@ -122,13 +122,13 @@ static bool take_ready(struct local_call *p, uint8_t *to, uint32_t n)
 /* Passes the piece on unchanged after the kernel has ended. */
 static uint32_t pass_on(struct local_call *p, uint8_t *to, uint32_t space)
 {
-	uint32_t n = p->i.c.len - p->passed;
+	uint32_t n = p->i.c.len - p->bytes_bypassed;
 
 	if (n > space)
 		n = space;
-	memcpy(to, p->i.c.data + p->passed, n);
-	p->passed += n;
-	p->busy = p->passed < p->i.c.len;
+	memcpy(to, p->i.c.data + p->bytes_bypassed, n);
+	p->bytes_bypassed += n;
+	p->busy = p->bytes_bypassed < p->i.c.len;
 	return n;
 }
 
@@ -170,8 +170,8 @@ void local_call_end_stream(struct local_call *p)
 {
 	if (p->i.pending)
 		abandon(p);
-	if (!p->finished && !p->concluded) {
-		p->concluded = true;
+	if (!p->finished && !p->stream_done) {
+		p->stream_done = true;
 		local_call_show(p, NULL, 0, 0, 0, true);
 		p->i.c.rewrite = NULL;
 		local_call_run_function(p, p->i.s->k->stream, p->pu);
@@ -228,7 +228,7 @@ int local_call_attach_out(struct local_call *p, struct nic_qp *qp)
 		p->stream.bytes = feed;
 		p->stream.produce = produce;
 	}
-	p->i.wrs.outward = true;
+	p->i.wrs.blocks_output = true;
 	rc = p->i.s->k->stream ? nic_stream_attach_out(qp, &p->stream) : -EOPNOTSUPP;
 	if (!rc)
 		attached_to(p, qp);
@@ -262,5 +262,5 @@ int local_call_detach(struct local_call *p)
 void local_call_init_hook(struct local_call *p)
 {
 	p->stream = (struct nic_stream_hook){
-		.bytes = bytes, .gone = gone, .enter = enter, .leave = leave};
+		.bytes = bytes, .gone = gone, .begin_piece = begin_piece, .end_piece = end_piece};
 }

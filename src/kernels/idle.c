@@ -26,7 +26,7 @@ static void watch(struct call_qp *q, uint64_t due)
 
 void idle_watch(struct call_qp *q)
 {
-	watch(q, q->heard + q->rt->idle_ns);
+	watch(q, q->last_rx + q->rt->idle_ns);
 }
 
 /* Ends the stream. Returns false if the kernel is still processing data: it is not idle. */
@@ -58,8 +58,8 @@ bool idle_look(struct runtime_pu *pu)
 		list_del(&q->idle_link);
 		if (!has_stream(q))
 			continue;
-		if (q->heard + pu->rt->idle_ns > now)
-			watch(q, q->heard + pu->rt->idle_ns);
+		if (q->last_rx + pu->rt->idle_ns > now)
+			watch(q, q->last_rx + pu->rt->idle_ns);
 		else if (!end_stream(q))
 			watch(q, now + pu->rt->idle_ns);
 	}

@@ -13,7 +13,7 @@
 static uint32_t take(struct roost_call *c)
 {
 	struct invocation *i = invocation_of(c);
-	struct ledger *l = i->s->own->ledger;
+	struct ledger *l = i->s->shared_self->ledger;
 	struct guard *g = &i->pu->guard;
 	uint32_t number;
 
@@ -30,8 +30,8 @@ static void give(struct roost_call *c, uint32_t number)
 	struct guard *g = &i->pu->guard;
 
 	guard_stepped(g);
-	if (i->s->own->ledger)
-		ledger_give(i->s->own->ledger, number);
+	if (i->s->shared_self->ledger)
+		ledger_give(i->s->shared_self->ledger, number);
 	guard_step(g);
 }
 

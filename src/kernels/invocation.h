@@ -33,14 +33,14 @@ struct invocation {
 	struct kernel_version *s; /* NULL: no kernel is registered */
 	struct runtime_pu *pu;	  /* the PU that runs the invocation now */
 	struct kernel_counters *ctr;
-	nic_rpc_key key; /* the region of addresses without a number; 0: none */
-	uint32_t steps;	 /* steps left */
-	uint32_t sent;	 /* bytes of data sent before the reply */
-	uint32_t grown;	 /* registered_kernel.grown when c was updated */
-	bool pending;	 /* the request in c.ask is not done yet */
-	bool refused;	 /* an access was refused: roost_put(), or at_once() */
-	bool silent;	 /* the data that the invocation sends are dropped */
-	bool replied;	 /* the kernel ended the invocation */
+	nic_rpc_key key;    /* the region of addresses without a number; 0: none */
+	uint32_t steps;	    /* steps left */
+	uint32_t sent;	    /* bytes of data sent before the reply */
+	uint32_t revision;  /* registered_kernel.revision when c was updated */
+	bool pending;	    /* the request in c.ask is not done yet */
+	bool refused;	    /* an access was refused: roost_put(), or at_once() */
+	bool discards_data; /* the data that the invocation sends are dropped */
+	bool replied;	    /* the kernel ended the invocation */
 	struct roost_call c;
 	struct kernel_wrs wrs;
 	const struct ask_backend *b;

@@ -50,13 +50,13 @@ static bool fits(const struct bound_qp *l, uint32_t len)
  * Reserves space for the requested operation, until the operation is posted, refused, or not
  * requested any more.
  */
-static void promise(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu,
-		    const struct nic_qp *qp)
+static void reserve_space(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu,
+			  const struct nic_qp *qp)
 {
-	a->at = qp;
+	a->qp = qp;
 	a->bound = l;
 	a->pu = pu;
-	a->promised = true;
+	a->reserved = true;
 	a->bytes = a->c->ask_len;
 	l->ops++;
 	l->bytes += a->bytes;
@@ -73,8 +73,8 @@ static void unlink_waiting(struct kernel_wrs *a)
 static void wake(struct kernel_wrs *a)
 {
 	unlink_waiting(a);
-	if (!a->promised)
-		a->at = NULL;
+	if (!a->reserved)
+		a->qp = NULL;
 	a->waits = false;
 	a->wake(a);
 }
@@ -88,22 +88,22 @@ static void wake_waiting(struct runtime_pu *pu, const struct nic_qp *qp, unsigne
 {
 	struct list_head *at, *next;
 
-	pu->looks++;
+	pu->full_searches++;
 	list_for_each_safe (at, next, &pu->full) {
 		struct kernel_wrs *a = list_entry(at, struct kernel_wrs, link);
 		struct bound_qp *l = a->bound;
 
-		if (a->at != qp)
+		if (a->qp != qp)
 			continue;
 		if (bound_nic_qp(l) == qp) {
-			if (!most || (!a->promised && l->stopped == pu->looks))
+			if (!most || (!a->reserved && l->searched_at == pu->full_searches))
 				continue;
-			if (!a->promised && !fits(l, a->c->ask_len)) {
-				l->stopped = pu->looks;
+			if (!a->reserved && !fits(l, a->c->ask_len)) {
+				l->searched_at = pu->full_searches;
 				continue;
 			}
-			if (!a->promised)
-				promise(a, l, pu, qp);
+			if (!a->reserved)
+				reserve_space(a, l, pu, qp);
 			most--;
 		}
 		wake(a);
@@ -118,20 +118,20 @@ static void wake_all_waiting(struct runtime_pu *pu, const struct nic_qp *qp)
 	list_for_each_safe (at, next, &pu->full) {
 		struct kernel_wrs *a = list_entry(at, struct kernel_wrs, link);
 
-		if (a->at == qp)
+		if (a->qp == qp)
 			wake(a);
 	}
 }
 
 void kernel_wrs_stop(struct kernel_wrs *a)
 {
-	const struct nic_qp *qp = a->at;
+	const struct nic_qp *qp = a->qp;
 
 	unlink_waiting(a);
 	a->waits = false;
-	a->at = NULL;
-	if (a->promised) {
-		a->promised = false;
+	a->qp = NULL;
+	if (a->reserved) {
+		a->reserved = false;
 		a->bound->ops--;
 		a->bound->bytes -= a->bytes;
 	}
@@ -141,20 +141,20 @@ void kernel_wrs_stop(struct kernel_wrs *a)
 }
 
 /*
- * Invocations with a promise wait only for the queue pair itself. They are ahead of the invocations
- * that wait for its limits.
+ * Invocations with a reservation wait only for the queue pair itself. They are ahead of the
+ * invocations that wait for its limits.
  */
 static void wait_for_space(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu)
 {
 	struct list_head *behind = pu->full.next;
 
-	a->at = bound_nic_qp(l);
+	a->qp = bound_nic_qp(l);
 	a->bound = l;
 	a->pu = pu;
 	l->waiting++;
-	if (!a->promised)
+	if (!a->reserved)
 		behind = &pu->full;
-	while (behind != &pu->full && list_entry(behind, struct kernel_wrs, link)->promised)
+	while (behind != &pu->full && list_entry(behind, struct kernel_wrs, link)->reserved)
 		behind = behind->next;
 	list_insert(&a->link, behind->prev, behind);
 }
@@ -179,7 +179,7 @@ static void settle(struct kernel_wrs *a, uint32_t bit, uint8_t status)
  * Hands the operation to the NIC. Returns 0, -EAGAIN if there is no space, or the errno of the
  * refusal.
  */
-static int hand_to_nic(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu,
+static int post_to_nic(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu,
 		       uint32_t bit, uint32_t key)
 {
 	const struct roost_call *c = a->c;
@@ -206,17 +206,17 @@ static int hand_to_nic(struct kernel_wrs *a, struct bound_qp *l, struct runtime_
 	 * The operation would wait behind outgoing messages, which may wait for this kernel, at
 	 * this queue pair or through others.
 	 */
-	if (a->outward && nic_stream_leaves(bound_nic_qp(l)))
+	if (a->blocks_output && nic_stream_has_out(bound_nic_qp(l)))
 		return -EINVAL;
-	if (!a->promised) {
+	if (!a->reserved) {
 		if (l->waiting || !fits(l, c->ask_len))
 			return -EAGAIN;
-		promise(a, l, pu, bound_nic_qp(l));
+		reserve_space(a, l, pu, bound_nic_qp(l));
 	}
 	rc = nic_post_kernel_wr(bound_nic_qp(l), &wr);
 	if (!rc) {
-		a->promised = false;
-		a->at = NULL;
+		a->reserved = false;
+		a->qp = NULL;
 	}
 	return rc;
 }
@@ -233,7 +233,7 @@ static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runt
 	if (c->qp_posted - c->qp_done == ROOST_QP_OPS)
 		return false;
 	a->st = st;
-	rc = hand_to_nic(a, l, pu, bit, key);
+	rc = post_to_nic(a, l, pu, bit, key);
 	if (rc == -EAGAIN) {
 		wait_for_space(a, l, pu);
 		return false;
@@ -297,7 +297,7 @@ void kernel_wrs_done(struct kernel_runtime *rt, struct nic_qp *qp, struct kernel
 		wake_all_waiting(pu, qp);
 	else if (!list_empty(&pu->full))
 		wake_waiting(pu, qp, NIC_MAX_KERNEL_WRS - nic_kernel_wrs(qp));
-	if (a->waits ? !a->at && (!a->posted || wait_is_over(a->c)) : a->gone && !a->out)
+	if (a->waits ? !a->qp && (!a->posted || wait_is_over(a->c)) : a->gone && !a->out)
 		wake(a);
 }
 

@@ -35,17 +35,17 @@ struct kernel_wrs {
 	struct spin *lock;
 	struct registered_kernel *st; /* the kernel whose bound queue pairs are used */
 	struct list_head link;	      /* in runtime_pu.full: waits for space at a queue pair */
-	const struct nic_qp *at;      /* the queue pair with the wait or the promise; else NULL */
-	struct bound_qp *bound;	      /* the binding of `at` */
-	struct runtime_pu *pu;	      /* the PU of `at` */
-	uint32_t bytes;		      /* promised bytes */
-	uint32_t out;		      /* operations in progress */
-	uint32_t open;		      /* bit n: operation n modulo ROOST_QP_OPS is in progress */
-	bool promised;		      /* the request counts in the limits as if it were posted */
-	bool posted;		      /* the requested operation is posted */
+	const struct nic_qp *qp; /* the queue pair with the wait or the reservation; else NULL */
+	struct bound_qp *bound;	 /* the binding of `qp` */
+	struct runtime_pu *pu;	 /* the PU of `qp` */
+	uint32_t bytes;		 /* reserved bytes */
+	uint32_t out;		 /* operations in progress */
+	uint32_t open;		 /* bit n: operation n modulo ROOST_QP_OPS is in progress */
+	bool reserved;		 /* the request counts in the limits as if it were posted */
+	bool posted;		 /* the requested operation is posted */
 	bool waits;
-	bool gone;    /* the invocation has ended */
-	bool outward; /* outgoing messages wait while the invocation waits */
+	bool gone;	    /* the invocation has ended */
+	bool blocks_output; /* outgoing messages wait while the invocation waits */
 };
 _Static_assert(ROOST_QP_OPS == 32, "a bit for each");
 
@@ -56,7 +56,7 @@ _Static_assert(ROOST_QP_OPS == 32, "a bit for each");
  */
 bool kernel_wrs_post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu,
 		     uint32_t key);
-/* Gives up the wait for space and the promise, if there are any. [owner of its PU] */
+/* Gives up the wait for space and the reservation, if there are any. [owner of its PU] */
 void kernel_wrs_stop(struct kernel_wrs *a);
 /*
  * Marks the invocation as ended. Returns true if no operation is in progress. Otherwise wake() is

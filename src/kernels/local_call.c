@@ -25,7 +25,7 @@ static void run_to_end(void *arg)
 	 */
 	p->in_turns = true;
 	p->moves_pu = p->i.pu->index != p->pu;
-	atomic_store_explicit(&p->stream.paused, !p->concluded, memory_order_relaxed);
+	atomic_store_explicit(&p->stream.paused, !p->stream_done, memory_order_relaxed);
 }
 
 void local_call_run_function(struct local_call *p, enum roost_next (*fn)(struct roost_call *c),
@@ -100,7 +100,7 @@ int local_call_make(struct kernel_runtime *rt, unsigned pu, const struct local_c
 				   .key = a->key ? NIC_RPC_GRANTED(a->pd, a->key) : 0,
 				   .steps = rt->max_steps,
 				   .c = {.op = a->op, .space = a->space},
-				   .wrs = {.wake = local_call_wake, .outward = a->out}};
+				   .wrs = {.wake = local_call_wake, .blocks_output = a->out}};
 	invocation_move(&p->i, &rt->pu[pu]);
 	invocation_lay_out(&p->i, p->body, a->params, a->params_len);
 	local_call_init_hook(p);

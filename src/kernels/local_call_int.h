@@ -26,12 +26,12 @@ struct local_call {
 	bool remote_pu;	   /* attached to a queue pair of another PU; pieces take `lock` too */
 	bool detached;	   /* detached, but the region still counts it as a hook */
 	bool finished;
-	bool concluded; /* the stream has ended and is not paused any more */
+	bool stream_done; /* the stream has ended and is not paused any more */
 	/* for a local call that the host runs */
-	struct list_head link; /* in runtime_pu.runs while the local call can continue */
-	bool runs;
+	struct list_head link; /* in runtime_pu.local_calls while the local call can continue */
+	bool by_host;
 	const uint8_t *payload; /* NULL: no more */
-	uint64_t fed, total;
+	uint64_t bytes_fed, total;
 	atomic_bool done; /* finished, for other threads */
 	/*
 	 * i.fn is not done and continues in turns of `pu`: the host runs it, or its stream is
@@ -47,7 +47,7 @@ struct local_call {
 	nic_rpc_key ready_key;
 	uint64_t ready_va;
 	uint32_t num_ready;
-	uint32_t passed; /* bytes that were passed on without the kernel */
+	uint32_t bytes_bypassed; /* bytes that were passed on without the kernel */
 	struct local_call_result result;
 	struct spin lock; /* WRITEs from QPs of several PUs go to a region */
 	uint8_t *body;	  /* parameters, state, scratch */

@@ -19,11 +19,11 @@ struct holder {
 struct ledger {
 	/* taken to take, to give, and to end a connection: at most once or twice per call */
 	struct spin lock;
-	bool dead;     /* the `self` is freed, or about to be freed */
-	uint32_t ends; /* PUs that call ended() */
+	bool dead;	     /* the `self` is freed, or about to be freed */
+	uint32_t num_ending; /* PUs that call ended() */
 	uint32_t n, each, peer;
 	/* numbers up to this one were taken before and have memory */
-	uint32_t touched;
+	uint32_t high_water;
 	uint64_t bytes;
 	_Atomic uint32_t taken;
 	const struct kernel_version *version; /* NULL: not published yet */
@@ -62,7 +62,7 @@ struct ledger *ledger_open(struct kernel_runtime *rt, const struct roost_kernel 
 	l->each = k->resources_each && k->resources_each < l->n ? k->resources_each : l->n;
 	l->peer = (l->n + 1) / 2 > l->each ? (l->n + 1) / 2 : l->each;
 	l->bytes = k->resource_bytes;
-	l->touched = 0;
+	l->high_water = 0;
 	l->version = NULL;
 	l->dead = false;
 	atomic_store_explicit(&l->taken, 0, memory_order_relaxed);
@@ -85,13 +85,13 @@ bool ledger_close(struct kernel_runtime *rt, struct ledger *l)
 	bool quiet, first;
 
 	spin_lock(&l->lock);
-	quiet = l->ends == 0;
+	quiet = l->num_ending == 0;
 	first = quiet && !l->dead;
 	if (quiet)
 		l->dead = true;
 	spin_unlock(&l->lock);
 	if (first)
-		nic_memory_give(rt->nic, l->touched * l->bytes);
+		nic_memory_give(rt->nic, l->high_water * l->bytes);
 	return quiet;
 }
 
@@ -114,7 +114,7 @@ static bool has_share(const struct ledger *l, uint64_t owner, const struct pkt_a
 
 	if (owner == OWNER_HOST)
 		return true;
-	for (uint32_t i = 0; i < l->touched; i++) {
+	for (uint32_t i = 0; i < l->high_water; i++) {
 		const struct holder *h = &l->holder[i];
 
 		if (h->state == FREE || h->owner == OWNER_HOST)
@@ -130,13 +130,13 @@ static uint32_t find_free(struct kernel_runtime *rt, struct ledger *l)
 {
 	uint32_t i = 0;
 
-	while (i < l->touched && l->holder[i].state != FREE)
+	while (i < l->high_water && l->holder[i].state != FREE)
 		i++;
-	if (i < l->touched || i == l->n)
+	if (i < l->high_water || i == l->n)
 		return i;
 	if (!nic_memory_take(rt->nic, l->bytes))
 		return l->n;
-	l->touched++;
+	l->high_water++;
 	return i;
 }
 
@@ -202,10 +202,10 @@ static void call_ended(void *arg)
 {
 	const struct resource *r = arg;
 
-	r->s->k->ended(r->s->own->self, r->number);
+	r->s->k->ended(r->s->shared_self->self, r->number);
 }
 
-static void tell_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t number)
+static void report_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t number)
 {
 	struct kernel_version *s = (struct kernel_version *)(uintptr_t)l->version;
 	int how;
@@ -220,20 +220,20 @@ static void tell_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t n
 static void end_resources_of(struct runtime_pu *pu, struct ledger *l, uint64_t owner)
 {
 	spin_lock(&l->lock);
-	l->ends++;
-	for (uint32_t i = 0; i < l->touched && !l->dead; i++) {
+	l->num_ending++;
+	for (uint32_t i = 0; i < l->high_water && !l->dead; i++) {
 		struct holder *h = &l->holder[i];
 
 		if (h->state != TAKEN || h->owner != owner)
 			continue;
 		h->state = ENDING;
 		spin_unlock(&l->lock);
-		tell_ended(pu, l, i + 1);
+		report_ended(pu, l, i + 1);
 		spin_lock(&l->lock);
 		set_free(l, h);
 		pu->ctr.resources_ended++;
 	}
-	l->ends--;
+	l->num_ending--;
 	spin_unlock(&l->lock);
 }
 

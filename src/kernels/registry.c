@@ -102,7 +102,7 @@ static void run_stop(void *arg)
 {
 	const struct kernel_version *s = arg;
 
-	s->k->stop(s->own->self);
+	s->k->stop(s->shared_self->self);
 }
 
 /* A stop() that crashes counts as done. */
@@ -112,14 +112,14 @@ static void stop(struct kernel_runtime *rt, struct kernel_version *s)
 		atomic_store_explicit(&s->disabled, true, memory_order_relaxed);
 }
 
-static void release_own(struct kernel_runtime *rt, struct kernel_version *s)
+static void release_shared_self(struct kernel_runtime *rt, struct kernel_version *s)
 {
-	struct own *own = s->own;
+	struct shared_self *shared_self = s->shared_self;
 
-	if (own->last == s && !version_disabled(s))
+	if (shared_self->last == s && !version_disabled(s))
 		stop(rt, s);
-	if (--own->versions == 0)
-		free(own);
+	if (--shared_self->versions == 0)
+		free(shared_self);
 }
 
 /*
@@ -130,7 +130,7 @@ static void end(struct kernel_runtime *rt, struct kernel_version *s)
 {
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
 		add(&s->registered->past, &s->pu[i].ctr);
-	release_own(rt, s);
+	release_shared_self(rt, s);
 	release_registered(s->registered);
 	times_end(rt, s);
 	if (s->object.handle && !version_disabled(s))
@@ -146,9 +146,10 @@ static bool may_end(struct kernel_runtime *rt, const struct kernel_version *s)
 {
 	if (busy(s))
 		return false;
-	if (s->own->last != s)
+	if (s->shared_self->last != s)
 		return true;
-	return s->own->versions == 1 && (!s->own->ledger || ledger_close(rt, s->own->ledger));
+	return s->shared_self->versions == 1 &&
+	       (!s->shared_self->ledger || ledger_close(rt, s->shared_self->ledger));
 }
 
 static void run_deferred_frees(struct kernel_runtime *rt)
@@ -158,7 +159,7 @@ static void run_deferred_frees(struct kernel_runtime *rt)
 	list_for_each_safe (at, next, &rt->deferred_frees) {
 		struct deferred_free *o = list_entry(at, struct deferred_free, link);
 
-		if (!atomic_load_explicit(&o->quiet, memory_order_acquire))
+		if (!atomic_load_explicit(&o->may_free, memory_order_acquire))
 			continue;
 		list_del(&o->link);
 		o->free(o);
@@ -232,26 +233,26 @@ static int begin(struct kernel_runtime *rt, struct kernel_version *s,
 		 const struct runtime_registration *n, const struct kernel_version *old)
 {
 	bool takes_over = old && n->k->take_over && !version_disabled(old);
-	void *self = takes_over ? old->own->self : n->self;
+	void *self = takes_over ? old->shared_self->self : n->self;
 	int rc = 0;
 
 	if (takes_over || n->k->start)
 		rc = run_start(rt, n->k, takes_over ? old->k : NULL, &self);
 	if (rc)
 		return rc;
-	if (takes_over && self == old->own->self)
-		s->own = old->own;
+	if (takes_over && self == old->shared_self->self)
+		s->shared_self = old->shared_self;
 	else
-		s->own->self = self;
+		s->shared_self->self = self;
 	return 0;
 }
 
 /* Frees a `self` that no version uses yet or any more. */
-static void free_own(struct kernel_runtime *rt, struct own *own)
+static void free_shared_self(struct kernel_runtime *rt, struct shared_self *shared_self)
 {
-	if (own && own->ledger)
-		ledger_close(rt, own->ledger);
-	free(own);
+	if (shared_self && shared_self->ledger)
+		ledger_close(rt, shared_self->ledger);
+	free(shared_self);
 }
 
 static struct registered_kernel *make_registered(void)
@@ -259,7 +260,7 @@ static struct registered_kernel *make_registered(void)
 	struct registered_kernel *r = calloc(1, sizeof(*r));
 
 	if (r)
-		r->grown = 1;
+		r->revision = 1;
 	return r;
 }
 
@@ -267,7 +268,7 @@ int runtime_prepare(struct kernel_runtime *rt, const struct runtime_registration
 		    struct kernel_version **out)
 {
 	struct kernel_version *s, *old = n->fallback ? rt->fallback : find(rt, n->k->op);
-	struct own *own;
+	struct shared_self *shared_self;
 	int rc = check(n->k);
 
 	runtime_reap(rt);
@@ -278,24 +279,27 @@ int runtime_prepare(struct kernel_runtime *rt, const struct runtime_registration
 	if (!old && !n->fallback && free_slot(rt) == RUNTIME_MAX_KERNELS)
 		return -ENOSPC;
 	s = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*s), (size_t)CACHE_LINE));
-	own = calloc(1, sizeof(*own));
-	if (own && n->k->resources)
-		own->ledger = ledger_open(rt, n->k);
+	shared_self = calloc(1, sizeof(*shared_self));
+	if (shared_self && n->k->resources)
+		shared_self->ledger = ledger_open(rt, n->k);
 	if (s)
-		*s = (struct kernel_version){
-			.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
-	if (s && own)
+		*s = (struct kernel_version){.k = n->k,
+					     .op = n->k->op,
+					     .shared_self = shared_self,
+					     .fallback = n->fallback};
+	if (s && shared_self)
 		s->registered = old ? old->registered : make_registered();
-	rc = s && own && s->registered && (!n->k->resources || own->ledger) && !times_open(rt, s)
+	rc = s && shared_self && s->registered && (!n->k->resources || shared_self->ledger) &&
+			     !times_open(rt, s)
 		     ? begin(rt, s, n, old)
 		     : -ENOMEM;
 	if (rc)
 		goto fail;
-	if (s->own != own)
-		free_own(rt, own);
-	s->self = s->own->self;
-	s->own->versions++;
-	s->own->last = s;
+	if (s->shared_self != shared_self)
+		free_shared_self(rt, shared_self);
+	s->self = s->shared_self->self;
+	s->shared_self->versions++;
+	s->shared_self->last = s;
 	s->registered->versions++;
 	if (n->object)
 		s->object = *n->object;
@@ -306,7 +310,7 @@ fail:
 		times_end(rt, s);
 	if (s && !old)
 		free(s->registered);
-	free_own(rt, own);
+	free_shared_self(rt, shared_self);
 	free(s);
 	return rc;
 }
@@ -329,8 +333,8 @@ void runtime_publish(struct kernel_runtime *rt, struct kernel_version *s)
 	if (*slot)
 		leave(rt, *slot);
 	*slot = s;
-	if (s->own->ledger)
-		ledger_serve(s->own->ledger, s);
+	if (s->shared_self->ledger)
+		ledger_serve(s->shared_self->ledger, s);
 }
 
 int runtime_deploy(struct kernel_runtime *rt, const struct roost_kernel *k, void *self)
@@ -427,7 +431,7 @@ int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_gra
 		return -ENOSPC;
 	if (i == st->num_grants) {
 		st->num_grants++;
-		st->grown++;
+		st->revision++;
 	}
 	st->grants[i] = *region;
 	st->keys[i] = NIC_RPC_GRANTED(pd, key);
@@ -487,7 +491,7 @@ int runtime_bind_qp(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp,
 		return rc;
 	if (i == st->num_bound) {
 		st->num_bound++;
-		st->grown++;
+		st->revision++;
 	}
 	st->bound[i].pu = nic_qp_pu(qp);
 	st->bound[i].limits = *limits;
@@ -564,9 +568,9 @@ bool runtime_kernel_info(const struct kernel_runtime *rt, unsigned i,
 					    .loaded = s->object.handle != NULL,
 					    .in_flight = calls(s),
 					    .times = times_of(rt, s)};
-	if (s->own->ledger) {
-		out->resources = ledger_taken(s->own->ledger);
-		out->resources_max = ledger_size(s->own->ledger);
+	if (s->shared_self->ledger) {
+		out->resources = ledger_taken(s->shared_self->ledger);
+		out->resources_max = ledger_size(s->shared_self->ledger);
 	}
 	for (unsigned p = 0; p < NIC_MAX_PUS; p++)
 		add(&out->ctr, &s->pu[p].ctr);

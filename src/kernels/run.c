@@ -40,11 +40,11 @@ static void begin_next(struct local_call *p)
 		local_call_finish(p, ROOST_RPC_BAD_PARAMS, p->i.sent);
 		return;
 	}
-	len = p->total - p->fed < PIECE ? (uint32_t)(p->total - p->fed) : PIECE;
-	local_call_show(p, p->payload + p->fed, (uint32_t)p->fed, len, (uint32_t)p->total,
-			p->fed + len == p->total);
-	p->fed += len;
-	if (p->fed == p->total)
+	len = p->total - p->bytes_fed < PIECE ? (uint32_t)(p->total - p->bytes_fed) : PIECE;
+	local_call_show(p, p->payload + p->bytes_fed, (uint32_t)p->bytes_fed, len,
+			(uint32_t)p->total, p->bytes_fed + len == p->total);
+	p->bytes_fed += len;
+	if (p->bytes_fed == p->total)
 		p->payload = NULL;
 	p->i.c.resume = 0;
 	p->i.steps = p->rt->max_steps;
@@ -58,7 +58,7 @@ static void begin_next(struct local_call *p)
  */
 static bool can_continue(const struct local_call *p)
 {
-	return !p->finished && (p->runs || p->in_turns);
+	return !p->finished && (p->by_host || p->in_turns);
 }
 
 struct turn {
@@ -103,7 +103,7 @@ static void run_steps(void *arg)
 			return;
 	}
 	if (can_continue(p))
-		list_add_tail(&p->link, &pu->runs);
+		list_add_tail(&p->link, &pu->local_calls);
 }
 
 /* Resumes the stream after the kernel is done with its piece. */
@@ -135,7 +135,7 @@ static void run_turn(struct local_call *p, unsigned until)
 		kernel_wrs_stop(&p->i.wrs);
 		atomic_store_explicit(&p->done, true, memory_order_release);
 	}
-	if (!p->runs && !can_continue(p))
+	if (!p->by_host && !can_continue(p))
 		resume_stream(p);
 }
 
@@ -160,7 +160,7 @@ void local_call_take_handed(struct runtime_pu *pu)
 	for (; p; p = next) {
 		next = p->next_handed;
 		p->i.steps = p->rt->max_steps;
-		list_add_tail(&p->link, &pu->runs);
+		list_add_tail(&p->link, &pu->local_calls);
 	}
 }
 
@@ -172,8 +172,8 @@ void local_call_run(struct runtime_pu *pu)
 	 */
 	unsigned until = pu->done + TURN_STEPS;
 
-	while (pu->done < until && !list_empty(&pu->runs)) {
-		struct local_call *p = list_first_entry(&pu->runs, struct local_call, link);
+	while (pu->done < until && !list_empty(&pu->local_calls)) {
+		struct local_call *p = list_first_entry(&pu->local_calls, struct local_call, link);
 
 		list_del(&p->link);
 		run_turn(p, until);
@@ -192,7 +192,7 @@ void local_call_wake(struct kernel_wrs *a)
 
 	if (a->gone) {
 		local_call_close(p);
-		atomic_store_explicit(&p->deferred.quiet, true, memory_order_release);
+		atomic_store_explicit(&p->deferred.may_free, true, memory_order_release);
 		return;
 	}
 	p->i.steps = p->rt->max_steps;
@@ -200,7 +200,7 @@ void local_call_wake(struct kernel_wrs *a)
 		nic_stream_resume(&p->stream, p->qp); /* the queue pair calls produce() */
 		return;
 	}
-	list_add_tail(&p->link, &p->rt->pu[p->pu].runs);
+	list_add_tail(&p->link, &p->rt->pu[p->pu].local_calls);
 	nic_rpc_wake(p->rt->nic, p->pu);
 }
 
@@ -212,7 +212,7 @@ int local_call_start(struct kernel_runtime *rt, unsigned pu, const struct local_
 
 	if (rc)
 		return rc;
-	p->runs = true;
+	p->by_host = true;
 	p->payload = payload;
 	p->total = len;
 	p->i.fn = p->i.s->k->params;

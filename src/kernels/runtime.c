@@ -182,7 +182,7 @@ int runtime_create(struct nic *nic, const struct runtime_config *cfg, struct ker
 		rt->pu[i].index = i;
 		list_init(&rt->pu[i].ready);
 		list_init(&rt->pu[i].paused);
-		list_init(&rt->pu[i].runs);
+		list_init(&rt->pu[i].local_calls);
 		list_init(&rt->pu[i].full);
 		list_init(&rt->pu[i].spent);
 		list_init(&rt->pu[i].idle);

@@ -26,7 +26,7 @@ struct runtime_config {
 	uint32_t max_steps; /* a call with more steps ends with ROOST_RPC_BOUND; 0: 2^20 */
 	/* a stream without data for this time ends its call with ROOST_RPC_IDLE; 0: 10 s */
 	uint64_t idle_ns;
-	bool timed; /* the drive reports the ends of turns: nic_wants_time() */
+	bool timed; /* the drive reports the ends of turns: nic_turn_end_requested() */
 };
 
 #define RUNTIME_COUNTERS(X)                                                                        \

@@ -67,7 +67,7 @@ STEP_INLINE uint32_t ask_check(const struct invocation *i, uint32_t ask,
 		return ROOST_RPC_ACCESS;
 	if (r->from && !ask_may(i, c->from_in, c->from, r->from, b))
 		return ROOST_RPC_ACCESS;
-	if (r->kind == ASK_SEND && !i->silent && c->ask_len > b->space(i))
+	if (r->kind == ASK_SEND && !i->discards_data && c->ask_len > b->space(i))
 		return ROOST_RPC_TOO_LONG;
 	return 0;
 }
@@ -101,7 +101,7 @@ STEP_INLINE void invocation_reply(struct invocation *i, const struct ask_backend
 	uint32_t status = c->status, len = c->ask_len;
 
 	i->replied = true;
-	if (unlikely(i->silent))
+	if (unlikely(i->discards_data))
 		len = 0;
 	if (!len) {
 		len = i->sent;
@@ -132,8 +132,8 @@ STEP_INLINE enum roost_next invocation_run(struct invocation *i, const struct as
 
 	b->before(i);
 	ask_nothing(&i->c);
-	if (unlikely(i->grown != registered->grown)) {
-		i->grown = registered->grown;
+	if (unlikely(i->revision != registered->revision)) {
+		i->revision = registered->revision;
 		i->c.num_grants = registered->num_grants;
 		i->c.num_qps = registered->num_bound;
 	}

@@ -61,7 +61,7 @@ void times_note(struct runtime_pu *pu, struct kernel_version *s, uint64_t began)
 	if (pu->num_ended == ENDED_MAX)
 		return;
 	if (!pu->num_ended)
-		nic_rpc_ask_time(pu->rt->nic, pu->index);
+		nic_rpc_request_turn_end(pu->rt->nic, pu->index);
 	pu->ended[pu->num_ended++] = (struct ended){s, began};
 	version_count(s, pu->index, 1);
 }

@@ -19,7 +19,7 @@ void units_begin(struct runtime_pu *pu)
 	pu->units.allowed = FIRST;
 }
 
-void units_see(struct runtime_pu *pu)
+void units_begin_turn(struct runtime_pu *pu)
 {
 	struct nic_rpc_turn turn = nic_rpc_turn(pu->rt->nic, pu->index);
 	struct turn_units *u = &pu->units;
@@ -30,15 +30,15 @@ void units_see(struct runtime_pu *pu)
 	u->number = turn.number;
 	u->began = turn.began;
 	u->spent = 0;
-	u->takers_before = u->takers;
-	u->takers = 0;
+	u->payload_qps_before = u->payload_qps;
+	u->payload_qps = 0;
 }
 
-void units_ask(const struct runtime_pu *pu)
+void units_request_time(const struct runtime_pu *pu)
 {
 	if (pu->units.shared &&
 	    (pu->units.spent >= WORTH_TIMING || pu->units.spent >= pu->units.allowed))
-		nic_rpc_ask_time(pu->rt->nic, pu->index);
+		nic_rpc_request_turn_end(pu->rt->nic, pu->index);
 }
 
 uint32_t units_left(const struct runtime_pu *pu, uint32_t most)
@@ -59,17 +59,17 @@ uint32_t units_for_piece(struct call_qp *q, uint32_t most)
 	struct turn_units *u = &q->pu->units;
 	uint32_t part;
 
-	units_see(q->pu);
+	units_begin_turn(q->pu);
 	if (q->share.number != u->number) {
 		q->share.number = u->number;
 		q->share.spent = 0;
-		u->takers++;
+		u->payload_qps++;
 	}
 	if (!u->shared)
 		return q->share.spent < ALONE ? most : 0;
 	if (u->spent >= 2 * u->allowed)
 		return 0;
-	part = u->takers_before > 1 ? u->allowed / u->takers_before : u->allowed;
+	part = u->payload_qps_before > 1 ? u->allowed / u->payload_qps_before : u->allowed;
 	part = part > LEAST ? part : LEAST;
 	if (q->share.spent >= part)
 		return 0;
@@ -80,7 +80,7 @@ uint32_t units_for_piece(struct call_qp *q, uint32_t most)
 void units_charge(struct call_qp *q, uint32_t before)
 {
 	q->share.spent += q->pu->units.spent - before;
-	units_ask(q->pu);
+	units_request_time(q->pu);
 }
 
 void units_turn_ended(struct runtime_pu *pu, uint64_t now)

@@ -116,7 +116,7 @@ static void do_op(struct kv *kv, void *arg)
 	kv_execute(kv, arg);
 }
 
-static void do_growth(struct kv *kv, void *arg)
+static void grow_one(struct kv *kv, void *arg)
 {
 	kv_grow(kv, 1);
 }
@@ -145,7 +145,7 @@ static void grow(struct kv *kv)
 	for (unsigned i = 0; i < GROWTH_STEPS; i++) {
 		if (kv->slots <= kv->grow_at || f->growing || kv_near_error(f->near))
 			return;
-		if (!kv_attempt(kv, do_growth, NULL, true)) {
+		if (!kv_attempt(kv, grow_one, NULL, true)) {
 			kv_near_fetch(f->near, GROWTH, &f->growth);
 			f->growing = f->growth.missing;
 			continue;
@@ -171,7 +171,7 @@ static bool has_turn(const struct entry *en)
 }
 
 /* Executes an operation with an arena of its own. Returns false if lines are missing. */
-static bool attempt_apart(struct kv *kv, struct entry *en, bool keep)
+static bool attempt_in_own_arena(struct kv *kv, struct entry *en, bool keep)
 {
 	struct kv_arena *arena = en->op->arena, own = {en->result, en->result + en->result_cap};
 	bool done;
@@ -210,22 +210,22 @@ static bool execute(struct kv *kv, struct entry *en)
 		op->arena->at = at;
 		return false;
 	}
-	if (!attempt_apart(kv, en, true))
+	if (!attempt_in_own_arena(kv, en, true))
 		return false;
 	/* The operation has changed nothing. */
 	if (op->status == -EMSGSIZE && op->out_len > en->result_cap && enlarge(en, op->out_len))
-		return attempt_apart(kv, en, true);
+		return attempt_in_own_arena(kv, en, true);
 	return true;
 }
 
 /* Moves the result of an operation to the arena. */
-static void place(struct entry *en)
+static void copy_result(struct entry *en)
 {
 	struct kv_op *op = en->op;
 
 	if (!en->result_len)
 		return;
-	if (kv_claim(op, en->result_len))
+	if (kv_claim_result(op, en->result_len))
 		op->status = -EMSGSIZE;
 	else
 		memcpy(op->out, en->result, en->result_len);
@@ -249,7 +249,7 @@ static void free_entry(struct kv_flight *f, uint16_t e)
 }
 
 /* Ends the operations of a batch up to the first operation that is not finished. */
-static void end_some(struct kv_flight *f, struct kv_batch *b)
+static void end_finished(struct kv_flight *f, struct kv_batch *b)
 {
 	for (; b->ended < b->begun; b->ended++) {
 		struct kv_op *op = &b->ops[b->ended];
@@ -263,7 +263,7 @@ static void end_some(struct kv_flight *f, struct kv_batch *b)
 			return;
 		}
 		if (op->arena)
-			place(&f->entries[e]);
+			copy_result(&f->entries[e]);
 		free_entry(f, e);
 	}
 }
@@ -277,7 +277,7 @@ static uint16_t end(struct kv_flight *f, uint16_t e)
 	en->ended = true;
 	kv_near_release(f->near, e, &en->holds);
 	next = station_end(&f->station, e);
-	end_some(f, en->batch);
+	end_finished(f, en->batch);
 	return next;
 }
 
@@ -310,7 +310,7 @@ static bool run(struct kv *kv, uint16_t e)
 	}
 	if (needs_turn(en->op) && !has_turn(en)) {
 		/* This attempt only finds the missing lines. */
-		if (attempt_apart(kv, en, false))
+		if (attempt_in_own_arena(kv, en, false))
 			en->awaits_turn = true;
 		else
 			park(f, e);
@@ -366,7 +366,7 @@ static bool admit_one(struct kv *kv, struct kv_batch *b)
 	if (op->status) {
 		share_give(&f->shares, b->client);
 		op->entry = STATION_NONE;
-		end_some(f, b);
+		end_finished(f, b);
 		return true;
 	}
 	op->status = -EINPROGRESS;
@@ -443,7 +443,7 @@ void kv_poll(struct kv *kv, bool wait)
 		kv_near_poll(f->near, true);
 }
 
-static void unready(struct kv_flight *f, uint16_t e)
+static void cancel_ready(struct kv_flight *f, uint16_t e)
 {
 	unsigned num = f->num_ready;
 
@@ -476,7 +476,7 @@ void kv_cancel(struct kv *kv, struct kv_batch *b)
 		if (e == STATION_NONE)
 			continue;
 		if (!f->entries[e].ended) {
-			unready(f, e);
+			cancel_ready(f, e);
 			kv_near_release(f->near, e, &f->entries[e].holds);
 			next = station_end(&f->station, e);
 		}

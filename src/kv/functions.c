@@ -140,11 +140,11 @@ static int finish(struct kv *kv, struct kv_op *op, struct kv_loc *loc, const str
 	uint32_t width = element_width(op->type);
 
 	if (s->f->reduce)
-		return kv_give(op, acc, width);
+		return kv_put_result(op, acc, width);
 	if (s->f->filter)
-		return kv_give(op, kv->functions->elements, (uint32_t)s->matched * width);
+		return kv_put_result(op, kv->functions->elements, (uint32_t)s->matched * width);
 	if (op->fetch) {
-		int err = kv_give(op, kv_value(kv, op->hash, loc), loc->pair.value_len);
+		int err = kv_put_result(op, kv_value(kv, op->hash, loc), loc->pair.value_len);
 
 		if (err)
 			return err;

@@ -17,7 +17,7 @@ struct split {
 	uint64_t from, to;
 	struct bucket fill; /* the last bucket of the new chain */
 	uint64_t fill_addr;
-	uint32_t spare; /* place of a list of buckets for the new chain; 0: empty */
+	uint32_t free_buckets; /* place of a list of buckets for the new chain; 0: empty */
 };
 
 /*
@@ -67,30 +67,31 @@ static unsigned count(struct split *s, const struct bucket *home)
 	}
 }
 
-static uint32_t take_spare(struct split *s)
+static uint32_t take_bucket(struct split *s)
 {
-	uint32_t place = s->spare;
+	uint32_t place = s->free_buckets;
 
-	memcpy(&s->spare, kv_read(&s->kv->mem, slab_addr(s->slab, place), sizeof(s->spare)),
-	       sizeof(s->spare));
+	memcpy(&s->free_buckets,
+	       kv_read(&s->kv->mem, slab_addr(s->slab, place), sizeof(s->free_buckets)),
+	       sizeof(s->free_buckets));
 	return place;
 }
 
 /* Allocates all buckets before the store is changed, so that a failure changes nothing. */
-static bool take_places(struct split *s, unsigned n)
+static bool alloc_buckets(struct split *s, unsigned n)
 {
-	s->spare = 0;
+	s->free_buckets = 0;
 	while (n--) {
 		uint32_t place = slab_alloc(s->slab, KV_CHAIN_CLASS);
 
 		if (!place) {
-			while (s->spare)
-				slab_free(s->slab, take_spare(s), KV_CHAIN_CLASS);
+			while (s->free_buckets)
+				slab_free(s->slab, take_bucket(s), KV_CHAIN_CLASS);
 			return false;
 		}
-		memcpy(kv_write(&s->kv->mem, slab_addr(s->slab, place), sizeof(s->spare)),
-		       &s->spare, sizeof(s->spare));
-		s->spare = place;
+		memcpy(kv_write(&s->kv->mem, slab_addr(s->slab, place), sizeof(s->free_buckets)),
+		       &s->free_buckets, sizeof(s->free_buckets));
+		s->free_buckets = place;
 	}
 	return true;
 }
@@ -104,7 +105,7 @@ static void move(struct split *s, const struct bucket *b, unsigned i)
 {
 	if (bucket_copy(&s->fill, b, i))
 		return;
-	s->fill.chain = take_spare(s);
+	s->fill.chain = take_bucket(s);
 	write_bucket(s, s->fill_addr, &s->fill);
 	s->fill_addr = slab_addr(s->slab, s->fill.chain);
 	s->fill = (struct bucket){0};
@@ -113,7 +114,7 @@ static void move(struct split *s, const struct bucket *b, unsigned i)
 }
 
 /* Moves pairs of `b` to the new chain, and others to `kept` if it is another bucket with space. */
-static void divide(struct split *s, struct bucket *b, struct bucket *kept)
+static void move_pairs(struct split *s, struct bucket *b, struct bucket *kept)
 {
 	const struct bucket old = *b;
 
@@ -134,13 +135,13 @@ static void divide_chain(struct split *s, struct bucket kept)
 	struct kv *kv = s->kv;
 	uint64_t addr = kv_bucket_addr(s->from);
 
-	divide(s, &kept, NULL);
+	move_pairs(s, &kept, NULL);
 	for (uint32_t place = kept.chain; place;) {
 		struct bucket b = *(const struct bucket *)kv_read(
 			&kv->mem, slab_addr(s->slab, place), BUCKET_BYTES);
 		uint32_t next = b.chain;
 
-		divide(s, &b, &kept);
+		move_pairs(s, &b, &kept);
 		if (bucket_load(&b) == 0) {
 			slab_free(s->slab, place, KV_CHAIN_CLASS);
 			kv->chained--;
@@ -168,7 +169,7 @@ static bool split_one(struct kv *kv)
 		*(const struct bucket *)kv_read(&kv->mem, kv_bucket_addr(from), BUCKET_BYTES);
 
 	/* The pairs of one bucket fit into one bucket. */
-	if (home.chain && !take_places(&s, count(&s, &home) - 1))
+	if (home.chain && !alloc_buckets(&s, count(&s, &home) - 1))
 		return false;
 	divide_chain(&s, home);
 	kv_set_buckets(kv, to + 1);

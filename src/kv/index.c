@@ -54,7 +54,7 @@ static bool match_records(struct kv *kv, uint64_t hash, struct kv_loc *loc, cons
 	return false;
 }
 
-static void look(struct kv *kv, uint64_t addr, struct kv_loc *loc)
+static void load_bucket(struct kv *kv, uint64_t addr, struct kv_loc *loc)
 {
 	loc->addr = addr;
 	loc->at = kv_read(&kv->mem, addr, BUCKET_BYTES);
@@ -86,7 +86,7 @@ bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsign
 
 	loc->chained = false;
 	loc->has_space = false;
-	look(kv, kv_bucket_addr(home), loc);
+	load_bucket(kv, kv_bucket_addr(home), loc);
 	for (;;) {
 		if (match_inline(loc, hash, key, len) || match_records(kv, hash, loc, key, len))
 			return true;
@@ -94,7 +94,7 @@ bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsign
 			break;
 		loc->prev = loc->addr;
 		loc->chained = true;
-		look(kv, slab_addr(kv_segment(kv, home), loc->at->chain), loc);
+		load_bucket(kv, slab_addr(kv_segment(kv, home), loc->at->chain), loc);
 	}
 	if (need)
 		find_space(kv, home, need, loc);

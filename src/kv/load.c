@@ -165,7 +165,7 @@ static int read_end(struct loader *l)
 	return l->have > l->at ? refuse(l, -EBADMSG, "has data behind its end") : 0;
 }
 
-static int pass(struct loader *l, loader_pair *use)
+static int read_file(struct loader *l, loader_pair *use)
 {
 	uint32_t head;
 	const uint8_t *at;
@@ -187,12 +187,12 @@ static int pass(struct loader *l, loader_pair *use)
 	return err;
 }
 
-static int look(struct loader *l, const struct kv_pair *p)
+static int skip_pair(struct loader *l, const struct kv_pair *p)
 {
 	return 0;
 }
 
-static int store(struct loader *l, const struct kv_pair *p)
+static int store_pair(struct loader *l, const struct kv_pair *p)
 {
 	struct kv_op op = {.code = KV_PUT,
 			   .key = p->key,
@@ -202,7 +202,7 @@ static int store(struct loader *l, const struct kv_pair *p)
 			   .expires = p->expires};
 
 	/* An older value of the key may be in the file, before this value. */
-	if (kv_is_over(l->kv, p->expires))
+	if (kv_is_expired(l->kv, p->expires))
 		op.code = KV_DELETE;
 	kv_run(l->kv, &op, 1);
 	if (op.status == -EIO)
@@ -273,9 +273,9 @@ int kv_snapshot_load(struct kv *kv, const char *path, char *why, size_t why_len)
 	else
 		err = open_file(l);
 	if (!err)
-		err = pass(l, look);
+		err = read_file(l, skip_pair);
 	if (!err) {
-		err = pass(l, store);
+		err = read_file(l, store_pair);
 		if (err)
 			empty(kv);
 	}

@@ -79,7 +79,7 @@ static inline void count(struct kv *kv, struct found found, unsigned writes)
 static bool get(struct kv *kv, struct kv_op *op, struct found found)
 {
 	count(kv, found, 0);
-	op->status = kv_claim(op, found.value_len);
+	op->status = kv_claim_result(op, found.value_len);
 	if (likely(!op->status))
 		match_copy(op->out, found.value, found.value_len);
 	return true;
@@ -121,7 +121,7 @@ static bool update(struct kv *kv, struct kv_op *op, struct found found)
 	if (op->fn >= KV_FNS_ELEMENT || !fits(op, len, width))
 		return false;
 	if (op->fetch) {
-		op->status = kv_claim(op, len);
+		op->status = kv_claim_result(op, len);
 		if (unlikely(op->status)) {
 			count(kv, found, 0);
 			return true;

@@ -34,7 +34,7 @@ static int check(const struct kv *kv, const struct kv_op *op)
 static bool lookup(struct kv *kv, struct kv_op *op, unsigned need, struct kv_loc *loc)
 {
 	while (kv_find(kv, op->hash, op->key, op->key_len, need, loc)) {
-		if (likely(!kv_is_over(kv, loc->pair.expires)))
+		if (likely(!kv_is_expired(kv, loc->pair.expires)))
 			return true;
 		kv_remove(kv, op->hash, loc);
 		kv->expired++;
@@ -42,9 +42,9 @@ static bool lookup(struct kv *kv, struct kv_op *op, unsigned need, struct kv_loc
 	return false;
 }
 
-int kv_give(struct kv_op *op, const void *value, uint32_t len)
+int kv_put_result(struct kv_op *op, const void *value, uint32_t len)
 {
-	int err = kv_claim(op, len);
+	int err = kv_claim_result(op, len);
 
 	if (!err)
 		memcpy(op->out, value, len);
@@ -52,7 +52,7 @@ int kv_give(struct kv_op *op, const void *value, uint32_t len)
 }
 
 /* Marks the pair as used, for the eviction clock. */
-static void mark(struct kv *kv, struct kv_loc *loc)
+static void mark_used(struct kv *kv, struct kv_loc *loc)
 {
 	struct bucket b;
 
@@ -70,8 +70,9 @@ static int get(struct kv *kv, struct kv_op *op)
 
 	if (!lookup(kv, op, 0, &loc))
 		return -ENOENT;
-	mark(kv, &loc);
-	err = kv_claim(op, loc.pair.value_len); /* first, so that no extent is read in vain */
+	mark_used(kv, &loc);
+	/* the result comes first, so that no extent is read in vain */
+	err = kv_claim_result(op, loc.pair.value_len);
 	if (!err)
 		memcpy(op->out, kv_value(kv, op->hash, &loc), loc.pair.value_len);
 	return err;
@@ -84,7 +85,7 @@ static int compare(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 
 	if (loc->pair.value_len == op->expect_len && memcmp(value, op->expect, op->expect_len) == 0)
 		return 0;
-	err = kv_give(op, value, loc->pair.value_len);
+	err = kv_put_result(op, value, loc->pair.value_len);
 	return err ? err : -ECANCELED;
 }
 
@@ -140,11 +141,11 @@ static int elements(struct kv *kv, struct kv_op *op)
 
 	if (!lookup(kv, op, 0, &loc))
 		return -ENOENT;
-	mark(kv, &loc);
+	mark_used(kv, &loc);
 	return kv_run_elements(kv, op, &loc);
 }
 
-static int once(struct kv *kv, struct kv_op *op)
+static int run_op(struct kv *kv, struct kv_op *op)
 {
 	switch (op->code) {
 	case KV_GET:
@@ -168,11 +169,11 @@ void kv_execute(struct kv *kv, struct kv_op *op)
 {
 	unsigned budget = EVICT_BUCKETS;
 
-	op->status = once(kv, op);
+	op->status = run_op(kv, op);
 	for (unsigned i = 0; unlikely(op->status == -ENOSPC) && i < EVICTIONS; i++) {
 		if (!kv->config.evict || !kv_evict(kv, &budget))
 			break;
-		op->status = once(kv, op);
+		op->status = run_op(kv, op);
 	}
 }
 

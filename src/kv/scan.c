@@ -83,7 +83,7 @@ static void collect(struct scan *s, uint64_t order)
 		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
 			uint64_t at;
 
-			if (!pair_at(s, b, i, &p) || kv_is_over(kv, p.expires))
+			if (!pair_at(s, b, i, &p) || kv_is_expired(kv, p.expires))
 				continue;
 			at = order_of(kv_hash(kv, p.key, p.key_len));
 			if (at >= order)

@@ -65,7 +65,7 @@ void slab_push(struct slab *s, unsigned class, uint32_t place)
 	k->near[k->near_count++] = place;
 }
 
-static bool fresh(struct slab *s)
+static bool add_block(struct slab *s)
 {
 	if (s->top + SLAB_MAX > s->limit)
 		return false;
@@ -80,7 +80,7 @@ static bool fresh(struct slab *s)
 	return true;
 }
 
-static bool has(struct slab *s, unsigned class)
+static bool ensure_available(struct slab *s, unsigned class)
 {
 	struct slab_class *k = &s->classes[class];
 
@@ -97,7 +97,7 @@ static bool split(struct slab *s, unsigned class)
 	unsigned from = class + 1;
 	uint32_t place;
 
-	while (from < SLAB_CLASSES && !has(s, from))
+	while (from < SLAB_CLASSES && !ensure_available(s, from))
 		from++;
 	if (from >= SLAB_CLASSES)
 		return false;
@@ -113,9 +113,9 @@ static bool split(struct slab *s, unsigned class)
 static bool refill(struct slab *s, unsigned class)
 {
 	do {
-		if (has(s, class) || split(s, class))
+		if (ensure_available(s, class) || split(s, class))
 			return true;
-	} while (fresh(s));
+	} while (add_block(s));
 	return false;
 }
 
@@ -129,7 +129,7 @@ static bool merge_for(struct slab *s, unsigned class)
 		slab_merge_start(s);
 	}
 	for (unsigned i = 0; i < MERGE_STEPS && slab_merge_step(s); i++)
-		if (has(s, class) || split(s, class))
+		if (ensure_available(s, class) || split(s, class))
 			return true;
 	return false;
 }
@@ -146,7 +146,7 @@ uint32_t slab_alloc(struct slab *s, unsigned class)
 
 	save(s);
 	slab_merge_step(s);
-	if (unlikely(!has(s, class)) && !refill(s, class) && !merge_for(s, class))
+	if (unlikely(!ensure_available(s, class)) && !refill(s, class) && !merge_for(s, class))
 		return 0;
 	s->allocs++;
 	s->used += slab_size(class);

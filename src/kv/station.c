@@ -36,7 +36,7 @@ uint16_t station_add(struct station *st, uint64_t hash, bool *ready)
 	at = find(st, hash);
 	*new = (struct station_entry){.hash = hash,
 				      .next = STATION_NONE,
-				      .behind = STATION_NONE,
+				      .next_same_key = STATION_NONE,
 				      .last = e,
 				      .first = *at == STATION_NONE};
 	if (new->first) {
@@ -44,7 +44,7 @@ uint16_t station_add(struct station *st, uint64_t hash, bool *ready)
 	} else {
 		struct station_entry *first = &st->entries[*at];
 
-		st->entries[first->last].behind = e;
+		st->entries[first->last].next_same_key = e;
 		first->last = e;
 	}
 	*ready = new->first;
@@ -56,9 +56,9 @@ static void leave(struct station *st, uint16_t e, uint16_t first)
 {
 	uint16_t before = first;
 
-	while (st->entries[before].behind != e)
-		before = st->entries[before].behind;
-	st->entries[before].behind = st->entries[e].behind;
+	while (st->entries[before].next_same_key != e)
+		before = st->entries[before].next_same_key;
+	st->entries[before].next_same_key = st->entries[e].next_same_key;
 	if (st->entries[first].last == e)
 		st->entries[first].last = before;
 }
@@ -66,7 +66,7 @@ static void leave(struct station *st, uint16_t e, uint16_t first)
 uint16_t station_end(struct station *st, uint16_t e)
 {
 	struct station_entry *gone = &st->entries[e], *first;
-	uint16_t *at = find(st, gone->hash), next = gone->behind;
+	uint16_t *at = find(st, gone->hash), next = gone->next_same_key;
 
 	if (!gone->first) {
 		leave(st, e, *at);

@@ -18,9 +18,9 @@
 /* An operation in flight. It is the first of its key, or is queued behind another operation. */
 struct station_entry {
 	uint64_t hash;
-	uint16_t next;	 /* the first of the next key of the slot; or of the list of free entries */
-	uint16_t behind; /* the next entry of the same key */
-	uint16_t last;	 /* in a first entry: the last entry of the key */
+	uint16_t next; /* the first of the next key of the slot; or of the list of free entries */
+	uint16_t next_same_key; /* the next entry of the same key */
+	uint16_t last;		/* in a first entry: the last entry of the key */
 	bool first;
 };
 

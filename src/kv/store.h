@@ -100,7 +100,7 @@ static inline void kv_set_buckets(struct kv *kv, uint64_t buckets)
 			      : UINT64_MAX;
 }
 
-static inline bool kv_is_over(const struct kv *kv, uint32_t expires)
+static inline bool kv_is_expired(const struct kv *kv, uint32_t expires)
 {
 	return expires && expires <= kv->now;
 }
@@ -186,7 +186,7 @@ static inline void kv_trim(struct kv *kv)
 }
 
 /* Sets the length of the result, and finds its memory. Returns 0 or -EMSGSIZE. */
-static inline int kv_claim(struct kv_op *op, uint32_t len)
+static inline int kv_claim_result(struct kv_op *op, uint32_t len)
 {
 	if (op->arena) {
 		size_t space = (size_t)(op->arena->end - op->arena->at);
@@ -203,7 +203,7 @@ static inline int kv_claim(struct kv_op *op, uint32_t len)
 }
 
 /* Copies a result to `out`. Returns 0 or -EMSGSIZE. */
-int kv_give(struct kv_op *op, const void *value, uint32_t len);
+int kv_put_result(struct kv_op *op, const void *value, uint32_t len);
 
 /* vector.c: operations on elements */
 

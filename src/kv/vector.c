@@ -73,7 +73,7 @@ static int update(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 
 	if (op->fetch || (op->code == KV_UPDATE && op->fn == KV_SWAP)) {
 		const uint8_t *value = kv_value(kv, op->hash, loc);
-		int err = op->fetch ? kv_give(op, value, len) : 0;
+		int err = op->fetch ? kv_put_result(op, value, len) : 0;
 
 		if (err)
 			return err;
@@ -97,7 +97,7 @@ static int reduce(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 	memcpy(&acc, op->value, width);
 	kv->elements->fn[op->fn][op->type].reduce(&acc, kv_value(kv, op->hash, loc),
 						  loc->pair.value_len / width);
-	return kv_give(op, &acc, width);
+	return kv_put_result(op, &acc, width);
 }
 
 static int filter(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
@@ -111,7 +111,7 @@ static int filter(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 	uint32_t matched = (uint32_t)f(to, value, op->value, len / width) * width;
 
 	if (!direct)
-		return kv_give(op, to, matched);
+		return kv_put_result(op, to, matched);
 	op->out_len = matched;
 	return 0;
 }

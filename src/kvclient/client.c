@@ -38,7 +38,7 @@ void kvc_complete(struct roost_kv *kv, struct roost_kv_op *op)
 {
 	kv->open--;
 	kv->completed++;
-	if (kv->whole && kvc_table_keep(kv->whole, op))
+	if (kv->whole && kvc_table_requeue(kv->whole, op))
 		return;
 	if (kv->whole) {
 		kv->whole->open--;
@@ -84,8 +84,8 @@ void kvc_fail(struct roost_kv *kv, int err)
 
 	kv->err = err;
 	kv->ops = (struct op_list){0};
-	append(&all, &kv->again);
-	kv->again = (struct op_list){0};
+	append(&all, &kv->long_queue);
+	kv->long_queue = (struct op_list){0};
 	for (; kv->in_flight; pop_flight(kv)) {
 		struct flight *f = &kv->flight[kv->oldest];
 
@@ -148,7 +148,7 @@ static bool add(struct roost_kv *kv, struct roost_kv_op *op)
 static void request_cut_data(struct roost_kv *kv, struct roost_kv_op *op)
 {
 	if (op->out_len > SHORT_MAX || !add(kv, op))
-		op_list_add(&kv->again, op);
+		op_list_add(&kv->long_queue, op);
 	else
 		kv->resend = true;
 }
@@ -176,14 +176,14 @@ static void end_oldest_batch(struct roost_kv *kv, const struct roost_result *res
 /* Starts the next operation that waits for the lane. */
 static void start_next_long(struct roost_kv *kv)
 {
-	struct roost_kv_op *op = kv->again.first;
+	struct roost_kv_op *op = kv->long_queue.first;
 	int rc;
 
 	if (!op || kv->lane.op)
 		return;
-	kv->again.first = op->next;
+	kv->long_queue.first = op->next;
 	if (!op->next)
-		kv->again.last = NULL;
+		kv->long_queue.last = NULL;
 	rc = kvc_long_start(kv, op);
 	if (!rc)
 		return;
@@ -198,7 +198,7 @@ static void poll_lane(struct roost_kv *kv)
 	if (!op)
 		return;
 	if (op->status == -EBUSY) /* the node's buffers are taken: the operation was not done */
-		op_list_add(&kv->again, op);
+		op_list_add(&kv->long_queue, op);
 	else
 		kvc_complete(kv, op);
 }
@@ -258,7 +258,7 @@ ROOST_EXPORT int roost_kv_poll(struct roost_kv *kv)
 	return (int)(kv->completed - before);
 }
 
-void kvc_nap(uint64_t start)
+void kvc_pause(uint64_t start)
 {
 	if (kvc_now() - start > SPIN_NS)
 		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
@@ -271,7 +271,7 @@ static int wait_step(struct roost_kv *kv, uint64_t start)
 		if (kvc_now() - start > kv->timeout_ns)
 			kvc_fail(kv, -ETIMEDOUT);
 		else
-			kvc_nap(start);
+			kvc_pause(start);
 	}
 	return kv->err;
 }
@@ -340,7 +340,7 @@ static int submit_long(struct roost_kv *kv, struct roost_kv_op *op)
 	uint64_t start = kvc_now();
 	int rc = roost_kv_flush(kv);
 
-	while (!rc && (kv->lane.op || kv->again.first))
+	while (!rc && (kv->lane.op || kv->long_queue.first))
 		rc = wait_step(kv, start);
 	return rc ? rc : kvc_long_start(kv, op);
 }

@@ -77,14 +77,15 @@ struct roost_kv {
 	struct kvc_table *nodes;
 	struct roost_kv *whole;
 	struct roost_kv *retired; /* next connection of kvc_table.retired */
-	struct op_list again;	  /* operations to request in the long lane when the lane is free */
+	/* operations to request in the long lane when the lane is free */
+	struct op_list long_queue;
 };
 
 /* ---- client.c ---- */
 
 uint64_t kvc_now(void);
 /* Waits between two polls that found nothing, and began at `start`. */
-void kvc_nap(uint64_t start);
+void kvc_pause(uint64_t start);
 /* Ends an operation that is in none of the lists. */
 void kvc_complete(struct roost_kv *kv, struct roost_kv_op *op);
 /* Ends the connection. All its operations get this status. */
@@ -103,7 +104,7 @@ int kvc_table_poll(struct roost_kv *whole);
 int kvc_table_wait(struct roost_kv *whole);
 void kvc_table_close(struct roost_kv *whole);
 /* Takes back an operation that a node has refused, to repeat it. Returns false if it is done. */
-bool kvc_table_keep(struct roost_kv *whole, struct roost_kv_op *op);
+bool kvc_table_requeue(struct roost_kv *whole, struct roost_kv_op *op);
 
 /* ---- long.c ---- */
 

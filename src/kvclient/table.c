@@ -15,7 +15,7 @@
 #include "kvwire/table.h"
 
 #define TIMEOUT_MS 5000
-#define LOOK_NS	   1000000u /* between two checks of the table, and two attempts of an operation */
+#define CHECK_NS   1000000u /* between two checks of the table, and two attempts of an operation */
 #define WHY	   300
 
 struct member {
@@ -31,8 +31,8 @@ struct kvc_table {
 	struct member member[KV_TABLE_NODES];
 	/* Connections that are closed at the end: they failed, or the table lost their node. */
 	struct roost_kv *retired;
-	struct op_list again; /* operations to be repeated */
-	uint64_t looked, tried;
+	struct op_list to_repeat; /* operations to be repeated */
+	uint64_t checked_at, repeated_at;
 	unsigned refused; /* number of operations that were kept to be repeated */
 };
 
@@ -82,9 +82,9 @@ static bool take_new_version(struct kvc_table *t)
 {
 	uint64_t now = kvc_now();
 
-	if (now - t->looked < LOOK_NS)
+	if (now - t->checked_at < CHECK_NS)
 		return false;
-	t->looked = now;
+	t->checked_at = now;
 	if (!read_next(t) || !kv_table_follows(&t->next, &t->table))
 		return false;
 	take_next(t);
@@ -151,7 +151,7 @@ static int route(struct roost_kv *whole, struct roost_kv_op *op)
 	return rc;
 }
 
-bool kvc_table_keep(struct roost_kv *whole, struct roost_kv_op *op)
+bool kvc_table_requeue(struct roost_kv *whole, struct roost_kv_op *op)
 {
 	uint64_t now;
 
@@ -162,7 +162,7 @@ bool kvc_table_keep(struct roost_kv *whole, struct roost_kv_op *op)
 		op->since = now;
 	if (now - op->since > whole->timeout_ns)
 		return false;
-	op_list_add(&whole->nodes->again, op);
+	op_list_add(&whole->nodes->to_repeat, op);
 	whole->nodes->refused++;
 	return true;
 }
@@ -182,15 +182,15 @@ static void end_all(struct roost_kv *whole, struct op_list *all, int status)
 static void repeat_refused(struct roost_kv *whole)
 {
 	struct kvc_table *t = whole->nodes;
-	struct op_list all = t->again;
+	struct op_list all = t->to_repeat;
 	uint64_t now = kvc_now();
 	struct roost_kv_op *next;
 
-	if (!all.first || now - t->tried < LOOK_NS)
+	if (!all.first || now - t->repeated_at < CHECK_NS)
 		return;
-	t->tried = now;
+	t->repeated_at = now;
 	take_new_version(t);
-	t->again = (struct op_list){0};
+	t->to_repeat = (struct op_list){0};
 	for (struct roost_kv_op *op = all.first; op; op = next) {
 		int rc;
 
@@ -275,11 +275,11 @@ int kvc_table_wait(struct roost_kv *whole)
 		/* A node that refuses has answered. */
 		if (kvc_table_poll(whole) || whole->nodes->refused != refused)
 			start = kvc_now();
-		else if (whole->open && !whole->nodes->again.first &&
+		else if (whole->open && !whole->nodes->to_repeat.first &&
 			 kvc_now() - start > whole->timeout_ns)
 			give_up(whole->nodes);
 		else
-			kvc_nap(start);
+			kvc_pause(start);
 	}
 	return whole->err;
 }
@@ -301,7 +301,7 @@ void kvc_table_close(struct roost_kv *whole)
 	struct roost_kv *next;
 
 	whole->err = -ENOTCONN;
-	end_all(whole, &t->again, -ENOTCONN);
+	end_all(whole, &t->to_repeat, -ENOTCONN);
 	for (unsigned i = 0; i < t->table.nodes; i++) {
 		if (t->member[i].kv)
 			roost_kv_close(t->member[i].kv);

@@ -47,7 +47,7 @@ struct text {
 	size_t why_len;
 };
 
-static int __attribute__((format(printf, 2, 3))) bad(struct text *x, const char *fmt, ...)
+static int __attribute__((format(printf, 2, 3))) fail(struct text *x, const char *fmt, ...)
 {
 	va_list args;
 	int n = snprintf(x->why, x->why_len, "line %u: ", x->line);
@@ -123,9 +123,9 @@ static bool number(struct word w, unsigned base, uint64_t max, uint64_t *out)
 static int take_number(struct text *x, const char *name, unsigned base, uint64_t max, uint64_t *out)
 {
 	if (!next_line(x) || !is(next_word(x), name))
-		return bad(x, "'%s' is missing", name);
+		return fail(x, "'%s' is missing", name);
 	if (!number(next_word(x), base, max, out) || next_word(x).len)
-		return bad(x, "'%s' takes a number up to %" PRIu64, name, max);
+		return fail(x, "'%s' takes a number up to %" PRIu64, name, max);
 	return 0;
 }
 
@@ -141,7 +141,7 @@ struct ranges {
 static int take_lost(struct text *x, struct kv_table *t, uint64_t i, uint64_t version)
 {
 	if (t->lost[i])
-		return bad(x, "partition %" PRIu64 " is lost twice", i);
+		return fail(x, "partition %" PRIu64 " is lost twice", i);
 	t->lost[i] = version;
 	return 0;
 }
@@ -156,10 +156,10 @@ static int take_one(struct text *x, struct kv_table *t, uint64_t i, const struct
 	if (r->line == LINE_LOST)
 		return take_lost(x, t, i, r->version);
 	if (*to != KV_TABLE_NOBODY)
-		return bad(x, "partition %" PRIu64 " %s already", i,
-			   from ? "moves" : "has an owner");
+		return fail(x, "partition %" PRIu64 " %s already", i,
+			    from ? "moves" : "has an owner");
 	if (from && (t->owner[i] == KV_TABLE_NOBODY || t->owner[i] == node))
-		return bad(x, "partition %" PRIu64 " moves to no other node", i);
+		return fail(x, "partition %" PRIu64 " moves to no other node", i);
 	*to = (uint16_t)node;
 	return 0;
 }
@@ -175,7 +175,7 @@ static int take_range(struct text *x, struct kv_table *t, struct word w, const s
 		last = (struct word){dash + 1, w.len - first.len - 1};
 	if (!number(first, 10, t->partitions - 1, &from) ||
 	    !number(last, 10, t->partitions - 1, &to) || from > to)
-		return bad(x, "partitions are numbers below %u: 0-3,7", t->partitions);
+		return fail(x, "partitions are numbers below %u: 0-3,7", t->partitions);
 	for (uint64_t i = from; i <= to && !rc; i++)
 		rc = take_one(x, t, i, r);
 	return rc;
@@ -207,14 +207,14 @@ static int take_line(struct text *x, struct kv_table_node *n, struct word *range
 	*n = (struct kv_table_node){.address = ""};
 	*ranges = next_word(x);
 	if (!address.len || address.len >= sizeof(n->address) || memchr(address.at, 0, address.len))
-		return bad(x, "a node has an address of up to %zu characters",
-			   sizeof(n->address) - 1);
+		return fail(x, "a node has an address of up to %zu characters",
+			    sizeof(n->address) - 1);
 	memcpy(n->address, address.at, address.len);
 	if (!number(service, 10, UINT16_MAX, &value) || !value)
-		return bad(x, "a node has a service from 1 to 65535");
+		return fail(x, "a node has a service from 1 to 65535");
 	n->service = (uint16_t)value;
 	if (!ranges->len || next_word(x).len)
-		return bad(x, "a node has one list of partitions, or none");
+		return fail(x, "a node has one list of partitions, or none");
 	return 0;
 }
 
@@ -228,9 +228,9 @@ static int take_node(struct text *x, struct kv_table *t)
 	if (rc)
 		return rc;
 	if (kv_table_find(t, n.address, n.service) >= 0)
-		return bad(x, "the node is in the table already");
+		return fail(x, "the node is in the table already");
 	if (t->nodes == KV_TABLE_NODES)
-		return bad(x, "a table has at most %u nodes", KV_TABLE_NODES);
+		return fail(x, "a table has at most %u nodes", KV_TABLE_NODES);
 	t->node[t->nodes++] = n;
 	return is(ranges, "none")
 		       ? 0
@@ -248,7 +248,7 @@ static int take_from(struct text *x, struct kv_table *t)
 		return rc;
 	node = kv_table_find(t, n.address, n.service);
 	if (node < 0)
-		return bad(x, "the table does not have this node");
+		return fail(x, "the table does not have this node");
 	return take_ranges(x, t, ranges,
 			   &(struct ranges){.line = LINE_FROM, .node = (unsigned)node});
 }
@@ -260,9 +260,9 @@ static int take_losses(struct text *x, struct kv_table *t)
 	struct ranges r = {.line = LINE_LOST};
 
 	if (!number(version, 10, t->version, &r.version) || !r.version)
-		return bad(x, "partitions are lost in a version up to that of the table");
+		return fail(x, "partitions are lost in a version up to that of the table");
 	if (!ranges.len || next_word(x).len)
-		return bad(x, "one list of partitions is lost");
+		return fail(x, "one list of partitions is lost");
 	return take_ranges(x, t, ranges, &r);
 }
 
@@ -274,7 +274,7 @@ static int take_nodes(struct text *x, struct kv_table *t)
 
 		if (is(w, "end"))
 			return next_word(x).len || x->next != x->last
-				       ? bad(x, "text behind the end")
+				       ? fail(x, "text behind the end")
 				       : 0;
 		if (is(w, "node"))
 			rc = take_node(x, t);
@@ -283,11 +283,11 @@ static int take_nodes(struct text *x, struct kv_table *t)
 		else if (is(w, "lost"))
 			rc = take_losses(x, t);
 		else
-			rc = bad(x, "neither 'node' nor 'from' nor 'lost' nor 'end'");
+			rc = fail(x, "neither 'node' nor 'from' nor 'lost' nor 'end'");
 		if (rc)
 			return rc;
 	}
-	return bad(x, "'end' is missing");
+	return fail(x, "'end' is missing");
 }
 
 int kv_table_parse(struct kv_table *t, const char *text, size_t len, char *why, size_t why_len)
@@ -302,10 +302,10 @@ int kv_table_parse(struct kv_table *t, const char *text, size_t len, char *why, 
 	if (rc)
 		return rc;
 	if (format != 1)
-		return bad(&x, "this is a table of another format");
+		return fail(&x, "this is a table of another format");
 	rc = take_number(&x, "version", 10, UINT64_MAX - 1, &t->version);
 	if (!rc && !t->version)
-		return bad(&x, "versions count from 1");
+		return fail(&x, "versions count from 1");
 	if (!rc)
 		rc = take_number(&x, "seed", 16, UINT64_MAX, &t->seed);
 	if (!rc)
@@ -313,7 +313,7 @@ int kv_table_parse(struct kv_table *t, const char *text, size_t len, char *why, 
 	if (rc)
 		return rc;
 	if (!partitions || partitions & (partitions - 1))
-		return bad(&x, "the number of partitions is a power of two");
+		return fail(&x, "the number of partitions is a power of two");
 	t->partitions = (unsigned)partitions;
 	return take_nodes(&x, t);
 }
@@ -356,7 +356,7 @@ static bool add_ranges(struct out *o, const struct kv_table *t, const uint16_t *
 	return *before == ',';
 }
 
-static bool is_left(const struct kv_table *t, unsigned node)
+static bool is_move_source(const struct kv_table *t, unsigned node)
 {
 	for (unsigned i = 0; i < t->partitions; i++) {
 		if (t->from[i] == node)
@@ -396,7 +396,7 @@ size_t kv_table_format(const struct kv_table *t, char *text, size_t cap)
 		add(&o, "\n");
 	}
 	for (unsigned i = 0; i < t->nodes; i++) {
-		if (!is_left(t, i))
+		if (!is_move_source(t, i))
 			continue;
 		add(&o, "from %s %u", t->node[i].address, t->node[i].service);
 		add_ranges(&o, t, t->from, i);

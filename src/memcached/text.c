@@ -95,8 +95,8 @@ static int touch(struct mc_session *m, struct item_key key, uint32_t expires)
 	return rc;
 }
 
-static void give(struct mc_session *m, const struct mc_request *r, struct item_key key,
-		 const struct item *it, struct evbuffer *out)
+static void put_value(struct mc_session *m, const struct mc_request *r, struct item_key key,
+		      const struct item *it, struct evbuffer *out)
 {
 	evbuffer_add(out, "VALUE ", 6);
 	evbuffer_add(out, key.p, key.len);
@@ -126,7 +126,7 @@ static int get_some(struct mc_session *m, const struct mc_request *r, const stru
 	rc = item_load_all(&m->items, key, n, it, found);
 	for (unsigned i = 0; !rc && i < n; i++) {
 		if (found[i])
-			give(m, r, key[i], &it[i], out);
+			put_value(m, r, key[i], &it[i], out);
 	}
 	return rc;
 }
@@ -249,7 +249,7 @@ static void arithmetic(struct mc_session *m, const struct mc_request *r, struct 
 		mc_failed(out, rc);
 }
 
-static void say(struct evbuffer *out, int rc, const char *done)
+static void put_result(struct evbuffer *out, int rc, const char *done)
 {
 	if (!rc)
 		mc_line(out, done);
@@ -317,7 +317,7 @@ static void flush_all(struct mc_session *m, const struct mc_request *r, struct e
 		m->flush_at = at;
 	else
 		rc = items_flush(&m->items);
-	say(out, rc, "OK");
+	put_result(out, rc, "OK");
 }
 
 void mc_session_tick(struct mc_session *m)
@@ -340,13 +340,14 @@ void mc_text(struct mc_session *m, const struct mc_request *r, const uint8_t *da
 		set(m, r, data, out);
 		break;
 	case MC_DELETE:
-		say(out, item_delete(&m->items, key_of(r)), "DELETED");
+		put_result(out, item_delete(&m->items, key_of(r)), "DELETED");
 		break;
 	case MC_ARITHMETIC:
 		arithmetic(m, r, out);
 		break;
 	case MC_TOUCH:
-		say(out, touch(m, key_of(r), item_expires(&m->items, r->exptime)), "TOUCHED");
+		put_result(out, touch(m, key_of(r), item_expires(&m->items, r->exptime)),
+			   "TOUCHED");
 		break;
 	case MC_STATS:
 		stats(m, r, out);

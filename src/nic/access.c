@@ -14,7 +14,7 @@
 
 /* ---- for a call ---- */
 
-void *access_resolve_anew(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n,
+void *access_resolve_slow(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n,
 			  uint32_t access)
 {
 	struct mr_table *mrs = &qp->nic->mrs;
@@ -40,10 +40,10 @@ static int copied(struct nic_qp *qp, int rc)
  * Reads after a look-up in the table. It is a function of its own, so that the usual READ below
  * does not have to keep its arguments.
  */
-static __attribute__((noinline)) int read_anew(struct nic_qp *qp, nic_rpc_key key, uint64_t va,
+static __attribute__((noinline)) int read_slow(struct nic_qp *qp, nic_rpc_key key, uint64_t va,
 					       void *dst, uint32_t n)
 {
-	const void *src = access_resolve_anew(qp, key, va, n, NIC_ACCESS_REMOTE_READ);
+	const void *src = access_resolve_slow(qp, key, va, n, NIC_ACCESS_REMOTE_READ);
 
 	return src ? copied(qp, dma_load_up(dst, src, n)) : -EACCES;
 }
@@ -55,7 +55,7 @@ int nic_rpc_read(struct nic_qp *qp, nic_rpc_key key, uint64_t va, void *dst, uin
 	if (!n)
 		return 0;
 	src = access_resolve_last(qp, key, va, n, NIC_ACCESS_REMOTE_READ);
-	return likely(src) ? copied(qp, dma_load_up(dst, src, n)) : read_anew(qp, key, va, dst, n);
+	return likely(src) ? copied(qp, dma_load_up(dst, src, n)) : read_slow(qp, key, va, dst, n);
 }
 
 int nic_rpc_write(struct nic_qp *qp, nic_rpc_key key, uint64_t va, const void *src, uint32_t n)

@@ -7,12 +7,12 @@
 #include "nic/nic_rpc.h"
 
 /* Looks the region up in the table of regions. */
-void *access_resolve_anew(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n,
+void *access_resolve_slow(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n,
 			  uint32_t access);
 
 /*
  * Returns the address if the bytes are in the region of the PU's last access. Otherwise it returns
- * NULL, and access_resolve_anew() decides. [owner]
+ * NULL, and access_resolve_slow() decides. [owner]
  */
 static inline void *access_resolve_last(const struct nic_qp *qp, nic_rpc_key key, uint64_t va,
 					uint32_t n, uint32_t access)
@@ -32,7 +32,7 @@ static inline void *access_resolve(const struct nic_qp *qp, nic_rpc_key key, uin
 {
 	void *p = access_resolve_last(qp, key, va, n, access);
 
-	return likely(p) ? p : access_resolve_anew(qp, key, va, n, access);
+	return likely(p) ? p : access_resolve_slow(qp, key, va, n, access);
 }
 
 #endif

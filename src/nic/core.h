@@ -50,7 +50,7 @@ struct nic {
 	struct arena arena;
 	struct spin dests_lock;
 	/*
-	 * The logical clock of alive_listen() and alive_heard(). The times of PUs (pu->now) differ.
+	 * The logical clock of alive_await_rx() and alive_rx(). The times of PUs (pu->now) differ.
 	 */
 	_Atomic uint64_t ticks;
 	uint32_t *pd_refs; /* UINT32_MAX: free */
@@ -60,11 +60,11 @@ struct nic {
 	/* QP 1's last destinations, with a reference each; PU 0's owner */
 	struct dest *gsi_dests[NIC_GSI_DESTS];
 	unsigned gsi_oldest;
-	unsigned num_watched;
+	unsigned num_region_hooks;
 	struct {
 		uint32_t key;
 		struct nic_stream_hook *hook;
-	} watched[NIC_MAX_WATCHED];
+	} region_hooks[NIC_MAX_REGION_HOOKS];
 	const struct nic_rpc_ops *rpc_ops; /* NULL: calls are not served */
 	void *rpc_ctx;
 };

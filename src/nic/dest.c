@@ -64,7 +64,7 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	open_window(d);
 	list_init(&d->waiters);
 	list_init(&d->qps);
-	d->quiet = true; /* alive_listen() may have run before this destination existed */
+	d->awaits_rx = true; /* alive_await_rx() may have run before this destination existed */
 	icrc_flow_init(&d->tx, &port->addr, addr, path->sport, PKT_UDP_PORT);
 	icrc_flow_init(&d->rx, addr, &port->addr, PKT_UDP_PORT, PKT_UDP_PORT);
 	spin_lock(&pu->nic->dests_lock);
@@ -97,7 +97,7 @@ struct dest *dest_look_up(struct dest *d, uint32_t dqpn)
 	slot_put(d, s);
 	if (found == d)
 		dest_put(found);
-	*s = (struct dest_slot){found, d->port->ways};
+	*s = (struct dest_slot){found, d->port->path_generation};
 	return found;
 }
 
@@ -109,7 +109,7 @@ void dest_put(struct dest *d)
 		slot_put(d, &d->slots[i]);
 	free(d->slots);
 	spin_lock(&d->pu->nic->dests_lock);
-	alive_bequeath(d);
+	alive_copy_rx_tick(d);
 	list_del(&d->link);
 	spin_unlock(&d->pu->nic->dests_lock);
 	wheel_del(&d->pu->wheel, &d->alive_timer);
@@ -118,19 +118,19 @@ void dest_put(struct dest *d)
 }
 
 /* Returns the bytes of unacknowledged services that the receiver may not have received yet. */
-static uint32_t paced(struct dest *d)
+static uint32_t decay_unacked(struct dest *d)
 {
-	uint64_t now = d->pu->now, past = now > d->paced_at ? now - d->paced_at : 0;
+	uint64_t now = d->pu->now, past = now > d->unacked_at ? now - d->unacked_at : 0;
 	uint64_t digested = past >= DIGEST_NS ? UINT32_MAX : past * d->cc.window >> DIGEST_SHIFT;
 
-	if (digested >= d->paced) {
-		d->paced = 0;
-		d->paced_at = now;
-	} else if (digested) { /* if it is 0, paced_at stays: the parts of a byte add up */
-		d->paced -= (uint32_t)digested;
-		d->paced_at = now;
+	if (digested >= d->unacked_bytes) {
+		d->unacked_bytes = 0;
+		d->unacked_at = now;
+	} else if (digested) { /* if it is 0, unacked_at stays: the parts of a byte add up */
+		d->unacked_bytes -= (uint32_t)digested;
+		d->unacked_at = now;
 	}
-	return d->paced;
+	return d->unacked_bytes;
 }
 
 /*
@@ -143,7 +143,7 @@ bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes)
 
 	if (!d->cc.window)
 		return true;
-	out = (uint64_t)d->inflight + paced(d);
+	out = (uint64_t)d->inflight + decay_unacked(d);
 	if (!out || out + bytes <= d->cc.window)
 		return true;
 	req_blocked(qp, BLOCK_WINDOW);
@@ -154,7 +154,7 @@ bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes)
 void dest_sent_unacked(struct dest *d, uint32_t bytes)
 {
 	if (d->cc.window)
-		d->paced += bytes;
+		d->unacked_bytes += bytes;
 }
 
 /*
@@ -165,7 +165,7 @@ bool dest_admit(struct nic_qp *qp, uint32_t bytes)
 {
 	struct dest *d = qp->dest;
 
-	if (!d->cc.window || !d->inflight || d->inflight + paced(d) + bytes <= d->cc.window)
+	if (!d->cc.window || !d->inflight || d->inflight + decay_unacked(d) + bytes <= d->cc.window)
 		return true;
 	req_blocked(qp, BLOCK_WINDOW);
 	list_add_tail(&qp->tx_link, &d->waiters);
@@ -224,9 +224,9 @@ void dest_rtt(struct dest *d, uint64_t ns, bool alone)
 	}
 	if (!d->rtt_min || ns < d->rtt_min)
 		d->rtt_min = ns;
-	if (alone || half_more(ns) < d->trip)
-		d->trip = half_more(ns);
-	d->trip_sure = true;
+	if (alone || half_more(ns) < d->base_rtt)
+		d->base_rtt = half_more(ns);
+	d->base_rtt_measured = true;
 	if (d->cc.ops->on_rtt)
 		d->cc.ops->on_rtt(&d->cc, ns, d->pu->now);
 }
@@ -256,11 +256,11 @@ void dest_waited(struct dest *d, uint64_t ns, uint64_t last)
 {
 	if (d->srtt && last >= d->rtt_min / 2 && last <= rto_of_samples(d))
 		return;
-	if (!d->trip_sure && d->trip && ns > d->trip)
-		d->trip = 0;
-	else if (half_more(ns) > d->trip)
-		d->trip = half_more(ns);
-	d->trip_sure = false;
+	if (!d->base_rtt_measured && d->base_rtt && ns > d->base_rtt)
+		d->base_rtt = 0;
+	else if (half_more(ns) > d->base_rtt)
+		d->base_rtt = half_more(ns);
+	d->base_rtt_measured = false;
 }
 
 /* Returns the retransmission time-out of the destination, in ns; 0: unknown. */
@@ -268,7 +268,7 @@ uint64_t dest_rto(const struct dest *d)
 {
 	uint64_t rto = rto_of_samples(d);
 
-	return rto > d->trip ? rto : d->trip;
+	return rto > d->base_rtt ? rto : d->base_rtt;
 }
 
 bool dest_admit_read(struct nic_qp *qp, uint32_t bytes)

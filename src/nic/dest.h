@@ -21,36 +21,38 @@ struct dest {
 	struct pu *pu;
 	uint8_t port_index, slot; /* the slot is the peer's */
 	/* alive.c waits for a packet, and none has come since. [any PU's owner] */
-	atomic_bool quiet;
+	atomic_bool awaits_rx;
 	uint32_t refs;
 	struct cc cc;
 	uint32_t inflight;
 	/* bytes sent on unacknowledged services; the number decays with time */
-	uint32_t paced;
-	uint64_t paced_at; /* time of the last decay */
+	uint32_t unacked_bytes;
+	uint64_t unacked_at; /* time of the last decay */
 	/* ns; 0: no sample yet. rtt_min is the smallest sample */
 	uint64_t srtt, rttvar, rtt_min;
 	/*
 	 * ns; 1.5 times the round trip of a packet with nothing else in flight, or an estimate; 0:
 	 * unknown
 	 */
-	uint64_t trip;
-	bool trip_sure; /* trip was measured with a packet that was sent once */
+	uint64_t base_rtt;
+	bool base_rtt_measured; /* base_rtt was measured with a packet that was sent once */
 	struct list_head waiters;
 	struct dest_slot *slots; /* table for dest_of_datagram(); NULL: not used yet */
 	/* liveness of the peer: alive.c */
 	struct list_head qps;
 	struct wheel_timer alive_timer; /* its owner is NULL, unlike a QP's timer */
 	uint64_t suspected;		/* time when the suspicion began; 0: not suspected */
-	uint64_t hinted, asked;		/* times of the last hint and of the last question */
-	uint32_t num_hints, silent;
-	uint32_t keepers; /* QPs with keep-alive */
+	uint64_t hinted_at, probed_at;	/* times of the last hint and of the last probe */
+	uint32_t num_hints, unanswered;
+	uint32_t num_keepalive; /* QPs with keep-alive */
 	struct icrc_flow tx, rx;
-	/* nic->ticks at the last packet that ended `quiet`. [any PU's owner] */
-	_Atomic uint64_t heard;
-	uint64_t looked; /* time and result of the last port_reader_of() */
+	/* nic->ticks at the last packet that ended `awaits_rx`. [any PU's owner] */
+	_Atomic uint64_t rx_tick;
+	uint64_t reader_at; /* time and result of the last port_reader_of() */
 	enum port_reader reader;
-	/* the tick of alive_listen() when the peer was found stalled; 0: a packet has come since */
+	/*
+	 * the tick of alive_await_rx() when the peer was found stalled; 0: a packet has come since
+	 */
 	uint64_t stalled_at;
 };
 
@@ -86,8 +88,8 @@ void dest_release_read(struct nic_qp *qp, uint32_t bytes);
 
 /* An entry of dest.slots: the destination of one slot, for datagrams. */
 struct dest_slot {
-	struct dest *dest; /* NULL: not looked up yet */
-	uint32_t ways;	   /* `ways` of the port at the look-up */
+	struct dest *dest;	  /* NULL: not looked up yet */
+	uint32_t path_generation; /* `path_generation` of the port at the look-up */
 };
 
 /*
@@ -101,7 +103,9 @@ static inline struct dest *dest_of_datagram(struct dest *d, uint32_t dqpn)
 	if (!d->port->shared)
 		return d;
 	s = d->slots ? &d->slots[PORT_SLOT_OF_QPN(dqpn)] : NULL;
-	return likely(s && s->dest && s->ways == d->port->ways) ? s->dest : dest_look_up(d, dqpn);
+	return likely(s && s->dest && s->path_generation == d->port->path_generation)
+		       ? s->dest
+		       : dest_look_up(d, dqpn);
 }
 
 /*

@@ -27,7 +27,7 @@ int nic_qp_enable_kernel_wrs(struct nic *nic, struct nic_qp *qp)
 }
 
 /* Returns true if the local memory allows the access. */
-static bool reachable(const struct nic_qp *qp, const struct nic_kernel_wr *a)
+static bool memory_allows(const struct nic_qp *qp, const struct nic_kernel_wr *a)
 {
 	uint32_t access = op_gets_data(a->op) ? NIC_ACCESS_LOCAL_WRITE : MR_LOCAL;
 
@@ -36,7 +36,7 @@ static bool reachable(const struct nic_qp *qp, const struct nic_kernel_wr *a)
 }
 
 /* Refuses requests that would end the connection at the peer, or would never be answered. */
-static bool makes_sense(const struct nic_qp *qp, const struct nic_kernel_wr *a)
+static bool is_valid(const struct nic_qp *qp, const struct nic_kernel_wr *a)
 {
 	if (a->len > NIC_MAX_MSG)
 		return false;
@@ -50,11 +50,11 @@ int nic_post_kernel_wr(struct nic_qp *qp, const struct nic_kernel_wr *a)
 	struct qp_sq *sq = &qp->sq;
 	struct sq_entry *e;
 
-	if (!qp->kernel_wrs_enabled || !makes_sense(qp, a))
+	if (!qp->kernel_wrs_enabled || !is_valid(qp, a))
 		return -EINVAL;
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return -ENOTCONN;
-	if (!reachable(qp, a))
+	if (!memory_allows(qp, a))
 		return -EACCES;
 	if (sq->count[SQ_KERNEL_WR] == NIC_MAX_KERNEL_WRS)
 		return -EAGAIN;

@@ -49,8 +49,8 @@ static void refuse(struct nic_qp *qp, struct nic_qp *peer, uint8_t nak)
  * Returns true if a copy faulted in the peer's memory. For a WRITE, the local memory can then be
  * read; for a READ, the peer's memory cannot.
  */
-static bool peer_at_fault(struct nic_qp *qp, struct sq_entry *e, uint32_t off,
-			  const uint8_t *remote, uint32_t n)
+static bool peer_memory_faulted(struct nic_qp *qp, struct sq_entry *e, uint32_t off,
+				const uint8_t *remote, uint32_t n)
 {
 	uint8_t bounce[4096];
 
@@ -95,7 +95,7 @@ static int move(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 		p->bytes = n;
 		return 0;
 	}
-	if (rc != -EFAULT || !peer_at_fault(qp, e, off, remote, n))
+	if (rc != -EFAULT || !peer_memory_faulted(qp, e, off, remote, n))
 		return rc;
 	qp->pu->ctr.memory_faults++;
 	p->nak = PKT_NAK_REM_OP;
@@ -103,16 +103,16 @@ static int move(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 }
 
 /* Returns true if an outgoing hook holds the message back. */
-static bool must_wait(struct nic_qp *qp, const struct sq_entry *e)
+static bool hook_blocks(struct nic_qp *qp, const struct sq_entry *e)
 {
-	return unlikely(stream_leaves(qp, e)) && !stream_space(qp);
+	return unlikely(stream_sees_out(qp, e)) && !stream_space(qp);
 }
 
 /*
  * Copies up to one turn of a WRITE that hooks see, through a bounce buffer, in pieces like packets.
  * Stops early at a paused hook. Results: as of move().
  */
-static int move_watched(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
+static int move_with_hooks(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 {
 	struct nic_qp *peer = p->peer;
 	uint8_t bounce[4096];
@@ -120,7 +120,7 @@ static int move_watched(struct nic_qp *qp, struct sq_entry *e, struct req_packet
 	struct mr_region_addr region_addr;
 	uint8_t *remote;
 
-	for (; p->bytes < LOOP_TURN && off < e->len && !must_wait(qp, e); off += n) {
+	for (; p->bytes < LOOP_TURN && off < e->len && !hook_blocks(qp, e); off += n) {
 		int rc;
 
 		n = e->len - off < sizeof(bounce) ? e->len - off : sizeof(bounce);
@@ -129,19 +129,19 @@ static int move_watched(struct nic_qp *qp, struct sq_entry *e, struct req_packet
 			return rc;
 		remote = qp_resolve_region_addr(peer, e->wqe.rkey, e->wqe.raddr + off, n,
 						NIC_ACCESS_REMOTE_WRITE, &region_addr);
-		if (remote && stream_watched(peer) && !stream_enter(peer, region_addr.key))
+		if (remote && stream_has_in(peer) && !stream_begin_in(peer, region_addr.key))
 			return 0;
-		if (stream_leaves(qp, e))
-			stream_leave(qp, e, bounce, off, n);
+		if (stream_sees_out(qp, e))
+			stream_run_out(qp, e, bounce, off, n);
 		if (unlikely(!remote || dma_copy(remote, bounce, n))) {
 			qp->pu->ctr.memory_faults += remote != NULL;
 			p->nak = remote ? PKT_NAK_REM_OP : PKT_NAK_REM_ACCESS;
-			if (remote && stream_watched(peer))
-				stream_missed(peer, region_addr.key);
+			if (remote && stream_has_in(peer))
+				stream_abort_in(peer, region_addr.key);
 			return 0;
 		}
-		if (stream_watched(peer))
-			stream_landed(peer, region_addr.key,
+		if (stream_has_in(peer))
+			stream_run_in(peer, region_addr.key,
 				      &(struct nic_stream_piece){.va = region_addr.va,
 								 .data = bounce,
 								 .total = e->len,
@@ -164,13 +164,13 @@ static int move_send(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p
 	uint32_t off = qp->sq.next_pkt, n;
 	int rc;
 
-	for (; p->bytes < LOOP_TURN && off < e->len && !must_wait(qp, e); off += n) {
+	for (; p->bytes < LOOP_TURN && off < e->len && !hook_blocks(qp, e); off += n) {
 		n = e->len - off < sizeof(bounce) ? e->len - off : sizeof(bounce);
 		rc = sq_gather(qp, e, off, bounce, n);
 		if (unlikely(rc))
 			return rc;
-		if (unlikely(stream_leaves(qp, e)))
-			stream_leave(qp, e, bounce, off, n);
+		if (unlikely(stream_sees_out(qp, e)))
+			stream_run_out(qp, e, bounce, off, n);
 		p->nak = resp_scatter_or_nak(p->peer, bounce, n);
 		if (unlikely(p->nak))
 			return 0;
@@ -247,7 +247,7 @@ static void not_ready(struct nic_qp *qp, const struct nic_qp *peer)
  * Waits because there is no peer. The message counts as lost until the retries are used up.
  * `probing` is set while its time-out runs.
  */
-static void nobody(struct nic_qp *qp)
+static void wait_for_peer(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 	uint64_t wait = (4096ull << qp->attr.timeout) * qp->nic->cfg.timeout_scale;
@@ -338,14 +338,14 @@ enum req_admission loop_admit(struct nic_qp *qp, struct sq_entry *e, struct req_
 
 	*p = (struct req_packet){.peer = peer};
 	if (unlikely(!peer)) {
-		nobody(qp);
+		wait_for_peer(qp);
 		return REQ_WAITS;
 	}
 	if (unlikely(op_gets_data(e->op) && !qp->attr.max_rd_atomic)) {
 		e->status = NIC_WC_LOC_QP_OP_ERR; /* as in req.c */
 		return REQ_REFUSED;
 	}
-	if (unlikely(!peer->heard))
+	if (unlikely(!peer->has_received))
 		qp_first_packet(peer);
 	if (done == 0)
 		p->nak = check_start(e, p);
@@ -371,8 +371,8 @@ int loop_send(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 		return 0;
 	if (needs_recv(e, false))
 		rc = move_send(qp, e, p);
-	else if (!op_is_read(e->op) && (stream_leaves(qp, e) || stream_watched(p->peer)))
-		rc = move_watched(qp, e, p);
+	else if (!op_is_read(e->op) && (stream_sees_out(qp, e) || stream_has_in(p->peer)))
+		rc = move_with_hooks(qp, e, p);
 	else
 		rc = move(qp, e, p);
 	p->not_ready = !rc && !p->nak && !p->bytes; /* a hook is paused */
@@ -387,7 +387,7 @@ enum req_result loop_complete(struct nic_qp *qp, struct sq_entry *e, const struc
 	uint8_t nak = p->nak;
 
 	if (unlikely(p->not_ready)) {
-		if (!op_is_rpc(e->op) && must_wait(qp, e))
+		if (!op_is_rpc(e->op) && hook_blocks(qp, e))
 			req_blocked(qp, BLOCK_HOOK);
 		else
 			not_ready(qp, p->peer);
@@ -404,7 +404,7 @@ enum req_result loop_complete(struct nic_qp *qp, struct sq_entry *e, const struc
 		sq->rnr_retries = qp->attr.rnr_retry;
 	} else if (unlikely(list_linked(&p->peer->lost_link))) {
 		/* the peer's CQ overran: the peer ends without an ACK, as on the wire */
-		nobody(qp);
+		wait_for_peer(qp);
 		return REQ_IDLE;
 	} else {
 		finish(qp, e);

@@ -37,7 +37,7 @@ static struct nic_group *group_find(struct pu *pu, uint8_t port_num, const struc
 
 /* ---- receiving ---- */
 
-static bool hears(const struct nic_qp *qp)
+static bool can_receive(const struct nic_qp *qp)
 {
 	return qp->state >= NIC_QPS_RTR && qp->state != NIC_QPS_ERR;
 }
@@ -56,7 +56,7 @@ enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,
 	for (uint32_t i = 0; i < g->count; i++) {
 		struct nic_qp *qp = g->qp[i];
 
-		if (!hears(qp) || qp->attr.port != pp->num)
+		if (!can_receive(qp) || qp->attr.port != pp->num)
 			continue;
 		pu->ctr.rx_multicast++;
 		ud_rx(qp, v, pkt);
@@ -97,14 +97,14 @@ static uint32_t ports_to_join(struct pu *pu, const struct nic_group *g)
 
 	for (unsigned p = 0; p < port_count(pu->nic); p++) {
 		const struct port *port = pu->ports[p].port;
-		bool heard = false;
+		bool covered = false;
 
 		if (pu->ports[p].num != g->port_num ||
 		    pkt_addr_is_v4(&port->addr) != pkt_addr_is_v4(&g->addr))
 			continue;
 		for (unsigned q = 0; q < p && port->medium; q++)
-			heard |= ports >> q & 1 && pu->ports[q].port->medium == port->medium;
-		if (!heard)
+			covered |= ports >> q & 1 && pu->ports[q].port->medium == port->medium;
+		if (!covered)
 			ports |= 1u << p;
 	}
 	return ports;

@@ -202,14 +202,14 @@ unsigned nic_connections(const struct nic *nic, unsigned pu)
 	return n;
 }
 
-struct nic_came nic_came(const struct nic *nic, unsigned pu)
+struct nic_rx_totals nic_rx_totals(const struct nic *nic, unsigned pu)
 {
 	const struct nic_counters *c = &nic->pus[pu]->ctr;
 
-	return (struct nic_came){.packets = c->rcvd_pkts,
-				 .requests = c->rx_write_requests + c->rx_atomic_requests +
-					     c->rx_rpc_requests,
-				 .receives = c->rdma_recvs};
+	return (struct nic_rx_totals){.packets = c->rcvd_pkts,
+				      .requests = c->rx_write_requests + c->rx_atomic_requests +
+						  c->rx_rpc_requests,
+				      .receives = c->rdma_recvs};
 }
 
 void nic_counters(const struct nic *nic, struct nic_counters *out)
@@ -394,7 +394,7 @@ static unsigned take_doorbells(struct pu *pu)
 			if (n > 1)
 				sq_prefetch_entry(&qp->sq);
 		} else if (qpns[i] == RPC_RING) {
-			atomic_exchange_explicit(&pu->rung, false, memory_order_acq_rel);
+			atomic_exchange_explicit(&pu->rpc_ring_queued, false, memory_order_acq_rel);
 			pu->rpc_work = true;
 		} else if (qpns[i] == CHAIN_MAIL) {
 			chain_take_mail(pu);
@@ -455,8 +455,8 @@ static unsigned run_list(struct pu *pu, struct list_head *list, struct list_head
 }
 
 /* Moves some stuck QPs behind the others. */
-static __attribute__((noinline)) void try_again(struct pu *pu, struct list_head *stuck,
-						struct list_head *list)
+static __attribute__((noinline)) void requeue_stuck(struct pu *pu, struct list_head *stuck,
+						    struct list_head *list)
 {
 	for (unsigned n = 0; n < QPS_PER_TURN && !list_empty(stuck); n++)
 		list_move_tail(stuck->next, list);
@@ -499,9 +499,9 @@ static void flush_early(struct pu *pu)
  */
 static bool sends_first(struct pu *pu)
 {
-	pu->sent_unseen =
-		!pu->sent_unseen && (!list_empty(&pu->senders) || !mpsc_empty(&pu->doorbells));
-	return pu->sent_unseen;
+	pu->skipped_rx =
+		!pu->skipped_rx && (!list_empty(&pu->senders) || !mpsc_empty(&pu->doorbells));
+	return pu->skipped_rx;
 }
 
 static __attribute__((noinline)) void take_hints(struct pu *pu)
@@ -538,8 +538,8 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 		take_hints(pu);
 	if (unlikely(pu->stuck)) {
 		pu->stuck = false;
-		try_again(pu, &pu->stuck_senders, &pu->senders);
-		try_again(pu, &pu->stuck_responders, &pu->responders);
+		requeue_stuck(pu, &pu->stuck_senders, &pu->senders);
+		requeue_stuck(pu, &pu->stuck_responders, &pu->responders);
 	}
 	if (!list_empty(&pu->responders)) {
 		work += run_list(pu, &pu->responders, &pu->stuck_responders,

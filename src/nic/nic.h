@@ -196,12 +196,12 @@ void nic_destroy(struct nic *nic);
  */
 unsigned nic_poll(struct nic *nic, unsigned pu, uint64_t now);
 /*
- * nic_wants_time() returns true if nic_rpc_ask_time() was called in the last turn. nic_tell_time()
- * answers with the time when the turn ended: the driver reads the clock after such a turn, and
- * calls it before the PU gets another owner. [owner]
+ * nic_turn_end_requested() returns true if nic_rpc_request_turn_end() was called in the last turn.
+ * nic_turn_ended() reports the time when the turn ended: the driver reads the clock after such a
+ * turn, and calls nic_turn_ended() before the PU gets another owner. [owner]
  */
-bool nic_wants_time(const struct nic *nic, unsigned pu);
-void nic_tell_time(struct nic *nic, unsigned pu, uint64_t now);
+bool nic_turn_end_requested(const struct nic *nic, unsigned pu);
+void nic_turn_ended(struct nic *nic, unsigned pu, uint64_t now);
 /*
  * Returns the latest time of the PU's next turn if no event comes; UINT64_MAX: none is needed.
  * [owner]
@@ -250,13 +250,13 @@ void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *su
 /* Returns the number of a PU's RC and UC queue pairs that are connected. [control+owner] */
 unsigned nic_connections(const struct nic *nic, unsigned pu);
 /* The traffic that a PU has received since its creation. */
-struct nic_came {
+struct nic_rx_totals {
 	uint64_t packets;
 	uint64_t requests; /* packets that changed memory: WRITEs, atomics, calls */
 	uint64_t receives; /* completed receives */
 };
 /* Returns the totals of a PU since its creation. [owner] */
-struct nic_came nic_came(const struct nic *nic, unsigned pu);
+struct nic_rx_totals nic_rx_totals(const struct nic *nic, unsigned pu);
 /* Sums the counters of all PUs. [owner of all PUs] */
 void nic_counters(const struct nic *nic, struct nic_counters *out);
 /* Numbers of objects that exist, for limits and leak tests. */

@@ -24,7 +24,8 @@ struct nic_rpc_piece {
 	uint32_t off, len; /* of this piece in the message */
 	bool payload;	   /* true: payload of an RPC WRITE; false: the parameters, complete */
 	bool last;
-	bool lone; /* the piece is the last packet of its burst: no other packet waits behind it */
+	/* the piece is the last packet of its burst: no other packet waits behind it */
+	bool ends_burst;
 	uint64_t now; /* start of the turn */
 };
 
@@ -73,8 +74,8 @@ struct nic_rpc_ops {
 	 */
 	unsigned (*run)(void *ctx, unsigned pu, bool *more);
 	/*
-	 * A turn in which nic_rpc_ask_time() was called ended at `now`. May be NULL if
-	 * nic_rpc_ask_time() is not used.
+	 * A turn in which nic_rpc_request_turn_end() was called ended at `now`. May be NULL if
+	 * nic_rpc_request_turn_end() is not used.
 	 */
 	void (*turn_ended)(void *ctx, unsigned pu, uint64_t now);
 	/* The NIC is being destroyed; its QPs are gone. [control] */
@@ -109,9 +110,10 @@ void *nic_rpc_ctx(const struct nic_qp *qp);
 
 /* Functions for the layer that serves calls. [owner] unless noted otherwise. */
 void nic_rpc_schedule(struct nic_qp *qp); /* makes the NIC call run() in this or the next turn */
-void nic_rpc_wake(struct nic *nic, unsigned pu);     /* does the same for a PU */
-void nic_rpc_ring(struct nic *nic, unsigned pu);     /* does the same for another PU, soon. [any] */
-void nic_rpc_ask_time(struct nic *nic, unsigned pu); /* asks for turn_ended() after this turn */
+void nic_rpc_wake(struct nic *nic, unsigned pu); /* does the same for a PU */
+void nic_rpc_ring(struct nic *nic, unsigned pu); /* does the same for another PU, soon. [any] */
+/* Requests turn_ended() after this turn. */
+void nic_rpc_request_turn_end(struct nic *nic, unsigned pu);
 /*
  * Makes the NIC call run() in the first turn at or after `when`. If several times are set, the
  * earliest one counts.

@@ -5,8 +5,8 @@
 
 #include "nic/nic.h"
 
-#define NIC_MAX_CHAIN	2 /* hooks on one side of a QP, in order */
-#define NIC_MAX_WATCHED 8 /* hooks on regions */
+#define NIC_MAX_CHAIN	     2 /* hooks on one side of a QP, in order */
+#define NIC_MAX_REGION_HOOKS 8 /* hooks on regions */
 
 /* Bytes of a WRITE, or of an outgoing SEND. Hooks do not see messages without bytes. */
 struct nic_stream_piece {
@@ -44,8 +44,8 @@ struct nic_stream_hook {
 	 * before its bytes are stored, and returns false if the hook is paused. leave() ends the
 	 * piece, after bytes() or without it.
 	 */
-	bool (*enter)(struct nic_stream_hook *hook);
-	void (*leave)(struct nic_stream_hook *hook);
+	bool (*begin_piece)(struct nic_stream_hook *hook);
+	void (*end_piece)(struct nic_stream_hook *hook);
 	/*
 	 * Out: for a hook that changes the length of WRITEs; else NULL. After bytes(), stores at
 	 * most `space` bytes of output; *needs_input: the piece has no more output. produce() may
@@ -66,7 +66,7 @@ struct nic_stream_hook {
 int nic_stream_attach_in(struct nic_qp *qp, struct nic_stream_hook *hook);
 int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook);
 /* Returns true if a hook is attached to the outgoing side. [owner] */
-bool nic_stream_leaves(const struct nic_qp *qp);
+bool nic_stream_has_out(const struct nic_qp *qp);
 /*
  * Resumes a paused hook of `qp`; NULL: the hook is attached to a region, or is not attached.
  * [owner]

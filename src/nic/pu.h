@@ -33,9 +33,9 @@ struct pu_port {
 struct pu {
 	struct nic *nic;
 	unsigned index;
-	bool rpc_work, rpc_time; /* run() is due; nic_rpc_ask_time() was called */
-	bool sent_unseen;	 /* the last turn sent and did not receive */
-	bool rx_last;		 /* the current packet is the last of its burst */
+	bool rpc_work, turn_end_requested; /* run() is due; nic_rpc_request_turn_end() was called */
+	bool skipped_rx;		   /* the last turn sent and did not receive */
+	bool rx_last;			   /* the current packet is the last of its burst */
 	uint64_t now;
 	uint64_t polls;		    /* turns, with or without work */
 	const struct nic_qp *rx_qp; /* QP of the last packet; only compared, never accessed */
@@ -60,12 +60,12 @@ struct pu {
 	struct nic_counters ctr;
 	struct mr_last rpc_last; /* the last region that a call has accessed */
 	uint64_t rx_mixed; /* time when packets or calls last changed from one QP to another */
-	atomic_bool rung;  /* RPC_RING is in the ring of doorbells */
+	atomic_bool rpc_ring_queued; /* RPC_RING is in the ring of doorbells */
 	/* timer of nic_rpc_at(); its owner is NULL, unlike that of a QP's timer */
 	struct wheel_timer rpc_timer;
-	uint64_t hints_at; /* time when the count in hints_looks began */
+	uint64_t hint_checks_at; /* time when the count in hint_checks began */
 	/* number of queue pairs and destinations that hints were compared with since then */
-	unsigned hints_looks;
+	unsigned hint_checks;
 	/* the numbers of managed queues that take WQEs (chain_pace.c) */
 	uint64_t chain_turn; /* value of `polls` for which the counts are valid */
 	unsigned chain_queues, chain_queues_before;

@@ -109,7 +109,7 @@ void qp_event(struct nic_qp *qp, enum nic_event ev)
  */
 void qp_first_packet(struct nic_qp *qp)
 {
-	qp->heard = true;
+	qp->has_received = true;
 	qp_event(qp, qp->state == NIC_QPS_RTR ? NIC_EVENT_COMM_EST : NIC_EVENT_FIRST_PACKET);
 }
 
@@ -172,7 +172,7 @@ static void reset(struct nic_qp *qp)
 	struct qp_sq *sq = &qp->sq;
 	struct qp_resp *r = &qp->resp;
 	struct qp_sq keep = *sq;
-	struct recv_ring *rq = r->rq, own = r->own;
+	struct recv_ring *rq = r->rq, own = r->own_rq;
 
 	detach(qp);
 	kernel_wr_drop_all(qp);
@@ -199,7 +199,7 @@ static void reset(struct nic_qp *qp)
 	qp->replay_limit = 0;
 	memset(r, 0, sizeof(*r));
 	r->rq = rq;
-	r->own = own;
+	r->own_rq = own;
 	if (rq && !qp->srq) {
 		rq->cons = rq->prod_seen =
 			atomic_load_explicit(&rq->index->prod, memory_order_acquire);
@@ -208,7 +208,7 @@ static void reset(struct nic_qp *qp)
 	if (qp->chain)
 		chain_reset(qp);
 	qp->events = 0;
-	qp->heard = false;
+	qp->has_received = false;
 	qp->peer_port = UINT32_MAX;
 	qp_set_feature(qp, QP_LOOP, false);
 	qp_set_feature(qp, QP_CALC, false);
@@ -315,8 +315,8 @@ static void take_values(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t
 		q->max_dest_rd_atomic = qp->replay_limit = a->max_dest_rd_atomic;
 }
 
-static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_attr *a,
-		  uint32_t mask)
+static void enter_state(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_attr *a,
+			uint32_t mask)
 {
 	enum nic_qp_state from = qp->state;
 
@@ -378,7 +378,7 @@ int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *
 	if (mask & NIC_QPA_PATH_MTU)
 		take_mtu(qp, a->path_mtu);
 	if (mask & NIC_QPA_STATE)
-		enter(qp, a->state, a, mask);
+		enter_state(qp, a->state, a, mask);
 	qp_end_lost(qp->pu);
 	if (qp->pu->num_dirty)
 		cq_notify_dirty(qp->pu);

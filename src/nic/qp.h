@@ -37,7 +37,7 @@ struct nic_qp {
 	uint8_t service;
 	uint8_t port; /* from 0; qp_set_port() */
 	bool sig_all;
-	bool heard;		 /* the QP has received a packet since RESET */
+	bool has_received;	 /* the QP has received a packet since RESET */
 	uint8_t num_in, num_out; /* numbers of hooks: stream.c */
 	uint8_t mtu_shift;
 	uint8_t tos;

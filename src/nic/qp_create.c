@@ -170,8 +170,8 @@ static void init_rq(struct nic_qp *qp, const struct nic_qp_init *init)
 		qp->srq = init->srq;
 		r->rq = &init->srq->rq;
 	} else if (init->rq.depth) {
-		recv_ring_init(&r->own, &init->rq, init->pd);
-		r->rq = &r->own;
+		recv_ring_init(&r->own_rq, &init->rq, init->pd);
+		r->rq = &r->own_rq;
 	}
 }
 

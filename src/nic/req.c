@@ -135,7 +135,7 @@ int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ac
 		return rc;
 	p = pkt_put_bth(buf.bth, opcode, flags, qp->dest_qpn, ackreq, e->psn + pkt);
 	p = put_extension(p, qp, e, pkt, pkt_ops[opcode].flags);
-	if (n >= TX_ONE_PASS && likely(!stream_leaves(qp, e))) {
+	if (n >= TX_ONE_PASS && likely(!stream_sees_out(qp, e))) {
 		const void *src = sq_piece(qp, e, pkt << qp->mtu_shift, n);
 
 		if (likely(src)) {
@@ -146,8 +146,9 @@ int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ac
 		}
 	}
 	if (n) {
-		rc = unlikely(stream_leaves(qp, e)) ? stream_gather(qp, e, pkt, p, n)
-						    : sq_gather(qp, e, pkt << qp->mtu_shift, p, n);
+		rc = unlikely(stream_sees_out(qp, e))
+			     ? stream_gather(qp, e, pkt, p, n)
+			     : sq_gather(qp, e, pkt << qp->mtu_shift, p, n);
 		if (unlikely(rc)) {
 			tx_cancel(qp);
 			return rc;
@@ -169,7 +170,7 @@ static void advance(struct nic_qp *qp, struct sq_entry *e, uint32_t covered, uin
 	if (sq->psn_next == sq->psn_una) {
 		sq->progress = pu->now;
 		if (!(sq->probes | sq->backoff))
-			sq->since = pu->now;
+			sq->una_since = pu->now;
 	}
 	if (psn_before(sq->psn_next, sq->psn_max)) {
 		pu->ctr.retransmitted_pkts++;
@@ -314,12 +315,12 @@ static inline enum req_admission rc_admit(struct nic_qp *qp, struct sq_entry *e,
 			e->status = NIC_WC_LOC_QP_OP_ERR;
 			return REQ_REFUSED;
 		}
-		if (sq->rd_out >= (sq->rd_slow ? sq->rd_slow : qp->attr.max_rd_atomic))
+		if (sq->rd_out >= (sq->rd_limit ? sq->rd_limit : qp->attr.max_rd_atomic))
 			return rc_waits(qp, BLOCK_READS);
 		p->ackreq = true;
 		return dest_admit_read(qp, p->covered << qp->mtu_shift) ? REQ_ADMITTED : REQ_WAITS;
 	}
-	if (unlikely(stream_leaves(qp, e)) && !stream_space(qp))
+	if (unlikely(stream_sees_out(qp, e)) && !stream_space(qp))
 		return rc_waits(qp, BLOCK_HOOK);
 	if (!dest_admit(qp, p->bytes))
 		return REQ_WAITS;
@@ -483,7 +484,7 @@ run(struct nic_qp *qp, const struct req_service *s, struct tx_burst burst)
 			 * No space for copies: wait for an ACK. Tested here rather than with
 			 * sq_posted(), since work may have been posted after sq_fetch().
 			 */
-			if (sq_full(sq) || resize_stuck(qp))
+			if (sq_full(sq) || resize_blocked(qp))
 				return wait_for(qp, BLOCK_COPIES);
 			if (req_idle(qp))
 				return REQ_IDLE;
@@ -521,7 +522,7 @@ enum req_result req_run(struct nic_qp *qp)
 		sq->rnr_until = 0;
 		sq->progress = qp->pu->now;
 	}
-	sq_mix(qp);
+	sq_fetch_program(qp);
 	if (unlikely(qp->state == NIC_QPS_ERR))
 		return REQ_MORE;
 	if (qp_has(qp, QP_LOOP)) {

@@ -7,7 +7,7 @@
 #include "nic/dest.h"
 #include "nic/requester.h"
 
-#define FEW_READS 4 /* with at most this many outstanding, a loss does not set rd_slow */
+#define FEW_READS 4 /* with at most this many outstanding, a loss does not set rd_limit */
 
 /*
  * Go-back-N: the requester sends everything from psn_una again. The running round-trip sample is
@@ -27,7 +27,7 @@ void req_rewind(struct nic_qp *qp)
 	sq->psn_next = sq->psn_una;
 	sq->since_ackreq = 0;
 	sq->rtt_start = 0;
-	sq->lone = false;
+	sq->probe_acked = false;
 	nic_schedule(qp);
 }
 
@@ -56,7 +56,7 @@ static inline __attribute__((always_inline)) void rtt_answered(struct nic_qp *qp
 	uint64_t now = qp->pu->now;
 
 	if (unlikely(sq->probes | sq->backoff))
-		dest_waited(qp->dest, now - sq->since,
+		dest_waited(qp->dest, now - sq->una_since,
 			    now - (sq->probed > sq->progress ? sq->probed : sq->progress));
 	if (sq->rtt_start && psn_before(sq->rtt_psn, upto)) {
 		dest_rtt(qp->dest, now - sq->rtt_start, sq->rtt_alone);
@@ -73,7 +73,7 @@ static inline __attribute__((always_inline)) void progressed(struct nic_qp *qp)
 	rtt_answered(qp, sq->psn_una);
 	if (unlikely(qp->chain))
 		chain_retire(qp);
-	sq->progress = sq->since = pu->now;
+	sq->progress = sq->una_since = pu->now;
 	sq->retries = qp->attr.retry_cnt;
 	sq->rnr_retries = qp->attr.rnr_retry;
 	if (unlikely(sq->probes | sq->backoff)) {
@@ -147,23 +147,23 @@ static void implied_nak(struct nic_qp *qp, uint32_t psn)
 		return;
 	qp->pu->ctr.implied_nak_seq_err++;
 	if (sq->rd_out > FEW_READS)
-		sq->rd_slow = sq->rd_out / 2;
+		sq->rd_limit = sq->rd_out / 2;
 	dest_lost(qp->dest);
 	req_rewind(qp);
 	sq->gap = true;
 }
 
 /*
- * Called when a READ request or atomic is fully answered. rd_slow grows by one for each of them, so
- * it doubles per round trip.
+ * Called when a READ request or atomic is fully answered. rd_limit grows by one for each of them,
+ * so it doubles per round trip.
  */
 static void read_answered(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 
 	sq->rd_out--;
-	if (unlikely(sq->rd_slow) && ++sq->rd_slow >= qp->attr.max_rd_atomic)
-		sq->rd_slow = 0;
+	if (unlikely(sq->rd_limit) && ++sq->rd_limit >= qp->attr.max_rd_atomic)
+		sq->rd_limit = 0;
 }
 
 void req_fail(struct nic_qp *qp, enum nic_wc_status status)
@@ -199,8 +199,8 @@ static bool answers_probe(const struct nic_qp *qp)
 static void on_ack(struct nic_qp *qp, uint32_t psn)
 {
 	struct qp_sq *sq = &qp->sq;
-	bool lone = sq->probing && psn == sq->psn_una && psn_before(psn + 1, sq->probe_end);
-	bool before = sq->lone;
+	bool only_probe = sq->probing && psn == sq->psn_una && psn_before(psn + 1, sq->probe_end);
+	bool before = sq->probe_acked;
 
 	if (!ack_upto(qp, psn + 1)) {
 		implied_nak(qp, psn);
@@ -211,12 +211,12 @@ static void on_ack(struct nic_qp *qp, uint32_t psn)
 	 * be the ACK of the first copy, with more ACKs behind it, if it comes too early for the
 	 * probe's ACK, or if no round trip is known. Then the next probe decides.
 	 */
-	if (lone && (before || answers_probe(qp))) {
+	if (only_probe && (before || answers_probe(qp))) {
 		dest_lost(qp->dest);
 		req_rewind(qp);
-		lone = false;
+		only_probe = false;
 	}
-	sq->lone = lone;
+	sq->probe_acked = only_probe;
 	sq->probing = false;
 }
 
@@ -376,7 +376,7 @@ static void on_data(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	int rc;
 
 	/* A READ response that answers a probe says nothing about the packets after the READ. */
-	sq->probing = sq->lone = false;
+	sq->probing = sq->probe_acked = false;
 	ack_upto(qp, psn);
 	if (sq->psn_una != psn) {
 		implied_nak(qp, psn);

@@ -26,8 +26,8 @@ struct qp_resize {
 	struct sq_entry *cur; /* the current WQE */
 	bool busy;	      /* cur is valid */
 	bool needs_input;     /* the kernel wants its next piece */
-	bool told;	      /* the WQE `told_index` has had its completion */
-	uint32_t told_index;
+	bool completed;	      /* the WQE `completed_index` has had its completion */
+	uint32_t completed_index;
 	uint32_t in;   /* bytes of cur that the kernel has got */
 	uint32_t out;  /* bytes of output of cur in emitted segments */
 	uint32_t open; /* bytes of output in the segment at head */
@@ -88,13 +88,13 @@ static void emit(struct nic_qp *qp, uint8_t status, bool last)
 	e->wqe.imm = cur->wqe.imm;
 	e->segment = (struct sq_segment){.data = seg, .last = last};
 	if (z->open && status == NIC_WC_SUCCESS)
-		stream_behind(qp, z->hook,
-			      &(struct nic_stream_piece){.va = e->wqe.raddr,
-							 .data = seg,
-							 .total = z->open,
-							 .len = z->open,
-							 .last = true,
-							 .pu = qp->pu_index});
+		stream_run_out_after(qp, z->hook,
+				     &(struct nic_stream_piece){.va = e->wqe.raddr,
+								.data = seg,
+								.total = z->open,
+								.len = z->open,
+								.last = true,
+								.pu = qp->pu_index});
 	e->npkts = status != NIC_WC_SUCCESS ? 0
 		   : z->open		    ? (z->open + qp->mtu - 1) >> qp->mtu_shift
 					    : 1;
@@ -123,7 +123,7 @@ static bool feed(struct nic_qp *qp)
 		qp->pu->ctr.memory_faults += rc == -EFAULT;
 		return false;
 	}
-	stream_before(qp, z->hook, &piece);
+	stream_run_out_before(qp, z->hook, &piece);
 	z->hook->bytes(z->hook, &piece);
 	z->in += piece.len;
 	z->needs_input = false;
@@ -150,7 +150,7 @@ static void advance(struct nic_qp *qp)
 		emit(qp, NIC_WC_SUCCESS, z->needs_input && z->in == z->cur->len);
 }
 
-bool resize_stuck(const struct nic_qp *qp)
+bool resize_blocked(const struct nic_qp *qp)
 {
 	const struct qp_resize *z = qp->resize;
 
@@ -162,7 +162,7 @@ bool resize_fetch(struct nic_qp *qp)
 	struct qp_sq *sq = &qp->sq;
 	uint32_t before = sq->fetched;
 
-	while (sq->fetched == before && !sq_full(sq) && !resize_stuck(qp)) {
+	while (sq->fetched == before && !sq_full(sq) && !resize_blocked(qp)) {
 		if (qp->resize->busy)
 			advance(qp);
 		else if (!begin(qp))
@@ -185,14 +185,14 @@ int resize_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uin
 void resize_retired(struct nic_qp *qp, const struct sq_entry *e)
 {
 	struct qp_resize *z = qp->resize;
-	bool told = z->told && z->told_index == e->index;
+	bool completed = z->completed && z->completed_index == e->index;
 
 	z->tail++;
-	if (told)
+	if (completed)
 		return;
 	if (e->status != NIC_WC_SUCCESS) {
-		z->told = true;
-		z->told_index = e->index;
+		z->completed = true;
+		z->completed_index = e->index;
 	} else if (!e->segment.last) {
 		return;
 	}
@@ -203,7 +203,7 @@ void resize_flush(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;
 
-	if (z->busy && !(z->told && z->told_index == z->cur->index)) {
+	if (z->busy && !(z->completed && z->completed_index == z->cur->index)) {
 		z->cur->status = NIC_WC_WR_FLUSH_ERR;
 		qp->pu->ctr.req_cqe_flush_error++;
 		sq_complete(qp, z->cur);
@@ -215,7 +215,7 @@ void resize_reset(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;
 
-	z->busy = z->told = false;
+	z->busy = z->completed = false;
 	z->head = z->tail = 0;
 }
 

@@ -265,7 +265,8 @@ uint8_t resp_check_write(const struct nic_qp *qp, uint32_t rkey, uint64_t va, ui
 }
 
 /* Stores the payload of a packet of a WRITE, and shows it to the hooks. */
-static __attribute__((noinline)) uint8_t store_watched(struct nic_qp *qp, const struct pkt_view *v)
+static __attribute__((noinline)) uint8_t store_with_hooks(struct nic_qp *qp,
+							  const struct pkt_view *v)
 {
 	struct qp_resp *r = &qp->resp;
 	struct mr_region_addr region_addr;
@@ -274,17 +275,17 @@ static __attribute__((noinline)) uint8_t store_watched(struct nic_qp *qp, const 
 
 	if (unlikely(!dst))
 		return PKT_NAK_REM_ACCESS;
-	if (!stream_enter(qp, region_addr.key))
+	if (!stream_begin_in(qp, region_addr.key))
 		return resp_rnr(qp);
 	if (unlikely(dma_copy(dst, v->payload, v->payload_len))) {
 		qp->pu->ctr.memory_faults++;
-		stream_missed(qp, region_addr.key);
+		stream_abort_in(qp, region_addr.key);
 		return PKT_NAK_REM_OP;
 	}
-	stream_landed(qp, region_addr.key,
+	stream_run_in(qp, region_addr.key,
 		      &(struct nic_stream_piece){.va = region_addr.va,
 						 .data = (uint8_t *)(uintptr_t)v->payload,
-						 .total = r->received + r->left,
+						 .total = r->received + r->bytes_left,
 						 .off = r->received,
 						 .len = v->payload_len,
 						 .last = v->op->flags & PKT_LAST,
@@ -297,8 +298,8 @@ static inline uint8_t store(struct nic_qp *qp, const struct pkt_view *v, void *d
 {
 	struct qp_resp *r = &qp->resp;
 
-	if (unlikely(stream_watched(qp)))
-		return store_watched(qp, v);
+	if (unlikely(stream_has_in(qp)))
+		return store_with_hooks(qp, v);
 	if (!dst)
 		dst = qp_resolve(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE);
 	if (unlikely(!dst))
@@ -337,10 +338,10 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 			return nak;
 		r->va = v->va;
 		r->rkey = v->rkey;
-		r->left = v->dmalen;
+		r->bytes_left = v->dmalen;
 		r->received = 0;
 	}
-	if (last ? n != r->left : n >= r->left)
+	if (last ? n != r->bytes_left : n >= r->bytes_left)
 		return PKT_NAK_INVALID_REQ;
 	/* A WRITE with immediate needs a receive, which is taken before this packet is written. */
 	if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))
@@ -349,7 +350,7 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 	if (unlikely(nak))
 		return nak;
 	r->va += n;
-	r->left -= n;
+	r->bytes_left -= n;
 	r->received += n;
 	r->msg = last ? PKT_KIND_NONE : PKT_KIND_WRITE;
 	if (unlikely(v->op->flags & PKT_IMM))
@@ -515,7 +516,7 @@ void resp_rx(struct nic_qp *qp, const struct pkt_view *v)
 		out_of_sequence_request(qp, v, psn);
 		return;
 	}
-	if (unlikely(!qp->heard))
+	if (unlikely(!qp->has_received))
 		qp_first_packet(qp);
 	r->nak_sent = false;
 	if (unlikely(r->nak))

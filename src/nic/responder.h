@@ -47,7 +47,7 @@ struct qp_resp {
 	uint32_t epsn; /* the expected PSN */
 	uint32_t msn;
 	uint32_t rkey; /* key of the WRITE in progress */
-	uint32_t left;
+	uint32_t bytes_left;
 	uint64_t va;
 	uint32_t received;   /* bytes so far of the message in progress */
 	uint32_t rpc_len;    /* bytes of the RPC WRITE in progress */
@@ -67,7 +67,7 @@ struct qp_resp {
 
 	/* receives; READs and atomics */
 	struct recv_ring *rq; /* NULL: none */
-	struct recv_ring own;
+	struct recv_ring own_rq;
 	struct {
 		uint64_t wr_id;
 		uint32_t index, num_sge;

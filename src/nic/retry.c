@@ -34,7 +34,7 @@ uint64_t retry_rnr_ns(uint8_t timer)
 
 static uint64_t timeout_ns(const struct nic_qp *qp)
 {
-	uint64_t t = 4096ull << qp->attr.timeout << qp->sq.backoff, trip = qp->dest->trip;
+	uint64_t t = 4096ull << qp->attr.timeout << qp->sq.backoff, trip = qp->dest->base_rtt;
 
 	return (trip > PROBE_MIN_NS && trip > t ? trip : t) * qp->nic->cfg.timeout_scale;
 }
@@ -115,10 +115,10 @@ static bool peer_stalled(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 
-	if (sq->retries || (sq->stalled_at && alive_heard_since(qp->dest, sq->stalled_at)) ||
+	if (sq->retries || (sq->stalled_at && alive_rx_since(qp->dest, sq->stalled_at)) ||
 	    alive_reader(qp->dest, sq->progress) != PORT_READER_STALLED)
 		return false;
-	sq->stalled_at = alive_listen(qp->dest);
+	sq->stalled_at = alive_await_rx(qp->dest);
 	return true;
 }
 
@@ -135,7 +135,7 @@ static void expire(struct nic_qp *qp)
 		sq->backoff++;
 	sq->progress = qp->pu->now;
 	sq->gap = sq->probing = false;
-	sq->rd_slow = 1;
+	sq->rd_limit = 1;
 	dest_lost(qp->dest);
 	req_rewind(qp);
 }

@@ -56,10 +56,10 @@ uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v)
 			return PKT_NAK_REM_ACCESS;
 		r->va = v->va;
 		r->rkey = v->rkey;
-		r->left = r->rpc_len = v->dmalen;
+		r->bytes_left = r->rpc_len = v->dmalen;
 		r->received = 0;
 	}
-	if (last ? v->payload_len != r->left : v->payload_len >= r->left)
+	if (last ? v->payload_len != r->bytes_left : v->payload_len >= r->bytes_left)
 		return PKT_NAK_INVALID_REQ;
 	piece = (struct nic_rpc_piece){
 		.op = r->va,
@@ -70,13 +70,13 @@ uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v)
 		.len = v->payload_len,
 		.payload = v->op->kind == PKT_KIND_RPC_WRITE,
 		.last = last,
-		.lone = qp->pu->rx_last,
+		.ends_burst = qp->pu->rx_last,
 		.now = qp->pu->now,
 	};
 	if (!rpc_deliver(qp, &piece))
 		return resp_rnr(qp);
 	r->received += v->payload_len;
-	r->left -= v->payload_len;
+	r->bytes_left -= v->payload_len;
 	r->msg = last ? PKT_KIND_NONE : PKT_KIND_RPC_WRITE;
 	return 0;
 }
@@ -141,7 +141,7 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 /*
  * Marks this WRITE and later WRITEs of the same call, which then carry `lost` instead of the tail.
  */
-static void lose(struct nic_qp *qp, const struct sq_entry *e)
+static void mark_lost(struct nic_qp *qp, const struct sq_entry *e)
 {
 	struct qp_sq *sq = &qp->sq;
 	uint32_t call = e->call;
@@ -187,7 +187,7 @@ static __attribute__((noinline)) int gather_zeros(struct nic_qp *qp, const struc
 		qp->pu->ctr.memory_faults++;
 	}
 	if (!e->reply.data_lost)
-		lose(qp, e);
+		mark_lost(qp, e);
 	for (uint32_t at = 0; at < n; at += sizeof(zeros))
 		if (dma_copy(dst + at, zeros, n - at < sizeof(zeros) ? n - at : sizeof(zeros)))
 			return -EFAULT;

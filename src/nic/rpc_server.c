@@ -93,9 +93,9 @@ void nic_rpc_wake(struct nic *nic, unsigned pu)
 	nic->pus[pu]->rpc_work = true;
 }
 
-void nic_rpc_ask_time(struct nic *nic, unsigned pu)
+void nic_rpc_request_turn_end(struct nic *nic, unsigned pu)
 {
-	nic->pus[pu]->rpc_time = true;
+	nic->pus[pu]->turn_end_requested = true;
 }
 
 void nic_rpc_runs(struct nic_qp *qp)
@@ -128,21 +128,21 @@ struct nic_rpc_turn nic_rpc_turn(const struct nic *nic, unsigned pu)
 				     .shared = p->now - p->rx_mixed < SHARED_NS && p->rx_mixed};
 }
 
-bool nic_wants_time(const struct nic *nic, unsigned pu)
+bool nic_turn_end_requested(const struct nic *nic, unsigned pu)
 {
-	return nic->pus[pu]->rpc_time;
+	return nic->pus[pu]->turn_end_requested;
 }
 
-void nic_tell_time(struct nic *nic, unsigned pu, uint64_t now)
+void nic_turn_ended(struct nic *nic, unsigned pu, uint64_t now)
 {
-	nic->pus[pu]->rpc_time = false;
+	nic->pus[pu]->turn_end_requested = false;
 	nic->rpc_ops->turn_ended(nic->rpc_ctx, pu, now);
 }
 
 void nic_rpc_ring(struct nic *nic, unsigned pu)
 {
 	/* The ring has space for one besides the QPs (nic_doorbell()). */
-	if (!atomic_exchange_explicit(&nic->pus[pu]->rung, true, memory_order_acq_rel))
+	if (!atomic_exchange_explicit(&nic->pus[pu]->rpc_ring_queued, true, memory_order_acq_rel))
 		mpsc_push(&nic->pus[pu]->doorbells, RPC_RING);
 	nic_kick(nic, pu);
 }

@@ -120,7 +120,7 @@ static bool may_change_port(const struct nic_qp *qp, const struct pkt_view *v)
 
 	if (qp->type == NIC_QPT_UC && qp->peer_port > UINT16_MAX)
 		return true;
-	if (v->op->flags & PKT_RESPONSE) { /* first: the answer to the question of alive.c */
+	if (v->op->flags & PKT_RESPONSE) { /* first: the answer to a probe of alive.c */
 		first = qp->sq.psn_una - 1;
 		end = qp->sq.psn_max + 1;
 	}
@@ -277,8 +277,8 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 			prefetch_next(pu->nic, pkts + i, n - i);
 		}
 		if (unlikely(qp->dest &&
-			     atomic_load_explicit(&qp->dest->quiet, memory_order_acquire)))
-			alive_heard(qp->dest);
+			     atomic_load_explicit(&qp->dest->awaits_rx, memory_order_acquire)))
+			alive_rx(qp->dest);
 		if (unlikely(pkts[i].flags & PORT_CE))
 			resp_congested(qp, &v);
 		if (unlikely(v.opcode == PKT_CNP)) {

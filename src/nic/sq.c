@@ -190,7 +190,7 @@ bool sq_fetch(struct nic_qp *qp)
  * entries to send, and the loop in req.c fetches only when there are none. May take the QP to the
  * error state.
  */
-void sq_mix(struct nic_qp *qp)
+void sq_fetch_program(struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
 

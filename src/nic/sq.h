@@ -140,7 +140,7 @@ struct qp_sq {
 	uint16_t max_inline;	      /* the most inline bytes of a WQE */
 	uint8_t max_sge;	      /* the most SGEs of a WQE */
 	uint8_t rd_out;		      /* READ requests and atomics outstanding */
-	uint8_t rd_slow;	      /* limit of rd_out after a loss; 0: max_rd_atomic */
+	uint8_t rd_limit;	      /* limit of rd_out after a loss; 0: max_rd_atomic */
 	uint64_t rnr_until;	      /* end of the wait after an RNR NAK; 0: none */
 	uint8_t stride_shift;	      /* of the program's ring */
 	uint8_t block;		      /* enum qp_block */
@@ -152,7 +152,7 @@ struct qp_sq {
 	uint32_t rtt_psn;
 	bool rtt_alone; /* nothing was in flight before rtt_psn */
 	/* the last ACK covered only the packet of the probe: the probe, or the first copy */
-	bool lone;
+	bool probe_acked;
 	bool probing;
 	bool drained_event;
 
@@ -162,11 +162,11 @@ struct qp_sq {
 	 * was sent.
 	 */
 	uint64_t progress;
-	uint64_t since;	    /* the same time, without time-outs */
+	uint64_t una_since; /* the same time, without time-outs */
 	uint64_t rtt_start; /* start of the running sample; 0: none */
 	/*
-	 * The tick of alive_listen() when the retries were renewed for a stalled peer; 0: they were
-	 * not, since the last progress.
+	 * The tick of alive_await_rx() when the retries were renewed for a stalled peer; 0: they
+	 * were not, since the last progress.
 	 */
 	uint64_t stalled_at;
 	uint64_t batch_since; /* time since when requests wait for more; 0: none wait */
@@ -220,7 +220,7 @@ static inline bool op_gets_data(uint8_t op)
 /* sq.c */
 bool sq_fetch(struct nic_qp *qp);
 /* Fetches WQEs of the program, so that entries of kernels cannot starve the program. */
-void sq_mix(struct nic_qp *qp);
+void sq_fetch_program(struct nic_qp *qp);
 /*
  * Returns the number of WQEs that can be copied now: posted, and with space for a copy; at most
  * max. If the ring's index is invalid, the QP goes to the error state and the number is 0.

@@ -35,51 +35,51 @@ struct qp_streams {
  * Ends a piece for the hooks on this region, as far as they are among the first n hooks on
  * regions.
  */
-static void leave(const struct nic *nic, uint32_t key, unsigned n)
+static void end_piece(const struct nic *nic, uint32_t key, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
-		if (nic->watched[i].key == key)
-			nic->watched[i].hook->leave(nic->watched[i].hook);
+		if (nic->region_hooks[i].key == key)
+			nic->region_hooks[i].hook->end_piece(nic->region_hooks[i].hook);
 }
 
-void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece)
+void stream_run_in(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece)
 {
 	const struct nic *nic = qp->nic;
 
 	for (unsigned i = 0; i < qp->num_in; i++)
 		qp->streams->in[i]->bytes(qp->streams->in[i], piece);
-	for (unsigned i = 0; i < nic->num_watched; i++)
-		if (nic->watched[i].key == key)
-			nic->watched[i].hook->bytes(nic->watched[i].hook, piece);
-	leave(nic, key, nic->num_watched);
+	for (unsigned i = 0; i < nic->num_region_hooks; i++)
+		if (nic->region_hooks[i].key == key)
+			nic->region_hooks[i].hook->bytes(nic->region_hooks[i].hook, piece);
+	end_piece(nic, key, nic->num_region_hooks);
 }
 
-void stream_missed(const struct nic_qp *qp, uint32_t key)
+void stream_abort_in(const struct nic_qp *qp, uint32_t key)
 {
-	leave(qp->nic, key, qp->nic->num_watched);
+	end_piece(qp->nic, key, qp->nic->num_region_hooks);
 }
 
 /*
  * All PUs enter hooks in the order of the table, which changes only while all PUs are owned. So
  * they cannot deadlock.
  */
-bool stream_enter(const struct nic_qp *qp, uint32_t key)
+bool stream_begin_in(const struct nic_qp *qp, uint32_t key)
 {
 	const struct nic *nic = qp->nic;
 
 	for (unsigned i = 0; i < qp->num_in; i++)
 		if (qp->streams->in[i]->paused)
 			return false;
-	for (unsigned i = 0; i < nic->num_watched; i++)
-		if (nic->watched[i].key == key &&
-		    !nic->watched[i].hook->enter(nic->watched[i].hook)) {
-			leave(nic, key, i);
+	for (unsigned i = 0; i < nic->num_region_hooks; i++)
+		if (nic->region_hooks[i].key == key &&
+		    !nic->region_hooks[i].hook->begin_piece(nic->region_hooks[i].hook)) {
+			end_piece(nic, key, i);
 			return false;
 		}
 	return true;
 }
 
-bool nic_stream_leaves(const struct nic_qp *qp)
+bool nic_stream_has_out(const struct nic_qp *qp)
 {
 	return qp->num_out;
 }
@@ -99,8 +99,8 @@ void nic_stream_resume_remote(struct nic_stream_hook *hook, struct nic_qp *qp)
 
 /* ---- outgoing ---- */
 
-void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off,
-		  uint32_t n)
+void stream_run_out(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off,
+		    uint32_t n)
 {
 	const struct nic_stream_piece piece = {
 		.va = e->op <= ROOST_OP_WRITE_IMM ? e->wqe.raddr + off : 0,
@@ -117,8 +117,8 @@ void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, ui
 			qp->streams->out[i]->bytes(qp->streams->out[i], &piece);
 }
 
-void stream_before(struct nic_qp *qp, const struct nic_stream_hook *hook,
-		   const struct nic_stream_piece *piece)
+void stream_run_out_before(struct nic_qp *qp, const struct nic_stream_hook *hook,
+			   const struct nic_stream_piece *piece)
 {
 	struct nic_stream_hook **out = qp->streams->out;
 
@@ -126,8 +126,8 @@ void stream_before(struct nic_qp *qp, const struct nic_stream_hook *hook,
 		out[i]->bytes(out[i], piece);
 }
 
-void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
-		   const struct nic_stream_piece *piece)
+void stream_run_out_after(struct nic_qp *qp, const struct nic_stream_hook *hook,
+			  const struct nic_stream_piece *piece)
 {
 	struct nic_stream_hook **out = qp->streams->out;
 
@@ -177,7 +177,7 @@ int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uin
 		if (unlikely(rc))
 			return rc;
 		if (!again)
-			stream_leave(qp, e, kept ? kept : dst, off, n);
+			stream_run_out(qp, e, kept ? kept : dst, off, n);
 	}
 	if (kept)
 		memcpy(dst, kept, n);
@@ -186,7 +186,7 @@ int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uin
 
 /* ---- attach and detach ---- */
 
-static int streams_of(struct nic_qp *qp)
+static int alloc_streams(struct nic_qp *qp)
 {
 	if (qp->streams)
 		return 0;
@@ -200,7 +200,7 @@ int nic_stream_attach_in(struct nic_qp *qp, struct nic_stream_hook *hook)
 		return -EOPNOTSUPP;
 	if (qp->num_in == NIC_MAX_CHAIN)
 		return -ENOSPC;
-	if (streams_of(qp))
+	if (alloc_streams(qp))
 		return -ENOMEM;
 	qp->streams->in[qp->num_in++] = hook;
 	return 0;
@@ -224,7 +224,7 @@ int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook)
 		return -EOPNOTSUPP;
 	if (qp->num_out == NIC_MAX_CHAIN || (hook->produce && qp->resize))
 		return -ENOSPC;
-	if (streams_of(qp))
+	if (alloc_streams(qp))
 		return -ENOMEM;
 	if (hook->rewrites && !qp->streams->kept) {
 		/* The pages take no memory until a packet uses them. */
@@ -249,7 +249,7 @@ static unsigned find(struct nic_stream_hook *const *chain, unsigned num,
 	return i;
 }
 
-static void take_out(struct nic_stream_hook **chain, uint8_t *num, unsigned at)
+static void remove_hook(struct nic_stream_hook **chain, uint8_t *num, unsigned at)
 {
 	memmove(&chain[at], &chain[at + 1], (--*num - at) * sizeof(chain[0]));
 }
@@ -264,7 +264,7 @@ int nic_stream_detach(struct nic_qp *qp, struct nic_stream_hook *hook)
 		return -ENOENT;
 	at = find(s->in, qp->num_in, hook);
 	if (at < qp->num_in) {
-		take_out(s->in, &qp->num_in, at);
+		remove_hook(s->in, &qp->num_in, at);
 		return 0;
 	}
 	at = find(s->out, qp->num_out, hook);
@@ -272,7 +272,7 @@ int nic_stream_detach(struct nic_qp *qp, struct nic_stream_hook *hook)
 		return -ENOENT;
 	if ((hook->rewrites || hook->produce) && in_flight(qp))
 		return -EBUSY;
-	take_out(s->out, &qp->num_out, at);
+	remove_hook(s->out, &qp->num_out, at);
 	nic_schedule(qp); /* the hook may have held packets back */
 	if (hook->produce)
 		resize_end(qp);
@@ -306,27 +306,27 @@ void stream_detach(struct nic_qp *qp)
 
 int nic_stream_attach_region(struct nic *nic, uint32_t key, struct nic_stream_hook *hook)
 {
-	if (nic->num_watched == NIC_MAX_WATCHED)
+	if (nic->num_region_hooks == NIC_MAX_REGION_HOOKS)
 		return -ENOSPC;
-	nic->watched[nic->num_watched].key = key;
-	nic->watched[nic->num_watched++].hook = hook;
+	nic->region_hooks[nic->num_region_hooks].key = key;
+	nic->region_hooks[nic->num_region_hooks++].hook = hook;
 	return 0;
 }
 
 bool stream_on_region(const struct nic *nic, uint32_t key)
 {
-	for (unsigned i = 0; i < nic->num_watched; i++)
-		if (key == nic->watched[i].key)
+	for (unsigned i = 0; i < nic->num_region_hooks; i++)
+		if (key == nic->region_hooks[i].key)
 			return true;
 	return false;
 }
 
 int nic_stream_detach_region(struct nic *nic, struct nic_stream_hook *hook)
 {
-	for (unsigned i = 0; i < nic->num_watched; i++) {
-		if (nic->watched[i].hook != hook)
+	for (unsigned i = 0; i < nic->num_region_hooks; i++) {
+		if (nic->region_hooks[i].hook != hook)
 			continue;
-		nic->watched[i] = nic->watched[--nic->num_watched];
+		nic->region_hooks[i] = nic->region_hooks[--nic->num_region_hooks];
 		return 0;
 	}
 	return -ENOENT;
@@ -334,7 +334,7 @@ int nic_stream_detach_region(struct nic *nic, struct nic_stream_hook *hook)
 
 void nic_stream_region_forget(struct nic *nic, uint32_t key)
 {
-	for (unsigned i = nic->num_watched; i-- > 0;)
-		if (key == nic->watched[i].key)
-			nic->watched[i] = nic->watched[--nic->num_watched];
+	for (unsigned i = nic->num_region_hooks; i-- > 0;)
+		if (key == nic->region_hooks[i].key)
+			nic->region_hooks[i] = nic->region_hooks[--nic->num_region_hooks];
 }

@@ -37,7 +37,7 @@ void uc_rx(struct nic_qp *qp, const struct pkt_view *v)
 	bool gap = psn != r->epsn;
 	uint8_t nak;
 
-	if (unlikely(!qp->heard))
+	if (unlikely(!qp->has_received))
 		qp_first_packet(qp);
 	r->epsn = psn + 1;
 	qp->pu->ctr.out_of_sequence += gap;

@@ -247,7 +247,7 @@ static void feed_rc(struct oracle *o, struct stream *s, const struct pkt_view *v
 	if (v->op->flags & PKT_REQUEST) {
 		if (s->started) {
 			uint64_t psn = psn_near(s->hi, v->psn);
-			uint64_t far = FAR + (s->loose ? s->loose->len / 256 : 0);
+			uint64_t far = FAR + (s->newest_unsized ? s->newest_unsized->len / 256 : 0);
 
 			if (psn > s->hi + far || psn + far < s->una) {
 				o->totals.connections_anew++;

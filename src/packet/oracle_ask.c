@@ -23,24 +23,24 @@ struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn)
 void ask_settle(struct stream *s, struct ask *a, uint32_t npsn)
 {
 	a->npsn = npsn;
-	if (s->loose != a)
+	if (s->newest_unsized != a)
 		return;
 	if (s->run == s->hi)
 		s->run = a->psn + npsn;
 	s->hi = s->expected = MAX(s->hi, a->psn + npsn);
-	s->loose = NULL;
+	s->newest_unsized = NULL;
 }
 
 /*
  * While READs of unknown size are outstanding, missing requests cannot be found. Away from the
  * responder's end it is enough to know their sizes, because `expected` may be too high there.
  */
-void stream_clear_vague(struct stream *s)
+void stream_clear_unsized(struct stream *s)
 {
 	if (!s->mtu || (s->local_resp && s->una != s->hi))
 		return;
 	s->expected = s->hi;
-	s->gap = s->vague = false;
+	s->gap = s->has_unsized = false;
 	s->gap_sure = true;
 }
 
@@ -53,7 +53,7 @@ void stream_learn_mtu(struct oracle *o, struct stream *s, uint32_t mtu)
 		if (s->asks[i].used && !s->asks[i].npsn)
 			ask_settle(s, &s->asks[i], read_packets(s->asks[i].len, mtu));
 	}
-	stream_clear_vague(s);
+	stream_clear_unsized(s);
 	if (s->peer && s->peer->started)
 		stream_learn_mtu(o, s->peer, mtu);
 }
@@ -106,11 +106,11 @@ struct ask *ask_new(struct oracle *o, struct stream *s, uint64_t psn)
 
 	s->asks_at = (s->asks_at + 1) % o->opts.max_reads;
 	if (a->used && !a->done) {
-		s->lapsed = true;
+		s->ask_dropped = true;
 		s->open--;
 	}
-	if (s->loose == a)
-		s->loose = NULL;
+	if (s->newest_unsized == a)
+		s->newest_unsized = NULL;
 	if (s->resp_ask == a)
 		s->resp = false;
 	*a = (struct ask){.psn = psn, .next = psn, .va = v->va, .rkey = v->rkey, .used = true};

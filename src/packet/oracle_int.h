@@ -63,7 +63,8 @@ struct stream {
 	uint64_t gap_psn; /* value of `expected` at that time */
 	/* at the responder's end, no RNR NAK has come since; one would make `expected` doubtful */
 	bool gap_sure;
-	bool vague; /* the size of a READ is or was unknown, so the missing PSNs are unknown too */
+	/* the size of a READ is or was unknown, so the missing PSNs are unknown too */
+	bool has_unsized;
 
 	bool counted;	   /* `messages` is the MSN of an ACK up to `expected` */
 	uint32_t messages; /* messages that ended before `expected` */
@@ -82,10 +83,11 @@ struct stream {
 	bool resp_has_msn;
 	struct ask *resp_ask;
 
-	struct ask *asks;  /* ring of max_reads */
-	struct ask *loose; /* the newest request if its npsn is unknown; `hi` is then provisional */
+	struct ask *asks; /* ring of max_reads */
+	/* the newest request if its npsn is unknown; `hi` is then provisional */
+	struct ask *newest_unsized;
 	uint32_t asks_at, open;
-	bool lapsed; /* an unanswered READ or atomic was dropped from the ring */
+	bool ask_dropped; /* an unanswered READ or atomic was dropped from the ring */
 
 	struct oracle_counts c;
 };
@@ -146,7 +148,7 @@ void stream_began_earlier(struct stream *s, uint64_t psn);
  * one.
  */
 void stream_learn_mtu(struct oracle *o, struct stream *s, uint32_t mtu);
-void stream_clear_vague(struct stream *s);
+void stream_clear_unsized(struct stream *s);
 
 /* Returns the READ or atomic that has this PSN, or NULL. */
 struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn);

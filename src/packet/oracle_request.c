@@ -67,9 +67,9 @@ static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn)
 	if (!a) {
 		a = ask_new(o, s, psn);
 		if (!a->npsn) {
-			s->vague = true;
+			s->has_unsized = true;
 			if (psn >= s->hi)
-				s->loose = a;
+				s->newest_unsized = a;
 		}
 		return a->npsn ? a->npsn : 1;
 	}
@@ -127,7 +127,7 @@ void stream_began_earlier(struct stream *s, uint64_t psn)
 /* Follows the state of the responder, and the requests that a requester may send. */
 static void follow_expected(const struct pkt_view *v, struct stream *s, uint64_t psn, uint32_t n)
 {
-	if (s->vague) {
+	if (s->has_unsized) {
 		s->expected = MAX(s->hi, psn + n);
 		s->counted = false;
 		return;
@@ -156,7 +156,7 @@ static void follow_expected(const struct pkt_view *v, struct stream *s, uint64_t
 
 static void follow_psn(struct oracle *o, struct stream *s, uint64_t psn, uint32_t n)
 {
-	if (psn > s->hi && s->local_req && !s->vague)
+	if (psn > s->hi && s->local_req && !s->has_unsized)
 		oracle_broken(o, ORACLE_REQ_PSN, "PSN %u follows PSN %u", low24(psn),
 			      low24(s->hi - 1));
 	if (psn < s->hi) {
@@ -176,10 +176,10 @@ void oracle_request(struct oracle *o, struct stream *s)
 	s->c.requests++;
 	if ((v->op->flags & (PKT_PAYLOAD | PKT_LAST)) == PKT_PAYLOAD)
 		stream_learn_mtu(o, s, v->payload_len);
-	if (s->loose && psn >= s->hi) {
+	if (s->newest_unsized && psn >= s->hi) {
 		if (psn == s->hi)
-			ask_settle(s, s->loose, 1);
-		s->loose = NULL;
+			ask_settle(s, s->newest_unsized, 1);
+		s->newest_unsized = NULL;
 	}
 	if (psn < s->base && !s->acked)
 		stream_began_earlier(s, psn);

@@ -9,9 +9,9 @@
 #define LATE 1024
 
 /* Returns true if the PSN may belong to a READ of unknown size. */
-static bool in_vague_read(struct oracle *o, struct stream *s, uint64_t psn)
+static bool in_unsized_read(struct oracle *o, struct stream *s, uint64_t psn)
 {
-	for (uint32_t i = 0; s->vague && i < o->opts.max_reads; i++) {
+	for (uint32_t i = 0; s->has_unsized && i < o->opts.max_reads; i++) {
 		const struct ask *a = &s->asks[i];
 
 		if (a->used && !a->npsn && psn >= a->psn &&
@@ -29,13 +29,13 @@ enum oracle_match oracle_could_answer(struct oracle *o, struct stream *s)
 
 	switch (o->v->op->kind) {
 	case PKT_KIND_READ_RESP:
-		match = (there && a && !a->atomic) || in_vague_read(o, s, psn);
+		match = (there && a && !a->atomic) || in_unsized_read(o, s, psn);
 		break;
 	case PKT_KIND_ATOMIC_ACK:
 		match = there && a && a->atomic;
 		break;
 	default:
-		match = there || in_vague_read(o, s, psn);
+		match = there || in_unsized_read(o, s, psn);
 		/* The first requests may have been lost before this place. */
 		if (!match && psn < s->base && psn + LATE >= s->base)
 			return ORACLE_MAYBE;
@@ -61,8 +61,8 @@ static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
 		s->await = end;
 	if (s->turn && s->una > s->turn_psn)
 		turn_settled(s);
-	if (s->vague)
-		stream_clear_vague(s);
+	if (s->has_unsized)
+		stream_clear_unsized(s);
 }
 
 /*
@@ -82,9 +82,9 @@ static void answered(struct oracle *o, struct stream *s, struct ask *a, uint64_t
 }
 
 /* Returns the PSN after the last one that the responder can have accepted. */
-static uint64_t seen_to(const struct stream *s)
+static uint64_t accepted_end(const struct stream *s)
 {
-	if (s->vague)
+	if (s->has_unsized)
 		return UINT64_MAX;
 	return s->gap_sure ? s->expected : s->hi;
 }
@@ -97,7 +97,7 @@ static void check_msn(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	uint32_t msn = o->v->msn;
 
-	if (s->vague || !s->gap_sure || psn + 1 != s->expected)
+	if (s->has_unsized || !s->gap_sure || psn + 1 != s->expected)
 		return;
 	if (s->counted && (s->messages & PKT_PSN_MASK) != msn)
 		oracle_broken(o, ORACLE_MSN,
@@ -113,9 +113,9 @@ static void check_ack(struct oracle *o, struct stream *s, uint64_t psn)
 	if (s->acked && psn + 1 < s->una)
 		oracle_broken(o, ORACLE_ACK_BACK, "ACK of PSN %u after PSN %u", low24(psn),
 			      low24(s->una - 1));
-	else if (psn >= seen_to(s))
+	else if (psn >= accepted_end(s))
 		oracle_broken(o, ORACLE_ACK_UNSEEN, "ACK of PSN %u, but PSN %u is missing",
-			      low24(psn), low24(seen_to(s)));
+			      low24(psn), low24(accepted_end(s)));
 	check_msn(o, s, psn);
 	if (!s->gap_sure)
 		s->expected = MAX(s->expected, psn + 1);
@@ -145,17 +145,17 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 		oracle_broken(o, ORACLE_NAK_PSN,
 			      "sequence NAK names PSN %u, but PSN %u was acknowledged", low24(psn),
 			      low24(s->una - 1));
-	else if (psn > seen_to(s))
+	else if (psn > accepted_end(s))
 		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but PSN %u is missing",
-			      low24(psn), low24(seen_to(s)));
-	else if (psn >= s->hi && !s->vague)
+			      low24(psn), low24(accepted_end(s)));
+	else if (psn >= s->hi && !s->has_unsized)
 		oracle_broken(o, ORACLE_NAK_PSN,
 			      "sequence NAK names PSN %u, and nothing behind it was sent",
 			      low24(psn));
 	else if (s->local_resp && psn < s->expected && s->again > s->una)
 		/* the responder refused it with an RNR NAK, which this NAK replaces */
 		refused(s, psn);
-	else if (s->local_resp && s->gap_sure && !s->vague && psn != s->gap_psn)
+	else if (s->local_resp && s->gap_sure && !s->has_unsized && psn != s->gap_psn)
 		oracle_broken(o, ORACLE_NAK_PSN,
 			      "sequence NAK names PSN %u, but the gap is at PSN %u", low24(psn),
 			      low24(s->gap_psn));
@@ -166,10 +166,10 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 	s->nak_psn = psn;
 	acknowledged(o, s, psn);
 	/* The NAK shows the expected PSN, if it was unclear. */
-	if (s->vague && s->mtu && s->local_resp) {
+	if (s->has_unsized && s->mtu && s->local_resp) {
 		s->expected = s->gap_psn = psn;
 		s->gap = s->gap_sure = true;
-		s->vague = s->counted = false;
+		s->has_unsized = s->counted = false;
 	}
 	/* A late NAK about a closed gap requires nothing. */
 	if (psn >= s->una)
@@ -182,9 +182,9 @@ static void check_nak(struct oracle *o, struct stream *s, uint64_t psn)
 	if (s->acked && psn < s->una)
 		oracle_broken(o, ORACLE_ACK_BACK, "NAK of PSN %u, but PSN %u was acknowledged",
 			      low24(psn), low24(s->una - 1));
-	else if (psn >= seen_to(s))
+	else if (psn >= accepted_end(s))
 		oracle_broken(o, ORACLE_ACK_UNSEEN, "NAK of PSN %u, but PSN %u is missing",
-			      low24(psn), low24(seen_to(s)));
+			      low24(psn), low24(accepted_end(s)));
 	acknowledged(o, s, psn);
 	if (PKT_AETH_TYPE(o->v->syndrome) != PKT_AETH_TYPE_RNR)
 		return;
@@ -288,7 +288,7 @@ static void check_read_response(struct oracle *o, struct stream *s, uint64_t psn
 		stream_learn_mtu(o, s, v->payload_len);
 	a = ask_find(o, s, psn);
 	if (!a || a->atomic) {
-		if (!s->lapsed && psn >= s->base && s->mtu)
+		if (!s->ask_dropped && psn >= s->base && s->mtu)
 			oracle_broken(o, ORACLE_READ_RUN,
 				      "READ response at PSN %u, where no READ was requested",
 				      low24(psn));
@@ -309,7 +309,7 @@ static void check_atomic_response(struct oracle *o, struct stream *s, uint64_t p
 	struct ask *a = ask_find(o, s, psn);
 
 	if (!a || !a->atomic) {
-		if (!s->lapsed && psn >= s->base)
+		if (!s->ask_dropped && psn >= s->base)
 			oracle_broken(o, ORACLE_REPLAY,
 				      "atomic response at PSN %u, where no atomic was requested",
 				      low24(psn));

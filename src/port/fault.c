@@ -392,7 +392,7 @@ static int fault_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	if ((!list_empty(&f->queue) || f->num_late) && forward_due(f, now(f)))
 		f->inner->ops->flush(f->inner);
 	n = f->inner->ops->rx_burst(f->inner, pkts, max);
-	port_pass_news(p, f->inner);
+	port_pass_state(p, f->inner);
 	sync_stats(f);
 	return n;
 }
@@ -451,7 +451,7 @@ static void fault_control(struct port *p)
 
 	if (in->ops->control)
 		in->ops->control(in);
-	port_pass_news(p, in);
+	port_pass_state(p, in);
 }
 
 static void close_fds(struct fault_port *f)

@@ -138,7 +138,7 @@ static bool host_flush(struct port *p)
 	return all;
 }
 
-static int look_at_udp(struct host_port *h, struct port_pkt *pkts, int max)
+static int poll_udp(struct host_port *h, struct port_pkt *pkts, int max)
 {
 	int n = h->udp->ops->rx_burst(h->udp, pkts, max);
 
@@ -158,7 +158,7 @@ static int host_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	int n = h->shm->ops->rx_burst(h->shm, pkts, max);
 
 	if (n < max && (h->hot || --h->cold == 0)) {
-		int more = look_at_udp(h, pkts + n, max - n);
+		int more = poll_udp(h, pkts + n, max - n);
 
 		n += more > 0 ? more : 0;
 	} else if (!h->cold) {
@@ -167,7 +167,7 @@ static int host_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	if (unlikely(version != h->version || h->udp->ways != h->ways)) {
 		h->version = version;
 		h->ways = h->udp->ways;
-		p->ways++;
+		p->path_generation++;
 	}
 	port_pass_hints(p, h->shm);
 	return n;

@@ -226,7 +226,7 @@ static int pcap_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	int n = c->inner->ops->rx_burst(c->inner, pkts, max);
 	uint64_t t;
 
-	port_pass_news(p, c->inner);
+	port_pass_state(p, c->inner);
 	if (n <= 0) {
 		if (c->used && ++c->idle >= IDLE_POLLS)
 			write_out(c);
@@ -262,7 +262,7 @@ static void pcap_control(struct port *p)
 
 	if (in->ops->control)
 		in->ops->control(in);
-	port_pass_news(p, in);
+	port_pass_state(p, in);
 }
 
 static void pcap_after_fork(struct port *p)

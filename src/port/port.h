@@ -251,7 +251,7 @@ struct port {
 	bool shared;
 	uint8_t slot;
 	/* changes when path_get() may return a path that differs from earlier ones */
-	uint32_t ways;
+	uint32_t path_generation;
 	/*
 	 * This many of the last reserved packets may still lack their ICRC when reserve is called.
 	 * At flush all packets are complete. 0: none may. Reading a packet back while its stores

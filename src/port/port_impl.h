@@ -144,11 +144,11 @@ static inline void port_pass_hints(struct port *p, struct port *inner)
 }
 
 /* Passes on the fields that a call of the inner port may have changed. For wrappers. */
-static inline void port_pass_news(struct port *p, struct port *inner)
+static inline void port_pass_state(struct port *p, struct port *inner)
 {
 	port_pass_hints(p, inner);
 	p->batch = inner->batch;
-	p->ways = inner->ways;
+	p->path_generation = inner->path_generation;
 	p->rests = inner->rests;
 }
 

@@ -284,7 +284,7 @@ static void swap_rx(struct shm_port *s, unsigned a, unsigned b)
  * Ends connections that hung up and are empty, or that are invalid. Rings that were empty for long
  * become cold.
  */
-static void tidy(struct shm_port *s)
+static void tidy_rings(struct shm_port *s)
 {
 	bool waiting = false;
 
@@ -300,21 +300,21 @@ static void tidy(struct shm_port *s)
 			shm_rx_end(s, i);
 		} else if (rx->hung_up) {
 			waiting = true;
-		} else if (i < s->num_hot && rx->empty_looks >= SHM_HOT_LOOKS) {
-			rx->empty_looks = 0;
+		} else if (i < s->num_hot && rx->empty_polls >= SHM_HOT_POLLS) {
+			rx->empty_polls = 0;
 			swap_rx(s, i, --s->num_hot);
 		}
 	}
 	s->untidy = waiting;
 }
 
-static int nothing_in(struct shm_port *s, struct shm_rx *rx, int look)
+static int poll_empty(struct shm_port *s, struct shm_rx *rx, int look)
 {
 	shm_wake_sender(rx);
 	shm_cons_watch(&rx->ring);
 	if (unlikely(look < 0))
 		rx->broken = s->untidy = true;
-	else if (unlikely(++rx->empty_looks >= SHM_HOT_LOOKS))
+	else if (unlikely(++rx->empty_polls >= SHM_HOT_POLLS))
 		s->untidy = true;
 	return 0;
 }
@@ -323,7 +323,7 @@ static int nothing_in(struct shm_port *s, struct shm_rx *rx, int look)
  * Prefetches the lines of a small packet, all of which are read. For a large packet the prefetchers
  * of the CPU do better.
  */
-static void fetch_small(const uint8_t *bth, uint32_t len)
+static void prefetch_small(const uint8_t *bth, uint32_t len)
 {
 	if (len <= SHM_SMALL) {
 		for (uintptr_t line = ALIGN_DOWN((uintptr_t)bth, CACHE_LINE);
@@ -333,8 +333,8 @@ static void fetch_small(const uint8_t *bth, uint32_t len)
 }
 
 /* Fills descriptors from one ring, at most `max` (at least 1) and while *bytes lasts. */
-static int take(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkts, int max,
-		uint32_t *bytes)
+static int take_ring(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkts, int max,
+		     uint32_t *bytes)
 {
 	uint32_t len;
 	uint8_t tos;
@@ -344,7 +344,7 @@ static int take(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkts, in
 		rc = shm_cons_next(&rx->ring, &pkts[n].bth, &len, &tos);
 		if (rc <= 0)
 			break;
-		fetch_small(pkts[n].bth, len);
+		prefetch_small(pkts[n].bth, len);
 		pkts[n].src = &rx->from.addr;
 		pkts[n].dst = &rx->dst;
 		pkts[n].len = len;
@@ -356,10 +356,10 @@ static int take(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkts, in
 		n++;
 	}
 	if (n == 0)
-		return nothing_in(s, rx, rc);
+		return poll_empty(s, rx, rc);
 	if (unlikely(rc < 0))
 		rx->broken = s->untidy = true;
-	rx->empty_looks = 0;
+	rx->empty_polls = 0;
 	s->unreleased[s->num_unreleased++] = rx;
 	shm_wake_sender(rx);
 	return n;
@@ -373,9 +373,9 @@ static void release_all(struct shm_port *s)
 }
 
 /* Looks at a few cold rings. A ring with packets becomes hot. */
-static void look_at_cold(struct shm_port *s)
+static void poll_cold(struct shm_port *s)
 {
-	for (int i = 0; i < SHM_COLD_LOOK && s->num_hot < s->num_rx; i++) {
+	for (int i = 0; i < SHM_COLD_POLLS && s->num_hot < s->num_rx; i++) {
 		unsigned at = s->num_hot + s->cold_turn++ % (s->num_rx - s->num_hot);
 
 		shm_wake_sender(s->rx[at]);
@@ -385,7 +385,7 @@ static void look_at_cold(struct shm_port *s)
 }
 
 /* Gives each hot ring a fair share first, and the rest to the rings that have more packets. */
-static int take_from_many(struct shm_port *s, struct port_pkt *pkts, int max, uint32_t *bytes)
+static int take_rings(struct shm_port *s, struct port_pkt *pkts, int max, uint32_t *bytes)
 {
 	unsigned hot = s->num_hot, start = s->turn++;
 	int share = max / (int)hot, n = 0;
@@ -398,7 +398,7 @@ static int take_from_many(struct shm_port *s, struct port_pkt *pkts, int max, ui
 			int left = max - n, most = pass == 0 && share < left ? share : left;
 
 			if (!rx->broken && (pass == 0 || shm_cons_look(&rx->ring) > 0))
-				n += take(s, rx, pkts + n, most, bytes);
+				n += take_ring(s, rx, pkts + n, most, bytes);
 		}
 	}
 	return n;
@@ -417,13 +417,13 @@ static int rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	if (s->num_unfenced)
 		shm_wake_receivers(s, false);
 	if (s->num_hot < s->num_rx)
-		look_at_cold(s);
+		poll_cold(s);
 	if (s->num_hot == 1)
-		n = take(s, s->rx[0], pkts, max, &bytes);
+		n = take_ring(s, s->rx[0], pkts, max, &bytes);
 	else if (s->num_hot > 1)
-		n = take_from_many(s, pkts, max, &bytes);
+		n = take_rings(s, pkts, max, &bytes);
 	if (unlikely(s->untidy))
-		tidy(s);
+		tidy_rings(s);
 	if (n) {
 		p->stats.rx_packets += (unsigned)n;
 		p->stats.rx_bytes += bytes;

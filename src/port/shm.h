@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Internals of the shm port. shm_open.c opens and closes endpoints, shm.c moves packets (port_ops),
- * shm_conn.c makes and ends connections, shm_admit.c accepts those of peers, shm_tell.c publishes
- * how long a ring may be, shm_wake.c sleeps and wakes, shm_find.c finds peers, and shm_mcast.c
- * sends to groups and joins them.
+ * shm_conn.c makes and ends connections, shm_admit.c accepts those of peers, shm_publish.c
+ * publishes how long a ring may be, shm_wake.c sleeps and wakes, shm_find.c finds peers, and
+ * shm_mcast.c sends to groups and joins them.
  *
  * Endpoints find each other by the private folder (shm_dir.h), or, in a host port, by the pool. An
  * endpoint is an address and a lane; in a pool the lane is the slot. `owner` is the number of the
@@ -56,11 +56,11 @@
 /* The most bytes that one rx_burst hands out, so that the sender gets free space back in pieces. */
 #define SHM_BURST_BYTES (128u << 10)
 /*
- * Incoming rings are hot or cold. A hot ring becomes cold after SHM_HOT_LOOKS empty looks. Each
- * burst looks at SHM_COLD_LOOK cold rings.
+ * Incoming rings are hot or cold. A hot ring becomes cold after SHM_HOT_POLLS empty polls. Each
+ * burst polls SHM_COLD_POLLS cold rings.
  */
-#define SHM_HOT_LOOKS 4096
-#define SHM_COLD_LOOK 4
+#define SHM_HOT_POLLS  4096
+#define SHM_COLD_POLLS 4
 
 #define SHM_HELLO_MAGIC	  0x6d68732d74736f72ull
 #define SHM_HELLO_VERSION 5
@@ -125,8 +125,8 @@ struct shm_rx {
 	 * descriptor of this ring, kept until the connection back to the sender needs a descriptor;
 	 * -1: that connection exists, or will not be made
 	 */
-	int back_fd;
-	uint32_t empty_looks;
+	int return_fd;
+	uint32_t empty_polls;
 	bool hung_up; /* the sender is gone; packets left in the ring are still delivered */
 	bool broken;  /* the ring has invalid contents; no more packets are delivered */
 	struct shm_rx *next_dead;
@@ -179,9 +179,9 @@ struct shm_port {
 	uint32_t scope;	   /* in the pool: the interface of a link-local address */
 	uint8_t slot;	   /* in the pool */
 	uint32_t owner;
-	uint32_t told; /* bytes: shm_tell_ring() */
+	uint32_t published_ring; /* bytes: shm_publish_ring() */
 	bool ending;
-	bool said_descriptors, said_memory, said_full;
+	bool logged_descriptors, logged_memory, logged_full;
 	struct shm_claim claim;
 	uint32_t ring_size;
 	bool armed, forked;
@@ -264,14 +264,14 @@ void shm_hint(struct shm_port *s, const struct pkt_addr *dst);
 /* Returns the milliseconds of a coarse monotonic clock. Makes no system call. */
 uint32_t shm_now_ms(void);
 
-/* shm_tell.c */
+/* shm_publish.c */
 /*
  * In a pool: tells the other programs the length of the longest ring that the port can take, if it
  * has changed.
  */
-void shm_tell_ring(struct shm_port *s);
+void shm_publish_ring(struct shm_port *s);
 /* Tells the other programs that the port takes no more rings. */
-void shm_tell_end(struct shm_port *s);
+void shm_publish_end(struct shm_port *s);
 
 /* shm_conn.c */
 int shm_listen(struct shm_port *s);
@@ -311,7 +311,7 @@ bool shm_same_user(int fd);
  * Logs, once for each limit, that a limit of this machine keeps a peer out, if `rc` (-errno) is the
  * error of one. The peer itself only notices that no answer comes.
  */
-void shm_say_limit(struct shm_port *s, int rc);
+void shm_log_limit(struct shm_port *s, int rc);
 /* Checks that rings can be made here: makes a short one and frees it. Returns 0 or -errno. */
 int shm_try_ring(void);
 /* Ends all connections and closes their descriptors, the listener and the kick. */
@@ -375,7 +375,7 @@ int shm_fanout_make(struct shm_port *s, struct shm_path *path);
 /* Frees the members of a path to a group. Waiting packets are sent first. */
 void shm_fanout_free(struct shm_port *s, struct shm_path *path);
 /* Looks for new members of the group. */
-void shm_fanout_look(struct shm_port *s, struct shm_path *path);
+void shm_fanout_update(struct shm_port *s, struct shm_path *path);
 /* Removes a connection from the receivers. Returns true if it was one of them. */
 bool shm_fanout_forget(struct shm_path *path, const struct shm_tx *tx);
 /*

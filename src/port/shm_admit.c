@@ -87,7 +87,7 @@ static bool hello_dst(const struct shm_port *s, const struct shm_hello *h, struc
  * Makes paths to this peer stop waiting. It exists, because it connects; an earlier holder of its
  * address does not matter.
  */
-static void welcome(struct shm_port *s, const struct pkt_addr *peer)
+static void retry_paths(struct shm_port *s, const struct pkt_addr *peer)
 {
 	for (struct list_head *n = s->paths.next; n != &s->paths; n = n->next) {
 		struct shm_path *path = container_of(n, struct shm_path, node);
@@ -125,7 +125,7 @@ static void end_older(struct shm_port *s, const struct shm_peer *from, const str
 }
 
 /* Returns true if a ring back to the sender will be needed and does not exist yet. */
-static bool wants_way_back(const struct shm_port *s, const struct shm_rx *rx)
+static bool needs_return_ring(const struct shm_port *s, const struct shm_rx *rx)
 {
 	static const struct pkt_addr no_group;
 
@@ -162,22 +162,22 @@ static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, in
 	rx->end = (struct shm_end){SHM_END_RX, fd};
 	rx->from = from;
 	rx->dst = dst;
-	rx->back_fd = -1;
+	rx->return_fd = -1;
 	/* its hello may have been awaited there */
 	sys_epoll_ctl(s->base.ctl_fd, EPOLL_CTL_DEL, fd, NULL);
 	rc = shm_watch_connection(s, &rx->end);
 	if (rc)
 		goto unmap;
-	if (wants_way_back(s, rx)) {
-		rx->back_fd = *ring_fd;
+	if (needs_return_ring(s, rx)) {
+		rx->return_fd = *ring_fd;
 		*ring_fd = -1;
 	}
 	/* The ring starts hot, because its first packets are there or will come soon. */
 	s->rx[s->num_rx++] = s->rx[s->num_hot];
 	s->rx[s->num_hot++] = rx;
 	s->rx_bytes += rx->ring.size;
-	welcome(s, &from.addr);
-	shm_tell_ring(s);
+	retry_paths(s, &from.addr);
+	shm_publish_ring(s);
 	if (s->armed) {
 		atomic_store_explicit(&rx->ring.ctl->sleeping, 1, memory_order_relaxed);
 		shm_fence();
@@ -212,8 +212,8 @@ static int admit(struct shm_port *s, int fd)
 	}
 	if (rc) {
 		s->base.stats.rx_bad++;
-		shm_say_limit(s, rc);
-		shm_tell_ring(s);
+		shm_log_limit(s, rc);
+		shm_publish_ring(s);
 		log_debug("shm: a connection was refused: %s", strerror(-rc));
 		sys_epoll_ctl(s->base.ctl_fd, EPOLL_CTL_DEL, fd, NULL);
 		sys_close(fd);
@@ -258,7 +258,7 @@ bool shm_accept_all(struct shm_port *s)
 
 		result = spare_accept(s->listen.fd, SOCK_NONBLOCK, &s->spare_fd, &fd);
 		if (result != SPARE_ACCEPTED) {
-			shm_say_limit(s, fd);
+			shm_log_limit(s, fd);
 			s->base.stats.rx_bad += result == SPARE_REFUSED;
 			return result != SPARE_REST;
 		}

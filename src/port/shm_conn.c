@@ -139,14 +139,14 @@ static int dial(struct shm_port *s, const struct shm_peer *to)
 	return fd;
 }
 
-void shm_say_limit(struct shm_port *s, int rc)
+void shm_log_limit(struct shm_port *s, int rc)
 {
-	if ((rc == -EMFILE || rc == -ENFILE) && !s->said_descriptors) {
-		s->said_descriptors = true;
+	if ((rc == -EMFILE || rc == -ENFILE) && !s->logged_descriptors) {
+		s->logged_descriptors = true;
 		log_error(
 			"shm: no file descriptor for a peer's ring: raise the limit (ulimit -n); each peer takes two");
-	} else if (rc == -ENOMEM && !s->said_memory) {
-		s->said_memory = true;
+	} else if (rc == -ENOMEM && !s->logged_memory) {
+		s->logged_memory = true;
 		log_error(
 			"shm: no memory for a peer's ring: raise the limit (ulimit -v, or the container's), or choose shorter rings (ring=)");
 	}
@@ -173,14 +173,14 @@ static int make_ring(struct shm_port *s, uint32_t *size, struct shm_prod *ring, 
 }
 
 /* Closes the descriptor that was kept for the ring back to this peer, which now needs it. */
-static void use_way_back(struct shm_port *s, const struct shm_peer *to)
+static void release_return_fd(struct shm_port *s, const struct shm_peer *to)
 {
 	for (unsigned i = 0; i < s->num_rx; i++) {
 		struct shm_rx *rx = s->rx[i];
 
-		if (rx->back_fd >= 0 && shm_peer_eq(&rx->from, to)) {
-			sys_close(rx->back_fd);
-			rx->back_fd = -1;
+		if (rx->return_fd >= 0 && shm_peer_eq(&rx->from, to)) {
+			sys_close(rx->return_fd);
+			rx->return_fd = -1;
 		}
 	}
 }
@@ -210,10 +210,10 @@ static struct shm_tx *tx_make(struct shm_port *s, const struct shm_peer *to,
 		ring_size = most;
 	tx = shm_alloc(sizeof(*tx));
 	if (!tx) {
-		shm_say_limit(s, -ENOMEM);
+		shm_log_limit(s, -ENOMEM);
 		return NULL;
 	}
-	use_way_back(s, to);
+	release_return_fd(s, to);
 	rc = dial(s, to);
 	if (rc < 0)
 		goto free_tx;
@@ -241,7 +241,7 @@ unmap:
 close_end:
 	shm_end_close(s, &tx->end);
 free_tx:
-	shm_say_limit(s, rc);
+	shm_log_limit(s, rc);
 	free(tx);
 	return NULL;
 }
@@ -275,7 +275,7 @@ bool shm_connect(struct shm_port *s, struct shm_path *path)
 	if (path->tx)
 		return true;
 	if (path->fanout) {
-		shm_fanout_look(s, path);
+		shm_fanout_update(s, path);
 		return false;
 	}
 	if ((int32_t)(now - path->retry_ms) < 0)
@@ -379,12 +379,12 @@ void shm_rx_end(struct shm_port *s, unsigned i)
 	}
 	s->rx[i] = s->rx[--s->num_rx];
 	s->rx_bytes -= rx->ring.size;
-	if (rx->back_fd >= 0)
-		sys_close(rx->back_fd);
+	if (rx->return_fd >= 0)
+		sys_close(rx->return_fd);
 	shm_end_close(s, &rx->end);
 	rx->next_dead = s->dead_rx;
 	s->dead_rx = rx;
-	shm_tell_ring(s);
+	shm_publish_ring(s);
 }
 
 void shm_free_dead_rx(struct shm_port *s)

@@ -38,7 +38,7 @@ static int open_private(const char *path)
 	return -EPERM;
 }
 
-static int complain(char *err, size_t errlen, const char *path, int rc)
+static int set_error(char *err, size_t errlen, const char *path, int rc)
 {
 	if (rc == -EPERM || rc == -ENOTDIR || rc == -ELOOP)
 		snprintf(
@@ -62,7 +62,7 @@ int shm_dir_open(char *err, size_t errlen)
 
 	if (chosen && *chosen) {
 		fd = open_private(chosen);
-		return fd < 0 ? complain(err, errlen, chosen, fd) : fd;
+		return fd < 0 ? set_error(err, errlen, chosen, fd) : fd;
 	}
 	/* After a plain su, XDG_RUNTIME_DIR belongs to another user and is of no use here. */
 	if (run && *run == '/' &&
@@ -81,7 +81,7 @@ int shm_dir_open(char *err, size_t errlen)
 		snprintf(path, sizeof(path), "/dev/shm/roost-%u", (unsigned)geteuid());
 		fd = open_private(path);
 	}
-	return fd < 0 ? complain(err, errlen, path, fd) : fd;
+	return fd < 0 ? set_error(err, errlen, path, fd) : fd;
 }
 
 socklen_t shm_dir_sockaddr(int dirfd, const char *name, struct sockaddr_un *sa)
@@ -93,7 +93,7 @@ socklen_t shm_dir_sockaddr(int dirfd, const char *name, struct sockaddr_un *sa)
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(sa->sun_path) + 1);
 }
 
-static bool someone_at(const struct sockaddr_un *sa, socklen_t len)
+static bool has_listener(const struct sockaddr_un *sa, socklen_t len)
 {
 	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	int rc = fd < 0 ? fd : sys_connect(fd, (const struct sockaddr *)sa, len);
@@ -147,7 +147,7 @@ int shm_dir_listen(int dirfd, const char *name)
 
 	if (fd < 0)
 		return fd;
-	rc = someone_at(&sa, len) ? -EADDRINUSE : listen_at(dirfd, fd, own);
+	rc = has_listener(&sa, len) ? -EADDRINUSE : listen_at(dirfd, fd, own);
 	if (rc == 0 && renameat(dirfd, own, dirfd, name)) {
 		rc = -errno;
 		unlinkat(dirfd, own, 0);
@@ -185,7 +185,7 @@ void shm_dir_sweep(int dirfd, const char *prefix)
 		pid_t pid = pid_in(e->d_name, prefix);
 
 		if (pid && kill(pid, 0) && errno == ESRCH &&
-		    !someone_at(&sa, shm_dir_sockaddr(dirfd, e->d_name, &sa)))
+		    !has_listener(&sa, shm_dir_sockaddr(dirfd, e->d_name, &sa)))
 			unlinkat(dirfd, e->d_name, 0);
 	}
 	if (d)

@@ -92,7 +92,7 @@ int shm_fanout_make(struct shm_port *s, struct shm_path *path)
 	return path->fanout ? 0 : -ENOMEM;
 }
 
-struct look {
+struct member_search {
 	struct shm_port *s;
 	struct shm_path *path;
 	bool failed;
@@ -100,7 +100,7 @@ struct look {
 
 static void take_member(void *ctx, const struct pkt_addr *addr, unsigned lane)
 {
-	struct look *l = ctx;
+	struct member_search *l = ctx;
 	struct shm_fanout *f = l->path->fanout;
 	struct shm_peer peer = {.addr = *addr, .lane = (uint8_t)lane};
 	struct shm_tx *tx;
@@ -120,9 +120,9 @@ static void take_member(void *ctx, const struct pkt_addr *addr, unsigned lane)
 	f->tx[f->count++] = tx;
 }
 
-void shm_fanout_look(struct shm_port *s, struct shm_path *path)
+void shm_fanout_update(struct shm_port *s, struct shm_path *path)
 {
-	struct look l = {.s = s, .path = path};
+	struct member_search l = {.s = s, .path = path};
 	struct shm_fanout *f = path->fanout;
 	uint64_t changed = shm_dir_changed(s->dirfd);
 
@@ -179,7 +179,7 @@ int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t t
 	struct shm_staged *st = &s->staged[(s->staged_first + s->staged_count) % 2];
 
 	if ((int32_t)(shm_now_ms() - path->retry_ms) >= 0)
-		shm_fanout_look(s, path);
+		shm_fanout_update(s, path);
 	st->path = path;
 	st->len = len;
 	st->tos = tos;

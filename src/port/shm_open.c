@@ -19,7 +19,7 @@
 
 static void close_descriptors(struct shm_port *s)
 {
-	shm_tell_end(s);
+	shm_publish_end(s);
 	shm_leave_all(s);
 	shm_close_all(s);
 	if (s->claim.lock_fd >= 0)
@@ -66,7 +66,7 @@ void shm_close(struct port *p)
 
 /* ---- opening ---- */
 
-static struct pkt_addr nth_choice(unsigned i)
+static struct pkt_addr candidate(unsigned i)
 {
 	struct pkt_addr a = {.b = {[10] = 0xff, [11] = 0xff}};
 	uint32_t v = FIRST_ADDRESS + i;
@@ -130,7 +130,7 @@ static int claim_given(struct shm_port *s, const struct pkt_addr *addr, char *er
 
 void shm_first_address(struct pkt_addr *out)
 {
-	*out = nth_choice(0);
+	*out = candidate(0);
 }
 
 static int claim_any(struct shm_port *s, char *err, size_t errlen)
@@ -138,7 +138,7 @@ static int claim_any(struct shm_port *s, char *err, size_t errlen)
 	pid_t holder;
 
 	for (unsigned i = 0; i < ADDRESS_CHOICES; i++) {
-		struct pkt_addr a = nth_choice(i);
+		struct pkt_addr a = candidate(i);
 		int rc = shm_claim(s->dirfd, &a, s->base.lane, s->base.lanes, s->ring_size,
 				   &s->claim, &holder);
 
@@ -286,7 +286,7 @@ struct port *shm_open_in_pool(const struct port_spec *spec, struct pool *pool,
 	rc = s->scratch ? open_descriptors(s) : -ENOMEM;
 	rc = rc ? rc : shm_try_ring();
 	if (rc == 0) {
-		shm_tell_ring(s);
+		shm_publish_ring(s);
 		return &s->base;
 	}
 	snprintf(err, errlen, "%s%s", strerror(-rc), remedy(rc));

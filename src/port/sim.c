@@ -124,7 +124,7 @@ static void arrive(struct sim *s, struct flight *f, uint64_t at)
 }
 
 /* Applies the random faults to the copy for one receiver. `at` is the time at which it was sent. */
-static void travel(struct sim_port *p, struct flight *f, uint64_t at)
+static void apply_faults(struct sim_port *p, struct flight *f, uint64_t at)
 {
 	struct sim *s = p->sim;
 	const struct sim_params *q = &s->params;
@@ -162,7 +162,7 @@ static void travel(struct sim_port *p, struct flight *f, uint64_t at)
  * Sends a packet to its receivers: for a group, a copy to each member, including the sender. If
  * `from` is NULL, there are no random faults.
  */
-static void launch(struct sim *s, struct sim_port *from, struct flight *f, uint64_t at)
+static void send_copies(struct sim *s, struct sim_port *from, struct flight *f, uint64_t at)
 {
 	bool group = pkt_addr_is_group(&f->dst);
 
@@ -177,7 +177,7 @@ static void launch(struct sim *s, struct sim_port *from, struct flight *f, uint6
 		*copy = *f;
 		copy->port = i;
 		if (from)
-			travel(from, copy, at);
+			apply_faults(from, copy, at);
 		else
 			arrive(s, copy, at);
 	}
@@ -187,7 +187,7 @@ static void launch(struct sim *s, struct sim_port *from, struct flight *f, uint6
 	}
 	f->port = receiver(s, &f->dst, f->data);
 	if (from)
-		travel(from, f, at);
+		apply_faults(from, f, at);
 	else
 		arrive(s, f, at);
 }
@@ -207,7 +207,7 @@ void sim_transmit(struct sim_port *p, struct flight *f)
 		p->busy_until = s->now;
 	if (s->params.bytes_per_us)
 		p->busy_until += (uint64_t)f->len * 1000 / s->params.bytes_per_us;
-	launch(s, p, f, p->busy_until);
+	send_copies(s, p, f, p->busy_until);
 }
 
 struct sim *sim_create(uint64_t seed, const struct sim_params *params)
@@ -308,5 +308,5 @@ void sim_inject(struct sim *s, const struct pkt_addr *src, const struct pkt_addr
 	f->sport = s->inject_port;
 	f->tos = 0;
 	memcpy(f->data, bth, len);
-	launch(s, NULL, f, s->now + s->params.delay_ns);
+	send_copies(s, NULL, f, s->now + s->params.delay_ns);
 }

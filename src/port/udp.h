@@ -108,15 +108,15 @@ struct udp_path {
 	/*
 	 * UDP_SEGMENT was refused on this path: each datagram has one packet, with identification 0
 	 */
-	bool single;
-	bool probed; /* a route exists, and `mtu` comes from the kernel */
-	bool warned; /* its error was logged */
-	bool told;   /* a report of a smaller MTU was logged */
+	bool no_gso;
+	bool probed;	   /* a route exists, and `mtu` comes from the kernel */
+	bool error_logged; /* its error was logged */
+	bool mtu_logged;   /* a report of a smaller MTU was logged */
 	/*
 	 * a longer packet is sent without the smaller one after it, because more packets of the
 	 * smaller size follow
 	 */
-	bool apart;
+	bool first_alone;
 	bool joins; /* the port of the peer accepts packets of different lengths in one datagram */
 	struct icrc_flow flow; /* flow to compute ICRCs again */
 	union udp_name name;
@@ -147,7 +147,7 @@ struct udp_tx {
 	unsigned first, count; /* groups [first, count) wait */
 	bool blocked;	       /* the kernel had no space; the batch is kept */
 	/* a failed send is repeated, because an earlier packet may have caused the error */
-	bool again;
+	bool retry_send;
 	/* bytes of the last reservation, while it can be cancelled ... */
 	uint32_t reserved;
 	bool was_closed, was_mixed; /* ... and the state of its group before it */
@@ -228,21 +228,21 @@ struct udp_port {
 	struct udp_mail *mail;
 	struct udp_known known[UDP_KNOWN];
 	uint32_t rcvbuf;
-	bool unsure;   /* an error that no call reports may wait on the sending socket */
-	bool woken;    /* the descriptor was readable, and nothing has come since */
-	uint32_t idle; /* looks without a datagram since the last look for errors */
+	bool error_pending;   /* an error that no call reports may wait on the sending socket */
+	bool woken;	      /* the descriptor was readable, and nothing has come since */
+	uint32_t empty_polls; /* polls without a datagram since the last look for errors */
 	/*
 	 * errors of the network were read since the last successful send, so the next failure may
 	 * be caused by one of them
 	 */
-	bool doubt;
+	bool errors_read;
 	/* the kernel keeps no errors until later, because too many came since errors_since */
 	bool errors_off;
 	uint32_t errors;
 	uint64_t errors_since; /* ns of port_clock() */
 	/* counts for paths to QP 1 at loopback addresses since gsi_since: */
-	uint32_t searches; /* lists of sockets that were read */
-	uint32_t absent;   /* addresses without a reader */
+	uint32_t searches;  /* lists of sockets that were read */
+	uint32_t no_reader; /* addresses without a reader */
 	uint64_t gsi_since;
 	int diag; /* netlink socket of udp_diag.c; -1: none */
 	uint32_t diag_seq;
@@ -367,9 +367,9 @@ static inline bool udp_leftovers_wait(const struct udp_port *u)
  */
 bool udp_take_errors(struct udp_port *u);
 /* Sets whether the kernel keeps the errors. Returns 0 or -errno. */
-int udp_set_heard(const struct udp_port *u, int fd, bool heard);
+int udp_set_recverr(const struct udp_port *u, int fd, bool enable);
 /* Makes the kernel keep errors again, some time after there were too many. */
-void udp_hear_errors(struct udp_port *u);
+void udp_resume_errors(struct udp_port *u);
 
 /* udp_mail.c */
 #define UDP_MAIL_BYTES 65000

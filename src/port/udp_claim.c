@@ -20,9 +20,10 @@
  * TEST-NET-1 (RFC 5737): an address outside of this machine, used only for a routing look-up. No
  * packet is sent to it.
  */
-static const struct pkt_addr somewhere = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1}};
+static const struct pkt_addr outside_addr = {
+	{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1}};
 
-void udp_say(struct udp_opening *o, const char *fmt, ...)
+void udp_fail(struct udp_opening *o, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -82,7 +83,7 @@ static int open_out(struct udp_port *u, const struct pkt_addr *addr)
 		return fd;
 	u->out = fd;
 	rc = udp_configure(u, fd);
-	udp_set_heard(u, fd, true); /* without this there are no hints */
+	udp_set_recverr(u, fd, true); /* without this there are no hints */
 	rc = rc ? rc : sys_bind(fd, &name.sa, len);
 	rc = rc ? rc : sys_getsockname(fd, &name.sa, &len);
 	if (rc == 0)
@@ -153,28 +154,33 @@ static int enter_pool(struct udp_opening *o)
 	rc = u->pool ? pool_slot(u->pool, o->lane) : -errno;
 	strangers = rc == -ENOSPC ? pool_strangers(&uid) : 0;
 	if (strangers > 0)
-		udp_say(o,
+		udp_fail(
+			o,
 			"udp: no space for another program of this user: user %u holds %d names of its pool; let that user end "
 			"these programs, or stop one of yours (roost devices lists them)",
 			(unsigned)uid, strangers);
 	else if (rc == -ENOSPC)
-		udp_say(o,
+		udp_fail(
+			o,
 			"udp: %d processing units of this user's programs are in use, which is the most: stop a program "
 			"(roost devices lists them), or use a port of kind shm, which needs none",
 			POOL_SLOTS);
 	else if (rc == -EPROTO)
-		udp_say(o,
+		udp_fail(
+			o,
 			"udp: can't join the other programs of this user: the memory that they share is "
 			"damaged, or of another version of Roost; end them (roost devices lists them), "
 			"then start them again; a port of kind shm works meanwhile");
 	else if (rc == -EFBIG)
-		udp_say(o,
+		udp_fail(
+			o,
 			"udp: the first program of this user needs %u KiB of shared memory, and the limit of file "
 			"sizes of this process is lower: raise it (ulimit -f unlimited), or start another program "
 			"without this limit first",
 			(unsigned)((pool_file_bytes() + 1023) / 1024));
 	else if (rc < 0)
-		udp_say(o,
+		udp_fail(
+			o,
 			"udp: can't join the other programs of this user: %s; look at the limits of this process (ulimit -n, "
 			"roost doctor)",
 			strerror(-rc));
@@ -215,7 +221,8 @@ static int claim_given(struct udp_opening *o)
 
 	pkt_addr_print(&o->spec->addr, text, sizeof(text));
 	if (!udp_is_unicast(&o->spec->addr)) {
-		udp_say(o,
+		udp_fail(
+			o,
 			"udp: %s is no address of one endpoint: choose one that `ip address` lists, or 127.0.0.2",
 			text);
 		return -EINVAL;
@@ -226,63 +233,72 @@ static int claim_given(struct udp_opening *o)
 		break;
 	case EADDRINUSE:
 		if (o->silent) {
-			udp_say(o,
+			udp_fail(
+				o,
 				"udp: the programs that use %s do not answer (stopped, or in a debugger?): continue or stop them, "
 				"or choose another address, as in udp:127.0.0.2",
 				text);
 			break;
 		}
 		if (!o->own && pool_serves(o->u->pool, &o->spec->addr, o->u->scope)) {
-			udp_say(o,
+			udp_fail(
+				o,
 				"udp: another program of this user has %s, and one of the two can't share it (see its messages, "
 				"and roost doctor): choose another address, as in udp:127.0.0.2",
 				text);
 			break;
 		}
 		if (!o->own && pool_is_foreign(o->u->pool)) {
-			udp_say(o,
+			udp_fail(
+				o,
 				"udp: %s is in use, and there are programs of another version of Roost (roost devices lists "
 				"them): end these, or choose another address, as in udp:127.0.0.2",
 				text);
 			break;
 		}
 		if (udp_owner(&o->spec->addr, &holder) && holder.uid != geteuid()) {
-			udp_say(o,
+			udp_fail(
+				o,
 				"udp: port %d of %s belongs to user %u%s, and only programs of one user share an address: choose "
 				"another address, as in udp:127.0.0.2, or let that user end the program",
 				PKT_UDP_PORT, text, holder.uid,
 				holder.uid ? "" : " or to the rdma_rxe module");
 			break;
 		}
-		udp_say(o,
+		udp_fail(
+			o,
 			"udp: port %d of %s is in use: stop the program that has it (roost doctor names it; the rdma_rxe module "
 			"takes it on all addresses), or choose another address, as in udp:127.0.0.2",
 			PKT_UDP_PORT, text);
 		break;
 	case EMFILE:
-		udp_say(o,
+		udp_fail(
+			o,
 			"udp: the %d sockets of %s do not fit into the limit of open files: raise it (ulimit -n 2048), or "
 			"choose another address, as in udp:127.0.0.2",
 			POOL_SLOTS, text);
 		break;
 	case EADDRNOTAVAIL:
-		udp_say(o,
+		udp_fail(
+			o,
 			"udp: %s is no address of this machine: choose one that `ip address` lists, or 127.0.0.2",
 			text);
 		break;
 	case EACCES:
 	case EPERM:
-		udp_say(o,
+		udp_fail(
+			o,
 			"udp: no permission to bind %s port %d: a security policy forbids it to this process (see roost doctor)",
 			text, PKT_UDP_PORT);
 		break;
 	case EAFNOSUPPORT:
-		udp_say(o,
+		udp_fail(
+			o,
 			"udp: this machine has no %s: choose an address of the other kind (see roost doctor)",
 			pkt_addr_is_v4(&o->spec->addr) ? "IPv4" : "IPv6");
 		break;
 	default:
-		udp_say(o, "udp: can't bind %s port %d: %s", text, PKT_UDP_PORT, strerror(-rc));
+		udp_fail(o, "udp: can't bind %s port %d: %s", text, PKT_UDP_PORT, strerror(-rc));
 	}
 	return rc;
 }
@@ -313,7 +329,7 @@ static bool first_address(struct pkt_addr *out)
 static bool primary_address(struct pkt_addr *out)
 {
 	union udp_name name;
-	socklen_t len = udp_name(&name, &somewhere, PKT_UDP_PORT, 0);
+	socklen_t len = udp_name(&name, &outside_addr, PKT_UDP_PORT, 0);
 	uint16_t port;
 	int fd = sys_socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	bool ok;
@@ -390,13 +406,14 @@ static int claim_any(struct udp_opening *o)
 	if (!rc)
 		return 0;
 	if (rc == -EADDRINUSE)
-		udp_say(o,
+		udp_fail(
+			o,
 			"udp: port %d is in use on every address tried: unload the rdma_rxe module (modprobe -r rdma_rxe) if "
 			"it is loaded, or choose an address, as in udp:127.0.1.1",
 			PKT_UDP_PORT);
 	else
-		udp_say(o, "udp: can't bind port %d of a loopback address: %s", PKT_UDP_PORT,
-			strerror(-rc));
+		udp_fail(o, "udp: can't bind port %d of a loopback address: %s", PKT_UDP_PORT,
+			 strerror(-rc));
 	return rc;
 }
 

@@ -29,7 +29,7 @@ struct udp_opening {
 };
 
 /* Writes the message of a failure. */
-void __attribute__((format(printf, 2, 3))) udp_say(struct udp_opening *o, const char *fmt, ...);
+void __attribute__((format(printf, 2, 3))) udp_fail(struct udp_opening *o, const char *fmt, ...);
 /*
  * Joins the pool, chooses the address, takes the socket of the slot there, and opens the sending
  * socket. `buffer` and `merge` of the port must be set. Returns 0, or -errno after it has written

@@ -24,12 +24,12 @@
  * (ip(7): it then reports no errors of an unconnected socket). Meanwhile there are no hints of
  * closed ports, and peers that are gone are detected by their silence.
  */
-#define ERRORS_HEARD 256
-#define SLICE_NS     100000000u
+#define ERRORS_READ_MAX 256
+#define SLICE_NS	100000000u
 
-int udp_set_heard(const struct udp_port *u, int fd, bool heard)
+int udp_set_recverr(const struct udp_port *u, int fd, bool enable)
 {
-	int on = heard;
+	int on = enable;
 
 	return sys_setsockopt(fd, u->v6 ? SOL_IPV6 : SOL_IP, u->v6 ? IPV6_RECVERR : IP_RECVERR, &on,
 			      sizeof(on));
@@ -43,14 +43,14 @@ static void count_error(struct udp_port *u)
 		u->errors_since = now;
 		u->errors = 0;
 	}
-	if (++u->errors >= ERRORS_HEARD)
-		u->errors_off = udp_set_heard(u, u->out, false) == 0;
+	if (++u->errors >= ERRORS_READ_MAX)
+		u->errors_off = udp_set_recverr(u, u->out, false) == 0;
 }
 
-void udp_hear_errors(struct udp_port *u)
+void udp_resume_errors(struct udp_port *u)
 {
 	if (port_clock(NULL) - u->errors_since >= SLICE_NS)
-		u->errors_off = udp_set_heard(u, u->out, true) != 0;
+		u->errors_off = udp_set_recverr(u, u->out, true) != 0;
 }
 
 /* Returns the error in the control data, or NULL if none came from the network. */
@@ -69,8 +69,8 @@ static const struct sock_extended_err *find_error(struct msghdr *h)
 	return NULL;
 }
 
-static void look(struct udp_port *u, struct msghdr *h, const struct sock_extended_err *e,
-		 const void *quoted, ssize_t len)
+static void handle_error(struct udp_port *u, struct msghdr *h, const struct sock_extended_err *e,
+			 const void *quoted, ssize_t len)
 {
 	struct port_hint hint = {.quotes = true};
 	uint16_t port;
@@ -86,7 +86,7 @@ static void look(struct udp_port *u, struct msghdr *h, const struct sock_extende
 	port_quote(&hint, quoted, (size_t)len);
 	port_add_hint(&u->port, &hint);
 	/* The next program there may be another user's: udp_path_get(). */
-	u->port.ways += pkt_addr_is_loopback(&hint.dst);
+	u->port.path_generation += pkt_addr_is_loopback(&hint.dst);
 }
 
 bool udp_take_errors(struct udp_port *u)
@@ -114,10 +114,10 @@ bool udp_take_errors(struct udp_port *u)
 		e = find_error(&h);
 		if (!e)
 			continue;
-		look(u, &h, e, quoted, len);
+		handle_error(u, &h, e, quoted, len);
 		found = true;
 		count_error(u);
 	}
-	u->doubt |= found;
+	u->errors_read |= found;
 	return found;
 }

@@ -122,7 +122,8 @@ static int set_mtu(struct udp_opening *o)
 		u->port.mtu = first.mtu;
 	if (u->port.mtu)
 		return 0;
-	udp_say(o,
+	udp_fail(
+		o,
 		"udp: packets of MTU 256 do not fit into the %u bytes of the interface of %s: choose another address",
 		mtu, pkt_addr_print(&u->port.addr, text, sizeof(text)));
 	return -EMSGSIZE;
@@ -280,7 +281,7 @@ static int set_memory(struct udp_port *u)
 }
 
 /* Completes the port after its address is known, and lets packets come. */
-static int settle(struct udp_port *u, const struct port_spec *spec)
+static int finish_open(struct udp_port *u, const struct port_spec *spec)
 {
 	struct pool_socket sock = {
 		.sport = u->sport,
@@ -303,7 +304,7 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	int rc;
 
 	if (!u) {
-		udp_say(&o, "udp: out of memory");
+		udp_fail(&o, "udp: out of memory");
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -318,7 +319,7 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	u->buffer = spec->buffer ? spec->buffer : BUFFER_BYTES;
 	u->merge = !spec->no_offload;
 	if (lane > 0 && !spec->has_address) {
-		udp_say(&o, "udp: lanes after the first need the address of the first");
+		udp_fail(&o, "udp: lanes after the first need the address of the first");
 		rc = -EINVAL;
 		goto fail;
 	}
@@ -331,10 +332,10 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	set_windows(&o);
 	rc = set_memory(u);
 	u->joins = !spec->no_offload;
-	rc = rc ? rc : settle(u, spec);
+	rc = rc ? rc : finish_open(u, spec);
 	if (!rc)
 		return &u->port;
-	udp_say(&o, "udp: %s", strerror(-rc));
+	udp_fail(&o, "udp: %s", strerror(-rc));
 fail:
 	udp_close(&u->port);
 	errno = -rc;

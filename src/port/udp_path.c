@@ -106,7 +106,7 @@ static void count_gsi(struct udp_port *u)
 	if (now - u->gsi_since < GSI_SLICE_NS)
 		return;
 	u->gsi_since = now;
-	u->searches = u->absent = 0;
+	u->searches = u->no_reader = 0;
 }
 
 /* The reader at an address, as far as it decides the source port of packets. */
@@ -143,7 +143,7 @@ static struct udp_path *make_path(struct udp_port *u, const struct pkt_addr *dst
 	port_path_init(&path->path, &u->port, dst, foreign ? PKT_UDP_PORT : u->sport);
 	path->sock = foreign ? pool_addr_sender(u->pool_addr, u->port.slot) : u->out;
 	path->slot = (uint8_t)slot;
-	path->gsi = path->single = gsi;
+	path->gsi = path->no_gso = gsi;
 	rc = gsi ? 0 : probe(u, path);
 	if (rc) {
 		free(path);
@@ -203,7 +203,7 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 		path->refs++;
 		return &path->path;
 	}
-	if (gsi && reader == READER_ABSENT && u->absent++ >= ABSENT_MOST) {
+	if (gsi && reader == READER_ABSENT && u->no_reader++ >= ABSENT_MOST) {
 		errno = EHOSTUNREACH;
 		return NULL;
 	}
@@ -230,9 +230,9 @@ void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t l
 	uint32_t overhead = (u->v6 ? 40 : 20) + 8, fit = 0;
 	char us[64], them[64];
 
-	if (path->warned || !path->probed)
+	if (path->error_logged || !path->probed)
 		return;
-	path->warned = true;
+	path->error_logged = true;
 	pkt_addr_print(&u->port.addr, us, sizeof(us));
 	pkt_addr_print(&path->path.dst, them, sizeof(them));
 	/* The kernel may have learned a new MTU of the path. */
@@ -255,9 +255,9 @@ void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t 
 	char us[64], them[64];
 
 	list_for_each_entry (path, &u->paths, link) {
-		if (path->told || fit >= u->port.mtu || !pkt_addr_eq(&path->path.dst, dst))
+		if (path->mtu_logged || fit >= u->port.mtu || !pkt_addr_eq(&path->path.dst, dst))
 			continue;
-		path->told = true;
+		path->mtu_logged = true;
 		pkt_addr_print(&u->port.addr, us, sizeof(us));
 		pkt_addr_print(dst, them, sizeof(them));
 		if (fit)

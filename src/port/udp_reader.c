@@ -32,7 +32,7 @@ static void print_words(char out[ADDR_DIGITS + 1], const struct pkt_addr *a)
 }
 
 /* The result of a search in the file. */
-struct found {
+struct reader_search {
 	const struct pkt_addr *addr;
 	uint64_t inode; /* inode number of the wanted socket; 0: unknown */
 	char text[ADDR_DIGITS + 1];
@@ -40,7 +40,7 @@ struct found {
 	bool waits;	  /* bytes wait in one of them */
 };
 
-static void look(const char *line, struct found *f)
+static void check_line(const char *line, struct reader_search *f)
 {
 	char addr[ADDR_DIGITS + 1];
 	unsigned long long inode;
@@ -54,7 +54,7 @@ static void look(const char *line, struct found *f)
 	f->waits |= waits != 0;
 }
 
-static void read_file(bool v6, struct found *f)
+static void read_file(bool v6, struct reader_search *f)
 {
 	int fd = sys_open(v6 ? "/proc/net/udp6" : "/proc/net/udp", O_RDONLY | O_CLOEXEC);
 	char buf[READ_BYTES + 1];
@@ -71,7 +71,7 @@ static void read_file(bool v6, struct found *f)
 		buf[have] = '\0';
 		for (; (end = strchr(line, '\n')); line = end + 1) {
 			*end = '\0';
-			look(line, f);
+			check_line(line, f);
 		}
 		have -= (size_t)(line - buf);
 		memmove(buf, line, have);
@@ -81,7 +81,7 @@ static void read_file(bool v6, struct found *f)
 
 bool udp_reader_is_there(const struct udp_port *u, const struct pkt_addr *addr)
 {
-	struct found f = {.addr = addr};
+	struct reader_search f = {.addr = addr};
 
 	read_file(u->v6, &f);
 	return f.sockets > 0;
@@ -96,8 +96,8 @@ enum port_reader udp_reader(struct port *p, const struct port_path *path)
 {
 	struct udp_port *u = udp_port(p);
 	unsigned slot = ((const struct udp_path *)path)->slot;
-	struct found f = {.addr = &path->dst,
-			  .inode = pool_inode(u->pool, &path->dst, u->scope, slot)};
+	struct reader_search f = {.addr = &path->dst,
+				  .inode = pool_inode(u->pool, &path->dst, u->scope, slot)};
 
 	if (f.inode && !pool_alive(u->pool, slot))
 		return PORT_READER_UNKNOWN;

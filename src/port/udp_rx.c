@@ -249,12 +249,12 @@ static void receive(struct udp_port *u)
 		if (u->leftovers_turn)
 			receive_leftovers(u);
 	}
-	if (unlikely(u->unsure)) {
-		u->unsure = false;
+	if (unlikely(u->error_pending)) {
+		u->error_pending = false;
 		udp_take_errors(u);
 	}
 	if (unlikely(u->errors_off))
-		udp_hear_errors(u);
+		udp_resume_errors(u);
 	if (unlikely(u->groups_epoll >= 0))
 		u->groups_turn = !u->groups_turn;
 	if (unlikely(u->groups_turn) && !r->count)
@@ -264,9 +264,9 @@ static void receive(struct udp_port *u)
 	if (unlikely(u->groups_epoll >= 0 && !u->groups_turn && !r->count))
 		receive_group(u);
 	if (r->count) {
-		u->idle = 0;
-	} else if (u->woken || ++u->idle >= IDLE_LOOKS) {
-		u->idle = 0;
+		u->empty_polls = 0;
+	} else if (u->woken || ++u->empty_polls >= IDLE_LOOKS) {
+		u->empty_polls = 0;
 		udp_take_errors(u);
 		if (u->woken)
 			udp_mail_look(u);

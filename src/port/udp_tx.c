@@ -45,16 +45,16 @@ void udp_tx_fini(struct udp_port *u)
 	u->tx.stage = NULL;
 }
 
-static bool fits_behind(const struct udp_tx *t, const struct udp_group *g,
-			const struct udp_path *path, uint32_t len, uint8_t tos)
+static bool can_append(const struct udp_tx *t, const struct udp_group *g,
+		       const struct udp_path *path, uint32_t len, uint8_t tos)
 {
 	return g->path == path && g->tos == tos && !g->closed && !g->mixed && len <= g->size &&
-	       g->count < t->max_segs && !path->single && g->bytes + len <= UDP_MAX_DATAGRAM &&
-	       !(path->apart && g->count == 1 && len < g->size);
+	       g->count < t->max_segs && !path->no_gso && g->bytes + len <= UDP_MAX_DATAGRAM &&
+	       !(path->first_alone && g->count == 1 && len < g->size);
 }
 
-static bool joins_behind(const struct udp_group *g, const struct udp_path *path, uint32_t len,
-			 uint8_t tos)
+static bool can_join(const struct udp_group *g, const struct udp_path *path, uint32_t len,
+		     uint8_t tos)
 {
 	return path->joins && g->path == path && g->tos == tos && g->count < UDP_JOIN_MAX &&
 	       g->bytes + len <= UDP_JOIN_BYTES;
@@ -69,17 +69,17 @@ static bool joins_behind(const struct udp_group *g, const struct udp_path *path,
  * is sent. `len` is the length of the next packet; 0: a flush. A path that joins packets does not
  * need this.
  */
-static void learn(const struct udp_tx *t, uint32_t len)
+static void learn_first_alone(const struct udp_tx *t, uint32_t len)
 {
 	const struct udp_group *g = &t->group[t->count - 1];
 
 	if (g->path->joins)
 		return;
 	if (g->count == 2 && g->closed && len == g->bytes - g->size)
-		g->path->apart = true;
+		g->path->first_alone = true;
 	else if (g->count == 1 && t->count > 1 && g[-1].count == 1 && g[-1].path == g->path &&
 		 g->size < g[-1].size)
-		g->path->apart = false;
+		g->path->first_alone = false;
 }
 
 static int blocked(struct udp_port *u)
@@ -96,7 +96,7 @@ static struct udp_group *open_group(struct udp_port *u, struct udp_path *path, u
 	struct udp_group *g;
 
 	if (t->count && t->group[t->count - 1].path == path)
-		learn(t, len);
+		learn_first_alone(t, len);
 	if (t->count == UDP_MAX_GROUPS || t->used >= UDP_BATCH_BYTES) {
 		if (!udp_flush(&u->port))
 			return NULL;
@@ -125,9 +125,9 @@ int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t to
 		return blocked(u);
 	g = t->count ? &t->group[t->count - 1] : NULL;
 	t->was_closed = t->was_mixed = false;
-	if (g && fits_behind(t, g, (struct udp_path *)path, len, tos)) {
+	if (g && can_append(t, g, (struct udp_path *)path, len, tos)) {
 		/* the packet joins the earlier packets unchanged */
-	} else if (g && joins_behind(g, (struct udp_path *)path, len, tos)) {
+	} else if (g && can_join(g, (struct udp_path *)path, len, tos)) {
 		t->was_closed = g->closed;
 		t->was_mixed = g->mixed;
 		g->mixed = true;
@@ -216,7 +216,7 @@ static void count_sent(struct udp_port *u, unsigned packets, uint32_t bytes)
 	u->port.stats.tx_bytes += bytes;
 }
 
-static bool refused_to_cut(int rc)
+static bool gso_refused(int rc)
 {
 	return rc == -EINVAL || rc == -EIO || rc == -ENOPROTOOPT || rc == -EOPNOTSUPP;
 }
@@ -239,7 +239,7 @@ static int send_msgs(struct udp_port *u, int sock, struct out_msgs *o, unsigned 
 		 * The kernel does not report an error after the first message, but has removed it
 		 * from the socket.
 		 */
-		u->unsure |= sent > 0 && (unsigned)sent < n;
+		u->error_pending |= sent > 0 && (unsigned)sent < n;
 		return sent;
 	}
 	/*
@@ -253,9 +253,9 @@ static int send_msgs(struct udp_port *u, int sock, struct out_msgs *o, unsigned 
 	return rc < 0 ? (int)rc : 1;
 }
 
-static bool goes_singly(const struct udp_group *g)
+static bool needs_single(const struct udp_group *g)
 {
-	return g->path->single && g->count > 1 && !g->mixed;
+	return g->path->no_gso && g->count > 1 && !g->mixed;
 }
 
 /*
@@ -272,7 +272,7 @@ static int send_groups(struct udp_port *u)
 	for (unsigned i = t->first; i < t->count; i++, n++) {
 		struct udp_group *g = &t->group[i];
 
-		if (!g->path || g->path->sock != sock || goes_singly(g))
+		if (!g->path || g->path->sock != sock || needs_single(g))
 			break;
 		fill_msg(u, &o, n, g, g->data, g->bytes, g->count > 1 && !g->mixed ? g->size : 0);
 	}
@@ -326,13 +326,13 @@ static void rebuild(const struct udp_group *g)
 	}
 }
 
-static void go_single(struct udp_port *u, struct udp_path *path, int rc)
+static void disable_gso(struct udp_port *u, struct udp_path *path, int rc)
 {
 	char text[64];
 
 	log_info("udp: the kernel does not segment packets to %s (%s): they are sent one by one",
 		 pkt_addr_print(&path->path.dst, text, sizeof(text)), strerror(-rc));
-	path->single = true;
+	path->no_gso = true;
 	for (unsigned i = u->tx.first; i < u->tx.count; i++) {
 		if (u->tx.group[i].path == path)
 			rebuild(&u->tx.group[i]);
@@ -349,7 +349,7 @@ static void drop(struct udp_port *u, int rc)
 	struct udp_group *g = &t->group[t->first];
 
 	udp_path_warn(u, g->path, rc, g->size);
-	if (goes_singly(g)) {
+	if (needs_single(g)) {
 		u->port.stats.tx_dropped++;
 		if (++g->sent < g->count)
 			return;
@@ -369,13 +369,13 @@ static void drop(struct udp_port *u, int rc)
 static bool is_foreign(struct udp_port *u, int rc)
 {
 	if (udp_take_errors(u) || rc == -ECONNREFUSED) {
-		u->tx.again = false;
+		u->tx.retry_send = false;
 		return true;
 	}
-	if (u->tx.again || !u->doubt)
+	if (u->tx.retry_send || !u->errors_read)
 		return false;
-	u->doubt = false;
-	u->tx.again = true;
+	u->errors_read = false;
+	u->tx.retry_send = true;
 	return true;
 }
 
@@ -394,25 +394,25 @@ static bool push(struct udp_port *u, unsigned *foreign)
 		t->first++;
 		return true;
 	}
-	singly = goes_singly(g);
+	singly = needs_single(g);
 	rc = singly ? send_singly(u) : send_groups(u);
 	if (likely(rc > 0)) {
 		u->port.stats.tx_bursts++;
-		u->doubt = t->again = false;
+		u->errors_read = t->retry_send = false;
 		return true;
 	}
 	if (no_space_now(rc))
 		return false;
 	if (is_foreign(u, rc))
 		return ++*foreign < FOREIGN_MOST;
-	if (refused_to_cut(rc) && !singly && g->count > 1 && !g->mixed) {
-		go_single(u, g->path, rc);
+	if (gso_refused(rc) && !singly && g->count > 1 && !g->mixed) {
+		disable_gso(u, g->path, rc);
 	} else {
 		/* Retransmitted packets will leave in datagrams of the ordinary kind. */
-		if (g->mixed && (rc == -EMSGSIZE || refused_to_cut(rc)))
+		if (g->mixed && (rc == -EMSGSIZE || gso_refused(rc)))
 			g->path->joins = false;
 		drop(u, rc);
-		t->again = false;
+		t->retry_send = false;
 	}
 	return true;
 }
@@ -426,7 +426,7 @@ bool udp_flush(struct port *p)
 	t->reserved = 0;
 	t->blocked = false;
 	if (t->count > 1 && t->group[t->count - 1].path)
-		learn(t, 0);
+		learn_first_alone(t, 0);
 	while (t->first < t->count) {
 		if (!push(u, &foreign)) {
 			t->blocked = true;

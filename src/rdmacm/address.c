@@ -107,19 +107,19 @@ static void each_gid(bool (*fn)(const struct pkt_addr *have, void *arg), void *a
 	}
 }
 
-static bool is_outside(const struct pkt_addr *have, void *arg)
+static bool is_not_loopback(const struct pkt_addr *have, void *arg)
 {
 	*(bool *)arg = !pkt_addr_is_loopback(have);
 	return *(bool *)arg;
 }
 
 /* Returns whether the device has an address that other hosts reach. */
-static bool reached_from_outside(void)
+static bool has_outside_addr(void)
 {
 	bool outside = false;
 
 	if (agent.verbs)
-		each_gid(is_outside, &outside);
+		each_gid(is_not_loopback, &outside);
 	return outside;
 }
 
@@ -141,11 +141,11 @@ static bool has_no_device(const struct sockaddr *sa)
 	uint16_t port;
 
 	return !rdmacm_addr_from(sa, &addr, &port) && pkt_addr_is_loopback(&addr) &&
-	       reached_from_outside() && !is_ours(&addr);
+	       has_outside_addr() && !is_ours(&addr);
 }
 
 struct nearest {
-	const struct pkt_addr *like;
+	const struct pkt_addr *target;
 	struct pkt_addr *best;
 	int common; /* length of the common prefix in bits; -1: none found */
 };
@@ -163,9 +163,9 @@ static bool is_nearest(const struct pkt_addr *have, void *arg)
 {
 	struct nearest *n = arg;
 
-	if (pkt_addr_is_v4(have) == pkt_addr_is_v4(n->like) &&
-	    common_bits(have, n->like) > n->common) {
-		n->common = common_bits(have, n->like);
+	if (pkt_addr_is_v4(have) == pkt_addr_is_v4(n->target) &&
+	    common_bits(have, n->target) > n->common) {
+		n->common = common_bits(have, n->target);
 		*n->best = *have;
 	}
 	return n->common == 128;
@@ -302,7 +302,7 @@ int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa)
 			return ret;
 	}
 	memcpy(&a->src_storage, sa, rdmacm_addr_len(sa));
-	if (sa->sa_family == AF_INET6 && !id->af_only_said)
+	if (sa->sa_family == AF_INET6 && !id->af_only_set)
 		id->af_only = system_af_only();
 	ret = rdmacm_port_take(id, port);
 	if (ret) {

@@ -98,7 +98,7 @@ static uint64_t on_expire(void *ctx, uint64_t now)
 	uint64_t next, early;
 
 	rdmacm_lock();
-	rdmacm_tell_heard();
+	rdmacm_comm_est_report();
 	cm_expire(agent.cm, now);
 	early = rdmacm_early_expire(now);
 	next = cm_next(agent.cm);
@@ -202,7 +202,7 @@ static void in_child(void)
 			id->state = RDMACM_DEAD;
 	}
 	rdmacm_early_forget();
-	rdmacm_heard_forget();
+	rdmacm_comm_est_forget();
 	cm_free(agent.cm);
 	if (agent.verbs)
 		verbs_of_parent = agent.verbs;
@@ -293,7 +293,7 @@ static int agent_start(void)
 	rdmacm_unlock();
 	ret = drive_gsi_open(agent.drive, &gsi_ops, NULL);
 	if (ret == 0) {
-		verbs_on_first_packet(rdmacm_heard);
+		verbs_on_first_packet(rdmacm_comm_est);
 		drive_stat_show(agent.drive, &stat_group);
 		pthread_once(&once, watch_process);
 		return 0;

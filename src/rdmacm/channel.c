@@ -175,7 +175,7 @@ static bool take(struct rdmacm_event *e)
 	switch (e->event.event) {
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
 		if (id->conn)
-			cm_taken(id->conn);
+			cm_request_taken(id->conn);
 		break;
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
 		if (id->id.qp)

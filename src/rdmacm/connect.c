@@ -76,7 +76,7 @@ struct cm_ece rdmacm_cm_ece(const struct ibv_ece *e)
 
 /* ---- requests ---- */
 
-struct asking {
+struct request_data {
 	struct cm_ip ip;
 	uint8_t data[CM_DATA_MAX];
 	size_t len;
@@ -86,7 +86,8 @@ struct asking {
  * Collects the private data of a request: those of rdma_getaddrinfo(), followed by those of the
  * program.
  */
-static int gather(const struct rdmacm_id *id, const struct rdma_conn_param *p, struct asking *a)
+static int gather(const struct rdmacm_id *id, const struct rdma_conn_param *p,
+		  struct request_data *a)
 {
 	size_t n = p && p->private_data ? p->private_data_len : 0;
 
@@ -113,7 +114,7 @@ static void offer_ece(struct rdmacm_id *id)
 }
 
 static int ask_for_connection(struct rdmacm_id *id, const struct rdma_conn_param *p,
-			      const struct asking *a)
+			      const struct request_data *a)
 {
 	bool uc = (id->id.qp ? id->id.qp->qp_type : id->id.qp_type) == IBV_QPT_UC;
 	struct cm_connect c = {
@@ -144,7 +145,7 @@ static int ask_for_connection(struct rdmacm_id *id, const struct rdma_conn_param
 	return cm_connect(agent.cm, rdmacm_now(), &c, id, &id->conn);
 }
 
-static int ask_for_datagram_qp(struct rdmacm_id *id, const struct asking *a)
+static int ask_for_datagram_qp(struct rdmacm_id *id, const struct request_data *a)
 {
 	struct cm_sidr s = {
 		.service_id = rdmacm_service_id(id, be16toh(rdma_get_dst_port(&id->id))),
@@ -163,7 +164,7 @@ static int ask_for_datagram_qp(struct rdmacm_id *id, const struct asking *a)
 
 static int start_connecting(struct rdmacm_id *id, const struct rdma_conn_param *p)
 {
-	struct asking a;
+	struct request_data a;
 	int ret;
 
 	if (id->state != RDMACM_ROUTE_RESOLVED)
@@ -406,7 +407,7 @@ static bool repeats_request(struct rdmacm_id *id, const struct cm_event *e)
 	if (!is_service_refusal(e) || id->refused == AGAIN_TIMES ||
 	    !is_connected_to(&id->dst, rdma_get_dst_port(&id->id)))
 		return false;
-	return !cm_ask_again(e->conn, rdmacm_now(), (uint64_t)AGAIN_FIRST_NS << id->refused++);
+	return !cm_repeat_request(e->conn, rdmacm_now(), (uint64_t)AGAIN_FIRST_NS << id->refused++);
 }
 
 void rdmacm_on_cm_event(void *ctx, const struct cm_event *e)

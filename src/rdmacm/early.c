@@ -9,7 +9,7 @@
  * A request is kept for WAIT_NS if its service had a listener within the last MEMORY_NS, or if its
  * port is bound. Requests to other services are refused at once, and so are requests without a free
  * slot. One source may have at most three times as many slots as are free, as at a listener
- * (cm/stranger.c).
+ * (cm/challenge.c).
  */
 #include <string.h>
 

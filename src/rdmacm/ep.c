@@ -7,7 +7,7 @@
 
 #define RESOLVE_MS 2000
 
-static int keep(void **to, const void *from, size_t len)
+static int dup_bytes(void **to, const void *from, size_t len)
 {
 	*to = malloc(len);
 	if (!*to)
@@ -29,7 +29,7 @@ static int prepare_listener(struct rdma_cm_id *pub, const struct rdma_addrinfo *
 		return -errno;
 	if (!qp_init)
 		return 0;
-	ret = keep((void **)&rdmacm_id(pub)->qp_init, qp_init, sizeof(*qp_init));
+	ret = dup_bytes((void **)&rdmacm_id(pub)->qp_init, qp_init, sizeof(*qp_init));
 	if (ret)
 		return ret;
 	rdmacm_id(pub)->qp_init->qp_type = (enum ibv_qp_type)res->ai_qp_type;
@@ -52,7 +52,7 @@ static int prepare_active(struct rdma_cm_id *pub, const struct rdma_addrinfo *re
 	if (!res->ai_connect_len)
 		return 0;
 	rdmacm_id(pub)->connect_len = res->ai_connect_len;
-	return keep(&rdmacm_id(pub)->connect, res->ai_connect, res->ai_connect_len);
+	return dup_bytes(&rdmacm_id(pub)->connect, res->ai_connect, res->ai_connect_len);
 }
 
 ROOST_EXPORT int rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res,

@@ -56,7 +56,7 @@ static void leave(struct rdmacm_id *id, struct group *g)
 	free(g);
 }
 
-static int tell(struct rdmacm_id *id, const struct group *g, int status)
+static int report_join(struct rdmacm_id *id, const struct group *g, int status)
 {
 	struct rdmacm_event *e = rdmacm_event_new(
 		id, id, status ? RDMA_CM_EVENT_MULTICAST_ERROR : RDMA_CM_EVENT_MULTICAST_JOIN);
@@ -98,7 +98,7 @@ static int join(struct rdmacm_id *id, const struct sockaddr *sa, uint32_t flags,
 	if (id->id.qp && flags == RDMA_MC_JOIN_FLAG_FULLMEMBER)
 		ret = attach(id, g);
 	list_add_tail(&g->link, &id->groups);
-	return tell(id, g, ret);
+	return report_join(id, g, ret);
 }
 
 static int join_and_wait(struct rdma_cm_id *pub, const struct sockaddr *sa, uint32_t flags,

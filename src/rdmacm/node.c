@@ -123,7 +123,7 @@ static int take_hello(const struct rdma_conn_param *p, struct roost_node_hello *
 		       : EPROTO;
 }
 
-static int ask(struct roost_node *n, uint64_t until)
+static int connect_and_wait(struct roost_node *n, uint64_t until)
 {
 	struct rdma_conn_param param = {.responder_resources = RDMA_MAX_RESP_RES,
 					.initiator_depth = RDMA_MAX_INIT_DEPTH,
@@ -159,7 +159,7 @@ static int connect_to(struct roost_node *n, const char *host, uint16_t service, 
 		ret = step(ch, RDMA_CM_EVENT_ROUTE_RESOLVED, until);
 	if (ret == 0)
 		ret = make_qp(n->id, sends);
-	return ret ? ret : ask(n, until);
+	return ret ? ret : connect_and_wait(n, until);
 }
 
 static void destroy(struct roost_node *n)

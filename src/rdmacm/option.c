@@ -12,7 +12,7 @@ static int set_flag(struct rdmacm_id *id, bool *flag, const void *value, size_t 
 	if (id->state != RDMACM_IDLE && (id->state != RDMACM_BOUND || flag == &id->af_only))
 		return -EINVAL;
 	*flag = *(const int *)value != 0;
-	id->af_only_said |= flag == &id->af_only;
+	id->af_only_set |= flag == &id->af_only;
 	return 0;
 }
 

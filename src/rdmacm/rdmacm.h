@@ -63,7 +63,7 @@ struct rdmacm_id {
 	bool sync;     /* has a channel of its own: calls wait for their event */
 	bool reuse_addr;
 	bool af_only;	    /* a wildcard of IPv6 does not listen on IPv4 */
-	bool af_only_said;  /* the program set af_only; otherwise it is the system's default */
+	bool af_only_set;   /* the program set af_only; otherwise it is the system's default */
 	bool any;	    /* bound to a wildcard address */
 	bool passive;	    /* created by a listener's request */
 	bool connect_error; /* the QP failed to come up: later events are not reported */
@@ -338,17 +338,17 @@ uint64_t rdmacm_early_expire(uint64_t now);
 /* Drops all kept requests and remembered services. For a forked child. */
 void rdmacm_early_forget(void);
 
-/* ---- heard.c; lock held, except for rdmacm_heard() ---- */
+/* ---- comm_est.c; lock held, except for rdmacm_comm_est() ---- */
 
 /* Notes that the first packet arrived at a QP. Called inside of a turn, without the lock. */
-void rdmacm_heard(uint32_t qpn);
+void rdmacm_comm_est(uint32_t qpn);
 /* Add and remove an id that has accepted with the QP and waits for the RTU. */
 void rdmacm_await_rtu(struct rdmacm_id *id, uint32_t qpn);
 void rdmacm_await_no_rtu(struct rdmacm_id *id);
 /* Reports the noted first packets to the state machine. Called by the service thread. */
-void rdmacm_tell_heard(void);
+void rdmacm_comm_est_report(void);
 /* Drops all ids and noted packets. For a forked child. */
-void rdmacm_heard_forget(void);
+void rdmacm_comm_est_forget(void);
 
 /* ---- mcast.c ---- */
 

@@ -12,8 +12,8 @@ int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, in
 			uint64_t arg);
 
 /* Calls rdma_getaddrinfo() and converts its result to a negative errno. */
-static int ask(const char *node, const char *service, const struct rdma_addrinfo *hints,
-	       struct rdma_addrinfo **info)
+static int get_addrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints,
+			struct rdma_addrinfo **info)
 {
 	int ret = rdma_getaddrinfo(node, service, hints, info);
 
@@ -40,7 +40,7 @@ ROOST_EXPORT int rdma_resolve_addrinfo(struct rdma_cm_id *pub, const char *node,
 		plain = *hints;
 		plain.ai_flags &= ~RDMACM_RAI_DNS;
 	}
-	status = ask(node, service, hints ? &plain : NULL, &info);
+	status = get_addrinfo(node, service, hints ? &plain : NULL, &info);
 	if (status == -EINVAL || status == -ENOMEM)
 		return rdmacm_ret(status);
 	rdmacm_lock();

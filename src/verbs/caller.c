@@ -48,7 +48,7 @@ static uint64_t *tail_of(const struct roost_caller *c, unsigned id)
  * Returns whether the reply of a call is complete: its tail, which is written last and in one piece
  * (roost/rpc.h), then has the call's mark.
  */
-static bool look(const struct roost_caller *c, unsigned id, struct roost_rpc_tail *tail)
+static bool reply_complete(const struct roost_caller *c, unsigned id, struct roost_rpc_tail *tail)
 {
 	uint64_t word = __atomic_load_n(tail_of(c, id), __ATOMIC_ACQUIRE);
 
@@ -106,7 +106,7 @@ static int find_slot(struct roost_caller *c, unsigned *id)
 		unsigned i = (c->next + n) % c->calls;
 
 		if (c->slot[i].state == SLOT_FREE ||
-		    (c->slot[i].state == SLOT_GIVEN_UP && look(c, i, &tail))) {
+		    (c->slot[i].state == SLOT_GIVEN_UP && reply_complete(c, i, &tail))) {
 			c->next = (i + 1) % c->calls;
 			*id = i;
 			return 0;
@@ -155,7 +155,7 @@ static int take(const struct roost_caller *c, unsigned id, struct roost_result *
 	struct roost_rpc_tail tail;
 	uint32_t space = (uint32_t)c->stride - (uint32_t)sizeof(tail);
 
-	if (!look(c, id, &tail))
+	if (!reply_complete(c, id, &tail))
 		return EAGAIN;
 	*out = (struct roost_result){.status = tail.status, .len = tail.len};
 	if (tail.status == ROOST_RPC_TOO_LONG || tail.len > space)
@@ -207,7 +207,7 @@ VERBS_EXPORT void roost_call_end(struct roost_caller *c, unsigned id)
 	struct roost_rpc_tail tail;
 
 	if (id < c->calls && c->slot[id].state == SLOT_USED)
-		c->slot[id].state = look(c, id, &tail) ? SLOT_FREE : SLOT_GIVEN_UP;
+		c->slot[id].state = reply_complete(c, id, &tail) ? SLOT_FREE : SLOT_GIVEN_UP;
 }
 
 VERBS_EXPORT int roost_call(struct roost_caller *c, uint64_t op, uint32_t rkey, const void *params,

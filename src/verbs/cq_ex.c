@@ -69,7 +69,7 @@ static void cq_ex_end_poll(struct ibv_cq_ex *ex)
 
 	atomic_store_explicit(&cq->index->cons, cq->cons, memory_order_release);
 	cq_ex_unlock(cq);
-	drive_taken(cq->drive, cq->pu);
+	drive_cqes_taken(cq->drive, cq->pu);
 }
 
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)

@@ -23,7 +23,7 @@
 #define ECE_ANSWER    (1u << 15)
 #define ECE_NUMBER(o) ((o) >> 16)
 
-static uint32_t known(const struct verbs_qp *qp)
+static uint32_t offered_features(const struct verbs_qp *qp)
 {
 	if (qp->qp.qp_type != IBV_QPT_RC)
 		return 0;
@@ -40,8 +40,8 @@ static uint32_t answer_to(uint32_t offer, uint32_t features)
 /* Returns the offer, which is created once for each connection. It is never 0. */
 static uint32_t offer_of(struct verbs_qp *qp)
 {
-	if (!qp->ece && known(qp))
-		qp->ece = (uint32_t)rng_entropy() << 16 | known(qp);
+	if (!qp->ece && offered_features(qp))
+		qp->ece = (uint32_t)rng_entropy() << 16 | offered_features(qp);
 	return qp->ece;
 }
 
@@ -55,7 +55,7 @@ static int enable_calc(struct verbs_qp *qp)
 	return ret;
 }
 
-static int agree(struct verbs_qp *qp, uint32_t features)
+static int enable_features(struct verbs_qp *qp, uint32_t features)
 {
 	int ret;
 
@@ -74,7 +74,7 @@ static int agree(struct verbs_qp *qp, uint32_t features)
 
 static int set_options(struct verbs_qp *qp, uint32_t options)
 {
-	uint32_t features = options & known(qp), offer = offer_of(qp);
+	uint32_t features = options & offered_features(qp), offer = offer_of(qp);
 	int ret;
 
 	if (options & ECE_ANSWER) {
@@ -86,7 +86,7 @@ static int set_options(struct verbs_qp *qp, uint32_t options)
 	} else {
 		options = answer_to(options, features);
 	}
-	ret = agree(qp, features);
+	ret = enable_features(qp, features);
 	if (!ret)
 		qp->ece = options;
 	return ret;

@@ -28,16 +28,16 @@ static void on_cq_event(void *host, void *cq_ctx)
 	verbs_cq_fired(cq_ctx);
 }
 
-static _Atomic(void (*)(uint32_t qpn)) heard_hook;
+static _Atomic(void (*)(uint32_t qpn)) first_packet_hook;
 
 void verbs_on_first_packet(void (*fn)(uint32_t qpn))
 {
-	atomic_store_explicit(&heard_hook, fn, memory_order_release);
+	atomic_store_explicit(&first_packet_hook, fn, memory_order_release);
 }
 
-static void tell_heard(const struct verbs_qp *qp)
+static void call_first_packet_hook(const struct verbs_qp *qp)
 {
-	void (*fn)(uint32_t qpn) = atomic_load_explicit(&heard_hook, memory_order_acquire);
+	void (*fn)(uint32_t qpn) = atomic_load_explicit(&first_packet_hook, memory_order_acquire);
 
 	if (fn)
 		fn(qp->qp.qp_num);
@@ -50,7 +50,7 @@ static void on_qp_event(void *host, enum nic_event ev, void *qp_ctx)
 	unsigned slot = ev == NIC_EVENT_LAST_WQE ? VERBS_QP_LAST_WQE : (unsigned)ev;
 
 	if (ev == NIC_EVENT_COMM_EST || ev == NIC_EVENT_FIRST_PACKET)
-		tell_heard(qp);
+		call_first_packet_hook(qp);
 	if (slot < VERBS_QP_EVENTS)
 		evq_raise(&verbs_ctx(qp->qp.context)->async, &qp->events[slot]);
 }

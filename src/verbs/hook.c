@@ -13,7 +13,7 @@ struct roost_hook {
 	 * other PUs run the kernel too: the hook is on a region, or a queue pair bound to the
 	 * kernel belongs to another PU than the hook's queue pair
 	 */
-	bool many;
+	bool all_pus;
 	void *reply;
 	uint32_t space;
 };
@@ -57,7 +57,7 @@ static int error_of(uint32_t status)
 
 static void own(const struct roost_hook *p)
 {
-	if (p->many)
+	if (p->all_pus)
 		verbs_own_all(p->ctx->drive);
 	else
 		drive_own(p->ctx->drive, p->pu);
@@ -65,7 +65,7 @@ static void own(const struct roost_hook *p)
 
 static void disown(const struct roost_hook *p)
 {
-	if (p->many)
+	if (p->all_pus)
 		verbs_disown_all(p->ctx->drive);
 	else
 		drive_disown(p->ctx->drive, p->pu);
@@ -83,7 +83,7 @@ static int begin(struct roost_hook *p, struct kernel_runtime *rt,
 	return local_call_begin(rt, p->pu, &a, &p->call);
 }
 
-static void tell(const struct roost_hook *p, struct roost_result *out)
+static void get_result(const struct roost_hook *p, struct roost_result *out)
 {
 	*out = verbs_local_call_result(p->call, p->reply, p->space);
 }
@@ -105,7 +105,7 @@ static struct roost_hook *attach(struct verbs_ctx *ctx, struct verbs_qp *qp, enu
 	ret = verbs_kernel_runtime(ctx, &rt);
 	if (!ret) {
 		p->pu = local_call_pu(rt, attr->op, qp ? qp->pu : 0);
-		p->many = !qp || p->pu != qp->pu;
+		p->all_pus = !qp || p->pu != qp->pu;
 		own(p);
 		ret = begin(p, rt, attr, side == ROOST_OUT);
 		if (!ret && local_call_finished(p->call, &r))
@@ -167,7 +167,7 @@ VERBS_EXPORT int roost_hook_detach(struct roost_hook *p, struct roost_result *re
 		ret = -EBUSY;
 	if (!ret) {
 		if (result)
-			tell(p, result);
+			get_result(p, result);
 		local_call_free(p->call);
 	}
 	disown(p);

@@ -92,7 +92,7 @@ ROOST_EXPORT void roost_hull_destroy(struct roost_hull *h)
  * has random mappings of its own, all of them near these two. A hull memory among the hull's
  * mappings would sometimes get an address that the program already uses.
  */
-static void *away_from_mappings(const struct roost_hull *h, size_t len)
+static void *choose_address(const struct roost_hull *h, size_t len)
 {
 	uintptr_t heap = (uintptr_t)sbrk(0), stack = (uintptr_t)__builtin_frame_address(0);
 	uintptr_t at = heap / 2 + stack / 2;
@@ -112,7 +112,7 @@ static void *make_memory(struct roost_hull *h, const char *name, size_t len)
 		return NULL;
 	/* If there is no such address, or it is taken, the kernel chooses another one. */
 	m->addr = ftruncate(m->fd, (off_t)len) ? MAP_FAILED
-					       : mmap(away_from_mappings(h, len), len,
+					       : mmap(choose_address(h, len), len,
 						      PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
 	if (m->addr == MAP_FAILED) {
 		err = errno;
@@ -189,8 +189,8 @@ static char **environment(char *hull)
 }
 
 /* Runs the program in the forked child. Does not return. */
-static void be_child(struct roost_hull *h, const struct roost_hull_program *p, pid_t parent, int fd,
-		     char **env)
+static void run_child(struct roost_hull *h, const struct roost_hull_program *p, pid_t parent,
+		      int fd, char **env)
 {
 	/* A child does not outlive the thread that forked it, which waits in roost_hull(). */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -233,7 +233,7 @@ static int start(struct roost_hull *h, const struct roost_hull_program *p, struc
 	c->pid = fork();
 	if (c->pid == 0) {
 		sys_close(fds[0]);
-		be_child(h, p, parent, fds[1], env);
+		run_child(h, p, parent, fds[1], env);
 	}
 	rc = c->pid < 0 ? -errno : 0;
 	free(env);
@@ -309,7 +309,7 @@ static bool watch(struct roost_hull *h, const struct roost_hull_program *p, stru
 	}
 }
 
-static bool goes_on(const struct roost_hull_program *p, int status)
+static bool restart_wanted(const struct roost_hull_program *p, int status)
 {
 	if (p->ended)
 		return p->ended(p->ctx, status);
@@ -337,7 +337,7 @@ ROOST_EXPORT int roost_hull(struct roost_hull *h, const struct roost_hull_progra
 
 		if (rc)
 			return -rc;
-		if (watch(h, p, &c, &status) || !goes_on(p, status))
+		if (watch(h, p, &c, &status) || !restart_wanted(p, status))
 			return 0;
 		if (now_ms() - c.started >= SHORT_LIFE_MS ||
 		    (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))

@@ -138,7 +138,7 @@ ROOST_EXPORT struct roost_hull *roost_hull_join(void)
 	return NULL;
 }
 
-static ssize_t hear(int fd, struct hull_answer *answer, void *reply, size_t size)
+static ssize_t receive_answer(int fd, struct hull_answer *answer, void *reply, size_t size)
 {
 	struct iovec io[2] = {{answer, sizeof(*answer)}, {reply, size}};
 	struct msghdr msg = {.msg_iov = io, .msg_iovlen = 2};
@@ -167,7 +167,7 @@ ROOST_EXPORT long roost_hull_ask(struct roost_hull *h, const void *request, size
 	while (n == -EINTR);
 	if (n < 0)
 		return n == -ECONNRESET ? -EPIPE : (long)n;
-	n = hear(h->channel, &answer, reply, size);
+	n = receive_answer(h->channel, &answer, reply, size);
 	if (n < (ssize_t)sizeof(answer))
 		return n < 0 && n != -ECONNRESET ? (long)n : -EPIPE;
 	return answer.result;

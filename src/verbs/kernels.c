@@ -144,7 +144,7 @@ VERBS_EXPORT const struct roost_kernel *roost_kernel_builtin(const char *name)
 /* ---- files ---- */
 
 static void __attribute__((format(printf, 3, 4)))
-say(char *why, size_t len, const char *format, ...)
+set_error(char *why, size_t len, const char *format, ...)
 {
 	va_list args;
 
@@ -153,30 +153,32 @@ say(char *why, size_t len, const char *format, ...)
 	va_end(args);
 }
 
-static void say_why(char *why, size_t len, const char *path, const struct roost_kernel *k, int ret)
+static void set_load_error(char *why, size_t len, const char *path, const struct roost_kernel *k,
+			   int ret)
 {
 	unsigned long long op = k->op;
 
 	switch (ret) {
 	case -EINVAL:
-		say(why, len,
-		    "%s: its descriptor is invalid: see struct roost_kernel in roost/kernel.h",
-		    path);
+		set_error(
+			why, len,
+			"%s: its descriptor is invalid: see struct roost_kernel in roost/kernel.h",
+			path);
 		break;
 	case -EEXIST:
-		say(why, len,
-		    "%s: op-code 0x%llx has a kernel already: replace it, or unload it first", path,
-		    op);
+		set_error(why, len,
+			  "%s: op-code 0x%llx has a kernel already: replace it, or unload it first",
+			  path, op);
 		break;
 	case -ENOENT:
-		say(why, len, "%s: no kernel has op-code 0x%llx: load it", path, op);
+		set_error(why, len, "%s: no kernel has op-code 0x%llx: load it", path, op);
 		break;
 	case -ENOSPC:
-		say(why, len, "%s: %u kernels are registered already: unload one first", path,
-		    RUNTIME_MAX_KERNELS);
+		set_error(why, len, "%s: %u kernels are registered already: unload one first", path,
+			  RUNTIME_MAX_KERNELS);
 		break;
 	default:
-		say(why, len, "%s: %s did not start: %s", path, k->name, strerror(-ret));
+		set_error(why, len, "%s: %s did not start: %s", path, k->name, strerror(-ret));
 	}
 }
 
@@ -196,7 +198,7 @@ static int load(struct ibv_context *context, const char *path, bool replace, cha
 	ret = deploy(verbs_ctx(context), &(struct runtime_registration){
 						 .k = o.kernel, .object = &o, .replace = replace});
 	if (ret) {
-		say_why(why, len, path, o.kernel, ret);
+		set_load_error(why, len, path, o.kernel, ret);
 		object_close(&o);
 	}
 	return verbs_ret(ret);

@@ -63,6 +63,6 @@ int verbs_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
 		n = cq_take(cq, max, wc);
 	}
 	if (n)
-		drive_taken(cq->drive, cq->pu);
+		drive_cqes_taken(cq->drive, cq->pu);
 	return n;
 }

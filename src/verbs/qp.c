@@ -127,7 +127,7 @@ static void qp_init_events(struct verbs_qp *qp)
 	pthread_cond_init(&qp->qp.cond, NULL);
 }
 
-static void qp_tell_cap(const struct verbs_qp *qp, struct ibv_qp_cap *cap)
+static void qp_set_cap(const struct verbs_qp *qp, struct ibv_qp_cap *cap)
 {
 	cap->max_send_wr = qp->sq.depth;
 	cap->max_recv_wr = qp->rq.depth;
@@ -191,7 +191,7 @@ struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
 	qp = qp_new(context, attr);
 	if (!qp)
 		return NULL;
-	qp_tell_cap(qp, &attr->cap);
+	qp_set_cap(qp, &attr->cap);
 	pthread_mutex_lock(&ctx->lock);
 	list_add_tail(&qp->link, &ctx->qps);
 	pthread_mutex_unlock(&ctx->lock);

@@ -189,12 +189,12 @@ VERBS_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 
 void verbs_no_gid(struct ibv_context *ctx, uint32_t port_num, uint32_t index)
 {
-	static atomic_flag said = ATOMIC_FLAG_INIT;
+	static atomic_flag logged = ATOMIC_FLAG_INIT;
 	const struct port *port = find_port(ctx, port_num, 0);
 	unsigned gids = nic_gids(verbs_ctx(ctx)->nic, port_num);
 	char text[46];
 
-	if (!port || index < gids || atomic_flag_test_and_set(&said))
+	if (!port || index < gids || atomic_flag_test_and_set(&logged))
 		return;
 	log_error(
 		"no GID of index %u: port %u has %u, from index 0 on, which is %s (RoCE v2): name index 0, as in "

@@ -86,11 +86,11 @@ static void *end(pthread_t t)
 /* The clock of its CPU does not advance: the step is ended after the most checks. */
 static void one_that_sleeps_is_ended(void **state)
 {
-	const struct watchdog_limits p = {.looks = 2, .cpu_ns = UINT64_MAX, .at_most = 5};
+	const struct watchdog_limits p = {.checks = 2, .cpu_ns = UINT64_MAX, .checks_asleep = 5};
 	pthread_t t = start(sleeps);
 
 	while (atomic_load(&in_step)) {
-		guard_look(&guard, &p);
+		guard_check(&guard, &p);
 		usleep(1000);
 	}
 	assert_int_equal((uintptr_t)end(t), GUARD_STUCK);
@@ -99,22 +99,23 @@ static void one_that_sleeps_is_ended(void **state)
 /* A step that used little CPU time is not ended: on a busy machine it may wait for a core. */
 static void one_that_wants_a_core_is_not(void **state)
 {
-	const struct watchdog_limits p = {.looks = 2, .cpu_ns = UINT64_MAX, .at_most = 5};
+	const struct watchdog_limits p = {.checks = 2, .cpu_ns = UINT64_MAX, .checks_asleep = 5};
 	pthread_t t = start(spins);
 
 	for (unsigned i = 0; i < LOOKS; i++)
-		guard_look(&guard, &p);
+		guard_check(&guard, &p);
 	atomic_store(&let_go, true);
 	assert_int_equal((uintptr_t)end(t), 0);
 }
 
 static void one_that_has_run_for_long_is_ended(void **state)
 {
-	const struct watchdog_limits p = {.looks = 2, .cpu_ns = 1000000, .at_most = UINT32_MAX};
+	const struct watchdog_limits p = {
+		.checks = 2, .cpu_ns = 1000000, .checks_asleep = UINT32_MAX};
 	pthread_t t = start(spins_for_ever);
 
 	while (atomic_load(&in_step)) {
-		guard_look(&guard, &p);
+		guard_check(&guard, &p);
 		usleep(1000);
 	}
 	assert_int_equal((uintptr_t)end(t), GUARD_STUCK);
@@ -123,7 +124,7 @@ static void one_that_has_run_for_long_is_ended(void **state)
 /* Steps that begin and end do not count as one long step. */
 static void steps_that_return_are_let_be(void **state)
 {
-	const struct watchdog_limits p = {.looks = 0, .cpu_ns = 0, .at_most = 0};
+	const struct watchdog_limits p = {.checks = 0, .cpu_ns = 0, .checks_asleep = 0};
 	struct guard_scope scope;
 
 	take_back_handlers();
@@ -132,10 +133,10 @@ static void steps_that_return_are_let_be(void **state)
 	assert_int_equal(sigsetjmp(scope.env, 0), 0);
 	for (unsigned i = 0; i < LOOKS; i++) {
 		guard_step(&guard);
-		assert_true(guard_look(&guard, &p));
+		assert_true(guard_check(&guard, &p));
 		guard_stepped(&guard);
-		assert_true(guard_look(&guard, &p));
-		assert_false(guard_look(&guard, &p));
+		assert_true(guard_check(&guard, &p));
+		assert_false(guard_check(&guard, &p));
 	}
 	guard_close(&guard, &scope);
 }
@@ -166,7 +167,7 @@ static void orders_do_not_pile_up(void **state)
 #ifdef __SANITIZE_THREAD__
 	skip();
 #endif
-	const struct watchdog_limits p = {.looks = 0, .cpu_ns = 0, .at_most = 0};
+	const struct watchdog_limits p = {.checks = 0, .cpu_ns = 0, .checks_asleep = 0};
 	pthread_t t;
 
 	take_back_handlers();
@@ -174,7 +175,7 @@ static void orders_do_not_pile_up(void **state)
 	atomic_store(&let_go, false);
 	assert_int_equal(pthread_create(&t, NULL, run_on_small_stack, (void *)spins_for_ever), 0);
 	while (!atomic_load(&let_go))
-		guard_look(&guard, &p);
+		guard_check(&guard, &p);
 	assert_int_equal((uintptr_t)end(t), GUARD_STUCK);
 }
 

@@ -127,7 +127,7 @@ static void a_flood_of_reqs_fills_the_backlog_and_no_more(void **state)
 	cm_release(p.cb, p.now);
 	end_sent(&p.b, CM_REJ);
 	end_play(&p.b, &p.a.addr, &req);
-	pass(&p.b, &p.a, CM_DREQ); /* asks whether the sender exists (stranger.c) */
+	pass(&p.b, &p.a, CM_DREQ); /* asks whether the sender exists (challenge.c) */
 	pass(&p.a, &p.b, CM_DREP);
 	end_told(&p.b, CM_EV_REQUEST);
 	pair_close(&p);

@@ -112,12 +112,12 @@ static void what_was_refused_may_be_asked_again(void **state)
 	c = connect_to(&p.a, &p.b, 0x11);
 	c.max_retries = 3;
 	assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &p.ca), 0);
-	assert_int_equal(cm_ask_again(p.ca, p.now, 1), -EINVAL); /* a request is under way */
+	assert_int_equal(cm_repeat_request(p.ca, p.now, 1), -EINVAL); /* a request is under way */
 	for (unsigned i = 0; i < c.max_retries; i++) {
 		pass(&p.a, &p.b, CM_REQ);
 		pass(&p.b, &p.a, CM_REJ);
 		assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_INVALID_SERVICE_ID);
-		assert_int_equal(cm_ask_again(p.ca, p.now, 1000000 << i), 0);
+		assert_int_equal(cm_repeat_request(p.ca, p.now, 1000000 << i), 0);
 		end_quiet(&p.a);
 		assert_in_range(end_wait(&p.a), 1000000 << i, 1100000 << i);
 	}
@@ -129,7 +129,7 @@ static void what_was_refused_may_be_asked_again(void **state)
 	assert_int_equal(cm_reject(p.cb, p.now, CM_REJ_CONSUMER, NULL, 0, NULL, 0), 0);
 	pass(&p.b, &p.a, CM_REJ);
 	assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_CONSUMER);
-	assert_int_equal(cm_ask_again(p.ca, p.now, 1), -EAGAIN);
+	assert_int_equal(cm_repeat_request(p.ca, p.now, 1), -EAGAIN);
 	assert_int_equal(cm_counters(p.a.cm)->retried[CM_REQ - CM_ATTR_FIRST], 3);
 	cm_release(p.cb, p.now);
 	cm_release(p.ca, p.now);

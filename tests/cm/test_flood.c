@@ -53,7 +53,7 @@ static void count_and_accept(struct end *e, const struct cm_event *ev)
 
 	if (ev->type == CM_EV_REQUEST) {
 		asked++;
-		cm_taken(ev->conn);
+		cm_request_taken(ev->conn);
 		assert_int_equal(cm_accept(ev->conn, *e->now, &a), 0);
 	} else if (ev->type != CM_EV_ESTABLISHED) {
 		cm_release(ev->conn, *e->now);

@@ -271,10 +271,10 @@ unsigned nic_poll(struct nic *nic, unsigned i, uint64_t now)
 	return packets + done;
 }
 
-struct nic_came nic_came(const struct nic *nic, unsigned i)
+struct nic_rx_totals nic_rx_totals(const struct nic *nic, unsigned i)
 {
-	return (struct nic_came){.packets = atomic_load(&nic->pu[i].packets),
-				 .requests = atomic_load(&nic->pu[i].requests)};
+	return (struct nic_rx_totals){.packets = atomic_load(&nic->pu[i].packets),
+				      .requests = atomic_load(&nic->pu[i].requests)};
 }
 
 uint64_t nic_deadline(struct nic *nic, unsigned i)
@@ -284,12 +284,12 @@ uint64_t nic_deadline(struct nic *nic, unsigned i)
 	return t ? t : UINT64_MAX;
 }
 
-bool nic_wants_time(const struct nic *nic, unsigned i)
+bool nic_turn_end_requested(const struct nic *nic, unsigned i)
 {
 	return false;
 }
 
-void nic_tell_time(struct nic *nic, unsigned i, uint64_t now)
+void nic_turn_ended(struct nic *nic, unsigned i, uint64_t now)
 {
 }
 

@@ -39,7 +39,7 @@ struct fake_pu {
 	_Atomic uint64_t deadline; /* ns; 0: none */
 	atomic_uint leave;	   /* turns that still find work that no descriptor announces */
 	_Atomic uint64_t rto;	   /* ns; a doorbell's turn sets a deadline this far ahead */
-	atomic_uint requests;	   /* result of nic_came */
+	atomic_uint requests;	   /* result of nic_rx_totals */
 	/*
 	 * After a turn with packets, a request comes when the same thread has run this many turns
 	 * in vain. 0: no request comes.

@@ -187,7 +187,7 @@ bool drive_doorbell(struct end *e, struct task *t);
 void drive_yield_back(struct end *e, struct task *t, bool one);
 void drive_cq_armed(struct end *e, struct task *t);
 /* Returns true if the drive polls on for the program, one step of drive_busy_poll() at a time. */
-bool drive_taken(struct end *e, struct task *t);
+bool drive_cqes_taken(struct end *e, struct task *t);
 void drive_busy_poll(struct end *e, struct task *t);
 /* Runs in state D_BUSY_POLL_BACK. */
 void drive_busy_poll_back(struct end *e, struct task *t);

@@ -173,7 +173,7 @@ static bool unmask(struct end *e, struct task *t)
 	return true;
 }
 
-static bool beside_sleeper(struct end *e, struct task *t, uint64_t now, enum pu_turn turn)
+static bool handle_sleeper(struct end *e, struct task *t, uint64_t now, enum pu_turn turn)
 {
 	switch (caller_beside(&e->caller, turn, e->masked, now, e->next_visit, false)) {
 	case CALLER_KEEP:
@@ -203,13 +203,13 @@ static void settle(struct end *e, struct task *t, uint64_t now, enum pu_turn tur
 		e->had_sleeper = false;
 		kick = e->next_visit > now + policy_table.horizon;
 	} else {
-		kick = beside_sleeper(e, t, now, turn);
+		kick = handle_sleeper(e, t, now, turn);
 	}
 	if (kick)
 		service_kick(e, t);
 }
 
-static void leave_work(struct end *e, struct task *t, uint64_t now)
+static void kick_if_work_left(struct end *e, struct task *t, uint64_t now)
 {
 	if (e->lease_end > now || e->sleeper || e->next_visit <= now + policy_table.nap_min)
 		return;
@@ -222,7 +222,7 @@ static void turn_of(struct end *e, struct task *t, enum pu_turn turn)
 	uint64_t now = clk(t);
 
 	nic_poll(e, t);
-	leave_work(e, t, now);
+	kick_if_work_left(e, t, now);
 	settle(e, t, now, turn);
 }
 
@@ -263,8 +263,8 @@ unsigned drive_progress(struct end *e, struct task *t)
 	return done;
 }
 
-/* Models drive_taken() up to the loop of busy_poll(). */
-bool drive_taken(struct end *e, struct task *t)
+/* Models drive_cqes_taken() up to the loop of busy_poll(). */
+bool drive_cqes_taken(struct end *e, struct task *t)
 {
 	uint64_t now = clk(t);
 

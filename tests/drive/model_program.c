@@ -116,7 +116,7 @@ void program_step(struct task *t)
 		break;
 	case D_COMPLETE:
 		if (poll_cq(e, t))
-			e->doing = drive_taken(e, t) ? D_BUSY_POLL : D_WAIT;
+			e->doing = drive_cqes_taken(e, t) ? D_BUSY_POLL : D_WAIT;
 		break;
 	case D_BUSY_POLL:
 		drive_busy_poll(e, t);

@@ -52,7 +52,7 @@ static unsigned poll_for_one(struct drive *d, bool answered, bool *saw_answer)
 	turns = atomic_load(&p->turns);
 	found = drive_progress(d, 0);
 	if (found)
-		drive_taken(d, 0);
+		drive_cqes_taken(d, 0);
 	turns = atomic_load(&p->turns) - turns;
 	*saw_answer = atomic_load(&p->requests) != requests;
 	assert_true(fake_reached(&p->packets, have + 1));

@@ -242,8 +242,8 @@ static void a_turn(const struct attack *a)
 	       (now.steps - before.steps) * a->step_ns +
 	       (now.payload - before.payload) / 1024 * a->kib_ns;
 	before = now;
-	if (nic_wants_time(r->w.nic[1], 0))
-		nic_tell_time(r->w.nic[1], 0, end);
+	if (nic_turn_end_requested(r->w.nic[1], 0))
+		nic_turn_ended(r->w.nic[1], 0, end);
 	sim_advance(r->w.sim, end);
 }
 

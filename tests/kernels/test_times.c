@@ -148,7 +148,7 @@ static void nobody_tells(void **state)
 		nic_poll(r->w.nic[0], 0, world_now(&r->w));
 		sim_advance(r->w.sim, world_now(&r->w) + 100);
 	}
-	assert_true(nic_wants_time(r->w.nic[0], 0));
+	assert_true(nic_turn_end_requested(r->w.nic[0], 0));
 	assert_true(runtime_kernel_info(r->f, 0, &info));
 	assert_true(info.in_flight > 0);
 	assert_int_equal(runtime_unload(r->f, OP), 0);

@@ -32,11 +32,11 @@ static uint8_t value[LARGE], out[LARGE];
 static void *watch(void *arg)
 {
 	static const struct watchdog_limits limits = {
-		.looks = 2, .cpu_ns = 5000000, .at_most = 100};
+		.checks = 2, .cpu_ns = 5000000, .checks_asleep = 100};
 	struct rig *r = arg;
 
 	while (!r->stop) {
-		guard_look(kv_guard(r->kv), &limits);
+		guard_check(kv_guard(r->kv), &limits);
 		usleep(5000);
 	}
 	return NULL;

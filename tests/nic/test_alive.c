@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Peers that end or stop: hints (also forged ones), questions, and keepalive. The time is virtual;
+ * Peers that end or stop: hints (also forged ones), probes, and keepalive. The time is virtual;
  * ordinary time-outs would take minutes.
  */
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 static struct world W, *const w = &W;
 static struct ep A[2], B[2];
-static uint64_t packets, questions;
+static uint64_t packets, num_probes;
 static uint32_t asked_psn;
 static bool readers; /* ports of the next world know whether their readers read */
 static unsigned pus; /* PUs of the next world, one for each connection; 0: one for both */
@@ -33,7 +33,7 @@ static void tap(void *ctx, uint64_t now, bool delivered, const struct pkt_addr *
 	if (delivered || h->opcode != PKT_WRITE_ONLY ||
 	    pkt_parse((uint8_t *)(uintptr_t)bth, len, &v) != PKT_OK || v.payload_len)
 		return;
-	questions++;
+	num_probes++;
 	asked_psn = v.psn;
 	assert_int_equal(v.dmalen, 0);
 	assert_true(v.ackreq);
@@ -74,7 +74,7 @@ static void begin(uint32_t s, bool hints, uint8_t timeout)
 	init_second(B, 1, &p);
 	for (int i = 0; i < 2; i++)
 		ep_connect(&A[i], &B[i]);
-	packets = questions = 0;
+	packets = num_probes = 0;
 	readers = false;
 	pus = 0;
 }
@@ -207,11 +207,11 @@ RULE(forged_and_right)
 		forge(PKT_WRITE_ONLY, nic_qp_num(B[0].qp), s);
 		world_run(w, world_now(w) + 50 * MSEC);
 	}
-	assert_in_range(questions, 2, 2 * 41); /* ten seconds, two lanes of the peer */
+	assert_in_range(num_probes, 2, 2 * 41); /* ten seconds, two lanes of the peer */
 	assert_int_equal(asked_psn, (s - 1) & PKT_PSN_MASK);
 	still_works();
 	/*
-	 * A question between other packets: its answer acknowledges what the peer has received, and
+	 * A probe between other packets: its answer acknowledges what the peer has received, and
 	 * no more.
 	 */
 	forge(PKT_WRITE_ONLY, nic_qp_num(B[1].qp), s);
@@ -241,7 +241,7 @@ RULE(forged_and_wrong)
 		forge(PKT_ACK, nic_qp_num(B[0].qp), s + 1);
 		world_run(w, world_now(w) + 70 * MSEC);
 	}
-	assert_int_equal(questions, 0);
+	assert_int_equal(num_probes, 0);
 	assert_int_equal(count(hints_seen), 400);
 	assert_true(ep_wait_send(&A[0], &c, 10 * SEC));
 	assert_int_equal(c.status, NIC_WC_SUCCESS);
@@ -249,14 +249,14 @@ RULE(forged_and_wrong)
 }
 
 /*
- * A peer with keepalive is asked from time to time. When it dies without a hint, the connections
+ * A peer with keepalive is probed from time to time. When it dies without a hint, the connections
  * with keepalive end.
  */
 RULE(kept_alive)
 {
 	struct roost_sge sge;
 	struct roost_cqe c;
-	uint64_t start, asked;
+	uint64_t start, earlier;
 
 	begin(s, false, TIMEOUT);
 	for (int i = 0; i < 2; i++) {
@@ -276,12 +276,12 @@ RULE(kept_alive)
 	assert_int_equal(nic_qp_keepalive(w->nic[0], A[1].qp, false, world_now(w)), 0);
 	world_kill(w, 1);
 	start = world_now(w);
-	asked = questions;
+	earlier = num_probes;
 	assert_true(ep_wait_recv(&A[0], &c, 40 * SEC));
 	assert_in_range(world_now(w) - start, 30 * SEC, 34 * SEC);
 	assert_int_equal(c.status, NIC_WC_WR_FLUSH_ERR);
 	assert_int_not_equal(A[0].events & 1u << NIC_EVENT_QP_FATAL, 0);
-	assert_in_range(questions - asked, 7, 31);
+	assert_in_range(num_probes - earlier, 7, 31);
 	assert_int_equal(nic_qp_state(A[1].qp), NIC_QPS_RTS);
 	end();
 }
@@ -460,7 +460,7 @@ RULE(kept_alive_with_hints)
 }
 
 /*
- * On a busy connection no questions are sent. A QP that is destroyed with keepalive leaves no
+ * On a busy connection no probes are sent. A QP that is destroyed with keepalive leaves no
  * timer.
  */
 RULE(busy_is_not_asked)
@@ -471,10 +471,10 @@ RULE(busy_is_not_asked)
 		still_works();
 		world_run(w, world_now(w) + 100 * MSEC);
 	}
-	assert_int_equal(questions, 0);
+	assert_int_equal(num_probes, 0);
 	ep_fini(&A[0]);
 	world_run(w, world_now(w) + 10 * SEC);
-	assert_int_equal(questions, 0);
+	assert_int_equal(num_probes, 0);
 	assert_true(nic_deadline(w->nic[0], 0) == UINT64_MAX);
 	ep_init(&A[0], w, 0, &(struct ep_params){0});
 	end();

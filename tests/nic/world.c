@@ -194,8 +194,8 @@ static bool turn(struct world *w)
 		for (unsigned l = 0; l < w->pus; l++) {
 			any |= nic_poll(w->nic[i], l, now) != 0 || nic_pending(w->nic[i], l);
 			check(w, i, l);
-			if (nic_wants_time(w->nic[i], l))
-				nic_tell_time(w->nic[i], l, now + w->turn_ns);
+			if (nic_turn_end_requested(w->nic[i], l))
+				nic_turn_ended(w->nic[i], l, now + w->turn_ns);
 		}
 	}
 	return any;

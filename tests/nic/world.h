@@ -20,7 +20,7 @@ struct world {
 	struct nic *nic[WORLD_MAX_NICS];
 	struct port *port[WORLD_MAX_NICS][NIC_MAX_PORTS][NIC_MAX_PUS];
 	unsigned nics, ports, pus;
-	uint64_t turn_ns;		       /* length of a turn, as nic_tell_time() reports it */
+	uint64_t turn_ns; /* length of a turn, as nic_turn_ended() reports it */
 	uint64_t paused_until[WORLD_MAX_NICS]; /* the NIC is not polled before */
 	uint64_t cq_events, cq_errors, peers_gone;
 	struct {

@@ -368,7 +368,7 @@ static void test_successor(void **state)
 	send_one(a, old, first.qpn, 1);
 	assert_int_equal(received(&first), 1);
 	a->ops->rx_burst(a, &pkt, 1);
-	ways = a->ways;
+	ways = a->path_generation;
 	for (unsigned i = 0; i < POOL_SLOTS; i++)
 		claim[i] = i == slot || i == a->slot ? -1 : pool_bind_name(NAME_CLAIM, i);
 	end(&first, SIGKILL);
@@ -385,7 +385,7 @@ static void test_successor(void **state)
 	}
 	assert_true(hinted);
 	a->num_hints = 0;
-	assert_int_not_equal(a->ways, ways);
+	assert_int_not_equal(a->path_generation, ways);
 	path = a->ops->path_get(a, &to, second.qpn);
 	assert_true(path && path != old && is(path, "shm"));
 	send_one(a, path, second.qpn, 200);

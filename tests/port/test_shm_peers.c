@@ -375,7 +375,7 @@ static void test_many_peers(void **state)
 		assert_true(round < 100000);
 	}
 	/* After a long quiet time the rings are cold. A packet is still found. */
-	for (int i = 0; i < SHM_HOT_LOOKS + 10; i++)
+	for (int i = 0; i < SHM_HOT_POLLS + 10; i++)
 		assert_int_equal(srig_receive(hub, pkts), 0);
 	assert_int_equal(shm_of(hub)->num_hot, 0);
 	srig_send_now(peer[40], path[40], EACH);

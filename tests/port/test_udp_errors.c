@@ -75,7 +75,7 @@ bool __wrap_udp_take_errors(struct udp_port *u)
 	if (!forged)
 		return __real_udp_take_errors(u);
 	forged--;
-	u->doubt |= ++looks % 4 != 0;
+	u->errors_read |= ++looks % 4 != 0;
 	return looks % 4 != 0;
 }
 
@@ -242,7 +242,7 @@ static void test_refused_by_kernel(void **state)
 	send_some(256, 40, 0);
 	send_some(64, 10, 40);
 	assert_true(a->ops->flush(a));
-	assert_true(((struct udp_path *)to_b)->single);
+	assert_true(((struct udp_path *)to_b)->no_gso);
 	expect(0, 50);
 	expect_stats(50, 0);
 }
@@ -350,7 +350,7 @@ static void test_forged(void **state)
 				ARRAY_SIZE(fails) + 2); /* two groups in one call or two */
 		expect(n, 6);
 		expect_stats(n + 6, 0);
-		assert_false(((struct udp_path *)to_b)->single);
+		assert_false(((struct udp_path *)to_b)->no_gso);
 	}
 }
 

@@ -444,12 +444,12 @@ static void an_absent_reader_changes_the_ways(void **state)
 		p = rig_open(spec);
 		path = path_from(p, &to, 0x111, false);
 		p->ops->rx_burst(p, pkts, PORT_BURST);
-		ways = p->ways;
+		ways = p->path_generation;
 		assert_int_equal(rig_send(p, path, 64, 0, 0x111, 0), 0);
 		assert_true(p->ops->flush(p));
-		for (time_t end = time(NULL) + 60; p->ways == ways && time(NULL) < end;)
+		for (time_t end = time(NULL) + 60; p->path_generation == ways && time(NULL) < end;)
 			p->ops->rx_burst(p, pkts, PORT_BURST);
-		assert_int_not_equal(p->ways, ways);
+		assert_int_not_equal(p->path_generation, ways);
 		p->ops->path_put(p, path);
 		rig_close(p);
 	}

@@ -178,12 +178,15 @@ REPLACED = [
 # Words that no identifier of src and include has as one of its parts, and the rooms where a word
 # has another meaning: the buckets and slabs of the store have places.
 REPLACED_PARTS = {
-    'abroad': (), 'act': (), 'acts': (), 'blind': (), 'buried': (), 'bury': (), 'condemned': (),
-    'deaf': (), 'excused': (), 'eyes': (), 'fabric': (), 'gathered': (), 'gathers': (),
-    'held': (), 'here': (), 'hungry': (), 'lend': (), 'lent': (), 'linger': (), 'loan': (),
-    'loans': (), 'orphan': (), 'orphans': (), 'patience': (), 'place': ('kv',), 'room': (),
-    'served': (), 'spot': (), 'spots': (), 'standing': (), 'stands': (), 'struck': (), 'tender': (),
-    'unlend': ()}
+    'abroad': (), 'act': (), 'acts': (), 'apart': (), 'bequeath': (), 'blind': (), 'buried': (),
+    'bury': (), 'company': (), 'complain': (), 'conclude': (), 'concluded': (), 'condemned': (),
+    'deaf': (), 'eager': (), 'excused': (), 'eyes': (), 'fabric': (), 'gathered': (), 'gathers': (),
+    'hear': (), 'heard': (), 'hears': (), 'held': (), 'here': (), 'hungry': (), 'lend': (),
+    'lent': (), 'linger': (), 'loan': (), 'loans': (), 'lone': (), 'meet': (), 'news': (),
+    'obtain': (), 'orphan': (), 'orphans': (), 'patience': (), 'place': ('kv',), 'prompt': (),
+    'rang': (), 'room': (), 'said': (), 'says': (), 'served': (), 'spot': (), 'spots': (),
+    'standing': (), 'stands': (), 'stranger': (), 'struck': (), 'tender': (), 'understand': (),
+    'unlend': (), 'vague': (), 'welcome': ()}
 NO_NAMES = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)  # comments and strings
 NAMES = [(word, re.compile(rf'\b(?:{pattern})\b', re.I)) for word, pattern in REPLACED]
 ANY_NAME = re.compile(rf'\b(?:{"|".join(pattern for _, pattern in REPLACED)})\b', re.I)

@@ -331,14 +331,14 @@ struct remote {
 	struct demo_lookups lookups;
 };
 
-static int meet(struct side *s, struct oob *oob, struct remote *r)
+static int exchange_links(struct side *s, struct oob *oob, struct remote *r)
 {
 	json_t *peer = oob_recv(oob, "link", ANSWER_NS * oob_timeout_scale()), *go = NULL;
 	int rc = side_connect(s, peer);
 
 	if (rc == 0 && (!oob_get_u64(oob, peer, "file", INT64_MAX, &r->addr) ||
 			!oob_get_u64(oob, peer, "file_rkey", UINT32_MAX, &r->rkey) ||
-			!demo_lookups_meet(&r->lookups, oob, peer)))
+			!demo_lookups_set_peer(&r->lookups, oob, peer)))
 		rc = side_fail(s, -EPROTO, oob->err);
 	if (rc == 0) {
 		snprintf(demo.address, sizeof(demo.address), "%s", s->nic.address);
@@ -410,7 +410,7 @@ static int move(struct side *s, enum ibv_wr_opcode op, unsigned which, const str
 }
 
 /* Requests the hash and counters of the other side, and adds up the counters of the step. */
-static int account(struct side *s, struct oob *oob, struct demo_step *step, char *hash)
+static int collect_counters(struct side *s, struct oob *oob, struct demo_step *step, char *hash)
 {
 	json_t *mine, *msg = NULL, *theirs;
 	const char *text;
@@ -447,15 +447,15 @@ static int move_both(struct side *s, struct oob *oob, struct demo_report *report
 	if (rc == 0)
 		rc = side_file(s, DEMO_RETURNED, IBV_ACCESS_LOCAL_WRITE);
 	if (rc == 0)
-		rc = meet(s, oob, &r);
+		rc = exchange_links(s, oob, &r);
 	if (rc == 0)
 		rc = move(s, IBV_WR_RDMA_WRITE, DEMO_SENT, &r, &step[0]);
 	if (rc == 0)
-		rc = account(s, oob, &step[0], received);
+		rc = collect_counters(s, oob, &step[0], received);
 	if (rc == 0)
 		rc = move(s, IBV_WR_RDMA_READ, DEMO_RETURNED, &r, &step[1]);
 	if (rc == 0)
-		rc = account(s, oob, &step[1], received);
+		rc = collect_counters(s, oob, &step[1], received);
 	if (rc == 0)
 		rc = demo_lookups_run(&r.lookups, &s->link, s->err);
 	report->lookups = r.lookups;

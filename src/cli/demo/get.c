@@ -72,7 +72,7 @@ void demo_table_free(struct demo_table *t)
 		mem_free_pages(t->mem, MEM_LEN);
 }
 
-bool demo_lookups_meet(struct demo_lookups *d, struct oob *oob, const json_t *link)
+bool demo_lookups_set_peer(struct demo_lookups *d, struct oob *oob, const json_t *link)
 {
 	return oob_get_u64(oob, link, "table", INT64_MAX, &d->table) &&
 	       oob_get_u64(oob, link, "table_rkey", UINT32_MAX, &d->rkey);

@@ -31,7 +31,7 @@ struct demo_lookups {
 };
 
 /* Takes table and rkey from `link`. Returns false with oob->err set on errors. */
-bool demo_lookups_meet(struct demo_lookups *d, struct oob *oob, const json_t *link);
+bool demo_lookups_set_peer(struct demo_lookups *d, struct oob *oob, const json_t *link);
 /*
  * Looks up keys in the three ways and compares the values. The first QP of the link has the
  * op-codes of calls; the chain is obtained by a call and has a QP of its own. Returns 0, or -errno

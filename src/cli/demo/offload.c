@@ -32,8 +32,8 @@ static int failed(char *err, int rc, const char *what)
 }
 
 /* Calls until the other process has made the offload. */
-static int obtain(struct demo_offload *f, const struct perf_nic *nic, struct ibv_qp *calls,
-		  char *err)
+static int request_offload(struct demo_offload *f, const struct perf_nic *nic, struct ibv_qp *calls,
+			   char *err)
 {
 	struct office_ask ask = {.reply = (uintptr_t)f->mem + REPLY,
 				 .reply_key = f->mr->rkey,
@@ -79,7 +79,7 @@ struct demo_offload *demo_offload_open(const struct perf_nic *nic, struct ibv_qp
 	if (!f->qp)
 		rc = failed(err, errno, "can't make a queue pair for a chain");
 	if (!rc)
-		rc = obtain(f, nic, calls, err);
+		rc = request_offload(f, nic, calls, err);
 	if (!rc) {
 		rc = perf_nic_connect(f->qp, f->granted.qp_num, f->granted.gid,
 				      IBV_ACCESS_REMOTE_WRITE);

@@ -317,7 +317,7 @@ static int await_lease_end(const struct move *m, unsigned node)
  * Makes sure that a node serves no partition any more. Without etcd, a node that does not answer
  * counts as dead. With etcd, a node without a lease serves no partition, even if it answers.
  */
-static int await_death(const struct move *m, unsigned node)
+static int await_node_end(const struct move *m, unsigned node)
 {
 	const struct kv_table_node *n = &m->table.node[node];
 	bool etcd = kv_table_is_remote(m->file);
@@ -343,7 +343,7 @@ static int replace(struct move *m, unsigned dead, unsigned to)
 	int rc;
 
 	m->from.node = &m->table.node[dead];
-	rc = await_death(m, dead);
+	rc = await_node_end(m, dead);
 	if (!rc)
 		rc = connect_to(m, &m->to, to);
 	m->table.lost[m->partition] = m->table.version + 1;

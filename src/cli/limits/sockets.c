@@ -275,7 +275,7 @@ static void cold_side(void *arg, int side, struct limit_pair *p)
 /*
  * Makes the socket block in recvfrom(2), with a timeout to check whether the other side has failed.
  */
-static int let_sleep(int fd)
+static int make_blocking(int fd)
 {
 	const struct timeval look = {.tv_sec = 1};
 	int rc = sys_fcntl(fd, F_SETFL, 0);
@@ -366,7 +366,7 @@ int limit_udp_rtt(const struct limit_cores *c, bool cold, unsigned percentile, d
 		rc = sys_connect(j->fd[i], (struct sockaddr *)&j->addr[!i], sizeof(j->addr[0]));
 	j->cold = cold;
 	if (!rc && cold)
-		rc = let_sleep(j->fd[1]);
+		rc = make_blocking(j->fd[1]);
 	if (!rc)
 		rc = limit_pair_run(c, cold ? cold_side : ping_side, j, seconds, rate);
 	if (!rc)

@@ -14,7 +14,7 @@
 
 #define PREFIX "node."
 
-static const char *own_name(char buf[SHM_NAME_MAX])
+static const char *control_name(char buf[SHM_NAME_MAX])
 {
 	snprintf(buf, SHM_NAME_MAX, PREFIX "%d", (int)getpid());
 	return buf;
@@ -31,7 +31,7 @@ int node_control_open(struct node_control *c, char *err, size_t errlen)
 	if (c->dirfd < 0)
 		return c->dirfd;
 	shm_dir_sweep(c->dirfd, PREFIX);
-	c->fd = shm_dir_listen(c->dirfd, own_name(name));
+	c->fd = shm_dir_listen(c->dirfd, control_name(name));
 	if (c->fd >= 0) {
 		c->spare = spare_open();
 		return 0;
@@ -62,7 +62,7 @@ void node_control_close(struct node_control *c)
 		return;
 	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++)
 		disconnect(&c->peer[i]);
-	unlinkat(c->dirfd, own_name(name), 0);
+	unlinkat(c->dirfd, control_name(name), 0);
 	close(c->fd);
 	close(c->dirfd);
 	if (c->spare >= 0)
@@ -167,17 +167,17 @@ static void accept_client(struct node_control *c)
 
 bool node_control_serve(struct node_control *c, const struct pollfd *p)
 {
-	bool heard = false;
+	bool received = false;
 
 	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++) {
 		if (p[1 + i].fd >= 0 && p[1 + i].revents) {
 			serve_client(c, &c->peer[i]);
-			heard = true;
+			received = true;
 		}
 	}
 	if (p[0].revents) {
 		accept_client(c);
-		heard = true;
+		received = true;
 	}
-	return heard;
+	return received;
 }

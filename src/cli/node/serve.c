@@ -197,7 +197,7 @@ static void end_conn(struct node *n, struct node_conn *c)
  * Prints one line, and no further one until a connection was accepted, since a client may retry
  * often.
  */
-static void say_refused(struct node *n, int rc)
+static void print_refused(struct node *n, int rc)
 {
 	struct nic_usage usage;
 	char used[32], limit[32];
@@ -227,7 +227,7 @@ static void on_request(struct node *n, struct rdma_cm_id *id)
 	if (rc == 0)
 		rc = accept_one(n, id);
 	if (rc) {
-		say_refused(n, rc);
+		print_refused(n, rc);
 		if (rc == -ENOMEM)
 			roost_node_reject(id);
 		else

@@ -137,7 +137,7 @@ static void take_packet(struct tally *t, struct oracle *oracle, uint64_t index, 
 }
 
 /* Prints one line on stderr about a file that cannot be read, or not to its end. */
-static void complain(const char *name, int err)
+static void print_error(const char *name, int err)
 {
 	switch (err) {
 	case -EINVAL:
@@ -246,7 +246,7 @@ static int take_file(const char *name, struct tally *t, const struct oracle_opti
 				    &rec);
 	}
 	if (err) {
-		complain(name, err);
+		print_error(name, err);
 		t->unread++;
 	}
 	capture_close(&file);

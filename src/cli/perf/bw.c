@@ -212,7 +212,7 @@ static int run(struct bw *b, struct progress *p)
 	return 0;
 }
 
-static void settle(struct bw *b, struct perf_result *r, uint64_t end)
+static void set_result(struct bw *b, struct perf_result *r, uint64_t end)
 {
 	struct perf_link *l = b->l;
 
@@ -241,7 +241,7 @@ int perf_bandwidth(struct perf_link *l, struct perf_result *r, struct progress *
 		rc = run(&b, p);
 	}
 	if (rc == 0)
-		settle(&b, r, clock_ns());
+		set_result(&b, r, clock_ns());
 	free(b.wr);
 	free(b.sge);
 	return rc;

@@ -231,7 +231,7 @@ static void fill_defaults(void)
 		job.post_list = 1;
 }
 
-static int understand(int argc, char **argv)
+static int parse_command(int argc, char **argv)
 {
 	const char *misfit;
 	int at = opt_parse(&cmd, argc, argv, false), rc;
@@ -449,7 +449,7 @@ static int run_client(void)
 	return rc;
 }
 
-static void say_listening(void *arg)
+static void print_listening(void *arg)
 {
 	fprintf(stderr, "roost perf: waiting for a client on TCP port %u\n",
 		(unsigned)want.tcp_port);
@@ -470,7 +470,7 @@ static int run_server(void)
 		opt_failed(&cmd, "%s", nic.err);
 		goto close_nic;
 	}
-	rc = fd = oob_accept(want.bind, (unsigned)want.tcp_port, say_listening, NULL, err,
+	rc = fd = oob_accept(want.bind, (unsigned)want.tcp_port, print_listening, NULL, err,
 			     sizeof(err));
 	if (rc >= 0) {
 		oob_init(&oob, fd);
@@ -486,7 +486,7 @@ close_nic:
 
 int cmd_perf(int argc, char **argv)
 {
-	int rc = understand(argc, argv);
+	int rc = parse_command(argc, argv);
 
 	if (rc == OPT_HELP)
 		return CLI_OK;

@@ -85,7 +85,7 @@ static uint64_t posted(const struct perf_link *l)
 }
 
 /* With --bidir the other side may still be sending: this side serves it until it has drained. */
-static int conclude(struct perf_link *l, struct perf_result *r)
+static int finish_bidir(struct perf_link *l, struct perf_result *r)
 {
 	json_t *msg;
 	double rate;
@@ -132,7 +132,7 @@ int perf_initiate(struct perf_nic *nic, struct oob *oob, const struct perf_job *
 		r->counters = perf_counters_since(nic, &before);
 	}
 	if (rc == 0)
-		rc = conclude(&l, r);
+		rc = finish_bidir(&l, r);
 	/* An error message of the target explains more than a timeout on this side. */
 	if (rc < 0)
 		snprintf(err, PERF_ERR_LEN, "%s", oob_peer_failed(oob) ? oob->err : l.err);
@@ -145,7 +145,7 @@ int perf_finish(struct oob *oob)
 	return oob_send(oob, json_pack("{s:s,s:b}", "type", "job", "end", 1));
 }
 
-static int welcome(struct perf_link *l)
+static int exchange_links(struct perf_link *l)
 {
 	json_t *peer = exchange(l, perf_link_describe(l), "link");
 	int rc;
@@ -213,7 +213,7 @@ static int run_job(struct perf_nic *nic, struct oob *oob, const struct perf_job 
 	if (rc == 0 && job->op == PERF_RPC)
 		rc = perf_rpc_offer(&l);
 	if (rc == 0)
-		rc = welcome(&l);
+		rc = exchange_links(&l);
 	if (rc == 0) {
 		perf_nic_counters(nic, &before);
 		rc = serve(&l, shared, &r);

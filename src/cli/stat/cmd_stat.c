@@ -86,7 +86,7 @@ static void choose(const struct view *v, bool *used, json_t *list)
  * Complains about silent programs that were named or have a socket in the folder: they should
  * answer.
  */
-static void complain(const struct view *v, const json_t *silent, int *rc)
+static void report_silent(const struct view *v, const json_t *silent, int *rc)
 {
 	const json_t *o;
 	size_t i;
@@ -114,7 +114,7 @@ static bool select_programs(const struct view *v, struct programs *p, int *rc)
 	}
 	choose(v, used, p->nics);
 	choose(v, used, p->silent);
-	complain(v, p->silent, rc);
+	report_silent(v, p->silent, rc);
 	for (int i = 0; i < v->n; i++) {
 		if (!used[i])
 			*rc = opt_failed(

@@ -3,13 +3,13 @@
  * Requests from unknown peers, in any number, and from addresses that may be forged.
  *
  * While there are few, a request becomes a connection at once. If many unknown peers are not
- * connected yet, or many requests wait for the program (pressed()), a sender is challenged: it must
- * first show that it receives answers at its address. Its request is stored, and it gets a DREQ of
- * a connection that does not exist. Each connection manager answers this with a DREP of the same
- * transaction id (12.9.7.1; cm_issue_drep() of the Linux kernel). The id is random, and the request
- * continues when it comes back. Unknown peers therefore use neither the backlog of a listener nor
- * the time of its program. The challenges are a ring: the oldest is replaced. Its length divided by
- * the rate of requests is the longest round trip that works: docs/decisions.md.
+ * connected yet, or many requests wait for the program (under_load()), a sender is challenged: it
+ * must first show that it receives answers at its address. Its request is stored, and it gets a
+ * DREQ of a connection that does not exist. Each connection manager answers this with a DREP of the
+ * same transaction id (12.9.7.1; cm_issue_drep() of the Linux kernel). The id is random, and the
+ * request continues when it comes back. Unknown peers therefore use neither the backlog of a
+ * listener nor the time of its program. The challenges are a ring: the oldest is replaced. Its
+ * length divided by the rate of requests is the longest round trip that works: docs/decisions.md.
  *
  * Each source of peers that answered has a share: it may take more while it holds less than three
  * times the free resources. A single source gets three quarters, and many sources leave some for
@@ -20,12 +20,12 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* unknown peers in STRANGERS_NS that are neither challenged nor connected yet */
-#define FEW	     16
-#define STRANGERS_NS 10000000000u
-#define SHARE	     3
-#define WINDOW_NS    100000000u
-#define ASKED_MAX    1024 /* per source in WINDOW_NS: the largest backlog of a listener */
+/* unknown peers in UNVERIFIED_NS that are neither challenged nor connected yet */
+#define UNVERIFIED_MAX 16
+#define UNVERIFIED_NS  10000000000u
+#define SHARE	       3
+#define WINDOW_NS      100000000u
+#define CHALLENGES_MAX 1024 /* per source in WINDOW_NS: the largest backlog of a listener */
 
 /*
  * Returns the bytes of an address that identify its source. For IPv6 a network of 64 bits is one
@@ -48,28 +48,28 @@ struct cm_share *cm_share_of(struct cm *cm, const struct pkt_addr *src)
 	return &cm->shares[h % CM_SHARES];
 }
 
-static bool pressed(struct cm *cm, const struct cm_listener *l, uint64_t now)
+static bool under_load(struct cm *cm, const struct cm_listener *l, uint64_t now)
 {
-	if (now - cm->strangers_since >= STRANGERS_NS) {
-		cm->strangers_since = now;
-		cm->strangers = 0;
+	if (now - cm->unverified_since >= UNVERIFIED_NS) {
+		cm->unverified_since = now;
+		cm->num_unverified = 0;
 	}
-	return cm->strangers >= FEW || l->waiting_count >= (l->backlog + 3) / 4;
+	return cm->num_unverified >= UNVERIFIED_MAX || l->waiting_count >= (l->backlog + 3) / 4;
 }
 
 /* Returns false if this source was challenged too often recently. */
-static bool may_ask(struct cm *cm, const struct cm_rx *rx)
+static bool may_challenge(struct cm *cm, const struct cm_rx *rx)
 {
 	struct cm_share *s = cm_share_of(cm, &rx->src);
 
 	if (rx->now - s->since >= WINDOW_NS) {
 		s->since = rx->now;
-		s->asked = 0;
+		s->challenges = 0;
 	}
-	return s->asked++ < ASKED_MAX;
+	return s->challenges++ < CHALLENGES_MAX;
 }
 
-static void ask(struct cm *cm, const struct cm_rx *rx)
+static void send_challenge(struct cm *cm, const struct cm_rx *rx)
 {
 	uint32_t i = cm->next_challenge++ & (cm->config.max_challenges - 1);
 	struct cm_challenge *h = &cm->challenges[i];
@@ -86,21 +86,21 @@ static void ask(struct cm *cm, const struct cm_rx *rx)
 
 bool cm_challenged(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx)
 {
-	if (rx->heard || !pressed(cm, l, rx->now) || l->waiting_count >= l->backlog)
+	if (rx->src_verified || !under_load(cm, l, rx->now) || l->waiting_count >= l->backlog)
 		return false;
-	if (may_ask(cm, rx))
-		ask(cm, rx);
+	if (may_challenge(cm, rx))
+		send_challenge(cm, rx);
 	else
 		cm->counters.source_full++;
 	return true;
 }
 
-bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx)
+bool cm_challenge_answered(struct cm *cm, const struct cm_rx *rx)
 {
 	struct cm_challenge *h =
 		&cm->challenges[(rx->m.remote_id - 1) & (cm->config.max_challenges - 1)];
 	struct cm_rx again = {
-		.now = rx->now, .src = h->src, .dst = h->dst, .mad = h->mad, .heard = true};
+		.now = rx->now, .src = h->src, .dst = h->dst, .mad = h->mad, .src_verified = true};
 
 	if (!rx->m.tid || h->tid != rx->m.tid || !pkt_addr_eq(&h->src, &rx->src))
 		return false;

@@ -7,20 +7,20 @@
 #include "base/spin.h"
 #include "rdmacm/rdmacm.h"
 
-#define NOTED 64 /* further packets are not noted: their connections wait for the RTU */
+#define PENDING_MAX 64 /* further packets are not noted: their connections wait for the RTU */
 
 static struct spin lock;
-static uint32_t noted[NOTED];
+static uint32_t pending[PENDING_MAX];
 static unsigned count;
 static _Atomic unsigned waiting; /* number of ids on the list */
 
-void rdmacm_heard(uint32_t qpn)
+void rdmacm_comm_est(uint32_t qpn)
 {
 	if (!atomic_load_explicit(&waiting, memory_order_relaxed))
 		return;
 	spin_lock(&lock);
-	if (count < NOTED)
-		noted[count++] = qpn;
+	if (count < PENDING_MAX)
+		pending[count++] = qpn;
 	spin_unlock(&lock);
 	rdmacm_started();
 }
@@ -47,12 +47,12 @@ static bool take(uint32_t *qpn)
 	spin_lock(&lock);
 	any = count > 0;
 	if (any)
-		*qpn = noted[--count];
+		*qpn = pending[--count];
 	spin_unlock(&lock);
 	return any;
 }
 
-void rdmacm_tell_heard(void)
+void rdmacm_comm_est_report(void)
 {
 	struct rdmacm_id *id;
 	uint32_t qpn;
@@ -67,7 +67,7 @@ void rdmacm_tell_heard(void)
 	}
 }
 
-void rdmacm_heard_forget(void)
+void rdmacm_comm_est_forget(void)
 {
 	lock = (struct spin){0};
 	count = 0;

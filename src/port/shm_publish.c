@@ -64,7 +64,7 @@ static uint32_t longest_ring(const struct shm_port *s, int *rc)
 	return 0;
 }
 
-void shm_tell_ring(struct shm_port *s)
+void shm_publish_ring(struct shm_port *s)
 {
 	uint32_t bytes;
 	int rc;
@@ -72,19 +72,19 @@ void shm_tell_ring(struct shm_port *s)
 	if (!s->pool || s->forked || s->ending)
 		return;
 	bytes = longest_ring(s, &rc);
-	if (bytes == s->told)
+	if (bytes == s->published_ring)
 		return;
-	if (!bytes && !s->said_full) {
-		s->said_full = true;
+	if (!bytes && !s->logged_full) {
+		s->logged_full = true;
 		log_warn(
 			"host: this program can take no shared memory of one more peer (%s): such peers use udp",
 			strerror(-rc));
 	}
-	s->told = bytes;
+	s->published_ring = bytes;
 	pool_tell_ring(s->pool, &s->base.addr, s->scope, s->slot, bytes);
 }
 
-void shm_tell_end(struct shm_port *s)
+void shm_publish_end(struct shm_port *s)
 {
 	if (s->pool && !s->forked)
 		pool_tell_ring(s->pool, &s->base.addr, s->scope, s->slot, 0);
