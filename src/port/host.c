@@ -36,10 +36,10 @@
 struct host_port {
 	struct port port; /* first */
 	struct port *udp, *shm;
-	struct port *last; /* the port of the last reservation */
-	struct pool *pool; /* belongs to a reference of the udp port */
-	uint64_t version;  /* pool_version() at the last look */
-	uint32_t ways;	   /* those of the udp port at the last look */
+	struct port *last;	  /* the port of the last reservation */
+	struct pool *pool;	  /* belongs to a reference of the udp port */
+	uint64_t version;	  /* pool_version() at the last look */
+	uint32_t path_generation; /* those of the udp port at the last look */
 	/* looks until the udp port becomes cold, and until the next look at a cold udp port */
 	uint32_t hot, cold;
 	bool unsent;	    /* packets wait in the udp port */
@@ -164,9 +164,9 @@ static int host_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	} else if (!h->cold) {
 		h->cold = 1;
 	}
-	if (unlikely(version != h->version || h->udp->ways != h->ways)) {
+	if (unlikely(version != h->version || h->udp->path_generation != h->path_generation)) {
 		h->version = version;
-		h->ways = h->udp->ways;
+		h->path_generation = h->udp->path_generation;
 		p->path_generation++;
 	}
 	port_pass_hints(p, h->shm);
