@@ -39,7 +39,7 @@ struct host_port {
 	struct port *last;	  /* the port of the last reservation */
 	struct pool *pool;	  /* belongs to a reference of the udp port */
 	uint64_t version;	  /* pool_version() at the last look */
-	uint32_t path_generation; /* those of the udp port at the last look */
+	uint32_t path_generation; /* that of the udp port at the last look */
 	/* looks until the udp port becomes cold, and until the next look at a cold udp port */
 	uint32_t hot, cold;
 	bool unsent;	    /* packets wait in the udp port */
