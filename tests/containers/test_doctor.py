@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Tests `roost doctor`: each row on a machine on which its condition is bad, and on one on which it
 is not. usage: test_doctor.py BUILD"""
-import ctypes
 import json
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
@@ -114,15 +114,24 @@ def check_bad(row):
     seen.add(row['condition'])
 
 
+LOADED = """
+import ctypes
+try:
+    ctypes.CDLL('libibverbs.so.1')
+    with open('/proc/self/maps', encoding='utf-8') as f:
+        print(next(line.split()[-1] for line in f if '/libibverbs.so' in line))
+except OSError:
+    print('none')
+"""
+
+
 def check_library(rows):
     """The row of libibverbs names the library that a program loads, and the one under roost run."""
     ours = '/opt/roost/lib/libibverbs.so.1'
-    try:
-        ctypes.CDLL('libibverbs.so.1')
-        with open('/proc/self/maps', encoding='utf-8') as f:
-            theirs = next(line.split()[-1] for line in f if '/libibverbs.so' in line)
-    except OSError:
-        theirs = 'none'
+    # LD_LIBRARY_PATH of the test names the libraries of the build.
+    env = {name: value for name, value in os.environ.items() if name != 'LD_LIBRARY_PATH'}
+    theirs = subprocess.run([sys.executable, '-c', LOADED], env=env, stdout=subprocess.PIPE,
+                            text=True, check=True).stdout.strip()
     found = rows['libibverbs']['found']
     check("libibverbs: the system's and ours",
           found == f'a program loads {theirs}; under roost run, {ours}', found)
