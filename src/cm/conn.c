@@ -397,7 +397,9 @@ void cm_release(struct cm_conn *c, uint64_t now)
 		break;
 	case CM_REP_SENT: /* the RTU shows that there is a connection to end */
 	case CM_MRA_REP_RCVD:
-	case CM_DREQ_SENT:
+		break;
+	case CM_DREQ_SENT: /* the timer has the peer's interval: nobody waits for its answer now */
+		cm_hurry(c, now);
 		break;
 	default:
 		cm_end(c, NULL);

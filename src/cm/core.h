@@ -209,6 +209,8 @@ void cm_send_drep(struct cm_conn *c, const void *data, size_t data_len);
 void cm_set_state(struct cm_conn *c, enum cm_state s);
 /* Records that a message was sent that needs an answer. */
 void cm_await(struct cm_conn *c, uint64_t now, enum cm_state s);
+/* Shortens the wait of cm_await() where the peer's interval does not count any more. */
+void cm_hurry(struct cm_conn *c, uint64_t now);
 /*
  * Returns the time after which no packet of the connection is under way any more: its ACK time-out,
  * but at most 69 s.

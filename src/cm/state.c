@@ -117,6 +117,12 @@ static uint8_t max_retries(const struct cm_conn *c)
 	return is_brief(c) && c->max_retries > CM_BRIEF_RETRIES ? CM_BRIEF_RETRIES : c->max_retries;
 }
 
+void cm_hurry(struct cm_conn *c, uint64_t now)
+{
+	if (interval(c) < c->interval)
+		wheel_add(&c->cm->wheel, &c->timer, now + interval(c));
+}
+
 void cm_await(struct cm_conn *c, uint64_t now, enum cm_state s)
 {
 	cm_set_state(c, s);

@@ -293,6 +293,8 @@ static enum caller_action row_beside(enum pu_turn turn, bool masked, uint64_t no
 {
 	if (turn == PU_IDLE || turn == PU_IN_VAIN)
 		return CALLER_KEEP;
+	if (turn == PU_SENT && !masked) /* the program may sleep until the answer */
+		return CALLER_REARM;
 	if (wake > now + policy_table.mask_most)
 		return CALLER_WAKE;
 	return masked ? CALLER_KEEP : CALLER_MASK;

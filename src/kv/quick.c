@@ -28,7 +28,8 @@ QUICK_INLINE bool find_inline(struct bucket *b, uint64_t hash, const struct kv_o
 		unsigned i = bucket_next(&map, BUCKET_NIBBLES);
 		uint8_t *at = b->slots + i * BUCKET_SLOT;
 
-		if (!(starts >> i & 1) || at[0] != op->key_len ||
+		/* the first byte of a pair that expires may equal the length of a longer key */
+		if (!(starts >> i & 1) || at[0] & BUCKET_EXPIRES || at[0] != op->key_len ||
 		    !match_equal(at + 2, op->key, op->key_len))
 			continue;
 		found->value = at + 2 + op->key_len;

@@ -82,7 +82,9 @@ bool resp_take_recv(struct nic_qp *qp)
 	r->recv.sge = r->recv.sge_off = 0;
 	/* one by one: a copy of unknown length is slower than those of a few */
 	for (uint32_t i = 0; i < r->recv.num_sge; i++)
-		mem_copy_in(&qp->recv_sges[i], &w->sge[i], sizeof(w->sge[0]));
+		mem_copy_in(&qp->recv_sges[i],
+			    (const uint8_t *)w + ROOST_RECV_SGE_OFFSET + i * sizeof(w->sge[0]),
+			    sizeof(w->sge[0]));
 	rq->cons++;
 	atomic_store_explicit(&rq->index->cons, rq->cons, memory_order_release);
 	r->has_recv = true;

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/sys.h"
+#include "pool/core.h"
 
 /*
  * Without seals a member could shrink the memory, and each access of the others would raise SIGBUS.
@@ -31,7 +32,8 @@ int state_create(void)
 	if (s == MAP_FAILED)
 		goto fail;
 	errno = -secret_entropy(s->seed);
-	atomic_store_explicit(&s->owners, (uint32_t)(s->seed[0] >> 32), memory_order_relaxed);
+	/* not from the seed: members tell each other the numbers of owners */
+	atomic_store_explicit(&s->owners, (uint32_t)pool_clock_ms(), memory_order_relaxed);
 	s->magic = STATE_MAGIC;
 	state_unmap(s);
 	if (errno)

@@ -148,6 +148,10 @@ static int poll_udp(struct host_port *h, struct port_pkt *pkts, int max)
 	else if (h->hot && --h->hot == 0)
 		h->port.batch = 0;
 	h->cold = COLD_LOOK;
+	if (unlikely(h->udp->path_generation != h->path_generation)) {
+		h->path_generation = h->udp->path_generation;
+		h->port.path_generation++;
+	}
 	return n;
 }
 
@@ -164,9 +168,8 @@ static int host_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	} else if (!h->cold) {
 		h->cold = 1;
 	}
-	if (unlikely(version != h->version || h->udp->path_generation != h->path_generation)) {
+	if (unlikely(version != h->version)) {
 		h->version = version;
-		h->path_generation = h->udp->path_generation;
 		p->path_generation++;
 	}
 	port_pass_hints(p, h->shm);

@@ -85,8 +85,11 @@ static void handle_error(struct udp_port *u, struct msghdr *h, const struct sock
 		return;
 	port_quote(&hint, quoted, (size_t)len);
 	port_add_hint(&u->port, &hint);
-	/* The next program there may be another user's: udp_path_get(). */
-	u->port.path_generation += pkt_addr_is_loopback(&hint.dst);
+	/*
+	 * The next program there may be another user's: udp_path_get(). QP 1 looks for the path of
+	 * each datagram, so any user could cause these errors, at the cost of all other paths.
+	 */
+	u->port.path_generation += hint.dqpn > PKT_GSI_QPN && pkt_addr_is_loopback(&hint.dst);
 }
 
 bool udp_take_errors(struct udp_port *u)

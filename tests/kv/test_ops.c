@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kv/bucket.h"
 #include "kv/kv.h"
+#include "kv/store.h"
 
 static struct kv *open_kv(void **state)
 {
@@ -242,6 +244,45 @@ static void pairs_expire(void **state)
 	kv_close(kv);
 }
 
+/*
+ * In the head of an inline pair, the bit of a time to live is 128, so the head of a key of 1 byte
+ * looks like a length of 129. A key of 129 bytes that are what lies in memory behind such a head is
+ * not this pair. The test changes the value until both keys have the same bucket and tag.
+ */
+static void a_long_key_is_no_pair_that_expires(void **state)
+{
+	enum { LONG = BUCKET_EXPIRES | 1 };
+	struct kv *kv = open_kv(state);
+	uint32_t value;
+	uint8_t key[LONG], out[64];
+	struct kv_op put = {.code = KV_PUT,
+			    .key = "k",
+			    .key_len = 1,
+			    .value = &value,
+			    .value_len = sizeof(value),
+			    .expires = 10};
+	struct kv_op get = {
+		.code = KV_GET, .key = key, .key_len = LONG, .out = out, .out_cap = sizeof(out)};
+	bool same = false;
+
+	for (value = 0; !same && value < 1000000; value++) {
+		uint64_t hash, other;
+		struct bucket *b;
+
+		assert_int_equal(run(kv, &put), 0);
+		hash = kv_hash(kv, "k", 1);
+		b = kv_bucket(kv, kv_bucket_addr(kv_home(kv, hash)));
+		assert_int_equal(b->slots[0], LONG); /* alone in its bucket */
+		memcpy(key, b->slots + 2, LONG);
+		other = kv_hash(kv, key, LONG);
+		same = kv_home(kv, other) == kv_home(kv, hash) && kv_tag(other) == kv_tag(hash);
+	}
+	assert_true(same);
+	assert_int_equal(run(kv, &get), -ENOENT);
+	assert_null(kv_check(kv));
+	kv_close(kv);
+}
+
 static void more_memory_may_be_allowed(void **state)
 {
 	static uint8_t value[1000];
@@ -314,6 +355,7 @@ int main(void)
 		cmocka_unit_test(results_in_an_arena_are_in_order),
 		cmocka_unit_test(a_key_or_value_of_any_length),
 		cmocka_unit_test(pairs_expire),
+		cmocka_unit_test(a_long_key_is_no_pair_that_expires),
 		cmocka_unit_test(more_memory_may_be_allowed),
 		cmocka_unit_test(eviction_spares_what_is_used),
 	};
