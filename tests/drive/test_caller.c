@@ -431,7 +431,7 @@ static void a_busy_poll_that_finds_all(void **state)
  */
 static void no_wake_ups_while_it_finds_all(void **state)
 {
-	static const enum pu_turn turns[] = {PU_SENT,	PU_WORKED, PU_POSTED, PU_YIELDS,
+	static const enum pu_turn turns[] = {PU_WORKED, PU_POSTED, PU_YIELDS,
 					     PU_POLLED, PU_BUSY,   PU_TAKEN};
 	struct caller c = a_caller(CALLER_SPINS);
 	uint64_t now = T0, n = 0;
@@ -447,6 +447,9 @@ static void no_wake_ups_while_it_finds_all(void **state)
 				caller_beside(&c, turns[i], masked, now, now + LATE, false),
 				CALLER_WAKE);
 		}
+		/* the program may sleep until the answer to a datagram of QP 1 */
+		assert_int_equal(caller_beside(&c, PU_SENT, masked, now, now + SOON, false),
+				 masked ? CALLER_KEEP : CALLER_REARM);
 		assert_int_equal(caller_beside(&c, PU_IDLE, masked, now, now + LATE, false),
 				 CALLER_KEEP);
 		assert_int_equal(caller_beside(&c, PU_IN_VAIN, masked, now, now + LATE, false),
