@@ -49,11 +49,12 @@ UNABLE = [
      "setrlimit(RLIMIT_AS) is ignored, and /proc/self/statm is the emulator's own"),
     (r"base-sys", "socket(2) of an unknown type has the emulator's own error"),
     (r"shm_hostile", "memfd_create() and fcntl(F_ADD_SEALS) know fewer flags"),
+    (r"attacks-flood|attacks-collide", "ptrace(2) is not translated, and the flood is too slow"),
     (r"drive-busy_poll", "an emulated thread is slower than the time of a busy poll"),
 ]
 # Tests that take minutes there; some have a shorter form. Fuzz targets run on a tenth of their
 # mutations.
-SLOW = [(r"^(drive-models|nic-longest)$", "takes minutes")]
+SLOW = [(r"^(drive-models|nic-longest|kernels-tenants|rdmacm-draws.*)$", "takes minutes")]
 FEWER = {"nic-simulator": ["--count", "40"]}
 ENV = {"ROOST_FUZZ_FRACTION": "10"}
 # A processor of ARMv8.0, without the atomics of FEAT_LSE, and the test of the code that asks for
