@@ -25,13 +25,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
+#include "port/udp.h" /* UDP_SEGMENT, where the C library has none */
+#include "common.h"
 
 #define DATAGRAM    65536u
 #define SEGMENTS    64u	  /* the most that every Linux kernel with UDP_SEGMENT accepts */
@@ -43,20 +38,6 @@ static unsigned request = 72, reply = 112, in_flight = 64;
 static double seconds = 0.5;
 static int fds[2];
 static atomic_bool over;
-
-static double clock_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static void fail(const char *what)
-{
-	fprintf(stderr, "bench-echo: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
 
 /* Moves the thread to the core of this number among those that the process may use. */
 static void choose_core(unsigned number)
@@ -94,7 +75,7 @@ static bool send_group(int fd, const uint8_t *data, unsigned n, unsigned size)
 	if (sendmsg(fd, &m, MSG_DONTWAIT) >= 0)
 		return true;
 	if (errno != EAGAIN && errno != ENOBUFS)
-		fail("sendmsg");
+		die("sendmsg");
 	return false;
 }
 
@@ -104,7 +85,7 @@ static unsigned receive(int fd, uint8_t *buf, unsigned size)
 	ssize_t n = recv(fd, buf, DATAGRAM, MSG_DONTWAIT);
 
 	if (n < 0 && errno != EAGAIN)
-		fail("recv");
+		die("recv");
 	return n > 0 ? (unsigned)n / size : 0;
 }
 
@@ -113,7 +94,7 @@ static void *serve(void *arg)
 	uint8_t *buf = mem_alloc_pages(DATAGRAM), *out = mem_alloc_pages(DATAGRAM);
 
 	if (!buf || !out)
-		fail("memory");
+		die("memory");
 	choose_core(1);
 	while (!atomic_load_explicit(&over, memory_order_relaxed)) {
 		unsigned n = receive(fds[1], buf, request);
@@ -129,7 +110,7 @@ static void *serve(void *arg)
 /* Returns the replies per second with groups of this size. */
 static double echo(unsigned group, uint8_t *buf, const uint8_t *out)
 {
-	double start = clock_ns(), now = start, heard = start;
+	double start = (double)monotonic_ns(), now = start, heard = start;
 	uint64_t done = 0;
 	unsigned flying = 0;
 
@@ -144,14 +125,15 @@ static double echo(unsigned group, uint8_t *buf, const uint8_t *out)
 		if (n)
 			heard = now;
 		if (loops % CLOCK_LOOPS == 0)
-			now = clock_ns();
+			now = (double)monotonic_ns();
 		if (now - heard > LOST_NS) {
 			flying = 0;
 			heard = now;
 		}
 	}
 	/* Replies that are under way belong to this row. */
-	for (double until = now + LOST_NS / 10; flying && now < until; now = clock_ns()) {
+	for (double until = now + LOST_NS / 10; flying && now < until;
+	     now = (double)monotonic_ns()) {
 		unsigned n = receive(fds[0], buf, reply);
 
 		flying -= n < flying ? n : flying;
@@ -171,13 +153,13 @@ static void open_sockets(void)
 		fds[i] = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 		if (fds[i] < 0 || bind(fds[i], (struct sockaddr *)&addr[i], len) ||
 		    getsockname(fds[i], (struct sockaddr *)&addr[i], &len))
-			fail("socket");
+			die("socket");
 		if (setsockopt(fds[i], SOL_UDP, UDP_GRO, &one, sizeof(one)))
-			fail("UDP_GRO");
+			die("UDP_GRO");
 	}
 	for (unsigned i = 0; i < 2; i++)
 		if (connect(fds[i], (struct sockaddr *)&addr[!i], sizeof(addr[0])))
-			fail("connect");
+			die("connect");
 }
 
 static unsigned most_packets(void)
@@ -207,7 +189,7 @@ int main(int argc, char **argv)
 	}
 	open_sockets();
 	if (pthread_create(&server, NULL, serve, NULL))
-		fail("thread");
+		die("thread");
 	choose_core(0);
 	printf("{\"tool\": \"bench_echo\", \"request\": %u, \"reply\": %u, \"in_flight\": %u, "
 	       "\"rows\": [",
