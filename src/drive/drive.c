@@ -251,7 +251,8 @@ void drive_put(struct drive *d)
 #define EXIT_NS 10000000u /* the longest wait for a turn to end at exit */
 
 /*
- * Arms the ports for the last time, because no turn follows that would do it. Arming wakes peers
+ * Sends the datagrams that are posted, and arms the ports for the last time, because no turn follows
+ * that would do it. Arming wakes peers
  * that have not seen the last packets, and makes a capture write its buffered packets.
  */
 static void arm_before_exit(struct drive *d)
@@ -259,6 +260,7 @@ static void arm_before_exit(struct drive *d)
 	for (unsigned i = 0; i < d->pus; i++) {
 		if (!pu_own(&d->pu[i], clock_now() + EXIT_NS))
 			continue;
+		nic_send_datagrams(d->nic, i, clock_now());
 		pu_arm(d, i);
 		pu_drop(&d->pu[i]);
 	}

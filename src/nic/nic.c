@@ -566,6 +566,40 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	return work;
 }
 
+/*
+ * A hardware NIC sends a datagram within microseconds after its doorbell, so programs post their
+ * last datagrams, and destroy the address handle and the QP without waiting for the completions
+ * (rdma-core's mckey). Only PACKETS_PER_TURN packets leave, because the other threads of the
+ * program may go on posting.
+ */
+void nic_send_datagrams(struct nic *nic, unsigned index, uint64_t now)
+{
+	struct pu *pu = nic->pus[index];
+	uint64_t end = pu->ctr.sent_pkts + PACKETS_PER_TURN;
+	struct list_head datagrams, rest;
+
+	pu->now = now;
+	list_init(&datagrams);
+	list_init(&rest);
+	for (unsigned n = 0; n < PACKETS_PER_TURN && take_doorbells(pu); n++)
+		;
+	while (!list_empty(&pu->senders)) {
+		struct nic_qp *qp = container_of(pu->senders.next, struct nic_qp, tx_link);
+
+		list_move_tail(&qp->tx_link, qp->type == NIC_QPT_UD ? &datagrams : &rest);
+	}
+	while (!list_empty(&datagrams) && pu->ctr.sent_pkts < end &&
+	       run_list(pu, &datagrams, &pu->stuck_senders, offsetof(struct nic_qp, tx_link),
+			req_run))
+		;
+	list_splice_tail_init(&datagrams, &pu->senders);
+	list_splice_tail_init(&rest, &pu->senders);
+	for (unsigned p = 0; p < port_count(nic); p++)
+		tx_flush(&pu->ports[p]);
+	if (pu->num_dirty)
+		cq_notify_dirty(pu);
+}
+
 uint64_t nic_deadline(struct nic *nic, unsigned pu)
 {
 	return wheel_next(&nic->pus[pu]->wheel);

@@ -196,6 +196,11 @@ void nic_destroy(struct nic *nic);
  */
 unsigned nic_poll(struct nic *nic, unsigned pu, uint64_t now);
 /*
+ * Sends the datagrams that are posted on the UD QPs of a PU, as far as the ports and the windows
+ * take them at once. Called before an address handle or a UD QP is destroyed. [owner]
+ */
+void nic_send_datagrams(struct nic *nic, unsigned pu, uint64_t now);
+/*
  * nic_turn_end_requested() returns true if nic_rpc_request_turn_end() was called in the last turn.
  * nic_turn_ended() reports the time when the turn ended: the driver reads the clock after such a
  * turn, and calls nic_turn_ended() before the PU gets another owner. [owner]

@@ -345,6 +345,26 @@ static void many_destinations(void **state)
 	world_fini(&w);
 }
 
+/*
+ * Datagrams that are posted leave before their address handle and their QP are destroyed: a program
+ * may end without waiting for the completions. One turn would send 32 of them.
+ */
+RULE(last_datagrams)
+{
+	enum { POSTED = 60 };
+
+	start(s, (struct ep_params){0});
+	for (unsigned i = 0; i < POSTED; i++)
+		post(ROOST_OP_SEND, i, 64, ah, QKEY);
+	nic_send_datagrams(p->e.nic, 0, world_now(&p->w));
+	assert_int_equal(nic_ah_destroy(p->e.nic, ah), 0);
+	for (uint32_t i = 0; i < POSTED; i++)
+		expect(p, UD(), s + i);
+	for (unsigned i = 0; i < POSTED; i++)
+		expect_done(p, i, NIC_WC_SUCCESS);
+	peer_close(p);
+}
+
 /* 11.2.5.2: a UD QP has no path, and a Q_Key. */
 static void states(void **state)
 {
@@ -383,6 +403,7 @@ int main(void)
 		cmocka_unit_test(malformed),
 		cmocka_unit_test(refused_sends),
 		cmocka_unit_test(many_destinations),
+		cmocka_unit_test(last_datagrams),
 		cmocka_unit_test(states),
 	};
 
