@@ -234,8 +234,9 @@ def set_mounts(build, limits):
         mount(source, target, None, MS_BIND | MS_REC)
     for target in ('/tmp', '/run'):
         mount('tmpfs', target, 'tmpfs', MS_NOSUID | MS_NODEV, 'size=256m,mode=1777')
-    if 'shm' in limits:
-        mount('tmpfs', '/dev/shm', 'tmpfs', MS_NOSUID | MS_NODEV, f"size={limits['shm']},mode=1777")
+    # Never the machine's /dev/shm: files of another user may have the names of this user's.
+    mount('tmpfs', '/dev/shm', 'tmpfs', MS_NOSUID | MS_NODEV,
+          f"size={limits.get('shm', LIMITS['shm'])},mode=1777")
     for path, text in limits.get('fakes', {}).items():
         set_fake(path, text)
     if 'readonly' in limits:
