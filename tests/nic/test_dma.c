@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -333,9 +332,20 @@ static struct {
 	unsigned torn;
 } order;
 
+/*
+ * Waits for the other thread: in a busy loop at first, which sees a change at once, then asleep.
+ * A yield instead of the sleep lets other programs run for a whole time slice each time.
+ */
+static void wait_a_little(unsigned *waits)
+{
+	if (++*waits > 10000)
+		usleep(1);
+}
+
 static void *poll_last_byte(void *arg)
 {
 	uint8_t round = 0;
+	unsigned waits = 0;
 
 	while (!atomic_load(&order.stop)) {
 		unsigned n = atomic_load(&order.len), off = atomic_load(&order.off);
@@ -343,14 +353,15 @@ static void *poll_last_byte(void *arg)
 
 		if (!n) {
 			atomic_store(&order.rests, true);
-			sched_yield();
+			wait_a_little(&waits);
 			continue;
 		}
 		last = __atomic_load_n(&m[n - 1], __ATOMIC_ACQUIRE);
 		if (last == round) {
-			sched_yield(); /* the machine may have one core */
+			wait_a_little(&waits);
 			continue;
 		}
+		waits = 0;
 		for (unsigned i = 0; i < n; i++)
 			order.torn += __atomic_load_n(&m[i], __ATOMIC_RELAXED) != last;
 		round = last;
@@ -363,6 +374,7 @@ static void last_byte_comes_last(void **state)
 {
 	uint8_t src[MAX + 64];
 	uint32_t done = 0;
+	unsigned waits = 0;
 	pthread_t t;
 
 	assert_int_equal(pthread_create(&t, NULL, poll_last_byte, NULL), 0);
@@ -371,7 +383,8 @@ static void last_byte_comes_last(void **state)
 			atomic_store(&order.len, 0);
 			atomic_store(&order.rests, false);
 			while (!atomic_load(&order.rests))
-				sched_yield();
+				wait_a_little(&waits);
+			waits = 0;
 			memset(order.buf, (int)(done & 0xff), sizeof(order.buf));
 			atomic_store(&order.off, off);
 			atomic_store(&order.len, n);
@@ -387,7 +400,8 @@ static void last_byte_comes_last(void **state)
 				 * which must be complete.
 				 */
 				while (atomic_load(&order.seen) == done)
-					sched_yield();
+					wait_a_little(&waits);
+				waits = 0;
 				done++;
 			}
 		}
