@@ -173,6 +173,7 @@ REFUSED_ALONE = [
 # GID indices that are usual with rxe and mlx5: our error line names the right one.
 WRONG_INDEX = [("ibv_rc_pingpong", ["-g", "1"]), ("ibv_ud_pingpong", ["-g", "3"]),
                ("ibv_srq_pingpong", ["-g", "3"])]
+WRONG_INDEX_PAIRS = [("ib_write_lat", ["-x", "1"]), ("ib_read_bw", ["-F", "-x", "3"])]
 REFUSED_PAIRS = [
     ("ib_write_bw", ["-F", "-c", "XRC"]),
     ("ib_write_bw", ["-F", "-c", "DC"]),
@@ -195,8 +196,7 @@ def run_refused_alone(lib, kind, program, args):
     return refusal_problem(side, 10), side.report()
 
 
-def run_wrong_index(lib, kind, program, args):
-    problem, report = run_refused_alone(lib, kind, program, args)
+def names_right_index(problem, report):
     told = re.search(r"roost: no GID of index \d.*name index 0", report)
     return problem or (None if told else "no line that names the right index"), report
 
@@ -225,7 +225,10 @@ def cases(kind, lib):
                       a=args: run_refused_alone(lib, kind, p, a)))
     for program, args in WRONG_INDEX:
         found.append((program, args + ["(right index named)"], lambda p=program,
-                      a=args: run_wrong_index(lib, kind, p, a)))
+                      a=args: names_right_index(*run_refused_alone(lib, kind, p, a))))
+    for program, args in WRONG_INDEX_PAIRS:
+        found.append((program, args + ["(right index named)"], lambda p=program,
+                      a=args: names_right_index(*run_refused_pair(lib, kind, p, a))))
     for program, args in REFUSED_PAIRS:
         found.append((program, args + ["(refused)"], lambda p=program,
                       a=args: run_refused_pair(lib, kind, p, a)))
