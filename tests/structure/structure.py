@@ -6,21 +6,22 @@ includes     no room includes a header of a room below it; installed headers inc
 sizes        a file stays under 800 lines
 columns      Python and shell have lines of at most 100 columns (structure-format checks C)
 words        every file of ours starts with its licence, names no path of somebody's machine, and
-             leaves nothing open
+             has no TODO
 conformance  the rows of docs/conformance.md, the files and the tests they name agree
 environment  variables are read by sys_env() alone, which a set-user-ID program does not follow
 quotes       a file of the tree that a page of docs quotes ("The file [NAME](../NAME):" and the
              indented text) is quoted as it is
 picture      texts of docs/architecture.svg stay in their boxes, and off its arrows, with a font a
              fifth wider than usual
-version      the newest entry of debian/changelog is of the project's version
+version      the newest entry of debian/changelog has the project's version
 names        no identifier has a word that docs/glossary.md replaced; those of src and include have
              none of them as a part
 manual       each function of include/roost has a comment, whose first sentence says what the
              function does and begins with a verb (Returns, Posts ...)
-docs         functions and files of src that docs, README.md and CONTRIBUTING.md name exist
-mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that
-             must notice are there
+docs         functions and files of src that docs, README.md and CONTRIBUTING.md name exist;
+             docs/decisions.md lists the records of docs/decisions
+mutants      the text of each mutant of tests/nic/mutants.py occurs once in the source, and its
+             tests exist
 """
 import itertools
 import os
@@ -417,6 +418,29 @@ def docs(top):
                 r'\b(?:src|include|tests|scripts|examples)/[\w/.-]*\w\.(?:[chS]|py|sh)\b', text):
             if 'NAME' not in path and not os.path.exists(os.path.join(top, path)):
                 yield f'{page}: there is no {path}'
+    yield from unlisted_records(top)
+
+
+def unlisted_records(top):
+    """The index has the title of each record, in the order of the records."""
+    path = os.path.join(top, 'docs', 'decisions.md')
+    if not os.path.exists(path):
+        return
+    with open(path, encoding='utf-8') as file:
+        sections = re.split(r'(?m)^## ', file.read())[1:]
+    for section in sections:
+        page = re.search(r'\]\((decisions/[\w-]+\.md)\)', section)
+        if not page:
+            continue
+        records = []
+        if os.path.exists(os.path.join(top, 'docs', page[1])):
+            with open(os.path.join(top, 'docs', page[1]), encoding='utf-8') as file:
+                records = re.findall(r'(?m)^## (\d{4}-.*)$', file.read())
+        listed = re.findall(r'(?m)^- (\d{4}-.*)$', section)
+        if records != listed:
+            other = [title for title in records + listed
+                     if title not in records or title not in listed]
+            yield f'docs/decisions.md: the records of {page[1]} differ: {other or "their order"}'
 
 
 def mutants(top):
@@ -485,6 +509,7 @@ CASES = [
     ('docs/conformance.md', '| X-1 | a rule | its source | src/nic/x.c | nothing:there |\n',
      ['docs', 'conformance']),
     ('docs/functions.md', '| `nic_poll` (nic.c) | a turn |\n', ['docs']),
+    ('docs/decisions.md', '## Rooms\n\n[a](decisions/a.md)\n\n- 2026-01-01: a record\n', ['docs']),
     ('docs/none.md', 'ordinary text, (nic.c) and `nic_poll`\n', []),
     ('docs/conformance.md', '| X-1 | a rule without a test |\n', ['conformance']),
     ('docs/quote.md', 'The file [docs/quote.md](../docs/quote.md):\n\n    something else\n',
