@@ -60,8 +60,8 @@ struct roost_node {
 /*
  * Connects to a node at `host` (a name, or an IPv4 or IPv6 address) and port `service`, with a
  * queue pair that has the op-codes of calls enabled. On success *out is the connection; free it
- * with roost_node_close(). Blocks. Any thread. Returns 0 or a
- * positive errno:
+ * with roost_node_close(). Blocks. Any thread. Returns 0 or a positive
+ * errno:
  *
  *   ECONNREFUSED	no process listens there, or the node refused the connection
  *   ENOMEM		the node has no memory for another connection
@@ -76,9 +76,7 @@ int roost_node_connect(const char *host, uint16_t service, int timeout_ms, struc
  */
 int roost_node_connect_sends(const char *host, uint16_t service, int timeout_ms, unsigned sends,
 			     struct roost_node **out);
-/*
- * Disconnects, destroys the queue pair and frees the connection. Destroy its callers first.
- */
+/* Disconnects, destroys the queue pair and frees the connection. Destroy its callers first. */
 void roost_node_close(struct roost_node *node);
 
 /*

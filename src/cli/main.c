@@ -76,7 +76,7 @@ static int finish(const char *name, int status)
 	if (fflush(stdout) == 0 && !failed)
 		return status;
 	fprintf(stderr, "roost %s: can't write the output: %s\n", name,
-		errno ? strerror(errno) : "is there space where stdout goes?");
+		errno ? strerror(errno) : "cannot write standard output");
 	return status == CLI_OK ? CLI_FAILED : status;
 }
 

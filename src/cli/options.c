@@ -195,7 +195,7 @@ static int set_value(const struct opt_command *cmd, const struct opt *o, const c
 		break;
 	}
 	if (!ok || *end != '\0') {
-		opt_usage(cmd, "--%s wants %s, not '%s'", o->name, form, val);
+		opt_usage(cmd, "--%s takes %s, not '%s'", o->name, form, val);
 		return OPT_ERROR;
 	}
 	if (out_of_bounds(o, d) && o->kind == OPT_TIME) {
@@ -276,7 +276,7 @@ static int take_option(const struct opt_command *cmd, int argc, char **argv, int
 		val = argv[i + 1];
 		used = 2;
 	} else {
-		opt_usage(cmd, "--%s wants %s after it", o->name, o->arg);
+		opt_usage(cmd, "--%s takes %s after it", o->name, o->arg);
 		return OPT_ERROR;
 	}
 	rc = set_value(cmd, o, val);
@@ -329,7 +329,7 @@ int opt_parse_all(const struct opt_command *cmd, int argc, char **argv)
 
 	if (at < 0 || at == argc)
 		return at;
-	opt_usage(cmd, "'%s' is too much", argv[at]);
+	opt_usage(cmd, "unexpected argument '%s'", argv[at]);
 	return OPT_ERROR;
 }
 

@@ -33,7 +33,7 @@
  *   caller.hits, armed, outside_seq / masked, sleepers
  *			These have the same pattern, for a program that goes to sleep:
  *			drive_cq_armed().
- *   lease_end, next_visit, rang, cpu, events
+ *   lease_end, next_visit, doorbell_at, cpu, events
  *			These accesses are relaxed. An old value only costs time, at most until the
  *			service poller's next look at `next_visit`.
  */

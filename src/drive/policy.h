@@ -30,7 +30,7 @@
 
 /*
  * All constants of the policy. Times are in ns. The initializer below names the source of each
- * value. A quoted name is a row of docs/decisions.md, which has the reason or the measurement.
+ * value. A quoted name is a record in docs/decisions/drive.md, which has the reason or the measurement.
  * "commit" refers to the message of that commit. Other values follow from another constant, or were
  * not measured; their comments name the bounds.
  */

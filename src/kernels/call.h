@@ -282,9 +282,9 @@ bool registered_has_bound_qp(const struct registered_kernel *st);
 void registry_forget_qp(struct kernel_runtime *rt, const struct nic_qp *qp);
 
 /* run.c */
-/* moves local calls that other PUs have handed over to `runs` */
+/* moves local calls that other PUs have handed over to local_calls */
 void local_call_take_handed(struct runtime_pu *pu);
-/* runs some steps of each local call in `runs` */
+/* runs some steps of each local call in local_calls */
 void local_call_run(struct runtime_pu *pu);
 
 /* times.c; functions that return int: 0, or -1 if there is no memory */

@@ -5,7 +5,7 @@
  * the end of the piece.
  *
  *	local_call_start() --> turn --.--> finished: local_call_done()
- *			   ^	 |--> its steps of the turn are used up: among the PU's `runs`
+ *			   ^	 |--> its steps of the turn are used up: among the PU's local_calls
  *			   |	 `--> waits: kernel_wrs.h wakes it
  *			   `------------------'
  *
@@ -14,7 +14,7 @@
  * this PU in the middle of its piece. Its stream is paused, so that no other PU runs it.
  *
  *	bytes() --> request --> leave() --> local_call_pass_on() --- nic_rpc_ring() --->
- *		local_call_take_handed(): adds it to the `runs` of the other PU
+ *		local_call_take_handed(): adds it to the local_calls of the other PU
  */
 #include "kernels/guarded.h"
 #include "kernels/local_call_int.h"

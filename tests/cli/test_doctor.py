@@ -93,6 +93,6 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
           and f'process {os.getpid()} (' in row(r, 'port 4791')['found'], r)
 
 one_line_error('no port', run('doctor', '--port', 'tcp'), 2, 'tcp')
-one_line_error('too much', run('doctor', 'all'), 2, 'all')
+one_line_error('an argument more', run('doctor', 'all'), 2, 'all')
 folder.cleanup()
 finish()

@@ -245,7 +245,7 @@ int cmd_chain(int argc, char **argv)
 	if (verb != TOP && given < 1)
 		return opt_usage(&cmd, "%s which file?", argv[at]);
 	if (verb == TOP ? given > 0 : verb != CHECK && given > 1)
-		return opt_usage(&cmd, "'%s' is too much", argv[argc - 1]);
+		return opt_usage(&cmd, "unexpected argument '%s'", argv[argc - 1]);
 	opt_environment(port, 0);
 	run.file = argv[at + 1];
 	switch ((enum verb)verb) {

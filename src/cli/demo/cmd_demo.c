@@ -526,9 +526,10 @@ int cmd_demo(int argc, char **argv)
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (at < argc)
-		return opt_usage(&cmd, "'%s' is too much; a file is sent with --file", argv[at]);
+		return opt_usage(&cmd, "unexpected argument '%s'; a file is sent with --file",
+				 argv[at]);
 	if (demo.file && demo.has_size)
-		return opt_usage(&cmd, "--file has its own size: leave --size out");
+		return opt_usage(&cmd, "--file has its own size: omit --size");
 	if (!local_plan(&demo.lo, demo.port, NULL, demo.pin, err, sizeof(err)))
 		return opt_usage(&cmd, "%s", err);
 	opt_environment(NULL, demo.timeout_scale);

@@ -270,7 +270,7 @@ int cmd_call(int argc, char **argv)
 				 "the address and the kernel are missing: roost call ADDR get KEY");
 	get = strcmp(argv[at + 1], "get") == 0 && !want.hex;
 	if (argc - at != 2 + get)
-		return opt_usage(&cmd, get ? "get wants one key" : "'%s' is too much",
+		return opt_usage(&cmd, get ? "get takes one key" : "unexpected argument '%s'",
 				 argv[argc - 1]);
 	if (read_kernel(argv[at + 1]) || read_hex())
 		return CLI_USAGE;

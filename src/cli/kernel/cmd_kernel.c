@@ -414,7 +414,7 @@ int cmd_kernel(int argc, char **argv)
 				 verb == UNLOAD ? "a kernel's name, or its op-code"
 						: "a shared object");
 	if (n > 2 + changes)
-		return opt_usage(&cmd, "'%s' is too much", argv[argc - 1]);
+		return opt_usage(&cmd, "unexpected argument '%s'", argv[argc - 1]);
 	if (watching && verb != STAT)
 		return opt_usage(&cmd, "--watch is for stat");
 	if (watch.looks && !watching)

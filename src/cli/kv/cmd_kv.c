@@ -599,7 +599,7 @@ int cmd_kv(int argc, char **argv)
 	if (given < operands[verb][0])
 		return opt_usage(&cmd, "%s needs more arguments: see the forms", verbs[verb]);
 	if (given > operands[verb][1])
-		return opt_usage(&cmd, "'%s' is too much", argv[argc - 1]);
+		return opt_usage(&cmd, "unexpected argument '%s'", argv[argc - 1]);
 	if (verb == SNAPSHOT)
 		return kv_snapshot(&cmd, where);
 	if (verb == TABLE && !given)

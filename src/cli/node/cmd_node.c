@@ -45,7 +45,7 @@ static const struct opt opts[] = {
 		"bytes that connections and kernels take at most (a quarter of\nthe memory there is)",
 		.min = 1 << 20, .max = 0x1p50),
 	OPT_VALUE("kernels", 'k', OPT_STRING, &want.kernels, "LIST",
-		  "built-in kernels, apart by commas; all, or none (all)"),
+		  "built-in kernels, separated by commas; all, or none (all)"),
 	OPT_VALUE("kv", 0, OPT_BYTES, &node.kv.config.size, "SIZE",
 		  "bytes of a key-value store (roost kv); without it there is none", .min = 1 << 20,
 		  .max = 0x1p50),
@@ -67,11 +67,12 @@ static const struct opt opts[] = {
 		"the store's snapshot: loaded at the start, written at the end, at\nSIGUSR1 and for roost kv snapshot"),
 	OPT_VALUE("snapshot-every", 0, OPT_TIME, &want.every, "TIME",
 		  "also write the snapshot at this interval", .min = 1e8, .max = 86400e9),
-	OPT_VALUE("function", 0, OPT_STRING, &node.kv.functions, "LIST",
-		  "files of functions for roost kv update, reduce and filter,\napart by commas"),
+	OPT_VALUE(
+		"function", 0, OPT_STRING, &node.kv.functions, "LIST",
+		"files of functions for roost kv update, reduce and filter,\nseparated by commas"),
 	OPT_VALUE(
 		"memcached", 0, OPT_STRING, &want.memcached, "LIST",
-		"serve the store to memcached's clients as well, at\nADDRESS:PORT or /UNIX/SOCKET, apart by commas"),
+		"serve the store to memcached's clients as well, at\nADDRESS:PORT or /UNIX/SOCKET, separated by commas"),
 	OPT_VALUE("fill", 'f', OPT_COUNT, &want.fill, "N",
 		  "fill the table with keys 1 to N, whose values are texts", .min = 1, .max = 1e9,
 		  .given = &want.has_fill),
@@ -329,7 +330,8 @@ int cmd_node(int argc, char **argv)
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (at < argc)
-		return opt_usage(&cmd, "'%s' is too much; an address goes with --port udp:ADDR",
+		return opt_usage(&cmd,
+				 "unexpected argument '%s'; an address goes with --port udp:ADDR",
 				 argv[at]);
 	rc = check_store_options();
 	if (rc)

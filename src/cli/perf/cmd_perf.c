@@ -58,7 +58,7 @@ static const struct opt opts[] = {
 		.choices = perf_lat_names, .given = &want.has_lat),
 	OPT_SWITCH("check", 0, &want.check, "no measurement: verify every byte, over many sizes"),
 	OPT_VALUE("sizes", 0, OPT_STRING, &want.sizes, "LIST",
-		  "check, sweep: these sizes, apart by commas"),
+		  "check, sweep: these sizes, separated by commas"),
 	OPT_VALUE("seed", 0, OPT_COUNT, &job.seed, "N", "check: seed of the patterns (1)",
 		  .max = 0x1p31),
 	OPT_VALUE("seconds", 't', OPT_TIME, &job.duration, "TIME",
@@ -132,9 +132,9 @@ static const uint64_t check_sizes[] = {0, 1, 63, 64, 65, 4095, 4096, 4097, 65537
 
 static int bad_sizes(const char *list)
 {
-	return opt_usage(&cmd,
-			 "--sizes wants up to %d sizes apart by commas, none above 2G, not '%s'",
-			 PERF_MAX_SIZES, list);
+	return opt_usage(
+		&cmd, "--sizes takes up to %d sizes separated by commas, none above 2G, not '%s'",
+		PERF_MAX_SIZES, list);
 }
 
 /* Returns the largest size of a sweep. An echo is one packet, at any usual path MTU. */

@@ -151,7 +151,7 @@ static const char *latency_misfit(const struct perf_job *job)
 	if (job->bidir)
 		return "--bidir is for bandwidth: a ping-pong goes both ways as it is";
 	if (job->qps != 1 && job->lat != PERF_EXECUTE)
-		return "latency is measured with one QP: leave --qps out";
+		return "latency is measured with one QP: omit --qps";
 	switch (job->lat) {
 	case PERF_PINGPONG:
 		if (job->op != PERF_WRITE && job->op != PERF_SEND)
@@ -173,7 +173,7 @@ static const char *latency_misfit(const struct perf_job *job)
 		break;
 	case PERF_EXECUTE:
 		if (job->passive)
-			return "execute has no target process: leave --passive out";
+			return "execute has no target process: omit --passive";
 		break;
 	default:
 		break;
@@ -190,9 +190,9 @@ static const char *call_misfit(const struct perf_job *job)
 	if (job->mode == PERF_LATENCY && job->lat != PERF_COMPLETION)
 		return "the latency of a call is from its post to its reply: --lat completion";
 	if (job->bidir || job->events)
-		return "calls go one way, and their replies make no events: leave --bidir and --events out";
+		return "calls go one way, and their replies make no events: omit --bidir and --events";
 	if (job->post_list != 1 || job->cq_mod != 1)
-		return "calls are posted one by one, and each has its reply: leave --post-list and --cq-mod out";
+		return "calls are posted one by one, and each has its reply: omit --post-list and --cq-mod";
 	if (job->depth > PERF_MAX_CALLS)
 		return "a queue pair has up to 64 calls in flight: --depth 64 at most";
 	if (job->size > PERF_MAX_SIZE / 2)
@@ -211,7 +211,7 @@ static const char *datagram_misfit(const struct perf_job *job)
 	if (job->op != PERF_SEND || job->mode != PERF_BANDWIDTH)
 		return "--transport ud is for the rate of send: for latency and --check leave it out";
 	if (job->bidir)
-		return "--transport ud goes one way: leave --bidir out";
+		return "--transport ud goes one way: omit --bidir";
 	if (job->size > 4096 || (job->mtu && job->size > job->mtu))
 		return "a datagram is one packet: --size is at most the path MTU";
 	return NULL;
@@ -234,7 +234,7 @@ const char *perf_job_misfit(const struct perf_job *job)
 	if (job->passive && job->bidir)
 		return "with --bidir both sides post, none is passive";
 	if (job->op == PERF_ATOMIC && job->mode != PERF_CHECK && job->size != 8)
-		return "atomics are of 8 bytes: leave --size out";
+		return "atomics are of 8 bytes: omit --size";
 	if (job->op == PERF_RPC && call_misfit(job))
 		return call_misfit(job);
 	if (job->transport == PERF_UD && datagram_misfit(job))
@@ -244,7 +244,7 @@ const char *perf_job_misfit(const struct perf_job *job)
 	if (job->mode == PERF_LATENCY)
 		return latency_misfit(job);
 	if (job->mode == PERF_CHECK && job->bidir)
-		return "--check goes one way: leave --bidir out";
+		return "--check goes one way: omit --bidir";
 	if (job->mode == PERF_CHECK && job->op != PERF_ATOMIC && job->num_sizes == 0)
 		return "--check needs sizes";
 	if (job->mode == PERF_CHECK && (job->num_sizes >= job->depth || job->depth < CHECK_ATOMICS))
