@@ -13,6 +13,7 @@
 #include "builtin/crc64.h"
 #include "core_chain.h"
 #include "kernels/runtime.h"
+#include "kvwire/kvwire.h"
 #include "roost/consistency.h"
 #include "roost/traversal.h"
 #include "wire.h"
@@ -216,6 +217,15 @@ static void build_list(struct side *b)
 	}
 }
 
+static struct roost_rpc_head call_head(const struct side *a, unsigned i)
+{
+	return (struct roost_rpc_head){.reply_addr = (uintptr_t)a->mem + REPLY_AT +
+						     (uint64_t)(i % 16) * REPLY_LEN,
+				       .reply_rkey = a->key,
+				       .reply_len = REPLY_LEN,
+				       .mark = 1};
+}
+
 static struct job call_job(struct side *a, struct side *b, bool object, uint32_t size)
 {
 	struct job j = {.name = object ? "object" : "list",
@@ -232,11 +242,7 @@ static struct job call_job(struct side *a, struct side *b, bool object, uint32_t
 	for (unsigned i = 0; i < CALLS; i++) {
 		struct asked *p = (void *)(j.from + (size_t)i * j.step);
 
-		p->head = (struct roost_rpc_head){.reply_addr = (uintptr_t)a->mem + REPLY_AT +
-								(uint64_t)(i % 16) * REPLY_LEN,
-						  .reply_rkey = a->key,
-						  .reply_len = REPLY_LEN,
-						  .mark = 1};
+		p->head = call_head(a, i);
 		if (object)
 			p->object = roost_consistency_params((uintptr_t)b->mem, size, 1,
 							     ROOST_CONSISTENCY_CRC);
@@ -247,6 +253,35 @@ static struct job call_job(struct side *a, struct side *b, bool object, uint32_t
 	build_list(b);
 	crc = crc64_plain(b->mem, size - 8);
 	memcpy(b->mem + size - 8, &crc, sizeof(crc));
+	return j;
+}
+
+/* Calls of the store, each with an operation on a key of its own and a value of `size` bytes. */
+static struct job store_job(struct side *a, enum roost_kv_code code, uint32_t size)
+{
+	struct job j = {.name = "get",
+			.op = ROOST_OP_RPC,
+			.size = size,
+			.slots = CALLS,
+			.step = 512,
+			.from = a->mem + PARAMS_AT,
+			.to = ROOST_KV_OP};
+
+	for (uint64_t i = 0; i < CALLS; i++) {
+		struct asked *p = (void *)(j.from + i * j.step);
+		struct roost_kv_op op = {.code = code,
+					 .key = &i,
+					 .key_len = sizeof(i),
+					 .value = a->mem,
+					 .value_len = size};
+		struct kvwire_writer w;
+
+		p->head = call_head(a, (unsigned)i);
+		kvwire_begin(&w, &p->list, j.step - sizeof(p->head));
+		if (!kvwire_add(&w, &op))
+			abort();
+		j.len = (uint32_t)(sizeof(p->head) + kvwire_finish(&w, 0));
+	}
 	return j;
 }
 
@@ -334,6 +369,12 @@ static struct job job(struct side *a, struct side *b, const char *op, uint32_t s
 {
 	bool object = strcmp(op, "object") == 0;
 
+	if (strcmp(op, "get") == 0) {
+		struct job puts = store_job(a, ROOST_KV_PUT, size);
+
+		run(a, b, &puts, 1, 0, CALLS);
+		return store_job(a, ROOST_KV_GET, size);
+	}
 	if (object || strcmp(op, "list") == 0)
 		return call_job(a, b, object, size);
 	return verb_job(a, b, verb_of(op), size);
@@ -342,7 +383,7 @@ static struct job job(struct side *a, struct side *b, const char *op, uint32_t s
 /*
  * bench_core SECONDS chain [ROW [LOOK-UPS]]: the rows of chains, or one of them.
  * bench_core [SECONDS [OP SIZE POSTED [MESSAGES [kernels]]]]: one row for OP write, read, send,
- * list or object (the last two are calls); without OP, all rows of WRITEs, READs and chains. It
+ * list, object or get (the last three are calls); without OP, all rows of WRITEs, READs and chains. It
  * ends after MESSAGES messages if given. Calls use the built-in kernels. With `kernels` they are
  * loaded for verbs too.
  */
@@ -351,8 +392,8 @@ int main(int argc, char **argv)
 	static struct side a, b;
 	static const uint32_t sizes[] = {8, 64, 512, 4096};
 	double secs = argc > 1 ? atof(argv[1]) : 0.3;
-	bool first = true,
-	     calls = argc > 2 && (!strcmp(argv[2], "list") || !strcmp(argv[2], "object"));
+	bool first = true, get = argc > 2 && !strcmp(argv[2], "get"),
+	     calls = get || (argc > 2 && (!strcmp(argv[2], "list") || !strcmp(argv[2], "object")));
 	struct job j;
 
 	side_init(&a, &b, "10.0.0.1");
@@ -371,9 +412,11 @@ int main(int argc, char **argv)
 		uint32_t size = (uint32_t)atoi(argv[3]);
 		unsigned posted = (unsigned)atoi(argv[4]), most = calls ? CALLS / 2 : DEPTH;
 
-		if (size > 4096 || (calls && size < 64) || posted < 1 || posted > most) {
+		if (size > (get ? 256 : 4096) || (calls && size < 64) || posted < 1 ||
+		    posted > most) {
 			fprintf(stderr,
-				"bench_core: SIZE up to 4096 (calls: from 64), POSTED 1 to %u\n",
+				"bench_core: SIZE up to 4096 (calls: from 64; get: up to 256), "
+				"POSTED 1 to %u\n",
 				most);
 			return 2;
 		}

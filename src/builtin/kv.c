@@ -102,22 +102,23 @@ static uint32_t expiry(uint32_t ttl)
 
 /* ---- groups ---- */
 
+/* Sets the fields that describe the operation. The store sets the others. */
 static void convert_op(struct kv_op *to, const struct roost_kv_op *op, struct kv_arena *arena)
 {
-	*to = (struct kv_op){.code = codes[op->code],
-			     .type = op->type,
-			     .fetch = op->fetch,
-			     .fn = op->function,
-			     .key_len = op->key_len,
-			     .value_len = op->value_len,
-			     .expect_len = op->expect_len,
-			     .expires = expiry(op->ttl),
-			     .key = op->key,
-			     .value = op->value,
-			     .expect = op->expect,
-			     .param = op->param,
-			     .param_len = op->param_len,
-			     .arena = arena};
+	to->code = codes[op->code];
+	to->type = op->type;
+	to->fetch = op->fetch;
+	to->fn = op->function;
+	to->key_len = op->key_len;
+	to->value_len = op->value_len;
+	to->expect_len = op->expect_len;
+	to->param_len = op->param_len;
+	to->expires = expiry(op->ttl);
+	to->key = op->key;
+	to->value = op->value;
+	to->expect = op->expect;
+	to->param = op->param;
+	to->arena = arena;
 }
 
 /* Returns whether the result of the operation has data, given its status. */

@@ -250,7 +250,8 @@ int kvwire_next(struct kvwire_reader *r, struct roost_kv_op *op)
 	if ((first & CODE) >= ROOST_KV_CODES)
 		return -EBADMSG;
 	f = fields[first & CODE];
-	*op = (struct roost_kv_op){.code = first & CODE};
+	memset(op, 0, offsetof(struct roost_kv_op, out));
+	op->code = (uint8_t)(first & CODE);
 	if (!take_sizes(r, first, f, op) || !take_fixed(r, first, f, op) ||
 	    !take_bytes(r, first, f, op))
 		return -EBADMSG;

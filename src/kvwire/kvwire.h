@@ -64,8 +64,9 @@ struct kvwire_reader {
 /* Begins to read a batch. Returns 0, -EBADMSG, or -EPROTONOSUPPORT if it is of another version. */
 int kvwire_open(struct kvwire_reader *r, const void *batch, size_t len);
 /*
- * Reads the next operation into the fields that describe it, and clears the others. Returns 1, 0 at
- * the end, or -EBADMSG if the rest of the batch is invalid.
+ * Reads the next operation into the fields that describe it, and clears those that it does not
+ * have. `out` and the fields behind it are left as they are. Returns 1, 0 at the end, or -EBADMSG
+ * if the rest of the batch is invalid.
  */
 int kvwire_next(struct kvwire_reader *r, struct roost_kv_op *op);
 
