@@ -6,7 +6,7 @@ includes     no room includes a header of a room below it; installed headers inc
 sizes        a file stays under 800 lines
 columns      Python and shell have lines of at most 100 columns (structure-format checks C)
 words        every file of ours starts with its licence, names no path of somebody's machine, and
-             has no TODO
+             has no open task
 conformance  the rows of docs/conformance.md, the files and the tests they name agree
 environment  variables are read by sys_env() alone, which a set-user-ID program does not follow
 quotes       a file of the tree that a page of docs quotes ("The file [NAME](../NAME):" and the
