@@ -260,7 +260,7 @@ static void arm_before_exit(struct drive *d)
 	for (unsigned i = 0; i < d->pus; i++) {
 		if (!pu_own(&d->pu[i], clock_now() + EXIT_NS))
 			continue;
-		nic_send_datagrams(d->nic, i, clock_now());
+		drive_send_datagrams(d, i);
 		pu_arm(d, i);
 		pu_drop(&d->pu[i]);
 	}

@@ -128,6 +128,11 @@ void drive_own(struct drive *d, unsigned pu);
 /* Gives up the PU. Wakes the service thread if the PU has work. Runs no turn. */
 void drive_disown(struct drive *d, unsigned pu);
 /*
+ * Sends the datagrams that are posted on the UD QPs of a PU. For the owner of the PU, before it
+ * destroys an address handle or a UD QP. Does nothing after a fork.
+ */
+void drive_send_datagrams(struct drive *d, unsigned pu);
+/*
  * Owns and releases every PU once. When the call returns, all accesses of PUs that began before it
  * have ended.
  */

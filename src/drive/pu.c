@@ -547,6 +547,14 @@ void drive_disown(struct drive *d, unsigned i)
 	pu_disown(d, i, PU_IDLE);
 }
 
+void drive_send_datagrams(struct drive *d, unsigned i)
+{
+	if (drive_dead(d))
+		return;
+	fault_thread(); /* the NIC reads memory that the program may have unmapped */
+	nic_send_datagrams(d->nic, i, clock_now());
+}
+
 void drive_quiesce(struct drive *d)
 {
 	for (unsigned i = 0; i < d->pus; i++) {

@@ -27,10 +27,8 @@ static void ah_handle_free(struct verbs_ctx *ctx, uint32_t handle)
 {
 	drive_control_lock(ctx->drive);
 	verbs_own_all(ctx->drive);
-	if (!drive_dead(ctx->drive)) {
-		for (unsigned i = 0; i < nic_pus(ctx->nic); i++)
-			nic_send_datagrams(ctx->nic, i, drive_now(ctx->drive));
-	}
+	for (unsigned i = 0; i < nic_pus(ctx->nic); i++)
+		drive_send_datagrams(ctx->drive, i);
 	nic_ah_destroy(ctx->nic, handle);
 	verbs_disown_all(ctx->drive);
 	drive_control_unlock(ctx->drive);

@@ -239,8 +239,8 @@ static void qp_end(struct verbs_qp *qp)
 {
 	drive_control_lock(qp->drive);
 	drive_own(qp->drive, qp->pu);
-	if (qp->qp.qp_type == IBV_QPT_UD && !drive_dead(qp->drive))
-		nic_send_datagrams(drive_nic(qp->drive), qp->pu, drive_now(qp->drive));
+	if (qp->qp.qp_type == IBV_QPT_UD)
+		drive_send_datagrams(qp->drive, qp->pu);
 	nic_qp_destroy(drive_nic(qp->drive), qp->nic_qp);
 	verbs_cq_clean(verbs_cq(qp->qp.recv_cq), qp->qp.qp_num);
 	if (qp->qp.send_cq != qp->qp.recv_cq)
