@@ -30,9 +30,9 @@
 
 /*
  * All constants of the policy. Times are in ns. The initializer below names the source of each
- * value. A quoted name is a record in docs/decisions/drive.md, which has the reason or the measurement.
- * "commit" refers to the message of that commit. Other values follow from another constant, or were
- * not measured; their comments name the bounds.
+ * value. A quoted name is a record in docs/decisions/drive.md, which has the reason or the
+ * measurement. "commit" refers to the message of that commit. Other values follow from another
+ * constant, or were not measured; their comments name the bounds.
  */
 static const struct policy_table {
 	/* ---- a program polls: the service thread stays away ---- */

@@ -14,7 +14,7 @@ import re
 
 from programs import (RunSide, addresses, choose, demand, free_tcp_port, lacks, listens,
                       narrow_network, outcome, parser, program_of, run_pair, run_rows)
-from versions import ucx_perftest
+from versions import UCX_FINAL, ucx_perftest
 
 
 def ucx_rows():
@@ -31,13 +31,13 @@ def ucx_rows():
                 count = 20 if size > 65536 or transport == "ud_verbs" and test == "ucp_get" else 500
                 yield (f"{words} -p {{P}}",
                        f"{words} 127.0.0.1 -p {{P}} -t {test} -s {size} -n {count} -w 10",
-                       r"(?m)^Final:\s+\d+(\s+[\d.]+){7}")
+                       UCX_FINAL)
     # Atomics of the device: UCX uses them only if the device has IBV_ATOMIC_HCA. The rows above
     # work without them.
     for test in ("fadd", "cswap"):
         words = f"{ucx_perftest()} -d roost0:1 -x rc_verbs"
         yield (f"{words} -p {{P}}", f"{words} 127.0.0.1 -p {{P}} -t {test} -s 8 -n 500 -w 10",
-               r"(?m)^Final:\s+\d+(\s+[\d.]+){7}")
+               UCX_FINAL)
 
 
 def runtime_rows(kind):

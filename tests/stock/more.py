@@ -19,7 +19,7 @@ import time
 
 from programs import (WEAK_FENCES, RunSide, addresses, build_program, choose, free_tcp_port, lacks,
                       listens, narrow_network, outcome, parser, run_pair, run_rows)
-from versions import ucx_perftest
+from versions import UCX_FINAL, ucx_perftest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIMIT = 60  # seconds for a row
@@ -44,26 +44,27 @@ class Row:
 
 
 def ucx_rows():
-    final = r"(?m)^Final:\s+\d+(\s+[\d.]+){7}"
     for tls in ("rc", "ud_verbs"):
         for test, size, count, long in (("tag_lat", 8, 2000, False), ("tag_bw", 1 << 20, 200, True),
                                         ("ucp_am_lat", 4096, 1000, True),
                                         ("stream_lat", 64, 1000, True)):
             words = f"{UCX}{tls} {ucx_perftest()} -p {{P}}"
             yield Row(f"UCX {tls} {test} -s {size}", words,
-                      f"{words} 127.0.0.1 -t {test} -s {size} -n {count} -w 10", final, long=long)
+                      f"{words} 127.0.0.1 -t {test} -s {size} -n {count} -w 10", UCX_FINAL,
+                      long=long)
     # The programs sleep in epoll_wait(2) on the completion channel's descriptor between two
     # messages.
     for test, size, long in (("tag_lat", 8, False), ("tag_lat", 65536, True),
                              ("tag_bw", 4096, True)):
         words = f"{UCX}rc {ucx_perftest()} -p {{P}} -E sleep"
         yield Row(f"UCX rc {test} -s {size} -E sleep", words,
-                  f"{words} 127.0.0.1 -t {test} -s {size} -n 2000 -w 100", final, long=long)
+                  f"{words} 127.0.0.1 -t {test} -s {size} -n 2000 -w 100", UCX_FINAL,
+                  long=long)
     # Operations of the device, not emulated by active messages: UCT alone.
     for test in ("fadd", "cswap"):
         words = f"{UCX}rc {ucx_perftest()} -p {{P}} -d roost0:1 -x rc_verbs"
         yield Row(f"UCX rc_verbs {test}", words, f"{words} 127.0.0.1 -t {test} -s 8 -n 2000 -w 10",
-                  final)
+                  UCX_FINAL)
     # Connected by rdma_cm. It checks its data (-q), with READs and WRITEs as well as tags.
     words = f"{UCX}rc io_demo -p {{P}} -q -d 64:100000"
     for more in ("", " -A"):

@@ -16,6 +16,11 @@ def usage(program):
     return done.stdout
 
 
+# The last line of ucx_perftest. Its averages since the line before it are -nan or inf if that line
+# came after the last iteration.
+UCX_FINAL = r"(?m)^Final:\s+\d+(\s+([\d.]+|-?nan|inf)){7}"
+
+
 def ucx_perftest():
     """Debian 13's program is built with MPI, and must be started by mpirun if its input is no
     terminal. -P is an error for a program without MPI."""
