@@ -383,8 +383,8 @@ static struct job job(struct side *a, struct side *b, const char *op, uint32_t s
 /*
  * bench_core SECONDS chain [ROW [LOOK-UPS]]: the rows of chains, or one of them.
  * bench_core [SECONDS [OP SIZE POSTED [MESSAGES [kernels]]]]: one row for OP write, read, send,
- * list, object or get (the last three are calls); without OP, all rows of WRITEs, READs and chains. It
- * ends after MESSAGES messages if given. Calls use the built-in kernels. With `kernels` they are
+ * list, object or get (the last three are calls); without OP, all rows of WRITEs, READs and chains.
+ * It ends after MESSAGES messages if given. Calls use the built-in kernels. With `kernels` they are
  * loaded for verbs too.
  */
 int main(int argc, char **argv)

@@ -4,8 +4,8 @@
  *
  *	setup	the time of a connection to each of N servers: from the resolution of the address to
  *		the end of the handshake
- *	serves	the time from the kill of a server until its successor, which starts then, listens and
- *		has accepted a connection at the same service
+ *	serves	the time from the kill of a server until its successor, which starts then, listens
+ *		and has accepted a connection at the same service
  *	eager	the same, when the client asks for a connection all the time
  *
  *	bench-pool [SERVERS [KILLS]]

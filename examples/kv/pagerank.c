@@ -4,7 +4,8 @@
  * an equal part of its rank. The sum of the parts that a vertex gets is computed in two ways:
  *
  *	one GET for each edge: a value is the part that a vertex gives, and the client adds them;
- *	vector reduce: a value is the vector of the parts that come to a vertex, and the store adds them.
+ *	vector reduce: a value is the vector of the parts that come to a vertex, and the store adds
+ *	them.
  *
  * Both add in the order of the edges, so their ranks equal those of a plain program bit by bit.
  * usage: pagerank ADDRESS [EDGES]

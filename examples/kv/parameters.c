@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A parameter server: four workers learn the weights of a linear model from examples that each of them
- * has for itself. The weights are float vectors in the store. A worker reads them, computes the
- * gradient of a few examples, and adds it to the vectors: the additions of all workers take effect,
- * whatever their order.
+ * A parameter server: four workers learn the weights of a linear model from examples that each of
+ * them has for itself. The weights are float vectors in the store. A worker reads them, computes
+ * the gradient of a few examples, and adds it to the vectors: the additions of all workers take
+ * effect, whatever their order.
  * usage: parameters ADDRESS [STEPS]
  */
 #include <math.h>

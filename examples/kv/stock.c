@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The column S_QUANTITY of the table STOCK of TPC-C. A value is the vector of the quantities of 100
- * items of a warehouse. New-Order subtracts the ordered quantity of an item, and adds 91 if less than
- * 10 would be left (TPC-C 2.4.2.2): the update returns the quantities before it. Stock-Level counts the
- * items below a threshold (2.8): a filter returns only these.
+ * items of a warehouse. New-Order subtracts the ordered quantity of an item, and adds 91 if less
+ * than 10 would be left (TPC-C 2.4.2.2): the update returns the quantities before it. Stock-Level
+ * counts the items below a threshold (2.8): a filter returns only these.
  * usage: stock ADDRESS [ORDERS]
  */
 #include "client.h"

@@ -7,8 +7,9 @@
  *	do {
  *		roost_cache_get_request(&get, &request);
  *		... SEND the request ...
- *		while ((result = roost_cache_get_result(&get, reply, now, &item)) == ROOST_CACHE_PENDING)
- *			;
+ *		do {
+ *			result = roost_cache_get_result(&get, reply, now, &item);
+ *		} while (result == ROOST_CACHE_PENDING);
  *	} while (result == ROOST_CACHE_AGAIN);
  *
  * A hit is an item that was in the cache at a moment between start and result. Thread rule: one

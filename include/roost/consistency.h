@@ -5,8 +5,10 @@
  * takes one round trip. A READ and a check by the caller take one round trip for each try. There
  * are two schemes:
  *
- *	CRC		| data | CRC-64 of the data, 8 bytes |				after StRoM (EuroSys '20), section 6.3
- *	VERSIONS	| version 8, data 56 | version 2, data 62 | version 2, data 62 | ...	after FaRM (NSDI '14): lines of 64 bytes
+ *	CRC	after StRoM (EuroSys '20), section 6.3:
+ *		| data | CRC-64 of the data, 8 bytes |
+ *	VERSIONS	after FaRM (NSDI '14), lines of 64 bytes:
+ *		| version 8, data 56 | version 2, data 62 | version 2, data 62 | ...
  *
  * The CRC-64 is that of ECMA-182, reflected, as in xz (ISA-L: crc64_ecma_refl). A writer with
  * versions makes the version odd, writes the data, and makes the version even again, 2 higher than

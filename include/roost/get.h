@@ -5,8 +5,10 @@
  * line with three buckets. All numbers are little-endian. The table and the values are in the
  * region that the call names.
  *
- *	table -> | entry 0 | entry 1 | ...                | entry n - 1 | more entries, which only chains lead to |
+ *	table -> | entry 0 | entry 1 | ... | entry n - 1 | more entries |
  *		   key, value, length: three times; next
+ *
+ * Only chains lead to the entries after entry n - 1.
  *
  * A key is stored in entry hash & (n - 1). If the three buckets of that entry are taken, the key is
  * stored in another entry. A table uses one of two schemes to find it:

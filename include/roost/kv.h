@@ -42,7 +42,9 @@ struct kv_store;
 struct roost_kv_config {
 	uint64_t size; /* bytes of the store, at least 1 MiB; 0: 64 MiB */
 	bool evict;    /* if memory is full, evict pairs that were not used lately */
-	/* NULL for programs. `roost node` passes an open store; the fields above do not apply then */
+	/*
+	 * NULL for programs. `roost node` passes an open store; the fields above do not apply then
+	 */
 	struct kv_store *store;
 };
 
@@ -112,8 +114,8 @@ enum roost_kv_code {
 	ROOST_KV_PARTITIONS,
 	/*
 	 * Of `roost kv move`: a PUT into a partition that moves to the node, and a DELETE from one
-	 * that the node does not own and that does not move away. Other partitions give -EREMCHG, and
-	 * so does a node whose table has another version than `cursor`.
+	 * that the node does not own and that does not move away. Other partitions give -EREMCHG,
+	 * and so does a node whose table has another version than `cursor`.
 	 */
 	ROOST_KV_MOVE_PUT,
 	ROOST_KV_MOVE_DELETE,
@@ -193,7 +195,8 @@ struct roost_kv_op {
 	 *	-EREMCHG	another node owns the key; nothing was done
 	 *	-EHOSTDOWN	roost_kv_open_table(): the partition of the key has no node, or its
 	 *			node is lost; nothing was done
-	 *	-ENOTCONN, -ETIMEDOUT	the connection ended, or the node lost its lease meanwhile: the
+	 *	-ENOTCONN, -ETIMEDOUT
+	 *			the connection ended, or the node lost its lease meanwhile: the
 	 *			operation may have been done
 	 */
 	int status;
@@ -227,9 +230,10 @@ int roost_kv_open(const char *host, uint16_t service, const struct roost_kv_attr
 /*
  * Opens the stores of all nodes of a table of partitions, a file that `roost kv table` has written,
  * or a value in etcd, etcd:http://HOST:PORT[,http://HOST:PORT...]/KEY, which a thread reads until
- * roost_kv_close(). Each operation goes to the node that owns its key; the connection to a node begins with the first
- * one. If the node does not own the key any more, the library reads the table again and repeats the
- * operation, which was not done. It gives up after `timeout_ms`, with -EREMCHG.
+ * roost_kv_close(). Each operation goes to the node that owns its key; the connection to a node
+ * begins with the first one. If the node does not own the key any more, the library reads the table
+ * again and repeats the operation, which was not done. It gives up after `timeout_ms`, with
+ * -EREMCHG.
  *
  * Operations that are submitted before an earlier one is done have no order. When a connection
  * ends, its operations in flight get -ENOTCONN or -ETIMEDOUT, and later ones on partitions of that

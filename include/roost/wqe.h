@@ -100,8 +100,8 @@ struct roost_wqe {
 
 /*
  * WAIT		raddr: index of a watched CQ; swap_add: a count of its completions
- * ENABLE	raddr: number of a queue pair of this NIC with a managed send queue; swap_add: a count
- *		of its WQEs
+ * ENABLE	raddr: number of a queue pair of this NIC with a managed send queue; swap_add: a
+ *		count of its WQEs
  * RECV_ENABLE	the same with a managed receive queue
  *
  * The low 32 bits of the count are used, modulo 2^32. With ROOST_CHAIN_RELATIVE in raddr, WAIT
@@ -151,11 +151,11 @@ _Static_assert(__builtin_offsetof(struct roost_wqe, sge) == 48, "scatter list at
 
 /*
  * Memory order.
- *   WQE	the program writes it before it stores `prod` (release); the NIC reads it after it has
- *		loaded `prod` (acquire). The NIC stores `cons` (release) when it has read the WQE; the
- *		program reuses the slot after it has loaded `cons` (acquire)
- *   CQE	the same with `seq` (release, the NIC) and `cons` of the CQ (release, the program). The
- *		data of a message are written before the `seq` of its CQE
+ *   WQE	the program writes it before it stores `prod` (release); the NIC reads it after it
+ *		has loaded `prod` (acquire). The NIC stores `cons` (release) when it has read the
+ *		WQE; the program reuses the slot after it has loaded `cons` (acquire)
+ *   CQE	the same with `seq` (release, the NIC) and `cons` of the CQ (release, the program).
+ *		The data of a message are written before the `seq` of its CQE
  * Arming a CQ and ringing a doorbell store one word and then load another; src/nic/cq.c and nic.c
  * describe their order.
  */

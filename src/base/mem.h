@@ -92,8 +92,8 @@ void *mem_alloc_pages(size_t size);
 void mem_free_pages(void *p, size_t size);
 
 /*
- * Makes the pages with the bytes [from, upto) of `data` present, so that no later access takes a page
- * fault. Returns false if there is no memory for them. Kernels before 5.14 cannot do this; the
+ * Makes the pages with the bytes [from, upto) of `data` present, so that no later access takes a
+ * page fault. Returns false if there is no memory for them. Kernels before 5.14 cannot do this; the
  * result is then true, and each page comes with the first access. Any thread.
  */
 bool mem_populate(void *data, size_t from, size_t upto);

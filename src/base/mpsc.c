@@ -15,7 +15,9 @@ int mpsc_init(struct mpsc *m, uint32_t capacity)
 	if (!m->cell)
 		return -ENOMEM;
 	m->mask = cells - 1;
-	/* Otherwise a push of the first lap takes a page fault, and the pop after it another one. */
+	/*
+	 * Otherwise a push of the first lap takes a page fault, and the pop after it another one.
+	 */
 	if (!mem_populate(m->cell, 0, cells * sizeof(*m->cell))) {
 		mpsc_destroy(m);
 		return -ENOMEM;

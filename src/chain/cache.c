@@ -12,10 +12,12 @@
  *			item into the template of the answer
  *	READ		the count of moves
  *	for each bucket:
- *	    CAS		if the key is the client's, `hit` is a WRITE; the key found goes to the reply
+ *	    CAS		if the key is the client's, `hit` is a WRITE; the key found goes to the
+ *			reply
  *	    hit		copies the template over the answer
  *	RECV_ENABLE	the next request
- *	ENABLE		the answer queue: the item, the reply's start, and an ENABLE of the next turn
+ *	ENABLE		the answer queue: the item, the reply's start, and an ENABLE of the next
+ *			turn
  *
  * The base is read once, so both buckets are of one generation. A get that hits nothing while an
  * entry moved from the second bucket to the first one finds two different counts of moves.

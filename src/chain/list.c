@@ -3,10 +3,10 @@
  * roost/chain_list.h. Four queues:
  *
  *	begin	WAIT for a request; copies that undo the last one; RECV_ENABLE; ENABLE walk
- *	walk	a turn for each node: copy the node; its `next` becomes the address of the next copy;
- *		if it is the last node, the ENABLE at the end of the turn becomes one of `answer`;
- *		if it has the key, one of `found`. Without break, the template with the value is
- *		copied over the answer at once, and the key to the end of the reply
+ *	walk	a turn for each node: copy the node; its `next` becomes the address of the next
+ *		copy; if it is the last node, the ENABLE at the end of the turn becomes one of
+ *		`answer`; if it has the key, one of `found`. Without break, the template with the
+ *		value is copied over the answer at once, and the key to the end of the reply
  *	found	copies the template with the value over the answer; ENABLE answer
  *	answer	the WRITE to the client; ENABLE of the next turn of `begin`
  */

@@ -3,7 +3,8 @@
  * roost/chain.h: loops and functions. They stop and start queues by ENABLEs that are rewritten:
  *
  *	break		an ENABLE of the queue itself; a CAS makes it a NOP
- *	loop		the last WQE of the ring enables one turn more; the WQE `after` is copied over it
+ *	loop		the last WQE of the ring enables one turn more; the WQE `after` is copied
+ *			over it
  *	function	the last WQE of the ring is written by the caller: it enables the caller
  */
 #include <errno.h>

@@ -3,8 +3,8 @@
  * The checker: rewrites of WQEs that may have been fetched. A WQE may be rewritten
  *
  *	in its own queue	by a WQE before it; by one behind it if the ring is recycled
- *	in another queue	before an ENABLE covers it, or while its queue is in a WAIT before it
- *				that the writer ends
+ *	in another queue	before an ENABLE covers it, or while its queue is in a WAIT before
+ *				it that the writer ends
  *
  * In both cases the queue must be managed. A receive may be rewritten before a RECV_ENABLE covers
  * it, or behind a WAIT for the message that it took, and a RECV_ENABLE must follow. RECV_ENABLEs of

@@ -251,9 +251,9 @@ void drive_put(struct drive *d)
 #define EXIT_NS 10000000u /* the longest wait for a turn to end at exit */
 
 /*
- * Sends the datagrams that are posted, and arms the ports for the last time, because no turn follows
- * that would do it. Arming wakes peers
- * that have not seen the last packets, and makes a capture write its buffered packets.
+ * Sends the datagrams that are posted, and arms the ports for the last time, because no turn
+ * follows that would do it. Arming wakes peers that have not seen the last packets, and makes a
+ * capture write its buffered packets.
  */
 static void arm_before_exit(struct drive *d)
 {

@@ -257,7 +257,9 @@ int ports_add(struct drive *d, const struct pkt_addr *addr, struct drive_addr *w
 
 /* ---- pu.c ---- */
 
-/* Owns the PU and returns true. Returns false if it has an owner, or a control call waits for it. */
+/*
+ * Owns the PU and returns true. Returns false if it has an owner, or a control call waits for it.
+ */
 static inline bool pu_try(struct drive_pu *p)
 {
 	uint32_t free = 0;

@@ -87,8 +87,8 @@ bool pu_arm(struct drive *d, unsigned i)
 /*
  * Arms the ports again after a turn that used them while a thread sleeps on them. Arming a shm port
  * also makes sure that the peers to which it sent are awake. A port with new packets, or with
- * packets still in use, needs another turn, which does not run at the end of a control call. Returns
- * false if the ports could not be armed.
+ * packets still in use, needs another turn, which does not run at the end of a control call.
+ * Returns false if the ports could not be armed.
  */
 static bool keep_armed(struct drive *d, unsigned i, enum pu_turn turn)
 {
@@ -223,8 +223,8 @@ static void kick_if_work_left(struct drive *d, unsigned i, uint64_t now)
 		    now + policy_table.nap_min)
 		return;
 	/*
-	 * Looks at an empty shm port also make sure that its peers are awake. The first look after a
-	 * flush leaves out the fence that this takes (rx_burst in shm.c), so there are two.
+	 * Looks at an empty shm port also make sure that its peers are awake. The first look after
+	 * a flush leaves out the fence that this takes (rx_burst in shm.c), so there are two.
 	 */
 	if (pu_poll(d, i, now) || pu_poll(d, i, now) || nic_pending(d->nic, i))
 		service_kick(d);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests to etcd's JSON gateway (/v3/kv, /v3/lease, /v3/watch), and its answers. Pure functions. Keys
- * and values are base64 in both, and 64-bit numbers are strings.
+ * Requests to etcd's JSON gateway (/v3/kv, /v3/lease, /v3/watch), and its answers. Pure functions.
+ * Keys and values are base64 in both, and 64-bit numbers are strings.
  */
 #ifndef ROOST_ETCD_ANSWER_H
 #define ROOST_ETCD_ANSWER_H

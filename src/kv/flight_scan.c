@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Scans of a store with a far tier. A bucket is visited in a transaction, as an operation is executed
- * (flight.c). If lines are missing, those of the next buckets are read at the same time, as far as
- * their addresses are known, and held until the scan is behind these buckets.
+ * Scans of a store with a far tier. A bucket is visited in a transaction, as an operation is
+ * executed (flight.c). If lines are missing, those of the next buckets are read at the same time,
+ * as far as their addresses are known, and held until the scan is behind these buckets.
  */
 #include <errno.h>
 

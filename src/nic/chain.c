@@ -4,8 +4,8 @@
  *
  *	WAIT	parks the queue pair on the CQ. A completion without error wakes it (cq.c)
  *	ENABLE	moves the count of a managed queue of the same protection domain, and schedules the
- *		queue; it runs in the same turn if it belongs to the same PU, the turn has space, and
- *		the ENABLE is not behind packets that the turn has to send
+ *		queue; it runs in the same turn if it belongs to the same PU, the turn has space,
+ *		and the ENABLE is not behind packets that the turn has to send
  *	managed	a WQE is copied from the ring only when it is enabled and the one before it has
  *		been issued, so every WQE executed before may have rewritten it
  *

@@ -57,7 +57,9 @@ enum chain_result {
 	CHAIN_FAILED, /* e->status has the error */
 };
 
-/* Returns true if a WQE of the protection domain with this op-code moves a count of the queue pair. */
+/*
+ * Returns true if a WQE of the protection domain with this op-code moves a count of the queue pair.
+ */
 static inline bool chain_enables(const struct nic_qp *to, uint32_t pd, uint8_t op)
 {
 	if (!to->chain || to->pd != pd)

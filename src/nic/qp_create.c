@@ -51,7 +51,9 @@ static uint32_t next_number(struct nic *nic, struct qp_numbers *numbers, unsigne
 	return qpn;
 }
 
-/* Gives a QP this index, if it is free. Returns -ENOMEM if it is in use, -EAGAIN if it must rest. */
+/*
+ * Gives a QP this index, if it is free. Returns -ENOMEM if it is in use, -EAGAIN if it must rest.
+ */
 static int take_index(struct nic *nic, struct nic_qp *qp, unsigned pu, uint32_t index,
 		      uint32_t second)
 {

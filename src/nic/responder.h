@@ -149,7 +149,9 @@ void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v);
  * responder's resources). A fully answered request does not count, even while it is answered again.
  */
 bool resp_replay_full(const struct nic_qp *qp);
-/* Moves all entries to a longer replay ring, and installs the ring. The caller frees the old one. */
+/*
+ * Moves all entries to a longer replay ring, and installs the ring. The caller frees the old one.
+ */
 void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size);
 
 #endif

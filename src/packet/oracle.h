@@ -19,7 +19,8 @@
  *   at one end     `local` is the address of that end. The trace is what its NIC sent and received,
  *                  in that order (between NIC and network: losses and changes happen outside). The
  *                  rules are exact for the packets that it sent.
- *   disorder       As at one end, with a network that may reorder and duplicate. Packets from outside
+ *   disorder       As at one end, with a network that may reorder and duplicate. Packets from
+ *   outside
  *                  are believed, not judged.
  *
  * Feed only packets with a right ICRC, because a receiver ignores others. Feed all packets of a

@@ -330,12 +330,12 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		   uint32_t scope, unsigned families);
 /*
- * Returns the slot to which a management datagram to `addr` belongs. A connection request belongs to
- * the slot that listens on its service. Another message of connection management belongs to the slot
- * in the receiver's id, which may have no owner. Returns -1 if no slot listens, and for other
- * datagrams. The kernel's filter of an address has a limited number of services, and gives a group of
- * datagrams to the slot of the first one. A slot that gets a datagram of another slot passes it on.
- * Makes no system call.
+ * Returns the slot to which a management datagram to `addr` belongs. A connection request belongs
+ * to the slot that listens on its service. Another message of connection management belongs to the
+ * slot in the receiver's id, which may have no owner. Returns -1 if no slot listens, and for other
+ * datagrams. The kernel's filter of an address has a limited number of services, and gives a group
+ * of datagrams to the slot of the first one. A slot that gets a datagram of another slot passes it
+ * on. Makes no system call.
  */
 int pool_management_slot(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
 			 const uint8_t *bth, uint32_t len);

@@ -160,7 +160,8 @@ struct port_ops {
 	void (*cancel)(struct port *p);
 	/*
 	 * Sends the complete packets. Returns true if no packet is left. Afterwards the port must
-	 * be armed, or looked at (rx_burst) twice: a peer on shm may be going to sleep (shm_wake.c).
+	 * be armed, or looked at (rx_burst) twice: a peer on shm may be going to sleep
+	 * (shm_wake.c).
 	 */
 	bool (*flush)(struct port *p);
 

@@ -134,8 +134,8 @@ static int listen_at(int dirfd, int fd, char name[SHM_NAME_MAX])
 }
 
 /*
- * The socket gets its name when it listens. Between bind() and listen() a connection is refused, and
- * a client would take the socket for that of a dead process, and remove it.
+ * The socket gets its name when it listens. Between bind() and listen() a connection is refused,
+ * and a client would take the socket for that of a dead process, and remove it.
  */
 int shm_dir_listen(int dirfd, const char *name)
 {

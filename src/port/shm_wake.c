@@ -143,8 +143,8 @@ bool shm_arm(struct port *p)
 		return false;
 	s->armed = true;
 	/*
-	 * Stored: `sleeping`, `want_space`. Loaded after the fence: the descriptors, `head` (below).
-	 * The other side is in shm_wake_receivers(), and in the arm() of the peer.
+	 * Stored: `sleeping`, `want_space`. Loaded after the fence: the descriptors, `head`
+	 * (below). The other side is in shm_wake_receivers(), and in the arm() of the peer.
 	 */
 	set_flags(s, 1);
 	shm_wake_receivers(s, true);

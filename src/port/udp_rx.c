@@ -112,8 +112,8 @@ static void read_control(struct msghdr *h, struct udp_rx_buf *b)
 }
 
 /*
- * Returns true if the source of a datagram belongs to a member of the pool, or to one that has ended
- * lately. The answers about members are kept until the pool changes.
+ * Returns true if the source of a datagram belongs to a member of the pool, or to one that has
+ * ended lately. The answers about members are kept until the pool changes.
  */
 static bool is_member(struct udp_port *u, const struct udp_rx_buf *b)
 {

@@ -7,7 +7,8 @@
  *
  *   program -> rdma_*() --+                            +--> QP 1 of the engine (drive_gsi_send)
  *                         +--> agent (one lock) --> cm |
- *   QP 1, time ---------- +                            +--> event --> channel --> rdma_get_cm_event()
+ *   QP 1, time ---------- +                            +--> event --> channel
+ *                                                                       --> rdma_get_cm_event()
  *
  * The agent's lock guards ids, their events, and the state machine of src/cm. Lock order, outermost
  * first: the engine's lock of QP 1's user (the service thread holds it when it calls us), the

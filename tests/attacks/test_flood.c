@@ -11,8 +11,8 @@
  *	  test-attacks-flood 4|6 measure [RATE [SECONDS]]	prints JSON: the time to connect,
  *		without and with a flood of RATE REQs a second (100000), and the server's CPU time
  *	  test-attacks-flood 4|6 limit [RATE [SECONDS]]		prints JSON: the same with a bare
- *		server, which only receives, and with one that sends each datagram back. A connection
- *		is then two round trips of one datagram
+ *		server, which only receives, and with one that sends each datagram back. A
+ *		connection is then two round trips of one datagram
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -309,7 +309,9 @@ static void send_one(struct forged *f)
 		shared->sent++;
 }
 
-/* Gets the bytes in the longest queue of the NICs' sockets, and the datagrams that found no space. */
+/*
+ * Gets the bytes in the longest queue of the NICs' sockets, and the datagrams that found no space.
+ */
 static void look_at_queues(unsigned long *most, unsigned long *drops)
 {
 	FILE *file = fopen(v6 ? "/proc/net/udp6" : "/proc/net/udp", "re");

@@ -544,7 +544,9 @@ static void scans_of_a_caller_that_ends(void **state)
 #define HERE	"10.0.0.1"
 #define SERVICE 4792u
 
-/* All keys are in one partition: owner and `from` are the indexes of nodes, and node 0 is this one. */
+/*
+ * All keys are in one partition: owner and `from` are the indexes of nodes, and node 0 is this one.
+ */
 static void set_table(uint64_t version, unsigned owner, unsigned from)
 {
 	static struct kv_table t;

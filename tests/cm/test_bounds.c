@@ -224,7 +224,9 @@ static void connect_with_longest_times(struct pair *p)
 	end_told(&p->b, CM_EV_ESTABLISHED);
 }
 
-/* At both ends it lasts at most 69 s, whatever the REQ states. The queue pairs get what it states. */
+/*
+ * At both ends it lasts at most 69 s, whatever the REQ states. The queue pairs get what it states.
+ */
 static void a_peer_does_not_choose_how_long_a_time_wait_lasts(void **state)
 {
 	const uint64_t most = 4096ull << 24;

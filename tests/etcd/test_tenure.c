@@ -2,8 +2,8 @@
 /*
  * A node with a lease, and a command that gives its partition to another node, in virtual time.
  * Requests and answers are late or lost, etcd does not answer for a while, the node stops for a
- * while, and the clock of etcd runs faster or slower. The node serves no operation after the command
- * has taken the partition.
+ * while, and the clock of etcd runs faster or slower. The node serves no operation after the
+ * command has taken the partition.
  */
 #include <setjmp.h>
 #include <stdarg.h>

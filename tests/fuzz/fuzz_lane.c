@@ -5,7 +5,9 @@
  * packets as the NIC does. A length or an op-code that is loaded twice, once to check it and once
  * to use it, then has two values. The input:
  *
- *	number of lies | lies of 6 bytes: where, place (2), size, two values | commands of 2 bytes: how many packets, and how long
+ *	number of lies
+ *	lies of 6 bytes: where, place (2), size, two values
+ *	commands of 2 bytes: how many packets, and how long
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,7 +5,10 @@
  * work and runs the NIC. A field that the NIC loads twice, once to check it and once to use it,
  * then has two values. The input gives the writes of the second thread and the posted work:
  *
- *	shape | number of lies | lies of 5 bytes: where, offset, size, two values | commands of one byte
+ *	shape
+ *	number of lies
+ *	lies of 5 bytes: where, offset, size, two values
+ *	commands of one byte
  *
  * With any timing of the threads, no memory outside of the regions may change, a turn stays
  * bounded, and other queue pairs continue.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Two ends of a reliable connection, each on a stack of its own. They check every byte and length of
- * every operation, and the errors of operations that must fail, which perftest does not check. The
- * program uses only the standard verbs: the same binary runs on the Linux kernel's stack in the
+ * Two ends of a reliable connection, each on a stack of its own. They check every byte and length
+ * of every operation, and the errors of operations that must fail, which perftest does not check.
+ * The program uses only the standard verbs: the same binary runs on the Linux kernel's stack in the
  * guest, and on the drop-in library here.
  *
  *	pair [-d DEVICE] [-x GID INDEX] [-m PATH MTU] [-p TCP PORT] TEST [SERVER]
  *
  * Both ends run the same TEST. The end without SERVER's address waits for the other one. Each end
- * checks the data that it receives. They connect over TCP (IPv4), and take turns by a byte on it. The
- * exit status is 0 if all checks passed.
+ * checks the data that it receives. They connect over TCP (IPv4), and take turns by a byte on it.
+ * The exit status is 0 if all checks passed.
  */
 #include <arpa/inet.h>
 #include "pair.h"
@@ -238,8 +238,8 @@ int main(int argc, char **argv)
 	p.test = find_test(argv[optind]);
 	server = argv[optind + 1];
 
-	// The memory region has the rights of the test, and the QP has all rights, so that the region
-	// refuses.
+	// The memory region has the rights of the test, and the QP has all rights, so that the
+	// region refuses.
 	open_device(&p, device, p.test->access);
 	fill(&p, server);
 	to_init(&p, ALL);
@@ -260,8 +260,8 @@ int main(int argc, char **argv)
 		p.test->client(&p);
 	else
 		p.test->server(&p);
-	// An end leaves after the other end has its last completion, because the last ACK comes from
-	// its QP.
+	// An end leaves after the other end has its last completion, because the last ACK comes
+	// from its QP.
 	tell(&p);
 	await(&p);
 	printf("pair: %s: as it should be\n", p.test->name);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Declarations shared by pair.c, which connects the two ends, and pair_tests.c, which has their tests.
+// Declarations shared by pair.c, which connects the two ends, and pair_tests.c, which has their
+// tests.
 #ifndef INTEROP_PAIR_H
 #define INTEROP_PAIR_H
 

@@ -266,7 +266,8 @@ static void late_client(struct pair *p)
 
 	if (ibv_post_send(p->qp, &wr, &bad))
 		die("post_send failed");
-	usleep(100000); // long enough for a refusal or more; the capture shows whether a refusal was sent
+	// Long enough for a refusal or more; the capture shows whether a refusal was sent.
+	usleep(100000);
 	tell(p);
 	wc = completion(p, "SEND before its receive");
 	expect("SEND before its receive", &wc, IBV_WC_SUCCESS);
@@ -343,8 +344,8 @@ static void window_server(struct pair *p)
 		die("the other end is gone");
 	wc = completion(p, "receive");
 	expect("receive", &wc, IBV_WC_SUCCESS);
-	// rxe returns the Linux kernel's number of this flag (ib_verbs.h), which is IP_CSUM_OK in the
-	// verbs.
+	// rxe returns the Linux kernel's number of this flag (ib_verbs.h), which is IP_CSUM_OK in
+	// the verbs.
 	if (!(wc.wc_flags & (IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK)) || wc.invalidated_rkey != key ||
 	    wc.byte_len != 24)
 		die("receive: flags %x, key %x, not %x, %u bytes", wc.wc_flags, wc.invalidated_rkey,
@@ -357,7 +358,8 @@ static void window_server(struct pair *p)
 
 static const struct test tests[] = {
 	{"ops", ops_client, ops_server, ALL, 7, SLOT},
-	// rxe of Linux 6.12 does not answer a READ of 0 bytes again, so its first answer must arrive.
+	// rxe of Linux 6.12 does not answer a READ of 0 bytes again, so its first answer must
+	// arrive.
 	{"ops-answered-again", nonempty_client, ops_server, ALL, 7, SLOT},
 	{"wrong-key-write", key_write, untouched, ALL, 7, SLOT},
 	{"wrong-key-read", key_read, untouched, ALL, 7, SLOT},

@@ -2,8 +2,8 @@
 /*
  * Calls of one operation, as many in flight as a connection allows. test_kv.py runs it.
  *
- *	kv-counts ADDRESS count N	N increments of some counters. Each returns the value before,
- *					so one that is applied twice, or not at all, shows.
+ *	kv-counts ADDRESS count N	N increments of some counters. Each returns the value
+ *					before, so one that is applied twice, or not at all, shows.
  *	kv-counts ADDRESS stop		begins GETs with long replies, stops itself (SIGSTOP), and
  *					takes the replies when it is continued
  */

@@ -2,13 +2,14 @@
 /*
  * A client of the nodes of a table of partitions. test_kv_parts.py runs it.
  *
- *	kv-parts TABLE load NAME [slow]	stores a new pair again and again, many at once, until its input
- *					ends; then prints their number. Each must be stored once.
- *	kv-parts TABLE count		adds 1 to the numbers of COUNTERS keys again and again, many at
- *					once, until its input ends; then prints how often
+ *	kv-parts TABLE load NAME [slow]	stores a new pair again and again, many at once, until its
+ *					input ends; then prints their number. Each must be stored
+ *					once.
+ *	kv-parts TABLE count		adds 1 to the numbers of COUNTERS keys again and again, many
+ *					at once, until its input ends; then prints how often
  *	kv-parts TABLE sum		prints the sum of these numbers
- *	kv-parts TABLE ask		for each KEY in a line of input, stores it and prints 0 or the
- *					error. +KEY: adds 1 to its number, which is 0 at first;
+ *	kv-parts TABLE ask		for each KEY in a line of input, stores it and prints 0 or
+ *					the error. +KEY: adds 1 to its number, which is 0 at first;
  *					?KEY: prints the number
  */
 #include <errno.h>

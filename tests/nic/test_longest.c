@@ -77,8 +77,8 @@ static void look(void *ctx, uint64_t now, bool delivered, const struct pkt_addr 
 	seen.packets++;
 	seen.wrong += index >= PACKETS || v.payload_len != MTU || stamp != index * MTU % PERIOD;
 	seen.next = index + 1 > seen.next ? index + 1 : seen.next;
-	if (v.op->kind !=
-	    PKT_KIND_READ_RESP) { /* a long READ is cut into requests, each with responses of its own */
+	/* A long READ is cut into requests, each with responses of its own. */
+	if (v.op->kind != PKT_KIND_READ_RESP) {
 		seen.wrong += !!(v.op->flags & PKT_FIRST) != (index == 0) ||
 			      !!(v.op->flags & PKT_LAST) != (index == PACKETS - 1);
 		if (v.op->flags & PKT_FIRST)

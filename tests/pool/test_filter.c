@@ -35,7 +35,9 @@
 static struct sock_filter code[POOL_FILTER_MAX];
 static uint32_t random_number; /* of the kernel */
 
-/* What the kernel does with the few instructions of the program. A load beyond the end returns 0. */
+/*
+ * What the kernel does with the few instructions of the program. A load beyond the end returns 0.
+ */
 static uint32_t run(unsigned n, const uint8_t *data, uint32_t len)
 {
 	uint32_t a = 0;
@@ -200,7 +202,10 @@ static void communication_ids(void **state)
 
 		packet(pkt, 1);
 		if (to_id[i] == CM_LAP || to_id[i] == CM_APR) {
-			/* not sent by this project: only the places that all messages have in common */
+			/*
+			 * not sent by this project: only the places that all messages have in
+			 * common
+			 */
 			cm_build(&(struct cm_msg){.attr = CM_RTU,
 						  .local_id = m.local_id,
 						  .remote_id = m.remote_id},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A program is stopped or killed at a step of joining: before its n-th system call. The next program
- * that joins waits at most a second. Each case has a network of its own, and many run at a time.
+ * A program is stopped or killed at a step of joining: before its n-th system call. The next
+ * program that joins waits at most a second. Each case has a network of its own, and many run at a
+ * time.
  */
 #include "../common/network.h"
 

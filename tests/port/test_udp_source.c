@@ -187,9 +187,9 @@ static void dropped(struct port *p, uint64_t bad)
 }
 
 /*
- * Another user sends from the address of a program of the pool: from a port that no program has, and
- * from the source port of a program that has ended. The latter's own datagrams may be read a little
- * later, so that port is refused after ten seconds.
+ * Another user sends from the address of a program of the pool: from a port that no program has,
+ * and from the source port of a program that has ended. The latter's own datagrams may be read a
+ * little later, so that port is refused after ten seconds.
  */
 static void another_user_in_a_programs_name(void **state)
 {

@@ -2,8 +2,8 @@
 /*
  * The first numbers of each process are its own. 100 processes are forked from a process that has
  * drawn numbers, and from one that has not. Each opens the device, one after the other, at one
- * address. Their PSNs, communication ids, ports, QP numbers and keys all differ: a process's numbers
- * must not reveal those of the next process.
+ * address. Their PSNs, communication ids, ports, QP numbers and keys all differ: a process's
+ * numbers must not reveal those of the next process.
  */
 #include "fixture.h"
 
@@ -98,8 +98,8 @@ static void processes(struct drawn *all)
 }
 
 /*
- * Pairs may be equal by chance: with 2^24 numbers three pairs once in a million runs, with the 28,232
- * ports seven pairs once in a billion.
+ * Pairs may be equal by chance: with 2^24 numbers three pairs once in a million runs, with the
+ * 28,232 ports seven pairs once in a billion.
  */
 static void differ(const uint32_t *v, unsigned n, unsigned most, const char *what)
 {

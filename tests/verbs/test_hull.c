@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A hull serves a peer's READs, WRITEs and kernel calls while the program that works on its memory
- * is killed again and again. Three processes take part. This process is the peer; it forks the hull, which forks or
- * executes the program. Waits have bounds that only a failure reaches.
+ * is killed again and again. Three processes take part. This process is the peer; it forks the
+ * hull, which forks or executes the program. Waits have bounds that only a failure reaches.
  */
 #include "side.h"
 #include "forked.h"

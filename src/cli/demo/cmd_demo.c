@@ -4,8 +4,10 @@
  * mapped, and reads it back by RDMA READ into a third file. Then it compares all three files.
  *
  *	this process		     the other process
- *	  sent      == WRITE ==>	received	(no code of the other process touches the data)
+ *	  sent      == WRITE ==>	received
  *	  returned  <== READ ===	received
+ *
+ * No code of the other process touches the data.
  *
  * Then it looks up keys in a hash table of the other process (demo/get.c, demo/offload.c).
  */

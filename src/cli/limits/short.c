@@ -180,11 +180,8 @@ int limit_short(const struct limit_cores *c, bool udp, unsigned percentile, doub
 	const struct timespec pause = {.tv_nsec = PAUSE_NS};
 	struct run *r = aligned_alloc(128, sizeof(*r));
 	uint64_t of_run[MOST], start = clock_ns();
-	unsigned
-		runs = 0,
-		least = c->shared
-				? 1
-				: LEAST; /* on one core a run takes as long as the scheduler lets it */
+	/* On one core a run takes as long as the scheduler lets it. */
+	unsigned runs = 0, least = c->shared ? 1 : LEAST;
 	int rc = 0;
 
 	if (!r)

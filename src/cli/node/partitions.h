@@ -23,8 +23,9 @@ struct node_partitions {
 };
 
 /*
- * Takes the partitions of the node at `address` for the store, before it serves, and begins to watch
- * the table. Does nothing without a file. Returns 0, or a negative errno with a line in `err`.
+ * Takes the partitions of the node at `address` for the store, before it serves, and begins to
+ * watch the table. Does nothing without a file. Returns 0, or a negative errno with a line in
+ * `err`.
  */
 int node_partitions_open(struct node_partitions *p, struct kv_store *store, const char *address,
 			 uint16_t service, char *err, size_t errlen);

@@ -58,8 +58,8 @@ static const struct opt_command command = {
 /* The counts of a file, and of all files together. */
 struct tally {
 	uint64_t records, kinds[PCAP_KIND_COUNT];
-	uint64_t good,
-		refused[PKT_ERR_COUNT]; /* of the RoCE packets; refused[PKT_ERR_ICRC] is the ICRC's count */
+	/* of the RoCE packets; refused[PKT_ERR_ICRC] is the count of wrong ICRCs */
+	uint64_t good, refused[PKT_ERR_COUNT];
 	uint64_t ops[256];
 	uint64_t oversized;
 	uint64_t unread; /* files that could not be read to the end */

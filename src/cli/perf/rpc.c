@@ -3,8 +3,10 @@
  * Calls of kernels by `roost perf rpc`. Both sides compute the layout of the target's tx from the
  * job:
  *
- *	get		| table: a power of two of entries, as many for chains | values |	every key is used in turn
- *	traversal	| elements of one list, in a mixed order | value |			the key is the one of the last element
+ *	get		| table: a power of two of entries, as many for chains | values |
+ *			every key is used in turn
+ *	traversal	| elements of one list, in a mixed order | value |
+ *			the key is the one of the last element
  *	echo, hll	nothing
  *
  * A call counts as completed when its reply has arrived, so the calls of a queue are waited for in
