@@ -7,7 +7,7 @@
  *
  * A chunk is aligned to its size, so the address of a piece gives its chunk. The first chunk of a
  * size begins with ordinary pages, which are resident as far as they are used: few objects cost
- * little memory. When it is full, the kernel may make a huge page of it. Further chunks are huge
+ * little memory. When it is full, Linux may make a huge page of it. Further chunks are huge
  * pages from the start; a chunk that has just begun is resident as a whole. Freed pieces are used
  * again for the same size. An empty chunk is returned when another chunk has space.
  *

@@ -142,7 +142,7 @@ enum guard_end guard_call(struct guard *own, void (*fn)(void *arg), void *arg)
 static uint64_t run_ns(int tid)
 {
 	/*
-	 * This is the kernel's encoding of the clocks of pthread_getcpuclockid(3); that function
+	 * This is Linux's encoding of the clocks of pthread_getcpuclockid(3); that function
 	 * would need a pthread_t.
 	 */
 	clockid_t clock = (clockid_t)(~(unsigned)tid << 3 | 6);

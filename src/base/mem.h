@@ -80,7 +80,7 @@ static inline void mem_prefetch_write(const void *p)
 
 /*
  * Allocates at least `size` bytes of zeroed memory, aligned to a page. Memory of at least 2 MiB is
- * aligned to 2 MiB, and the kernel is advised to use huge pages. Returns NULL with errno set if
+ * aligned to 2 MiB, and Linux is advised to use huge pages. Returns NULL with errno set if
  * there is no memory or size is 0. mem_free_pages() with the same size frees the memory. Any
  * thread.
  */

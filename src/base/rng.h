@@ -67,7 +67,7 @@ static inline double rng_double(struct rng *r)
 }
 
 /*
- * Gets 64 random bits from the kernel. Returns 0, or -errno if a sandbox forbids getrandom(2);
+ * Gets 64 random bits from Linux. Returns 0, or -errno if a sandbox forbids getrandom(2);
  * RNG_REFUSED is the line for users. Any thread.
  */
 int rng_try_entropy(uint64_t *v);

@@ -25,7 +25,7 @@ uint64_t secret_u64(struct secret *s);
 /* Returns a uniform number in 0 .. n - 1, without bias, or 0 if n is 0. */
 uint64_t secret_below(struct secret *s, uint64_t n);
 
-/* Gets 256 random bits from the kernel. Returns 0 or -errno, as rng_try_entropy(). Any thread. */
+/* Gets 256 random bits from Linux. Returns 0 or -errno, as rng_try_entropy(). Any thread. */
 int secret_entropy(uint64_t seed[SECRET_WORDS]);
 
 #endif

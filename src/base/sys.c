@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define KERNEL_SIGSET_BYTES 8 /* the kernel's sigset_t, not libc's */
+#define KERNEL_SIGSET_BYTES 8 /* Linux's sigset_t, not libc's */
 #define NS_PER_SEC	    1000000000ll
 #define NS_PER_MS	    1000000ll
 

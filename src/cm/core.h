@@ -194,7 +194,7 @@ void cm_send_rej_timeout(struct cm_conn *c);
 void cm_send_mra(struct cm_conn *c, uint8_t service_timeout);
 /*
  * Sends a DREQ that ends no connection, because it names QP 0. A peer that knows the connection
- * drops it for that reason (12.6.10; cm_dreq_handler() of the kernel). A peer that does not know it
+ * drops it for that reason (12.6.10; cm_dreq_handler() of Linux). A peer that does not know it
  * answers with a DREP.
  */
 void cm_probe_peer(struct cm_conn *c);
@@ -292,7 +292,7 @@ bool cm_limit_half_open(struct cm *cm, uint64_t now);
 
 /*
  * Returns the timeout of the QP. life_time is that of the REQ or of the values agreed since. The
- * calculation is that of the kernel's cm_ack_timeout().
+ * calculation is that of Linux's cm_ack_timeout().
  */
 uint8_t cm_ack_timeout(unsigned ack_delay, unsigned life_time);
 
@@ -304,7 +304,7 @@ uint8_t cm_ack_timeout(unsigned ack_delay, unsigned life_time);
 #define CM_BRIEF_INTERVAL 2500000000u
 
 /*
- * The time for an answer of the program that this end announces to the peer: 69 s, as in the kernel
+ * The time for an answer of the program that this end announces to the peer: 69 s, as in Linux
  * (CMA_CM_MRA_SETTING).
  */
 #define CM_SERVICE_TIMEOUT 24

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The header of annex A11 before the private data (struct cma_hdr in the kernel's cma.c):
+ * The header of annex A11 before the private data (struct cma_hdr in Linux's cma.c):
  *
  *   0 version, 0 | 1 IP version << 4 | 2 source port | 4 source address, 16 bytes |
  *   20 destination address, 16 bytes

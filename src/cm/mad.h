@@ -56,7 +56,7 @@ enum cm_attr {
 #define CM_ATTR_FIRST 0x10
 #define CM_ATTRS      11 /* size of arrays that are indexed by attr - CM_ATTR_FIRST */
 
-/* The reasons of a rejection (table 109; the kernel defines 35). */
+/* The reasons of a rejection (table 109; Linux defines 35). */
 enum cm_reason {
 	CM_REJ_NO_QP = 1,
 	CM_REJ_NO_EEC = 2,

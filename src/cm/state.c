@@ -51,7 +51,7 @@ const char *cm_event_str(enum cm_event_type t)
 #define TIME_MAX cm_time_ns(24)
 
 /*
- * The interval is that of the kernel (ib_send_cm_req): the round trip, and the time that the other
+ * The interval is that of Linux (ib_send_cm_req): the round trip, and the time that the other
  * end has for its answer.
  */
 uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout)
@@ -140,7 +140,7 @@ uint64_t cm_path_ns(const struct cm_conn *c)
 void cm_enter_timewait(struct cm_conn *c, uint64_t now, uint64_t ns)
 {
 	/*
-	 * The peer may use its QP again before the time-wait of this end is over. As in the kernel,
+	 * The peer may use its QP again before the time-wait of this end is over. As in Linux,
 	 * this does not count as stale.
 	 */
 	cm_unchain(c, CHAIN_QPN);

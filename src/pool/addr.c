@@ -2,7 +2,7 @@
 /*
  * The sockets of an address. Only the process that opens the address first binds sockets, all at
  * once, so the index of a socket in the group is its slot. The first socket is bound without
- * SO_REUSEPORT: the kernel then refuses the address if any other socket has it.
+ * SO_REUSEPORT: Linux then refuses the address if any other socket has it.
  *
  * A process that may not attach a program binds one socket without SO_REUSEPORT, and does not share
  * it.

@@ -55,11 +55,11 @@ struct pool {
 	void (*execute)(void *ctx, const struct pool_will *w);
 	void *execute_ctx;
 	struct rest rest;  /* of the listener; only for the pool's thread */
-	struct rest owes;  /* answers that the kernel refused for a while; the same */
+	struct rest owes;  /* answers that Linux refused for a while; the same */
 	uint64_t repaired; /* pool_version() at the last repair; only the pool's thread uses it */
 	bool alone;	   /* the other members could not be reached */
 	bool foreign;	   /* pool_is_foreign() */
-	/* 0, or the -errno with which the kernel refuses programs for groups of sockets */
+	/* 0, or the -errno with which Linux refuses programs for groups of sockets */
 	int steers;
 };
 

@@ -68,7 +68,7 @@ static void give_shifted(struct writer *w, unsigned shift)
 	put(w, BPF_RET | BPF_A, 0, 0, 0);
 }
 
-/* Gives one of several slots at random, by the kernel's random number in a load's address. */
+/* Gives one of several slots at random, by Linux's random number in a load's address. */
 static void give_any(struct writer *w, uint64_t slots)
 {
 	unsigned num = (unsigned)__builtin_popcountll(slots);

@@ -10,7 +10,7 @@
 
 /*
  * The most services in the program, so that it fits net.core.optmem_max of 20,480 bytes (the
- * default before Linux 6.7). addr_steer() uses fewer if the kernel refuses this many.
+ * default before Linux 6.7). addr_steer() uses fewer if Linux refuses this many.
  */
 #define POOL_FILTER_SERVICES 256
 #define POOL_FILTER_MAX	     (32 + 5 * POOL_FILTER_SERVICES + 2 * POOL_SLOTS)
@@ -36,7 +36,7 @@ struct pool_table {
 
 /*
  * Writes the program and returns the number of instructions. The result of the program is below
- * POOL_SLOTS for any datagram, because the kernel would otherwise choose by hash.
+ * POOL_SLOTS for any datagram, because Linux would otherwise choose by hash.
  */
 unsigned pool_filter(const struct pool_table *t, struct sock_filter code[POOL_FILTER_MAX]);
 

@@ -3,7 +3,7 @@
  * Leftovers are datagrams that came to the socket of a program between its death and the change of
  * the address's BPF program. Without this code, the sender of a connection request among them would
  * have to repeat it, which takes seconds. All survivors look for leftovers, because any of them may
- * be stopped; the kernel gives each datagram to one of them.
+ * be stopped; Linux gives each datagram to one of them.
  */
 #include "pool/core.h"
 

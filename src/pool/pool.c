@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The membership of this process. A claim of a slot is a name in the abstract namespace of Unix
- * sockets: only one process can bind it, and the kernel removes it when that process ends.
+ * sockets: only one process can bind it, and Linux removes it when that process ends.
  *
  * A thread of the pool answers other members. It also holds a connection to each of them. The end
  * of a connection means that a member has ended; every survivor then removes the traces of this

@@ -106,7 +106,7 @@ void pool_ids(struct pool *p, unsigned slot, struct sequence *out);
  * Returns NULL with errno set: EADDRINUSE (no member has the address, and a program outside of the
  * pool has its UDP port 4791; or the members that have it do not answer), EMFILE (members have it,
  * and its sockets do not fit into the limit of descriptors of this process), EADDRNOTAVAIL, or
- * another error of the kernel. Sets *silent to the number of members that did not answer within a
+ * another error of Linux. Sets *silent to the number of members that did not answer within a
  * second.
  */
 struct pool_addr *pool_addr_get(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
@@ -115,7 +115,7 @@ struct pool_addr *pool_addr_get(struct pool *p, const struct pkt_addr *addr, uin
 void pool_addr_put(struct pool_addr *a);
 /*
  * Returns 0 if other programs can use the address too. Otherwise the address has one socket, which
- * belongs to this process alone: the kernel refused to steer datagrams with this -errno (a
+ * belongs to this process alone: Linux refused to steer datagrams with this -errno (a
  * container's rules, or an emulation without SO_ATTACH_REUSEPORT_CBPF), or -EMFILE: no more sockets
  * fit. The first slot in use receives all datagrams then, and passes on those of other slots
  * (port/udp_mail.c).
@@ -212,7 +212,7 @@ unsigned pool_ring_name(struct sockaddr_un *n, const struct pkt_addr *addr, unsi
 uint64_t pool_version(const struct pool *p);
 
 /*
- * Returns the inode number that the kernel lists for the socket of (addr, slot), or 0 if it is
+ * Returns the inode number that Linux lists for the socket of (addr, slot), or 0 if it is
  * unknown.
  */
 uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, uint32_t scope, unsigned slot);

@@ -128,7 +128,7 @@ int pool_can_steer(void)
 
 /* ---- names that another user holds ---- */
 
-/* Asks the kernel for all Unix sockets of the network namespace. Returns a descriptor or -errno. */
+/* Asks Linux for all Unix sockets of the network namespace. Returns a descriptor or -errno. */
 static int list_sockets(void)
 {
 	struct {
@@ -152,7 +152,7 @@ static int list_sockets(void)
 	return (int)n;
 }
 
-/* Returns true if a name, as the kernel reports it, belongs to the pool of this user. */
+/* Returns true if a name, as Linux reports it, belongs to the pool of this user. */
 static bool is_ours(const char *name, size_t len)
 {
 	for (unsigned kind = 0; kind < NAME_KINDS; kind++) {

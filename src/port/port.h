@@ -288,7 +288,7 @@ struct port {
  *
  * On failure it returns NULL, writes one line with the remedy into err (errlen bytes), and sets
  * errno: EADDRNOTAVAIL (not an address of this machine), EADDRINUSE, EAFNOSUPPORT, EINVAL (bad
- * specification, or not the address of one endpoint), ENOMEM, or the error of the kernel.
+ * specification, or not the address of one endpoint), ENOMEM, or the error of Linux.
  */
 struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *err, size_t errlen);
 

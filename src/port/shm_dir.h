@@ -101,7 +101,7 @@ void shm_dir_members(int dirfd, const struct pkt_addr *group,
 		     void (*fn)(void *ctx, const struct pkt_addr *addr, unsigned lane), void *ctx);
 /*
  * Returns the time of the last change of the folder in ns, or 0 if it changed so recently that
- * another change might have the same time (file systems count in ticks of the kernel's coarse
+ * another change might have the same time (file systems count in ticks of Linux's coarse
  * clock).
  */
 uint64_t shm_dir_changed(int dirfd);

@@ -14,7 +14,7 @@
  *   udp_err.c	  errors that the network reports for sent packets
  *   udp_mcast.c	  multicast groups: a socket for each
  *   udp_mail.c	  packets that came to the socket of another slot
- *   udp_diag.c	  asks the kernel for the socket at an address
+ *   udp_diag.c	  asks Linux for the socket at an address
  *   udp_probe.c	  abilities of the running kernel, probed once
  *
  * Only the thread that owns the processing unit calls these functions, unless they say otherwise.
@@ -59,7 +59,7 @@
 struct udp_join_head {
 	uint8_t mark[4];
 	/*
-	 * destination QP of the first packet, at its usual place, by which the kernel steers the
+	 * destination QP of the first packet, at its usual place, by which Linux steers the
 	 * datagram
 	 */
 	uint8_t zero, dqpn[3];
@@ -100,7 +100,7 @@ struct udp_path {
 	struct port_path path; /* first */
 	struct list_head link;
 	uint32_t refs;
-	uint32_t mtu; /* MTU of the path as the kernel reports it, IP header included; 0: unknown */
+	uint32_t mtu; /* MTU of the path as Linux reports it, IP header included; 0: unknown */
 	uint8_t slot; /* slot of the peer */
 	/* the path is only for QP 1. Each datagram may be for another slot, so each leaves alone */
 	bool gsi;
@@ -109,7 +109,7 @@ struct udp_path {
 	 * UDP_SEGMENT was refused on this path: each datagram has one packet, with identification 0
 	 */
 	bool no_gso;
-	bool probed;	   /* a route exists, and `mtu` comes from the kernel */
+	bool probed;	   /* a route exists, and `mtu` comes from Linux */
 	bool error_logged; /* its error was logged */
 	bool mtu_logged;   /* a report of a smaller MTU was logged */
 	/*
@@ -145,7 +145,7 @@ struct udp_tx {
 	uint8_t *stage; /* UDP_STAGE_BYTES */
 	uint32_t used;
 	unsigned first, count; /* groups [first, count) wait */
-	bool blocked;	       /* the kernel had no space; the batch is kept */
+	bool blocked;	       /* Linux had no space; the batch is kept */
 	/* a failed send is repeated, because an earlier packet may have caused the error */
 	bool retry_send;
 	/* bytes of the last reservation, while it can be cancelled ... */
@@ -218,7 +218,7 @@ struct udp_port {
 	uint32_t buffer; /* bytes to request for the buffers of a socket */
 	bool joins;	 /* this port may send mixed packets to ports that accept them */
 	/*
-	 * the kernel delivers merged datagrams, and groups that it did not segment, as one datagram
+	 * Linux delivers merged datagrams, and groups that it did not segment, as one datagram
 	 */
 	bool merge;
 	struct list_head groups; /* struct udp_mcast */
@@ -236,7 +236,7 @@ struct udp_port {
 	 * be caused by one of them
 	 */
 	bool errors_read;
-	/* the kernel keeps no errors until later, because too many came since errors_since */
+	/* Linux keeps no errors until later, because too many came since errors_since */
 	bool errors_off;
 	uint32_t errors;
 	uint64_t errors_since; /* ns of port_clock() */
@@ -366,9 +366,9 @@ static inline bool udp_leftovers_wait(const struct udp_port *u)
  * earlier packets, and unread errors keep waking a sleeper.
  */
 bool udp_take_errors(struct udp_port *u);
-/* Sets whether the kernel keeps the errors. Returns 0 or -errno. */
+/* Sets whether Linux keeps the errors. Returns 0 or -errno. */
 int udp_set_recverr(const struct udp_port *u, int fd, bool enable);
-/* Makes the kernel keep errors again, some time after there were too many. */
+/* Makes Linux keep errors again, some time after there were too many. */
 void udp_resume_errors(struct udp_port *u);
 
 /* udp_mail.c */
@@ -390,14 +390,14 @@ void udp_mail_look(struct udp_port *u);
 /* Hands out packets of mail. They stay valid until the next call. */
 int udp_mail_take(struct udp_port *u, struct port_pkt *pkts, int max);
 
-/* The abilities of the kernel, and the cost of a packet in a receive buffer. */
+/* The abilities of Linux, and the cost of a packet in a receive buffer. */
 struct udp_abilities {
 	uint16_t max_segs; /* 1: no UDP_SEGMENT */
 	/* bytes of receive buffer that a single packet of the largest size takes */
 	uint32_t cost;
 };
 /*
- * Probes the kernel: sends from `addr` to `addr` on sockets of its own. `len` is the length of the
+ * Probes Linux: sends from `addr` to `addr` on sockets of its own. `len` is the length of the
  * largest packet in bytes.
  */
 void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t len,
@@ -406,7 +406,7 @@ void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t len,
 /* ---- udp_owner.c ---- */
 
 struct udp_holder {
-	/* as this process sees it; 0 is also the value for a socket of the kernel */
+	/* as this process sees it; 0 is also the value for a socket of Linux */
 	unsigned uid;
 	unsigned long inode; /* inode number of the socket */
 };

@@ -71,7 +71,7 @@ void udp_find_interface(const struct pkt_addr *addr, int sock, uint32_t *index, 
 	freeifaddrs(all);
 }
 
-/* Opens the sending socket, with a port that the kernel chooses. Returns 0 or -errno. */
+/* Opens the sending socket, with a port that Linux chooses. Returns 0 or -errno. */
 static int open_out(struct udp_port *u, const struct pkt_addr *addr)
 {
 	union udp_name name;

@@ -3,7 +3,7 @@
  * Asks the Linux kernel whether a socket of this network namespace would receive datagrams from
  * this port at an address and port 4791 (sock_diag(7)). That is one look-up in a hash table, which
  * takes a microsecond; a list of all sockets (udp_reader.c) takes a hundred. A sandbox may refuse
- * such a socket, and the kernel may lack its module udp_diag. A missing module and a missing socket
+ * such a socket, and Linux may lack its module udp_diag. A missing module and a missing socket
  * have the same error, so the first question is about the port's own socket.
  */
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "base/sys.h"
 #include "port/udp.h"
 
-#define LOOPBACK_IFINDEX 1 /* include/net/flow.h of the kernel */
+#define LOOPBACK_IFINDEX 1 /* include/net/flow.h of Linux */
 #define REPLY_BYTES	 512
 #define STALE_MOST	 16 /* replies to earlier questions, which the reader skips */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Errors that the network reports for sent packets: ICMP errors, which the kernel keeps with a
+ * Errors that the network reports for sent packets: ICMP errors, which Linux keeps with a
  * quotation of the packet (ip(7), IP_RECVERR). Any host may have forged them, in any number. The
  * port uses two kinds. "No socket has port 4791" becomes a hint; the reader of the hint decides by
  * the quotation whether this NIC sent the packet. "The packet is too long for the path" is logged
@@ -20,7 +20,7 @@
 /*
  * Each error makes a call on the socket fail, ends a batch of a send, and needs a call of its own
  * to be read. Answers to forged addresses of this machine cost three times as much with errors as
- * without. If this many errors come in this time, the kernel keeps none for the rest of the time
+ * without. If this many errors come in this time, Linux keeps none for the rest of the time
  * (ip(7): it then reports no errors of an unconnected socket). Meanwhile there are no hints of
  * closed ports, and peers that are gone are detected by their silence.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets of different lengths in one datagram. On one machine a datagram costs the kernel more
+ * Packets of different lengths in one datagram. On one machine a datagram costs Linux more
  * than the 4 KiB of a packet in it. UDP_SEGMENT accepts packets of one length only, so WRITEs of 8
  * KiB (packets of 4,128 and 4,112 bytes) would need a datagram for every two packets. Loopback does
  * not segment a datagram of 64 KiB. Between two ports of Roost in one network namespace such a

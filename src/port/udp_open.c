@@ -26,7 +26,7 @@
 #include "base/sys.h"
 #include "port/udp_claim.h"
 
-/* bytes to request; the kernel doubles them, and limits them to rmem_max */
+/* bytes to request; Linux doubles them, and limits them to rmem_max */
 #define BUFFER_BYTES (4 << 20)
 /*
  * A larger window does not help over loopback, because the packets leave the caches while they

@@ -27,7 +27,7 @@ static uint32_t receive_memory(int fd)
 								    : info[SK_MEMINFO_RMEM_ALLOC];
 }
 
-/* Returns true if the kernel sends `count` pieces of one byte with one call. */
+/* Returns true if Linux sends `count` pieces of one byte with one call. */
 static bool cuts(int fd, const union udp_name *self, socklen_t len, unsigned count)
 {
 	static const uint8_t zeros[UDP_SEGS_NEW];
@@ -72,7 +72,7 @@ void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t bytes,
 
 	/*
 	 * Values if nothing can be probed: no segmentation, and memory in powers of two with
-	 * separate headers, as the allocator of the kernel provides it.
+	 * separate headers, as the allocator of Linux provides it.
 	 */
 	out->max_segs = 1;
 	out->cost = 2 * bytes + 512;

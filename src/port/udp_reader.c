@@ -16,7 +16,7 @@
 #define READ_BYTES  4096 /* many lines, none of which is longer than 200 */
 
 /*
- * Prints an address as the kernel does: words of 32 bits, each in host byte order (net/ipv4/udp.c,
+ * Prints an address as Linux does: words of 32 bits, each in host byte order (net/ipv4/udp.c,
  * net/ipv6/datagram.c).
  */
 static void print_words(char out[ADDR_DIGITS + 1], const struct pkt_addr *a)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Receives with recvmmsg() into buffers of the port. With UDP_GRO the kernel delivers merged
+ * Receives with recvmmsg() into buffers of the port. With UDP_GRO Linux delivers merged
  * datagrams, or groups that it did not segment (over loopback a group arrives as it was sent), and
  * the length of the pieces. The pieces are handed out as packets without a copy.
  *
@@ -295,7 +295,7 @@ static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
 }
 
 /*
- * A management datagram may belong to another program: the kernel's filter has no space for its
+ * A management datagram may belong to another program: Linux's filter has no space for its
  * service, or it came in a group behind a packet for this slot.
  */
 static bool pass_management(struct udp_port *u, const struct port_pkt *pkt)

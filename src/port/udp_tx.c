@@ -8,7 +8,7 @@
  *
  * The kernel segments a group of several packets into datagrams with identifications 0, 1, 2 ...
  * (net/ipv4/af_inet.c, inet_gso_segment; the first is 0 because the socket is not connected and DF
- * is set, include/net/ip.h, ip_select_ident_segs). If the kernel refuses to segment (a device
+ * is set, include/net/ip.h, ip_select_ident_segs). If Linux refuses to segment (a device
  * without checksum offload on an older kernel, IPsec), the packets are sent one by one, each with
  * identification 0 and a new ICRC. So are all later packets on that path.
  */
@@ -64,7 +64,7 @@ static bool can_join(const struct udp_group *g, const struct udp_path *path, uin
  * Learns whether the longer first packet of a message should be sent alone. The first packet of a
  * long message is longer than the others by its extended header, so no packet fits after the second
  * one in its group. The message has as many groups if the first packet is sent alone, but a single
- * packet costs the kernel much less than a group of two (no segmentation, no pages). A message of
+ * packet costs Linux much less than a group of two (no segmentation, no pages). A message of
  * two packets then needs one more group. The lengths of the last packets show which kind of message
  * is sent. `len` is the length of the next packet; 0: a flush. A path that joins packets does not
  * need this.
@@ -243,7 +243,7 @@ static int send_msgs(struct udp_port *u, int sock, struct out_msgs *o, unsigned 
 		return sent;
 	}
 	/*
-	 * With fewer fields the kernel reads less, which shortens the round trip of a small packet.
+	 * With fewer fields Linux reads less, which shortens the round trip of a small packet.
 	 */
 	if (m->msg_control || m->msg_iovlen > 1)
 		rc = sys_sendmsg(sock, m, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -380,7 +380,7 @@ static bool is_foreign(struct udp_port *u, int rc)
 }
 
 /*
- * Makes the progress of one system call. Returns false if the kernel has no space, or too many
+ * Makes the progress of one system call. Returns false if Linux has no space, or too many
  * forged errors came.
  */
 static bool push(struct udp_port *u, unsigned *foreign)
