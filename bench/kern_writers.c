@@ -125,6 +125,9 @@ static void take_answers(struct duo *s)
 	for (; !rc; rc = ibv_next_poll(audit)) {
 		if (audit->status)
 			duo_fail("writers: a chain failed");
+		/* A turn of another thread may add completions meanwhile. */
+		if (ibv_wc_read_completion_ts(audit) > now)
+			now = roost_chain_time(s->ctx);
 		if (ibv_wc_read_imm_data(audit) == ROOST_OP_ENABLE)
 			answered_at[num_done++ % STAMPS] = now;
 	}
