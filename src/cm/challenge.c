@@ -11,6 +11,12 @@
  * listener nor the time of its program. The challenges are a ring: the oldest is replaced. Its
  * length divided by the rate of requests is the longest round trip that works: docs/decisions.md.
  *
+ * An address that completed a connection before has shown that it receives answers. It has credits
+ * for a few REQs without a challenge, so that its connections need no second round trip during a
+ * flood. Anybody may use up the credits by REQs in its name; then it is challenged like others, and
+ * its next connection gives it new credits. Credits bring no more than KNOWN_MAX requests to the
+ * programs, whatever addresses are forged.
+ *
  * Each source of peers that answered has a share: it may take more while it holds less than three
  * times the free resources. A single source gets three quarters, and many sources leave some for
  * the next one (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998).
@@ -23,6 +29,8 @@
 /* unknown peers in UNVERIFIED_NS that are neither challenged nor connected yet */
 #define UNVERIFIED_MAX 16
 #define UNVERIFIED_NS  10000000000u
+#define KNOWN_MAX      16 /* the same, in addition: requests that are not challenged by a credit */
+#define CREDITS	       4  /* of an address, after each connection that it completes */
 #define SHARE	       3
 #define WINDOW_NS      100000000u
 #define CHALLENGES_MAX 1024 /* per source in WINDOW_NS: the largest backlog of a listener */
@@ -48,13 +56,43 @@ struct cm_share *cm_share_of(struct cm *cm, const struct pkt_addr *src)
 	return &cm->shares[h % CM_SHARES];
 }
 
+static bool is_backlog_filling(const struct cm_listener *l)
+{
+	return l->waiting_count >= (l->backlog + 3) / 4;
+}
+
 static bool under_load(struct cm *cm, const struct cm_listener *l, uint64_t now)
 {
 	if (now - cm->unverified_since >= UNVERIFIED_NS) {
 		cm->unverified_since = now;
 		cm->num_unverified = 0;
 	}
-	return cm->num_unverified >= UNVERIFIED_MAX || l->waiting_count >= (l->backlog + 3) / 4;
+	return cm->num_unverified >= UNVERIFIED_MAX || is_backlog_filling(l);
+}
+
+static struct cm_known *known_slot(struct cm *cm, const struct pkt_addr *addr)
+{
+	uint64_t h = XXH3_64bits_withSeed(addr->b, sizeof(addr->b), cm->hash_seed + CHAINS + 1);
+
+	return &cm->known[h % CM_KNOWN];
+}
+
+void cm_earn_credits(struct cm *cm, const struct pkt_addr *addr)
+{
+	*known_slot(cm, addr) = (struct cm_known){.addr = *addr, .credits = CREDITS};
+}
+
+/* Returns true if the sender of a REQ has a credit, which is used up, and need not be challenged. */
+static bool use_credit(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx)
+{
+	struct cm_known *k = known_slot(cm, &rx->src);
+
+	if (rx->m.attr != CM_REQ || !k->credits || !pkt_addr_eq(&k->addr, &rx->src) ||
+	    cm->num_unverified >= UNVERIFIED_MAX + KNOWN_MAX || is_backlog_filling(l))
+		return false;
+	k->credits--;
+	cm->counters.known++;
+	return true;
 }
 
 /* Returns false if this source was challenged too often recently. */
@@ -87,6 +125,8 @@ static void send_challenge(struct cm *cm, const struct cm_rx *rx)
 bool cm_challenged(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx)
 {
 	if (rx->src_verified || !under_load(cm, l, rx->now) || l->waiting_count >= l->backlog)
+		return false;
+	if (use_credit(cm, l, rx))
 		return false;
 	if (may_challenge(cm, rx))
 		send_challenge(cm, rx);

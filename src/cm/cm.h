@@ -81,6 +81,7 @@ const char *cm_state_str(enum cm_state s);
 	X(half_open_cut, "half-open connections given up to make space, oldest first")             \
 	X(source_full, "REQs and SIDR_REQs dropped: the share of their source is in use")          \
 	X(asked, "REQs and SIDR_REQs whose senders were challenged first")                         \
+	X(known, "REQs of known addresses that were not challenged in a flood")                    \
 	X(stale, "REQs and REPs rejected: for a QP that is connected already")                     \
 	X(stale_ended, "connections ended: after such a REQ or REP the peer did not know them")    \
 	X(no_nic, "REQs and SIDR_REQs that found no NIC: ICMP errors, rings without a reader")     \

@@ -85,6 +85,16 @@ struct cm_share {
 };
 #define CM_SHARES 1024
 
+/*
+ * An address that completed a connection: its REQs that need no challenge. Addresses with the same
+ * hash replace each other.
+ */
+struct cm_known {
+	struct pkt_addr addr;
+	uint32_t credits;
+};
+#define CM_KNOWN 1024
+
 /* A request whose sender must first show that it receives answers; tid 0: none. */
 struct cm_challenge {
 	uint64_t tid;
@@ -112,6 +122,7 @@ struct cm {
 	/* half-open connections that were replied to, oldest first */
 	struct list_head replied;
 	struct cm_share *shares;
+	struct cm_known *known;
 	struct cm_challenge *challenges;
 	uint32_t next_challenge;
 	uint32_t num_unverified; /* unconnected senders, trusted since unverified_since */
@@ -119,7 +130,8 @@ struct cm {
 	struct cm_conn **heads[CHAINS];
 	struct cm_listener *listeners;
 	struct list_head free_listeners, *services;
-	size_t pool_size, heads_size, listeners_size, services_size, shares_size, challenges_size;
+	size_t pool_size, heads_size, listeners_size, services_size, shares_size, known_size,
+		challenges_size;
 	uint32_t service_buckets;
 };
 
@@ -272,6 +284,8 @@ void cm_stale(struct cm_conn *old, uint64_t now);
 /* ---- challenge.c ---- */
 
 struct cm_share *cm_share_of(struct cm *cm, const struct pkt_addr *src);
+/* Records that a connection with this address was completed: it receives our datagrams. */
+void cm_earn_credits(struct cm *cm, const struct pkt_addr *addr);
 /*
  * Challenges the sender of a request if necessary. Returns true if the sender was challenged, or
  * the request was dropped; false: the request may continue.

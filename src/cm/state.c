@@ -160,6 +160,7 @@ void cm_set_established(struct cm_conn *c)
 		c->cm->num_unverified--;
 	c->unverified = false;
 	c->was_established = true;
+	cm_earn_credits(c->cm, &c->dst);
 	c->cm->counters.connected++;
 }
 

@@ -33,10 +33,11 @@ int cm_table_init(struct cm *cm)
 	cm->listeners = take(cm->config.max_listeners, sizeof(*cm->listeners), &cm->listeners_size);
 	cm->services = take(cm->service_buckets, sizeof(*cm->services), &cm->services_size);
 	cm->shares = take(CM_SHARES, sizeof(*cm->shares), &cm->shares_size);
+	cm->known = take(CM_KNOWN, sizeof(*cm->known), &cm->known_size);
 	cm->challenges =
 		take(cm->config.max_challenges, sizeof(*cm->challenges), &cm->challenges_size);
 	if (!cm->conns || !cm->heads[0] || !cm->listeners || !cm->services || !cm->shares ||
-	    !cm->challenges)
+	    !cm->known || !cm->challenges)
 		return -ENOMEM;
 	for (int i = 1; i < CHAINS; i++)
 		cm->heads[i] = cm->heads[0] + (size_t)i * cm->buckets;
@@ -54,6 +55,7 @@ void cm_table_free(struct cm *cm)
 	mem_free_pages(cm->listeners, cm->listeners_size);
 	mem_free_pages(cm->services, cm->services_size);
 	mem_free_pages(cm->shares, cm->shares_size);
+	mem_free_pages(cm->known, cm->known_size);
 	mem_free_pages(cm->challenges, cm->challenges_size);
 }
 

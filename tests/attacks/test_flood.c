@@ -10,6 +10,8 @@
  * Usage: test-attacks-flood [6]			77: no network namespace or no raw socket
  *	  test-attacks-flood 4|6 measure [RATE [SECONDS]]	prints JSON: the time to connect,
  *		without and with a flood of RATE REQs a second (100000), and the server's CPU time
+ *	  test-attacks-flood 4|6 new [RATE [SECONDS]]	prints JSON: the same, but each connection
+ *		is from a new process at an address that did not connect before
  *	  test-attacks-flood 4|6 limit [RATE [SECONDS]]		prints JSON: the same with a bare
  *		server, which only receives, and with one that sends each datagram back. A
  *		connection is then two round trips of one datagram
@@ -57,6 +59,7 @@ static struct shared {
 	_Atomic uint64_t sent, rate; /* rate: REQs a second; 0: no limit */
 	_Atomic int on;
 	_Atomic int serving;
+	uint64_t took; /* ns of the connection of a process that ended */
 } * shared;
 
 static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *fmt, ...)
@@ -92,12 +95,21 @@ static struct sockaddr_storage address(unsigned which, uint16_t port)
 	return s;
 }
 
-static void use(unsigned which)
+static void use(const char *addr)
 {
 	char spec[64];
 
-	snprintf(spec, sizeof(spec), "udp:%s", ADDRESS[v6][which]);
+	snprintf(spec, sizeof(spec), "udp:%s", addr);
 	setenv("ROOST_PORT", spec, 1);
+}
+
+static pid_t begin(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return pid;
 }
 
 static void make_qp(struct rdma_cm_id *id)
@@ -120,7 +132,7 @@ static void __attribute__((noreturn)) serve(void)
 	struct rdma_cm_event *e;
 	struct rdma_cm_id *id;
 
-	use(0);
+	use(ADDRESS[v6][0]);
 	ch = rdma_create_event_channel();
 	if (!ch || rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) ||
 	    rdma_bind_addr(id, (struct sockaddr *)&at) || rdma_listen(id, BACKLOG))
@@ -495,16 +507,45 @@ static uint64_t connect_by_cm(void)
 	return connect_once(events);
 }
 
-static void __attribute__((noreturn)) client(bool measures, uint64_t secs)
+/* Connects once, in a new process, from an address that did not connect before. */
+static uint64_t connect_as_new(void)
+{
+	static unsigned host = 2;
+	char addr[32];
+	int status;
+	pid_t pid;
+
+	host++;
+	snprintf(addr, sizeof(addr), v6 ? "fd77::%x:%x" : "10.77.%u.%u", host >> 8, host & 255);
+	if (v6 && !network_add6("lo", addr))
+		die("can't add an address");
+	fflush(stdout); /* or the child prints the rows, too */
+	pid = begin();
+	if (pid == 0) {
+		use(addr);
+		events = rdma_create_event_channel();
+		shared->took = connect_once(events);
+		exit(0);
+	}
+	if (waitpid(pid, &status, 0) != pid || status)
+		die("not connected from %s", addr);
+	return shared->took;
+}
+
+enum mode { CONNECT, MEASURE, NEW, RECEIVE, ANSWER };
+
+static void __attribute__((noreturn)) client(enum mode mode, uint64_t secs)
 {
 	unsigned n;
 
-	use(1);
-	events = rdma_create_event_channel();
 	while (!shared->serving)
 		usleep(1000);
+	if (mode == NEW)
+		measure_both(connect_as_new, secs);
+	use(ADDRESS[v6][1]);
+	events = rdma_create_event_channel();
 	connect_by_cm(); /* opens the device */
-	if (measures)
+	if (mode == MEASURE)
 		measure_both(connect_by_cm, secs);
 	shared->on = 1;
 	while (shared->sent < 10000)
@@ -550,15 +591,6 @@ static void __attribute__((noreturn)) bare_client(bool answers, uint64_t secs)
 
 /* ---- the processes ---- */
 
-static pid_t begin(void)
-{
-	pid_t pid = fork();
-
-	if (pid == 0)
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-	return pid;
-}
-
 static bool open_forged(struct forged *f)
 {
 	int on = 1;
@@ -566,12 +598,15 @@ static bool open_forged(struct forged *f)
 	f->fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW);
 	f->to = address(0, 0);
 	f->dst = to_pkt(ADDRESS[v6][0]);
+	if (v6) { /* or the kernel looks for a source address among all of them for each REQ */
+		struct sockaddr_storage us = address(1, 0);
+
+		bind(f->fd, (struct sockaddr *)&us, sizeof(struct sockaddr_in6));
+	}
 	rng_seed(&f->rng, seed);
 	return f->fd >= 0 &&
 	       (!v6 || setsockopt(f->fd, IPPROTO_IPV6, IPV6_HDRINCL, &on, sizeof(on)) == 0);
 }
-
-enum mode { CONNECT, MEASURE, RECEIVE, ANSWER };
 
 /* Runs the server and the attacker until the third process ends. Returns 0 if it has succeeded. */
 static int run(struct forged *f, enum mode mode, uint64_t rate, uint64_t secs)
@@ -593,7 +628,7 @@ static int run(struct forged *f, enum mode mode, uint64_t rate, uint64_t secs)
 	if (last == 0 && mode >= RECEIVE)
 		bare_client(mode == ANSWER, secs);
 	if (last == 0)
-		client(mode == MEASURE, secs);
+		client(mode, secs);
 	waitpid(last, &status, 0);
 	kill(flooder, SIGKILL);
 	kill(server, SIGKILL);
@@ -618,6 +653,8 @@ int main(int argc, char **argv)
 		die("no memory");
 	if (!strcmp(mode, "measure"))
 		return run(&f, MEASURE, rate, secs);
+	if (!strcmp(mode, "new"))
+		return run(&f, NEW, rate, secs);
 	if (!strcmp(mode, "limit"))
 		return run(&f, RECEIVE, rate, secs) || run(&f, ANSWER, rate, secs);
 	return run(&f, CONNECT, 0, 0);

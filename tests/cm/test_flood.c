@@ -117,7 +117,7 @@ static void stranger(const struct pkt_addr *from, bool answers)
 static void connect_during_flood(uint32_t qpn, uint64_t trip, bool *up)
 {
 	struct cm_connect c = connect_to(&p->a, &p->b, qpn);
-	uint64_t back = 0, deliver = 0;
+	uint64_t back = 0, arrives = 0, connected = cm_counters(p->b.cm)->connected;
 	struct sent to_a, to_b;
 	bool flying_a = false, flying_b = true;
 	struct cm_conn *conn;
@@ -136,17 +136,17 @@ static void connect_during_flood(uint32_t qpn, uint64_t trip, bool *up)
 			flying_b = false;
 			last.m.attr = 0;
 			end_take(&p->b, &to_b);
-			if (cm_counters(p->b.cm)->connected)
+			if (cm_counters(p->b.cm)->connected > connected)
 				*up = true;
 			if (last.m.attr && pkt_addr_eq(&last.to, &p->a.addr)) {
 				to_a = (struct sent){
 					.src = p->b.addr, .dst = p->a.addr, .m = last.m};
 				cm_build(&to_a.m, to_a.mad);
 				flying_a = true;
-				deliver = p->now + trip / 2;
+				arrives = p->now + trip / 2;
 			}
 		}
-		if (flying_a && p->now >= deliver) {
+		if (flying_a && p->now >= arrives) {
 			flying_a = false;
 			end_take(&p->a, &to_a);
 			if (to_a.m.attr == CM_REP) {
@@ -335,6 +335,106 @@ static void answers_of_others(void **state)
 	finish();
 }
 
+/* Delivers the last message of b, which must be of that kind, to a. */
+static void deliver(enum cm_attr attr)
+{
+	struct sent s = {.src = p->b.addr, .dst = p->a.addr, .m = last.m};
+
+	assert_int_equal(last.m.attr, attr);
+	cm_build(&s.m, s.mad);
+	end_take(&p->a, &s);
+}
+
+/* Connects a to b without a challenge, and ends the connection. */
+static void connect_unasked(uint32_t qpn)
+{
+	struct cm_connect c = connect_to(&p->a, &p->b, qpn);
+	uint64_t connected = cm_counters(p->b.cm)->connected;
+	struct cm_conn *conn;
+
+	assert_int_equal(cm_connect(p->a.cm, p->now, &c, NULL, &conn), 0);
+	end_take(&p->b, end_sent(&p->a, CM_REQ));
+	deliver(CM_REP);
+	end_told(&p->a, CM_EV_REPLY);
+	assert_int_equal(cm_ready(conn, NULL, 0), 0);
+	end_take(&p->b, end_sent(&p->a, CM_RTU));
+	assert_int_equal(cm_counters(p->b.cm)->connected, connected + 1);
+	cm_release(conn, p->now);
+	end_take(&p->b, end_sent(&p->a, CM_DREQ));
+	deliver(CM_DREP);
+}
+
+static void forge_until_asked(void)
+{
+	for (unsigned i = 0; i < 100; i++) {
+		struct pkt_addr from = anybody();
+
+		stranger(&from, false);
+	}
+	assert_int_equal(last.m.attr, CM_DREQ);
+}
+
+/*
+ * During a flood an address that completed a connection before is not challenged. Four REQs in its
+ * name use up its credits; it then gets new ones by a connection that was challenged.
+ */
+static void a_known_address_has_credits(void **state)
+{
+	for (int family = 0; family < 2; family++) {
+		uint64_t was;
+		bool up;
+
+		v6 = family;
+		start(128);
+		connect_unasked(0x100);
+		forge_until_asked();
+		was = cm_counters(p->b.cm)->asked;
+		for (uint32_t i = 1; i < 50; i++) /* each connection renews the credits */
+			connect_unasked(0x100 + i);
+		assert_int_equal(cm_counters(p->b.cm)->asked, was);
+		assert_int_equal(cm_counters(p->b.cm)->known, 49);
+		asked = 0;
+		for (unsigned i = 0; i < 100; i++)
+			stranger(&p->a.addr, false);
+		assert_int_equal(asked, 4);
+		assert_int_equal(last.m.attr, CM_DREQ);
+		connect_during_flood(0x200, 2 * MS, &up);
+		assert_true(up);
+		finish();
+	}
+	v6 = false;
+}
+
+/* REQs in the names of many known addresses bring 16 requests to the program, no more. */
+static void credits_are_bounded(void **state)
+{
+	struct pkt_addr known[64];
+
+	for (int family = 0; family < 2; family++) {
+		v6 = family;
+		start(128);
+		for (unsigned i = 0; i < 64; i++) {
+			struct cm_msg m = {.attr = CM_RTU};
+
+			known[i] = anybody();
+			stranger(&known[i], false);
+			assert_int_equal(last.m.attr, CM_REP);
+			m.tid = last.m.tid;
+			m.local_id = last.m.remote_id;
+			m.remote_id = last.m.local_id;
+			end_play(&p->b, &known[i], &m);
+		}
+		assert_int_equal(cm_counters(p->b.cm)->connected, 64);
+		forge_until_asked();
+		asked = 0;
+		for (unsigned i = 0; i < 640; i++)
+			stranger(&known[i % 64], false);
+		assert_int_equal(asked, 16);
+		finish();
+	}
+	v6 = false;
+}
+
 /* A fast source gets no more questions: at most 1024 in 100 ms. */
 static void a_hurry(void **state)
 {
@@ -360,6 +460,8 @@ int main(void)
 		cmocka_unit_test(sources_have_shares),
 		cmocka_unit_test(sources_have_shares_of_a_backlog),
 		cmocka_unit_test(answers_of_others),
+		cmocka_unit_test(a_known_address_has_credits),
+		cmocka_unit_test(credits_are_bounded),
 		cmocka_unit_test(a_hurry),
 	};
 
