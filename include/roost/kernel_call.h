@@ -157,6 +157,7 @@ struct roost_call {
 	/* asked for */
 	uint32_t qp, qp_wait;
 	uint32_t rkey;
+	uint32_t charged; /* bytes: roost_charge() */
 	uint64_t raddr;
 	uint32_t imm;	    /* in network byte order, as imm_data of the verbs */
 	uint32_t solicited; /* 1: the peer's receive counts as solicited */
@@ -213,6 +214,16 @@ static inline uint32_t roost_take(struct roost_call *c)
 static inline void roost_give(struct roost_call *c, uint32_t number)
 {
 	c->give(c, number);
+}
+
+/*
+ * Charges bytes of the kernel's own memory to the turn of the processing unit, as an access to as
+ * many bytes is charged. A kernel that works on long data of its own calls this with what the step
+ * has read and written, and returns after a few 100 KiB, so that other queue pairs have their turns.
+ */
+static inline void roost_charge(struct roost_call *c, uint32_t bytes)
+{
+	c->charged += bytes;
 }
 
 /* Copies `len` bytes at `from` to `to`. */

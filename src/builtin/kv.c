@@ -10,6 +10,10 @@
  * and other calls and packets have their turns. Each turn of the call continues all groups in
  * flight.
  *
+ * Operations on long values take long. After 256 KiB of values the step ends, also in the middle of
+ * a group, and the bytes are charged to the turn. The rest of the group then waits in memory of its
+ * own for the call's next step.
+ *
  * Calls of several processing units may run at the same time: a step owns the store alone, and a
  * step that finds the store taken tries again in its next turn.
  */
@@ -50,7 +54,8 @@ struct call_state {
 	struct kvwire_reply reply;
 	uint32_t number; /* number of the long buffer; 0: none */
 	uint8_t *buffer;
-	struct kv_group *parked; /* the group that is not finished; NULL: none */
+	/* the group that is not finished; of the store's groups if it has a far tier; NULL: none */
+	struct kv_group *parked;
 	bool broken;
 };
 
@@ -201,6 +206,14 @@ static void make_space(struct kvwire_reply *w, struct kv_group *g)
 	g->arena.end = g->arena.at + space;
 }
 
+/* Adds the result of an operation on a key of another node: the version of this node's table. */
+static void add_not_owned(struct kv_store *st, struct kvwire_reply *w)
+{
+	uint64_t version = htole64(st->parts->version);
+
+	kvwire_reply_add(w, -EREMCHG, &version, sizeof(version));
+}
+
 /*
  * If the fence closed while the group ran, another node may own the partitions and lack the changes
  * of the group.
@@ -215,7 +228,10 @@ static void add_results(struct kv_store *st, struct kvwire_reply *w, struct kv_g
 	for (unsigned i = 0; i < g->n; i++) {
 		if (late)
 			g->op[i].status = -ETIMEDOUT;
-		add_result(w, &g->op[i]);
+		if (g->op[i].status == -EREMCHG)
+			add_not_owned(st, w);
+		else
+			add_result(w, &g->op[i]);
 	}
 }
 
@@ -271,14 +287,6 @@ static void run_partitions(struct kv_store *st, struct kvwire_reply *w)
 		put_u64(data + 8 + 8 * i,
 			kv_parts_serve(p, i) ? p->operations[i] : ROOST_KV_NOT_OWNED);
 	kvwire_reply_add(w, 0, data, len);
-}
-
-/* Adds the result of an operation on a key of another node: the version of this node's table. */
-static void add_not_owned(struct kv_store *st, struct kvwire_reply *w)
-{
-	uint64_t version = htole64(st->parts->version);
-
-	kvwire_reply_add(w, -EREMCHG, &version, sizeof(version));
 }
 
 static void run_function(struct kv_store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
@@ -371,8 +379,10 @@ static void cut(struct roost_call *c)
 	struct call_state *s = c->state;
 	const struct kernel *k = c->self;
 
-	if (s->parked)
+	if (s->parked && k->store->groups)
 		kv_store_drop_group(k->store, s->parked);
+	else
+		free(s->parked);
 	s->parked = NULL;
 	give_back(c);
 }
@@ -395,18 +405,69 @@ static enum roost_next no_space(struct roost_call *c)
 	return roost_reply(c, ROOST_RPC_OK, c->scratch, (uint32_t)least);
 }
 
-/* Executes a group in a store without a far tier. Does not return PARKED. */
+/* Keeps a group for the next step. Without memory, runs the rest of it instead. */
+static struct kv_group *keep_group(struct kv_store *st, struct kv_group *g)
+{
+	struct kv_group *kept = malloc(sizeof(*kept));
+
+	if (!kept) {
+		while (!kv_run_on(st->kv, g->op, g->n))
+			;
+		return NULL;
+	}
+	*kept = *g;
+	for (unsigned i = 0; i < g->n; i++)
+		kept->op[i].arena = &kept->arena;
+	return kept;
+}
+
+/*
+ * If the table of partitions has changed since the group began, another node may own the keys of the
+ * operations that are left.
+ */
+static void refuse_rest(const struct kv_store *st, struct kv_group *g)
+{
+	if (!st->parts || st->parts->version == g->version)
+		return;
+	for (unsigned i = 0; i < g->n; i++) {
+		if (g->op[i].status == -EINPROGRESS)
+			g->op[i].status = -EREMCHG;
+	}
+}
+
+/* Continues a group in a store without a far tier. */
+static enum progress continue_group(struct kv_store *st, struct call_state *s)
+{
+	struct kv_group *g = s->parked;
+	enum progress next;
+
+	refuse_rest(st, g);
+	if (!kv_run_on(st->kv, g->op, g->n))
+		return MORE;
+	s->parked = NULL;
+	next = end_group(st, s, g);
+	free(g);
+	return next;
+}
+
+/* Executes a group in a store without a far tier, or a part of it. Does not return PARKED. */
 static enum progress run_group(struct kv_store *st, struct call_state *s)
 {
 	struct kv_group g;
 
+	kv_parts_begin(st->parts, st->fence);
+	if (unlikely(s->parked != NULL))
+		return continue_group(st, s);
 	g.client = 0;
 	g.version = st->parts ? st->parts->version : 0;
-	kv_parts_begin(st->parts, st->fence);
 	read_group(st, &s->batch, &g);
 	if (g.n) {
 		make_space(&s->reply, &g);
-		kv_run(st->kv, g.op, g.n);
+		if (unlikely(!kv_run_some(st->kv, g.op, g.n))) {
+			s->parked = keep_group(st, &g);
+			if (s->parked)
+				return MORE;
+		}
 	}
 	return end_group(st, s, &g);
 }
@@ -450,15 +511,18 @@ static enum roost_next run_step(struct roost_call *c)
 	struct kernel *k = c->self;
 	struct kv_store *st = k->store;
 	enum progress next;
+	uint64_t before;
 
 	if (!take_store(st))
 		return st->groups ? roost_pause(c) : ROOST_AGAIN;
+	before = kv_bytes(st->kv);
 	if (st->groups) {
 		next = run_parked(st, s, c->owner);
 	} else {
 		kv_ahead_end(st->kv, &k->ahead);
 		next = run_group(st, s);
 	}
+	roost_charge(c, (uint32_t)(kv_bytes(st->kv) - before));
 	kv_store_leave(st);
 	if (next == PARKED)
 		return roost_pause(c);

@@ -153,6 +153,13 @@ int drive_wait_fd(struct drive *d, int fd, uint64_t timeout_ns);
  */
 struct drive_gsi_ops {
 	/*
+	 * The service thread calls them before and after some calls of input(), so that a lock of
+	 * the user is taken once for many datagrams. Both may be NULL. What input() sends leaves
+	 * after end(), because a send takes longer than the handling of a datagram.
+	 */
+	void (*begin)(void *ctx);
+	void (*end)(void *ctx);
+	/*
 	 * A datagram of NIC_GSI_LEN bytes came to QP 1 at `port`, from src to dst. All pointers are
 	 * valid during the call. The contents are not trusted.
 	 */

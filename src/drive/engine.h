@@ -137,6 +137,9 @@ struct gsi_lost {
 	uint64_t tid;
 };
 
+/* the most datagrams that the user gets before their answers are sent */
+#define GSI_AT_ONCE 32
+
 /* the most answers that the service thread keeps before it sends them */
 #define GSI_ANSWERS 64
 

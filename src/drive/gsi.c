@@ -167,10 +167,33 @@ static void keep_answer(struct drive *d, unsigned port, const struct pkt_addr *d
 	memcpy(a->mad, mad, NIC_GSI_LEN);
 }
 
-void gsi_serve(struct drive *d)
+/*
+ * Hands at most GSI_AT_ONCE datagrams to the user, whose lock is held meanwhile. Threads of the
+ * program wait for that lock.
+ */
+static unsigned hand_over(struct drive *d)
 {
 	struct gsi *g = &d->gsi;
 	struct gsi_datagram m;
+	unsigned n = 0;
+
+	if (!take(g, &m))
+		return 0;
+	batch = d;
+	if (g->ops->begin)
+		g->ops->begin(g->ctx);
+	do
+		g->ops->input(g->ctx, m.port, &m.src, &m.dst, m.mad);
+	while (++n < GSI_AT_ONCE && take(g, &m));
+	if (g->ops->end)
+		g->ops->end(g->ctx);
+	batch = NULL;
+	return n;
+}
+
+void gsi_serve(struct drive *d)
+{
+	struct gsi *g = &d->gsi;
 	uint64_t due = atomic_load_explicit(&g->due, memory_order_relaxed);
 
 	if (!atomic_load_explicit(&g->woken, memory_order_relaxed) &&
@@ -180,16 +203,16 @@ void gsi_serve(struct drive *d)
 	atomic_exchange_explicit(&g->woken, 0, memory_order_acq_rel);
 	pthread_mutex_lock(&g->user_lock);
 	if (g->ops) {
-		unsigned n = 0;
+		unsigned n = 0, some;
 
-		batch = d;
-		for (; n < GSI_QUEUE && take(g, &m); n++)
-			g->ops->input(g->ctx, m.port, &m.src, &m.dst, m.mad);
-		batch = NULL;
-		send_answers(d);
+		do {
+			some = hand_over(d);
+			send_answers(d);
+			n += some;
+		} while (some == GSI_AT_ONCE && n < GSI_QUEUE);
 		report_lost(g);
 		report_gone(g);
-		if (n == GSI_QUEUE) /* the thread handles the rest after its other work */
+		if (n >= GSI_QUEUE) /* the thread handles the rest after its other work */
 			atomic_store_explicit(&g->woken, 1, memory_order_relaxed);
 		atomic_store_explicit(&g->due, g->ops->expire(g->ctx, clock_now()),
 				      memory_order_relaxed);

@@ -155,6 +155,8 @@ static void host_count(struct invocation *i)
 	i->steps--;
 	i->ctr->steps++;
 	i->pu->ctr.steps++;
+	i->pu->done += i->c.charged >> 10;
+	i->c.charged &= 1023;
 }
 
 const struct ask_backend host_backend = {

@@ -72,6 +72,10 @@ static inline void wire_count(struct invocation *i)
 	i->steps -= n;
 	call_of(i)->q->used += n;
 	i->ctr->steps += n;
+	if (unlikely(i->c.charged >> 10)) {
+		call_charge(pu, i->c.charged >> 10);
+		i->c.charged &= 1023;
+	}
 }
 
 static const struct ask_backend wire_backend = {

@@ -269,10 +269,10 @@ static void function_done(struct call *call)
 	}
 }
 
-/* Counts a long access as steps of the turn, and the part beyond the remaining steps as units. */
-static void __attribute__((noinline)) charge_access(struct runtime_pu *pu, uint32_t kib)
+void __attribute__((noinline)) call_charge(struct runtime_pu *pu, uint32_t kib)
 {
-	uint32_t left = pu->limit - pu->done, n = kib < left ? kib : left;
+	uint32_t left = pu->done < pu->limit ? pu->limit - pu->done : 0;
+	uint32_t n = kib < left ? kib : left;
 
 	pu->done += n;
 	units_spend(pu, kib - n, 0);
@@ -298,7 +298,7 @@ static void advance(struct call *call)
 	}
 	call->paused = false;
 	if (unlikely(i->pending && i->c.ask_len >> 10))
-		charge_access(i->pu, i->c.ask_len >> 10);
+		call_charge(i->pu, i->c.ask_len >> 10);
 	switch (invocation_step(i, &wire_backend)) {
 	case STEP_ASKED:
 		make_ready(call);
@@ -389,7 +389,8 @@ static void drive_steps(void *arg)
 	struct call *call = d->call;
 	struct runtime_pu *pu = call->q->pu;
 
-	for (; d->budget && may_drive(call) && has_steps(call->q); d->budget--) {
+	for (; d->budget && pu->done < pu->limit && may_drive(call) && has_steps(call->q);
+	     d->budget--) {
 		if (list_linked(&call->link))
 			list_del(&call->link);
 		pu->done++;

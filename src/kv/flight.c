@@ -107,8 +107,11 @@ void kv_flight_stat(const struct kv *kv, struct kv_stat *stat)
 
 static void undo(struct kv *kv)
 {
+	uint64_t bytes = kv->bytes; /* they took time */
+
 	kv_near_undo(kv->flight->near);
 	*kv = kv->flight->saved;
+	kv->bytes = bytes;
 }
 
 static void do_op(struct kv *kv, void *arg)
@@ -326,14 +329,14 @@ static bool run(struct kv *kv, uint16_t e)
 }
 
 /*
- * Runs the operations that are ready. Returns false if writes to the far tier must end before other
- * operations run.
+ * Runs the operations that are ready, until kv->bytes has reached `until`. Returns false if writes
+ * to the far tier must end before other operations run.
  */
-static bool run_ready(struct kv *kv)
+static bool run_ready(struct kv *kv, uint64_t until)
 {
 	struct kv_flight *f = kv->flight;
 
-	while (f->num_ready) {
+	while (f->num_ready && kv->bytes < until) {
 		uint16_t e = f->ready[f->first_ready];
 
 		f->first_ready = (uint16_t)((f->first_ready + 1) % STATION_ENTRIES);
@@ -430,12 +433,13 @@ void kv_poll(struct kv *kv, bool wait)
 {
 	struct kv_flight *f = kv->flight;
 	bool moved = kv_near_poll(f->near, false), space = kv_near_trim(f->near);
+	uint64_t until = kv->bytes + KV_RUN_BYTES;
 
 	if (space)
 		grow(kv);
-	while (space && (admit(kv) || f->num_ready)) {
+	while (space && kv->bytes < until && (admit(kv) || f->num_ready)) {
 		moved = true;
-		space = run_ready(kv);
+		space = run_ready(kv, until);
 	}
 	if (moved)
 		kv_near_trim(f->near);

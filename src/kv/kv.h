@@ -187,6 +187,25 @@ void kv_set_time(struct kv *kv, uint32_t now);
 void kv_run(struct kv *kv, struct kv_op *ops, unsigned n);
 
 /*
+ * The bytes of values after which kv_run_some() and kv_poll() begin no other operation. One
+ * operation may exceed them.
+ */
+#define KV_RUN_BYTES (256u << 10)
+
+/*
+ * Does the same as kv_run() in a store without a far tier, but may return earlier. Returns false if
+ * operations are left, whose status is -EINPROGRESS: kv_run_on() continues. Until it has returned
+ * true, the operations and the arena must stay, while other operations may run.
+ */
+bool kv_run_some(struct kv *kv, struct kv_op *ops, unsigned n);
+bool kv_run_on(struct kv *kv, struct kv_op *ops, unsigned n);
+/*
+ * Returns the bytes of values that all operations have read and written until now, except those of
+ * short values.
+ */
+uint64_t kv_bytes(const struct kv *kv);
+
+/*
  * Keys of operations that come soon, each in a kv_run() of its own, so that their cache misses
  * overlap. The last keys wait here until kv_ahead_end(), which the caller calls before the first
  * kv_run().

@@ -42,6 +42,11 @@ static bool lookup(struct kv *kv, struct kv_op *op, unsigned need, struct kv_loc
 	return false;
 }
 
+uint64_t kv_bytes(const struct kv *kv)
+{
+	return kv->bytes;
+}
+
 int kv_put_result(struct kv_op *op, const void *value, uint32_t len)
 {
 	int err = kv_claim_result(op, len);
@@ -73,9 +78,11 @@ static int get(struct kv *kv, struct kv_op *op)
 	mark_used(kv, &loc);
 	/* the result comes first, so that no extent is read in vain */
 	err = kv_claim_result(op, loc.pair.value_len);
-	if (!err)
-		memcpy(op->out, kv_value(kv, op->hash, &loc), loc.pair.value_len);
-	return err;
+	if (err)
+		return err;
+	memcpy(op->out, kv_value(kv, op->hash, &loc), loc.pair.value_len);
+	kv->bytes += loc.pair.value_len;
+	return 0;
 }
 
 static int compare(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
@@ -83,6 +90,7 @@ static int compare(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 	const uint8_t *value = kv_value(kv, op->hash, loc);
 	int err;
 
+	kv->bytes += loc->pair.value_len;
 	if (loc->pair.value_len == op->expect_len && memcmp(value, op->expect, op->expect_len) == 0)
 		return 0;
 	err = kv_put_result(op, value, loc->pair.value_len);
@@ -106,6 +114,7 @@ static int put(struct kv *kv, struct kv_op *op)
 		if (err)
 			return err;
 	}
+	kv->bytes += p.value_len;
 	return kv_store(kv, op->hash, &loc, found, &p);
 }
 
@@ -122,6 +131,7 @@ static int touch(struct kv *kv, struct kv_op *op)
 	if (value != kv->gather)
 		memcpy(kv->gather, value, loc.pair.value_len);
 	p = (struct kv_pair){op->key, kv->gather, op->key_len, loc.pair.value_len, op->expires};
+	kv->bytes += 2ull * p.value_len; /* read and written */
 	return kv_store(kv, op->hash, &loc, true, &p);
 }
 
@@ -142,6 +152,7 @@ static int elements(struct kv *kv, struct kv_op *op)
 	if (!lookup(kv, op, 0, &loc))
 		return -ENOENT;
 	mark_used(kv, &loc);
+	kv->bytes += loc.pair.value_len;
 	return kv_run_elements(kv, op, &loc);
 }
 
@@ -260,19 +271,27 @@ static inline unsigned least(unsigned a, unsigned b)
 	return a < b ? a : b;
 }
 
-void kv_run(struct kv *kv, struct kv_op *ops, unsigned n)
+/* Marks the operations of `later` from the given one, and all from ops[at] on, as not begun. */
+static bool leave(const struct kv_later *later, unsigned from, struct kv_op *ops, unsigned at,
+		  unsigned n)
+{
+	for (; from < later->n; from++)
+		later->ops[from]->status = -EINPROGRESS;
+	for (; at < n; at++)
+		ops[at].status = -EINPROGRESS;
+	return false;
+}
+
+/* Executes operations until kv->bytes has reached `until`. Returns whether all were executed. */
+static bool run_until(struct kv *kv, struct kv_op *ops, unsigned n, uint64_t until)
 {
 	struct kv_later later;
 
-	if (unlikely(kv->flight != NULL)) {
-		kv_flight_run(kv, ops, n);
-		return;
-	}
 	if (n == 1) {
 		check_and_hash(kv, ops);
 		if (!ops->status)
 			execute(kv, ops);
-		return;
+		return true;
 	}
 	begin(kv, ops, least(n, GROUP));
 	for (unsigned at = 0; at < n; at += GROUP) {
@@ -281,7 +300,45 @@ void kv_run(struct kv *kv, struct kv_op *ops, unsigned n)
 		kv_quick_group(kv, ops + at, least(n - at, GROUP), &later);
 		load_all(kv, later.addrs, later.num_addrs);
 		prefetch_rest(kv, &later);
-		for (unsigned i = 0; i < later.n; i++)
+		for (unsigned i = 0; i < later.n; i++) {
+			if (unlikely(kv->bytes >= until))
+				return leave(&later, i, ops, at + GROUP, n);
 			execute(kv, later.ops[i]);
+		}
 	}
+	return true;
+}
+
+void kv_run(struct kv *kv, struct kv_op *ops, unsigned n)
+{
+	if (unlikely(kv->flight != NULL))
+		kv_flight_run(kv, ops, n);
+	else
+		run_until(kv, ops, n, UINT64_MAX);
+}
+
+bool kv_run_some(struct kv *kv, struct kv_op *ops, unsigned n)
+{
+	return run_until(kv, ops, n, kv->bytes + KV_RUN_BYTES);
+}
+
+/*
+ * What is left is executed in order, one operation after the other: values are long, so there is
+ * little to gain by an overlap of their cache misses. Operations that were executed do not precede
+ * one on their own key that is left (quick.h).
+ */
+bool kv_run_on(struct kv *kv, struct kv_op *ops, unsigned n)
+{
+	uint64_t until = kv->bytes + KV_RUN_BYTES;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (ops[i].status != -EINPROGRESS)
+			continue;
+		if (kv->bytes >= until)
+			return false;
+		check_and_hash(kv, &ops[i]);
+		if (!ops[i].status)
+			execute(kv, &ops[i]);
+	}
+	return true;
 }

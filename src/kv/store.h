@@ -21,6 +21,7 @@ struct kv {
 	uint8_t secret[KV_SECRET];
 	uint64_t buckets, buckets_max;
 	uint64_t slots, pairs, inline_pairs, chained;
+	uint64_t bytes; /* kv_bytes() */
 	uint64_t growth_accesses, growth_steps, evicted, expired;
 	uint64_t hand; /* hand of the eviction clock: a bucket */
 	uint32_t now;

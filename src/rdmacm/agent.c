@@ -84,13 +84,21 @@ void rdmacm_started(void)
 
 /* ---- between the state machine and QP 1 ---- */
 
+static void on_begin(void *ctx)
+{
+	rdmacm_lock();
+}
+
+static void on_end(void *ctx)
+{
+	rdmacm_unlock();
+}
+
 static void on_input(void *ctx, unsigned port, const struct pkt_addr *src,
 		     const struct pkt_addr *dst, const uint8_t *mad)
 {
-	rdmacm_lock();
 	if (!rdmacm_early_keep(src, dst, mad))
 		cm_input(agent.cm, rdmacm_now(), src, dst, mad, CM_MAD_LEN);
-	rdmacm_unlock();
 }
 
 static uint64_t on_expire(void *ctx, uint64_t now)
@@ -120,8 +128,12 @@ static void on_gone(void *ctx, uint32_t qpn)
 	rdmacm_unlock();
 }
 
-static const struct drive_gsi_ops gsi_ops = {
-	.input = on_input, .expire = on_expire, .lost = on_lost, .gone = on_gone};
+static const struct drive_gsi_ops gsi_ops = {.begin = on_begin,
+					     .end = on_end,
+					     .input = on_input,
+					     .expire = on_expire,
+					     .lost = on_lost,
+					     .gone = on_gone};
 
 /*
  * Sends a datagram. A datagram that cannot be sent counts as lost, and the state machine sends it

@@ -430,6 +430,183 @@ static void vectors(void **state)
 	rig_close(r);
 }
 
+#define LONG_VALUES 4u
+
+/* Opens a node with a store that has LONG_VALUES values of a MiB, and a short one. */
+static struct kv_store *open_long(void)
+{
+	static const struct roost_kv_config large = {.size = 64u << 20};
+	static struct roost_kv_config config;
+	struct kv_store *store;
+	uint8_t *value = calloc(1, KV_VALUE_MAX);
+
+	assert_non_null(value);
+	assert_int_equal(kv_store_open(&large, NULL, &store), 0);
+	for (unsigned i = 0; i <= LONG_VALUES; i++) {
+		char key[4];
+		struct kv_op put = {.code = KV_PUT,
+				    .key = key,
+				    .key_len = (uint32_t)snprintf(key, sizeof(key), "v%u", i),
+				    .value = value,
+				    .value_len = i < LONG_VALUES ? KV_VALUE_MAX : 4};
+
+		kv_run(store->kv, &put, 1);
+		assert_int_equal(put.status, 0);
+	}
+	free(value);
+	config.store = store;
+	rig_open(r, SEED, &(struct rig_shape){0});
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("kv"), &config), 0);
+	return store;
+}
+
+/* Runs a batch. Counts the steps of the kernel, and the turns of both NICs until the reply. */
+static struct rig_reply call_counted(const void *batch, size_t len, uint64_t *steps,
+				     unsigned *turns)
+{
+	struct roost_rpc_head head = rig_head(r, 0, 0, 4096, 0);
+	uint64_t before = rig_counters(r).steps;
+	struct rig_reply reply;
+
+	*turns = 0;
+	memset(r->caller[0].mem + 4096, 0, 8);
+	rig_post_head(r, 0, 0, ROOST_KV_OP, &head, batch, (uint32_t)len);
+	while (!rig_poll(r, 0, 0, 4096, &reply)) {
+		assert_true(rig_step(r));
+		++*turns;
+	}
+	rig_reap(r);
+	*steps = rig_counters(r).steps - before;
+	return reply;
+}
+
+/*
+ * A step ends after 256 KiB of values, so 32 operations on values of a MiB are 32 steps. The bytes
+ * are charged to the turn, so that these are in different turns, at most two in one: the first of
+ * which may be the turn of the packet.
+ */
+static void long_values_take_turns(void **state)
+{
+	static const uint32_t zero;
+	static const struct {
+		uint8_t code, function;
+		const void *value;
+		uint32_t value_len;
+		int status;
+	} rows[] = {
+		{ROOST_KV_TOUCH, 0, NULL, 0, 0},
+		{ROOST_KV_PUT_COMPARE, 0, "x", 1, -ECANCELED},
+		{ROOST_KV_UPDATE_EACH, ROOST_KV_ADD, &zero, 4, 0},
+		{ROOST_KV_REDUCE, ROOST_KV_ADD, &zero, 4, 0},
+		{ROOST_KV_FILTER, ROOST_KV_GT, &zero, 4, 0},
+	};
+	struct kv_store *store = open_long();
+
+	for (size_t row = 0; row < ARRAY_SIZE(rows); row++) {
+		struct kvwire_results results;
+		struct kvwire_result got;
+		struct kvwire_writer w;
+		uint8_t batch[BATCH];
+		struct rig_reply reply;
+		uint64_t steps;
+		unsigned turns;
+
+		for (unsigned small = 0; small < 2; small++) {
+			kvwire_begin(&w, batch, sizeof(batch));
+			for (unsigned i = 0; i < 32; i++) {
+				char key[4];
+				struct roost_kv_op op = {.code = rows[row].code,
+							 .function = rows[row].function,
+							 .type = ROOST_KV_U32,
+							 .key = key,
+							 .value = rows[row].value,
+							 .value_len = rows[row].value_len,
+							 .expect = "y",
+							 .expect_len = 1};
+
+				op.key_len =
+					(uint32_t)snprintf(key, sizeof(key), "v%u",
+							   small ? LONG_VALUES : i % LONG_VALUES);
+				assert_true(kvwire_add(&w, &op));
+			}
+			reply = call_counted(batch, kvwire_finish(&w, 0), &steps, &turns);
+			assert_int_equal(reply.status, ROOST_RPC_OK);
+			assert_int_equal(kvwire_reply_open(&results, reply.data, reply.len), 0);
+			for (unsigned i = 0; i < 32; i++) {
+				assert_int_equal(kvwire_reply_next(&results, &got), 1);
+				assert_int_equal(got.status, rows[row].status);
+			}
+			if (small) {
+				assert_true(steps <= 2);
+			} else {
+				assert_true(steps >= 32);
+				assert_true(turns >= 16);
+			}
+		}
+	}
+	rig_close(r);
+	kv_store_close(store);
+}
+
+/* The rest of a group, which runs in later steps, keeps the order of operations on one key. */
+static void a_divided_group_keeps_its_order(void **state)
+{
+	static const uint32_t one_more = 1;
+	struct kv_store *store = open_long();
+	struct kvwire_results results;
+	struct kvwire_result got;
+	struct kvwire_writer w;
+	uint8_t batch[BATCH];
+	struct rig_reply reply;
+	uint64_t steps;
+	unsigned turns;
+
+	kvwire_begin(&w, batch, sizeof(batch));
+	for (uint32_t i = 0; i < 8; i++) {
+		struct roost_kv_op put = {.code = ROOST_KV_PUT,
+					  .key = "s",
+					  .key_len = 1,
+					  .value = &i,
+					  .value_len = 4};
+		struct roost_kv_op each = {.code = ROOST_KV_UPDATE_EACH,
+					   .function = ROOST_KV_ADD,
+					   .type = ROOST_KV_U32,
+					   .key = "v0",
+					   .key_len = 2,
+					   .value = &one_more,
+					   .value_len = 4};
+		struct roost_kv_op sum = {.code = ROOST_KV_REDUCE,
+					  .function = ROOST_KV_ADD,
+					  .type = ROOST_KV_U32,
+					  .key = "v0",
+					  .key_len = 2,
+					  .value = &i,
+					  .value_len = 4};
+		struct roost_kv_op get = {.code = ROOST_KV_GET, .key = "s", .key_len = 1};
+
+		assert_true(kvwire_add(&w, &put) && kvwire_add(&w, &each) && kvwire_add(&w, &sum) &&
+			    kvwire_add(&w, &get));
+	}
+	reply = call_counted(batch, kvwire_finish(&w, 0), &steps, &turns);
+	assert_int_equal(reply.status, ROOST_RPC_OK);
+	assert_true(steps >= 16);
+	assert_int_equal(kvwire_reply_open(&results, reply.data, reply.len), 0);
+	for (uint32_t i = 0; i < 8; i++) {
+		uint32_t sum = i + (i + 1) * (KV_VALUE_MAX / 4);
+
+		for (unsigned k = 0; k < 4; k++) {
+			assert_int_equal(kvwire_reply_next(&results, &got), 1);
+			assert_int_equal(got.status, 0);
+			if (k < 2)
+				continue;
+			assert_int_equal(got.len, 4);
+			assert_memory_equal(got.data, k == 2 ? &sum : &i, 4);
+		}
+	}
+	rig_close(r);
+	kv_store_close(store);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -439,6 +616,8 @@ int main(void)
 		cmocka_unit_test(nonsense),
 		cmocka_unit_test(scans),
 		cmocka_unit_test(vectors),
+		cmocka_unit_test(long_values_take_turns),
+		cmocka_unit_test(a_divided_group_keeps_its_order),
 		cmocka_unit_test(a_move_has_the_version_of_the_table),
 	};
 

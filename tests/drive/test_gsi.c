@@ -16,6 +16,11 @@ struct user {
 	_Atomic uintptr_t thread;
 	atomic_uint gone, gone_sum, lost;
 	_Atomic uint64_t lost_sum;
+	/* written by the service thread: the lock of ops_with_lock */
+	bool locked;
+	unsigned sent_before,
+		inside; /* answers that had left, and calls of input(), since begin() */
+	atomic_uint locks, most;
 };
 
 static void input(void *ctx, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
@@ -66,7 +71,45 @@ static void lost(void *ctx, const struct pkt_addr *dst, uint64_t tid)
 	atomic_fetch_add(&u->lost, 1);
 }
 
-static const struct drive_gsi_ops ops = {input, expire, lost, gone};
+static const struct drive_gsi_ops ops = {
+	.input = input, .expire = expire, .lost = lost, .gone = gone};
+
+static void begin(void *ctx)
+{
+	struct user *u = ctx;
+
+	if (u->locked)
+		abort();
+	u->locked = true;
+	u->inside = 0;
+	u->sent_before = atomic_load(&drive_nic(u->d)->gsi_sent);
+}
+
+static void input_with_lock(void *ctx, unsigned port, const struct pkt_addr *src,
+			    const struct pkt_addr *dst, const uint8_t *mad)
+{
+	struct user *u = ctx;
+
+	if (!u->locked)
+		abort();
+	u->inside++;
+	input(ctx, port, src, dst, mad);
+}
+
+static void end(void *ctx)
+{
+	struct user *u = ctx;
+
+	if (!u->locked || !u->inside || atomic_load(&drive_nic(u->d)->gsi_sent) != u->sent_before)
+		abort();
+	u->locked = false;
+	if (u->inside > atomic_load(&u->most))
+		atomic_store(&u->most, u->inside);
+	atomic_fetch_add(&u->locks, 1);
+}
+
+static const struct drive_gsi_ops ops_with_lock = {
+	.begin = begin, .end = end, .input = input_with_lock, .expire = expire};
 
 /* Datagrams that found no NIC are reported, as QPs are below. */
 static void datagrams_are_lost(void **state)
@@ -143,6 +186,24 @@ static void waiting_datagrams_are_answered(void **state)
 	assert_int_equal(atomic_load(&drive_nic(*state)->gsi_sent), atomic_load(&u.inputs));
 	assert_int_equal(atomic_load(&drive_nic(*state)->pu[0].overlaps), 0);
 	drive_gsi_close(*state);
+}
+
+/*
+ * The user's lock is taken once for many datagrams, but not for all that wait, and the answers leave
+ * without it: end() aborts otherwise.
+ */
+static void a_lock_is_for_many(void **state)
+{
+	struct user u = {.d = *state, .due = UINT64_MAX, .answer = true};
+
+	for (unsigned i = 0; i < QUEUE; i++)
+		fake_datagram(*state, 1);
+	assert_int_equal(drive_gsi_open(*state, &ops_with_lock, &u), 0);
+	assert_true(fake_reached(&u.inputs, QUEUE));
+	assert_true(fake_reached(&drive_nic(*state)->gsi_sent, QUEUE));
+	drive_gsi_close(*state);
+	assert_int_equal(atomic_load(&u.most), 32);
+	assert_int_equal(atomic_load(&u.locks), QUEUE / 32);
 }
 
 /*
@@ -255,6 +316,8 @@ int main(void)
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(datagrams_come, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(waiting_datagrams_are_answered, harness_setup,
+						harness_teardown),
+		cmocka_unit_test_setup_teardown(a_lock_is_for_many, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(the_peer_of_a_datagram_is_woken, harness_setup,
 						harness_teardown),
