@@ -347,12 +347,12 @@ void call_release(struct call *call);
 /* backend_wire.c */
 /* Ends a call without further data. */
 void call_end(struct call *call, uint32_t status, uint32_t len);
-/* Ends a call that its kernel did not end, and calls the kernel's cut(). */
 /*
  * Counts KiB of memory as steps of the turn, and the part beyond the remaining steps as units, which
  * count against the PU's next turns.
  */
 void call_charge(struct runtime_pu *pu, uint32_t kib);
+/* Ends a call that its kernel did not end, and calls the kernel's cut(). */
 void call_cut_off(struct call *call, uint32_t status, uint32_t len);
 /* Sends the reply of a call that is ending; the call waits if there is no space. */
 void call_send_reply(struct call *call);
