@@ -219,7 +219,8 @@ static inline void roost_give(struct roost_call *c, uint32_t number)
 /*
  * Charges bytes of the kernel's own memory to the turn of the processing unit, as an access to as
  * many bytes is charged. A kernel that works on long data of its own calls this with what the step
- * has read and written, and returns after a few 100 KiB, so that other queue pairs have their turns.
+ * has read and written, and returns after a few 100 KiB, so that other queue pairs have their
+ * turns.
  */
 static inline void roost_charge(struct roost_call *c, uint32_t bytes)
 {

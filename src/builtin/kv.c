@@ -422,8 +422,8 @@ static struct kv_group *keep_group(struct kv_store *st, struct kv_group *g)
 }
 
 /*
- * If the table of partitions has changed since the group began, another node may own the keys of the
- * operations that are left.
+ * If the table of partitions has changed since the group began, another node may own the keys of
+ * the operations that are left.
  */
 static void refuse_rest(const struct kv_store *st, struct kv_group *g)
 {

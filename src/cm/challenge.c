@@ -82,7 +82,9 @@ void cm_earn_credits(struct cm *cm, const struct pkt_addr *addr)
 	*known_slot(cm, addr) = (struct cm_known){.addr = *addr, .credits = CREDITS};
 }
 
-/* Returns true if the sender of a REQ has a credit, which is used up, and need not be challenged. */
+/*
+ * Returns true if the sender of a REQ has a credit, which is used up, and need not be challenged.
+ */
 static bool use_credit(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx)
 {
 	struct cm_known *k = known_slot(cm, &rx->src);

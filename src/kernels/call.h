@@ -348,8 +348,8 @@ void call_release(struct call *call);
 /* Ends a call without further data. */
 void call_end(struct call *call, uint32_t status, uint32_t len);
 /*
- * Counts KiB of memory as steps of the turn, and the part beyond the remaining steps as units, which
- * count against the PU's next turns.
+ * Counts KiB of memory as steps of the turn, and the part beyond the remaining steps as units,
+ * which count against the PU's next turns.
  */
 void call_charge(struct runtime_pu *pu, uint32_t kib);
 /* Ends a call that its kernel did not end, and calls the kernel's cut(). */

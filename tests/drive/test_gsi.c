@@ -189,8 +189,8 @@ static void waiting_datagrams_are_answered(void **state)
 }
 
 /*
- * The user's lock is taken once for many datagrams, but not for all that wait, and the answers leave
- * without it: end() aborts otherwise.
+ * The user's lock is taken once for many datagrams, but not for all that wait, and the answers
+ * leave without it: end() aborts otherwise.
  */
 static void a_lock_is_for_many(void **state)
 {
