@@ -283,8 +283,17 @@ struct pool_seen {
 	pid_t pid;     /* of a first slot, as this process sees it; 0: unknown */
 	unsigned num_addrs;
 	struct pkt_addr addr[POOL_SEEN_ADDRS];
-	bool ring[POOL_SEEN_ADDRS]; /* the program takes rings there: pool_tell_ring() */
+	uint32_t scope[POOL_SEEN_ADDRS]; /* the interface of a link-local address */
+	bool ring[POOL_SEEN_ADDRS];	 /* the program takes rings there: pool_tell_ring() */
 };
+
+/* Bytes that pool_addr_print() needs: an address, %, the name of an interface. */
+#define POOL_ADDR_TEXT 64
+/*
+ * Prints an address. A link-local one gets its interface, as in fe80::1%eth0, or the interface's
+ * number if it has no name. `scope`: as in pool_addr_get(); 0: unknown. Returns buf.
+ */
+const char *pool_addr_print(const struct pkt_addr *addr, uint32_t scope, char buf[POOL_ADDR_TEXT]);
 
 /*
  * Looks at all slots; the caller need not be a member. Returns the number of members that did not
