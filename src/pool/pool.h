@@ -218,12 +218,19 @@ uint64_t pool_version(const struct pool *p);
 uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, uint32_t scope, unsigned slot);
 
 /*
- * Returns the count of mails (port/udp_mail.c) for a slot of an address, in the memory of the pool,
- * and stores the source port of the slot. Returns NULL if no program uses the slot there. Makes no
- * system call.
+ * What was sent by mail (port/udp_mail.c) to a slot of an address. The sender increments both after
+ * it has sent: first the packets, then the mails.
  */
-_Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
-			       unsigned slot, uint16_t *sport);
+struct pool_mailbox {
+	_Atomic unsigned mails;
+	_Atomic unsigned packets; /* that the mails carried */
+};
+/*
+ * Returns the mailbox of a slot of an address, in the memory of the pool, and stores the source
+ * port of the slot. Returns NULL if no program uses the slot there. Makes no system call.
+ */
+struct pool_mailbox *pool_mailbox(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
+				  unsigned slot, uint16_t *sport);
 
 /* ---- wills: datagrams to QP 1 that another program sends if this one is killed ---- */
 
