@@ -85,7 +85,7 @@ static json_t *ports_of(const struct pool_seen seen[POOL_SLOTS], unsigned first)
 {
 	json_t *ports = json_array(), *port, *slots;
 	const struct pool_seen *s = &seen[first];
-	char addr[46];
+	char addr[POOL_ADDR_TEXT];
 
 	for (unsigned k = 0; k < s->num_addrs; k++) {
 		slots = json_array();
@@ -94,7 +94,7 @@ static json_t *ports_of(const struct pool_seen seen[POOL_SLOTS], unsigned first)
 				json_array_append_new(slots, json_integer(i));
 		}
 		port = json_pack("{s:s,s:s,s:o}", "kind", s->ring[k] ? "host" : "udp", "address",
-				 pkt_addr_print(&s->addr[k], addr, sizeof(addr)), "slots", slots);
+				 pool_addr_print(&s->addr[k], s->scope[k], addr), "slots", slots);
 		json_array_append_new(ports, port);
 	}
 	return ports;
@@ -309,6 +309,15 @@ static void add_rows(json_t *rows, const json_t *nic, const json_t *was, uint64_
 	}
 }
 
+/* Parses an address without its interface. */
+static void parse_address(const char *text, struct pkt_addr *addr)
+{
+	char buf[POOL_ADDR_TEXT];
+
+	snprintf(buf, sizeof(buf), "%.*s", (int)strcspn(text, "%"), text);
+	pkt_addr_parse(buf, addr);
+}
+
 static int by_address(const void *a, const void *b)
 {
 	const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
@@ -316,9 +325,11 @@ static int by_address(const void *a, const void *b)
 	long long s, t;
 	int c;
 
-	pkt_addr_parse(text_of(x, "address"), &p);
-	pkt_addr_parse(text_of(y, "address"), &q);
+	parse_address(text_of(x, "address"), &p);
+	parse_address(text_of(y, "address"), &q);
 	c = memcmp(&p, &q, sizeof(p));
+	if (c == 0) /* the interfaces of link-local addresses may differ */
+		c = strcmp(text_of(x, "address"), text_of(y, "address"));
 	if (c == 0)
 		c = strcmp(text_of(x, "kind"), text_of(y, "kind"));
 	if (c)

@@ -141,7 +141,7 @@ static json_t *describe_port(const struct drive *d, unsigned k, const struct por
 {
 	const struct port *first = d->port[k][0];
 	json_t *o = json_object(), *stats = json_object(), *slots = json_array();
-	char addr[46];
+	char addr[POOL_ADDR_TEXT];
 
 	for (unsigned i = 0; i < d->pus && first->shared; i++)
 		json_array_append_new(slots, json_integer(d->port[k][i]->slot));
@@ -161,7 +161,8 @@ static json_t *describe_port(const struct drive *d, unsigned k, const struct por
 
 	json_object_set_new(o, "kind", json_stringn(d->spec[k], strcspn(d->spec[k], ":,")));
 	json_object_set_new(o, "address",
-			    json_string(pkt_addr_print(&first->addr, addr, sizeof(addr))));
+			    json_string(pool_addr_print(&first->addr,
+							first->shared ? first->medium : 0, addr)));
 	json_object_set_new(o, "slots", slots);
 	set(o, "mtu", first->mtu);
 	json_object_set_new(o, "stats", stats);

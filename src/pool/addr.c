@@ -597,11 +597,11 @@ uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
 	return s ? atomic_load_explicit(&s->inode, memory_order_relaxed) : 0;
 }
 
-_Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
-			       unsigned slot, uint16_t *sport)
+struct pool_mailbox *pool_mailbox(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
+				  unsigned slot, uint16_t *sport)
 {
 	struct slot_socket *s = find_socket(p, slot, addr, scope);
 
 	*sport = s ? atomic_load_explicit(&s->sport, memory_order_relaxed) : 0;
-	return s ? &s->mails : NULL;
+	return s ? &s->mailbox : NULL;
 }

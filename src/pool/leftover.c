@@ -28,9 +28,9 @@ static void wake_port(struct pool_addr *a)
 	struct sockaddr_in v4 = {.sin_family = AF_INET};
 	bool is_v4 = pkt_addr_is_v4(&a->addr);
 	uint16_t sport;
-	_Atomic unsigned *mails = pool_mailbox(a->pool, &a->addr, a->scope, slot, &sport);
+	struct pool_mailbox *box = pool_mailbox(a->pool, &a->addr, a->scope, slot, &sport);
 
-	if (!mails)
+	if (!box)
 		return; /* the pool does not know the port yet; the port looks before it sleeps */
 	v4.sin_port = v6.sin6_port = htons(sport);
 	memcpy(&v4.sin_addr, a->addr.b + 12, 4);
@@ -38,7 +38,7 @@ static void wake_port(struct pool_addr *a)
 	sys_sendto(a->sock[slot], NULL, 0, MSG_DONTWAIT | MSG_NOSIGNAL,
 		   is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6,
 		   is_v4 ? sizeof(v4) : sizeof(v6));
-	atomic_fetch_add_explicit(mails, 1, memory_order_release);
+	atomic_fetch_add_explicit(&box->mails, 1, memory_order_release);
 }
 
 static void find_leftovers(struct pool_addr *a)

@@ -218,12 +218,19 @@ uint64_t pool_version(const struct pool *p);
 uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, uint32_t scope, unsigned slot);
 
 /*
- * Returns the count of mails (port/udp_mail.c) for a slot of an address, in the memory of the pool,
- * and stores the source port of the slot. Returns NULL if no program uses the slot there. Makes no
- * system call.
+ * What was sent by mail (port/udp_mail.c) to a slot of an address. The sender increments both after
+ * it has sent: first the packets, then the mails.
  */
-_Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
-			       unsigned slot, uint16_t *sport);
+struct pool_mailbox {
+	_Atomic unsigned mails;
+	_Atomic unsigned packets; /* that the mails carried */
+};
+/*
+ * Returns the mailbox of a slot of an address, in the memory of the pool, and stores the source
+ * port of the slot. Returns NULL if no program uses the slot there. Makes no system call.
+ */
+struct pool_mailbox *pool_mailbox(struct pool *p, const struct pkt_addr *addr, uint32_t scope,
+				  unsigned slot, uint16_t *sport);
 
 /* ---- wills: datagrams to QP 1 that another program sends if this one is killed ---- */
 
@@ -283,8 +290,17 @@ struct pool_seen {
 	pid_t pid;     /* of a first slot, as this process sees it; 0: unknown */
 	unsigned num_addrs;
 	struct pkt_addr addr[POOL_SEEN_ADDRS];
-	bool ring[POOL_SEEN_ADDRS]; /* the program takes rings there: pool_tell_ring() */
+	uint32_t scope[POOL_SEEN_ADDRS]; /* the interface of a link-local address */
+	bool ring[POOL_SEEN_ADDRS];	 /* the program takes rings there: pool_tell_ring() */
 };
+
+/* Bytes that pool_addr_print() needs: an address, %, the name of an interface. */
+#define POOL_ADDR_TEXT 64
+/*
+ * Prints an address. A link-local one gets its interface, as in fe80::1%eth0, or the interface's
+ * number if it has no name. `scope`: as in pool_addr_get(); 0: unknown. Returns buf.
+ */
+const char *pool_addr_print(const struct pkt_addr *addr, uint32_t scope, char buf[POOL_ADDR_TEXT]);
 
 /*
  * Looks at all slots; the caller need not be a member. Returns the number of members that did not

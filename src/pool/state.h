@@ -14,7 +14,7 @@
 #include "base/secret.h"
 #include "pool/pool.h"
 
-#define STATE_MAGIC    0x41306c6f6f507352ull /* changes with the layout */
+#define STATE_MAGIC    0x42306c6f6f507352ull /* changes with the layout */
 #define SLOT_SOCKETS   16
 #define SLOT_SERVICES  256
 #define STATE_ATTACHED 64
@@ -27,7 +27,7 @@ struct slot_socket {
 	_Atomic uint8_t host;
 	_Atomic uint32_t mtu;
 	_Atomic uint32_t ring;
-	_Atomic unsigned mails;
+	struct pool_mailbox mailbox;
 	_Atomic uint32_t scope; /* of a link-local address */
 	_Atomic uint64_t inode;
 	_Atomic uint64_t ended;	  /* pool_clock_ms() when the owner closed it, while `used` is 0 */

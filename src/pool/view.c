@@ -10,6 +10,9 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,6 +61,23 @@ int pool_visit(unsigned slot, pid_t *pid)
 	return rc;
 }
 
+const char *pool_addr_print(const struct pkt_addr *addr, uint32_t scope, char buf[POOL_ADDR_TEXT])
+{
+	char name[IF_NAMESIZE];
+	size_t len;
+
+	_Static_assert(POOL_ADDR_TEXT >= INET6_ADDRSTRLEN + 1 + IF_NAMESIZE, "all texts fit");
+	pkt_addr_print(addr, buf, POOL_ADDR_TEXT);
+	if (!scope || !pkt_addr_is_link_local(addr))
+		return buf;
+	len = strlen(buf);
+	if (if_indextoname(scope, name))
+		snprintf(buf + len, POOL_ADDR_TEXT - len, "%%%s", name);
+	else
+		snprintf(buf + len, POOL_ADDR_TEXT - len, "%%%u", scope);
+	return buf;
+}
+
 /* ---- slots ---- */
 
 static void read_record(struct slot_record *record, unsigned slot, struct pool_seen *s)
@@ -76,6 +96,7 @@ static void read_record(struct slot_record *record, unsigned slot, struct pool_s
 		word[1] = atomic_load_explicit(&sock->addr[1], memory_order_relaxed);
 		s->ring[s->num_addrs] =
 			atomic_load_explicit(&sock->ring, memory_order_relaxed) != 0;
+		s->scope[s->num_addrs] = atomic_load_explicit(&sock->scope, memory_order_relaxed);
 		memcpy(s->addr[s->num_addrs++].b, word, sizeof(word));
 	}
 }

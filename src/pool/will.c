@@ -10,6 +10,9 @@
  * The next owner of the slot may come while a survivor reads. Each will has the number of the owner
  * that left it. The survivor that replaces this number by 0 has a copy of the dead program's will,
  * and is the only one that sends it.
+ *
+ * Neither the owner nor a survivor takes a lock that another program may hold, nor a name of the
+ * pool. A program that is stopped, wherever it stands, does not delay the wills of others.
  */
 #include "pool/core.h"
 

@@ -92,7 +92,7 @@ struct port_stats {
 	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes; /* BTH .. ICRC */
 	/* system calls; on shm, publications of an index */
 	uint64_t rx_bursts, tx_bursts;
-	uint64_t rx_bad;     /* refused by the port */
+	uint64_t rx_bad;     /* refused by the port, or lost between slots (udp_mail.c) */
 	uint64_t tx_dropped; /* the port could not send the packet */
 	uint64_t tx_blocked; /* reserve returned -EAGAIN */
 	/* the packets of the host port that used shared memory; the counts above include them */

@@ -16,6 +16,10 @@
  * A count in the memory of the pool shows that there is mail, so a poll costs one load. A sleeper
  * also watches the socket. The sender increments the count after it has sent. If it is killed in
  * between, the mail waits until the next mail or the next sleep.
+ *
+ * The kernel does not tell a sender that the buffer was full. The sender therefore counts the
+ * packets, too. When the receiver finds the socket empty, the counted packets that did not come are
+ * lost, and it counts them in rx_bad.
  */
 #include "port/udp.h"
 
@@ -38,13 +42,18 @@ struct mail_head {
 
 struct mail_out {
 	uint8_t slot;
-	uint32_t used;
+	uint32_t used, packets;
 	uint8_t data[UDP_MAIL_BYTES] __attribute__((aligned(MAIL_ALIGN)));
 };
 
 struct udp_mail {
-	atomic_uint *count; /* in the memory of the pool; counts mails for this port */
-	unsigned seen;
+	struct pool_mailbox *box; /* of this port, in the memory of the pool */
+	unsigned seen;		  /* mails that were counted when the socket was empty */
+	/*
+	 * packets that were counted then, and those that have come since; these may include some
+	 * that their sender has yet to count
+	 */
+	unsigned counted, come;
 	bool look; /* there may be mail that was not counted */
 	/* the mail whose packets are being handed out */
 	uint32_t len, off;
@@ -61,10 +70,11 @@ int udp_mail_open(struct udp_port *u)
 	if (!m)
 		return -ENOMEM;
 	u->mail = m;
-	m->count = pool_mailbox(u->pool, &u->port.addr, u->scope, u->port.slot, &sport);
-	if (!m->count)
+	m->box = pool_mailbox(u->pool, &u->port.addr, u->scope, u->port.slot, &sport);
+	if (!m->box)
 		return -ENOSPC;
-	m->seen = atomic_load_explicit(m->count, memory_order_relaxed);
+	m->seen = atomic_load_explicit(&m->box->mails, memory_order_relaxed);
+	m->counted = atomic_load_explicit(&m->box->packets, memory_order_relaxed);
 	return 0;
 }
 
@@ -79,19 +89,21 @@ void udp_mail_close(struct udp_port *u)
 static void send_one(struct udp_port *u, struct mail_out *o)
 {
 	uint16_t sport;
-	atomic_uint *count = pool_mailbox(u->pool, &u->port.addr, u->scope, o->slot, &sport);
+	struct pool_mailbox *box = pool_mailbox(u->pool, &u->port.addr, u->scope, o->slot, &sport);
 	union udp_name name;
 	socklen_t len;
 
 	if (!o->used)
 		return;
-	len = udp_name(&name, &u->port.addr, count ? sport : 0, u->scope);
-	if (!count ||
-	    sys_sendto(u->out, o->data, o->used, MSG_DONTWAIT | MSG_NOSIGNAL, &name.sa, len) < 0)
-		u->port.stats.rx_bad++;
-	else
-		atomic_fetch_add_explicit(count, 1, memory_order_release);
-	o->used = 0;
+	len = udp_name(&name, &u->port.addr, box ? sport : 0, u->scope);
+	if (!box ||
+	    sys_sendto(u->out, o->data, o->used, MSG_DONTWAIT | MSG_NOSIGNAL, &name.sa, len) < 0) {
+		u->port.stats.rx_bad += o->packets;
+	} else {
+		atomic_fetch_add_explicit(&box->packets, o->packets, memory_order_relaxed);
+		atomic_fetch_add_explicit(&box->mails, 1, memory_order_release);
+	}
+	o->used = o->packets = 0;
 }
 
 void udp_mail_flush(struct udp_port *u)
@@ -112,7 +124,7 @@ static struct mail_out *out_for(struct udp_port *u, unsigned slot)
 	if (m->num_out == UDP_MAIL_OUT)
 		udp_mail_flush(u);
 	m->out[m->num_out].slot = (uint8_t)slot;
-	m->out[m->num_out].used = 0;
+	m->out[m->num_out].used = m->out[m->num_out].packets = 0;
 	return &m->out[m->num_out++];
 }
 
@@ -137,6 +149,7 @@ bool udp_mail_pass(struct udp_port *u, unsigned slot, const struct port_pkt *pkt
 				.flags = pkt->flags};
 	memcpy(h + 1, pkt->bth, pkt->len);
 	o->used += need;
+	o->packets++;
 	return true;
 }
 
@@ -176,12 +189,27 @@ bool udp_mail_waits(const struct udp_port *u)
 	const struct udp_mail *m = u->mail;
 
 	return m->off < m->len || m->look ||
-	       atomic_load_explicit(m->count, memory_order_acquire) != m->seen;
+	       atomic_load_explicit(&m->box->mails, memory_order_acquire) != m->seen;
 }
 
 void udp_mail_look(struct udp_port *u)
 {
 	u->mail->look = true;
+}
+
+/*
+ * Counts lost packets. The socket is empty, and `counted` packets had been counted before this was
+ * found.
+ */
+static void count_lost(struct udp_port *u, unsigned counted)
+{
+	struct udp_mail *m = u->mail;
+	unsigned sent = counted - m->counted;
+
+	m->counted = counted;
+	if (sent > m->come)
+		u->port.stats.rx_bad += sent - m->come;
+	m->come -= sent < m->come ? sent : m->come;
 }
 
 int udp_mail_take(struct udp_port *u, struct port_pkt *pkts, int max)
@@ -191,11 +219,13 @@ int udp_mail_take(struct udp_port *u, struct port_pkt *pkts, int max)
 
 	/* All packets of a mail are handed out before the next mail overwrites them. */
 	if (m->off >= m->len) {
-		unsigned count = atomic_load_explicit(m->count, memory_order_acquire);
+		unsigned mails = atomic_load_explicit(&m->box->mails, memory_order_acquire);
+		unsigned packets = atomic_load_explicit(&m->box->packets, memory_order_relaxed);
 
 		m->look = false;
 		if (!receive(u)) {
-			m->seen = count;
+			m->seen = mails;
+			count_lost(u, packets);
 			return 0;
 		}
 		m->look = true; /* further looks are needed until the socket is found empty */
@@ -216,6 +246,7 @@ int udp_mail_take(struct udp_port *u, struct port_pkt *pkts, int max)
 					      .ip_id = h->ip_id,
 					      .tos = h->tos,
 					      .flags = h->flags};
+		m->come++;
 		u->port.stats.rx_packets++;
 		u->port.stats.rx_bytes += h->len;
 		m->off += ALIGN_UP((uint32_t)sizeof(*h) + h->len, MAIL_ALIGN);

@@ -196,6 +196,7 @@ def refuses_others():
 
 STRANGER = 65534
 PRIMARY = '10.77.0.1'
+LINK_LOCAL = 'fe80::86:1'
 AS_OTHER = ['setpriv', f'--reuid={STRANGER}', '--clear-groups', f'--regid={STRANGER}']
 BIND = (
     "import os, signal, socket, sys\nos.setresuid({0}, {0}, {0})\nheld = []\n"
@@ -204,6 +205,32 @@ BIND = (
     "continue  # a program has this slot\n"
     "    held.append(s)\n    if len(held) == {1}:\n        break\n"
     "print('ready', flush=True)\nsignal.pause()\n")
+
+
+def names_interfaces():
+    """A link-local address belongs to its interface, so it is shown with it, also for a program
+    that does not answer. Needs root and `ip`."""
+    if os.geteuid() != 0 or not shutil.which('ip', path=PATH):
+        print('not tried: a link-local address, which takes root and the program ip')
+        return
+    ip('link', 'add', 'near', 'type', 'veth', 'peer', 'name', 'far')
+    for device in ('far', 'near'):
+        ip('link', 'set', device, 'up')
+    ip('addr', 'add', f'{LINK_LOCAL}/64', 'dev', 'near', 'nodad')
+    node = start('--port', f'udp:{LINK_LOCAL}')
+    want = f'{LINK_LOCAL}%near'
+    for command in ('devices', 'stat'):
+        check(f'{command}: the interface', rows_of(command)[node.pid][0]['address'] == want)
+    r = run('stat', '--prometheus')
+    check('Prometheus has the interface', f'address="{want}"' in r.stdout)
+    os.kill(node.pid, signal.SIGSTOP)
+    row = rows_of('devices').get(node.pid, [{}])[0]
+    check('the interface of a stopped program',
+          row.get('state') == 'stopped' and row.get('address') == want)
+    os.kill(node.pid, signal.SIGCONT)
+    node.kill()
+    node.wait()
+    ip('link', 'del', 'near')
 
 
 def in_user_namespace():
@@ -272,6 +299,7 @@ try:
     forgets_killed(second, first)
     shares_with_container(first)
     refuses_others()
+    names_interfaces()
     in_user_namespace()
     others_hold_names()
 finally:

@@ -132,12 +132,36 @@ static void one_of_two_listeners_ends(void **state)
 	}
 }
 
+/* An observer sees the address with its interface, and with a number if that has no name. */
+static void is_seen_with_its_interface(void **state)
+{
+	struct pool_seen seen[POOL_SLOTS];
+	char text[POOL_ADDR_TEXT], want[POOL_ADDR_TEXT];
+
+	pool_look(seen);
+	for (unsigned k = 0; k < 2; k++) {
+		const struct pool_seen *s = &seen[slot[k]];
+
+		assert_int_equal(s->num_addrs, 2);
+		for (unsigned i = 0; i < 2; i++) {
+			snprintf(want, sizeof(want), BOTH "%%%s", device[i]);
+			assert_string_equal(pool_addr_print(&s->addr[i], s->scope[i], text), want);
+		}
+	}
+	assert_string_equal(pool_addr_print(&addr, 12345, text), BOTH "%12345");
+	assert_string_equal(pool_addr_print(&addr, 0, text), BOTH);
+	assert_int_equal(pkt_addr_parse("fd77::1", &addr), 0);
+	assert_string_equal(pool_addr_print(&addr, scope[0], text), "fd77::1");
+	pkt_addr_parse(BOTH, &addr);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(each_interface_has_its_listener, open_all,
 						close_all),
 		cmocka_unit_test_setup_teardown(one_of_two_listeners_ends, open_all, close_all),
+		cmocka_unit_test_setup_teardown(is_seen_with_its_interface, open_all, close_all),
 	};
 
 	if (pkt_addr_parse(BOTH, &addr) || !network_own() || network_link(device[0], BOTH) < 0 ||

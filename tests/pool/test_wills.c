@@ -11,7 +11,10 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stddef.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -292,10 +295,58 @@ static void without_a_port_they_stay(void **state)
 	}
 }
 
+static bool own; /* no other program of the machine is in the pool */
+
+/* Takes a name that members hold while they join or publish. Returns a descriptor. */
+static int hold(const char *kind)
+{
+	struct sockaddr_un n = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int len = snprintf(n.sun_path + 1, sizeof(n.sun_path) - 1, "roost-pool-%u-%s-0",
+			   (unsigned)geteuid(), kind);
+
+	assert_true(fd >= 0);
+	assert_int_equal(
+		bind(fd, (struct sockaddr *)&n,
+		     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1) + (socklen_t)len),
+		0);
+	return fd;
+}
+
+/*
+ * A program that is stopped while it joins or publishes holds a name for as long as it is stopped.
+ * Others leave wills and send them meanwhile.
+ */
+static void a_stopped_program_delays_no_will(void **state)
+{
+	struct program killed, heir;
+	int held[2];
+
+	if (!own) {
+		print_message("SKIPPED: no network of its own\n");
+		skip();
+	}
+	killed = join(HERE);
+	heir = join(HERE);
+	held[0] = hold("publisher");
+	held[1] = hold("founder");
+	ask(&killed, LEAVE_WILLS, 0);
+	finish(&killed);
+	sends_both(&heir);
+	killed = join(HERE); /* the successor, too */
+	ask(&killed, LEAVE_WILLS, 0);
+	finish(&killed);
+	while (ask(&heir, EXECUTED, 0).executed < 4)
+		usleep(1000);
+	for (unsigned i = 0; i < 2; i++)
+		close(held[i]);
+	finish(&heir);
+}
+
 static int setup(void **state)
 {
-	/* If it can be. Then no other program of the machine is in the pool. */
-	if (network_own() && (end[0] = network_link("tun0", LOCAL)) >= 0)
+	own = network_own();
+	if (own && (end[0] = network_link("tun0", LOCAL)) >= 0)
 		end[1] = network_link("tun1", LOCAL);
 	return pkt_addr_parse("127.0.84.1", &addr);
 }
@@ -307,6 +358,7 @@ int main(void)
 		cmocka_unit_test(another_address_leaves_them),
 		cmocka_unit_test(another_interface_leaves_them),
 		cmocka_unit_test(without_a_port_they_stay),
+		cmocka_unit_test(a_stopped_program_delays_no_will),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

@@ -2,7 +2,8 @@
 /*
  * More services than the filter of the kernel has space for: net.core.optmem_max limits its length.
  * Requests reach the slot that listens, some steered by the kernel, the others passed on by the
- * slot that gets them. Two lanes take the place of two programs, which use the same mail.
+ * slot that gets them. Two lanes take the place of two programs, which use the same mail. If a slot
+ * does not take its mail, its socket gets full; what is lost then is counted.
  */
 #include "../common/network.h"
 #include "rig.h"
@@ -25,6 +26,9 @@
 #define OPTMEM	    "/proc/sys/net/core/optmem_max"
 #define OLD_OPTMEM  20480 /* bytes; the default before Linux 6.7 */
 #define ATTACH_CBPF 51	  /* SO_ATTACH_REUSEPORT_CBPF */
+#define BUFFER	    "buffer=64K"
+#define BATCH	    16 /* requests that a mail carries */
+#define BATCHES	    200
 
 static uint64_t service_base = 0x0000000001060000ull; /* of IP ports */
 static unsigned services = SERVICES;
@@ -50,13 +54,14 @@ int __wrap_sys_setsockopt(int fd, int level, int name, const void *value, sockle
 
 static struct port *lane[2], *sender;
 
-static void open_all(void)
+/* `options`: of the two lanes. */
+static void open_with(const char *options)
 {
 	char spec[64], err[256];
 
 	for (unsigned i = 0; i < 2; i++) {
-		snprintf(spec, sizeof(spec), "udp:127.%d.%d.205", 1 + (getpid() >> 8) % 250,
-			 getpid() % 250);
+		snprintf(spec, sizeof(spec), "udp:127.%d.%d.205%s", 1 + (getpid() >> 8) % 250,
+			 getpid() % 250, options);
 		lane[i] = port_open(spec, i, 2, err, sizeof(err));
 		if (!lane[i])
 			fail_msg("%s", err);
@@ -65,6 +70,11 @@ static void open_all(void)
 	snprintf(spec, sizeof(spec), "udp:127.%d.%d.206", 1 + (getpid() >> 8) % 250,
 		 getpid() % 250);
 	sender = rig_open(spec);
+}
+
+static void open_all(void)
+{
+	open_with("");
 }
 
 static void send_request(uint64_t service, enum cm_attr attr)
@@ -133,6 +143,71 @@ static void services_beyond_the_filter(void **state)
 }
 
 /*
+ * Sends BATCH requests for the service, which the kernel gives to the other slot, and lets it pass
+ * them on.
+ */
+static void pass_batch(uint64_t service, struct port *otherwise)
+{
+	for (unsigned i = 0; i < BATCH; i++)
+		send_request(service, CM_REQ);
+	assert_int_equal(take(otherwise), 0);
+}
+
+/* Waits for nothing: the thread of the port may sleep. */
+static bool rests(struct port *p)
+{
+	bool armed = p->ops->arm(p), wakes = armed && rig_readable(p, 0);
+
+	p->ops->disarm(p, wakes);
+	return armed && !wakes;
+}
+
+/*
+ * A slot that does not take its mail loses some. Each lost packet is counted, and the slot gets
+ * later mail again.
+ */
+static void lost_mail_is_counted(void **state)
+{
+	const unsigned sent = BATCHES * BATCH;
+	struct port *listener, *otherwise;
+	unsigned low, got;
+	uint64_t service;
+
+	most = SHORT;
+	open_with("," BUFFER);
+	low = lane[0]->slot < lane[1]->slot ? 0 : 1;
+	otherwise = lane[low];
+	listener = lane[!low];
+	/* The kernel gives requests beyond the filter to slots with a connection manager. */
+	pool_manages(pool_mine(), listener->slot, false);
+	for (unsigned i = 0; i < services; i++)
+		assert_int_equal(
+			pool_publish(pool_mine(), listener->slot, SERVICE(i), NULL, 0, POOL_IPV4),
+			0);
+	service = SERVICE(services - 1); /* the filter has the first ones */
+	send_request(service, CM_REQ);
+	assert_int_equal(take(listener), 0);
+	assert_int_equal(take(otherwise), 0);
+	assert_int_equal(take(listener), 1);
+	for (unsigned i = 0; i < BATCHES; i++)
+		pass_batch(service, otherwise);
+	got = take(listener);
+	assert_true(got > 0 && got < sent);
+	assert_int_equal(got + port_stats_of(listener).rx_bad + port_stats_of(otherwise).rx_bad,
+			 sent);
+	assert_true(rests(listener));
+	pass_batch(service, otherwise);
+	assert_false(rests(listener));
+	assert_int_equal(take(listener), BATCH);
+	assert_int_equal(got + port_stats_of(listener).rx_bad + port_stats_of(otherwise).rx_bad,
+			 sent);
+	for (unsigned i = 0; i < services; i++)
+		pool_withdraw(pool_mine(), listener->slot, SERVICE(i), NULL, 0, POOL_IPV4);
+	port_close(lane[1]);
+	port_close(lane[0]);
+}
+
+/*
  * The least space that a kernel gives by default. Services of other kinds than IP ports take the
  * most of it.
  */
@@ -161,6 +236,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(services_beyond_the_filter, rig_close_all),
+		cmocka_unit_test_teardown(lost_mail_is_counted, rig_close_all),
 		cmocka_unit_test_teardown(least_space, rig_close_all),
 	};
 

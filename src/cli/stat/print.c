@@ -18,7 +18,7 @@ static const struct {
 	{"rx_packets", "packets received"},
 	{"rx_bytes", "bytes received, BTH to ICRC"},
 	{"rx_bursts", "system calls, or looks at a ring, that brought packets"},
-	{"rx_bad", "refused by the port"},
+	{"rx_bad", "refused by the port, or lost on the way to it from another slot"},
 	{"tx_packets", "packets sent"},
 	{"tx_bytes", "bytes sent, BTH to ICRC"},
 	{"tx_bursts", "system calls, or ring updates, that sent packets"},
