@@ -104,6 +104,50 @@ static void if_else(void **state)
 	machine_close(m);
 }
 
+/*
+ * x < y and x > y by MAX and MIN, as docs/chains.md says: with a constant, <= and >= of its
+ * neighbour; with y in memory, the block `else` of >= and <=.
+ */
+static void less_and_greater(void **state)
+{
+	const struct roost_wqe nop = roost_wqe_nop();
+
+	for (size_t j = 0; j < VALUES; j++) {
+		const uint64_t y = values[j];
+		const bool some_less = y > 0, some_greater = y < BIG;
+		struct roost_ref x, in_memory, count[4];
+		struct roost_wqe wqe[4];
+		struct roost_chain c;
+
+		machine_open(m, first);
+		c = machine_queue(m, 64);
+		x = roost_chain_word(&c, 0);
+		in_memory = roost_chain_word(&c, ROOST_OPERAND(y));
+		for (unsigned i = 0; i < 4; i++) {
+			count[i] = roost_chain_word(&c, 0);
+			wqe[i] = add(&c, count[i], 1);
+		}
+		if (some_less)
+			roost_chain_if(&c, x, ROOST_LE, roost_constant(y - 1), wqe[0]);
+		if (some_greater)
+			roost_chain_if(&c, x, ROOST_GE, roost_constant(y + 1), wqe[1]);
+		roost_chain_if_else(&c, x, ROOST_GE, roost_word(in_memory), &nop, &wqe[2], 1);
+		roost_chain_if_else(&c, x, ROOST_LE, roost_word(in_memory), &nop, &wqe[3], 1);
+		machine_post(m, &c);
+		for (size_t i = 0; i < VALUES; i++) {
+			set(x, values[i]);
+			for (unsigned k = 0; k < 4; k++)
+				set(count[k], 0);
+			machine_go(m, &c, 64);
+			assert_int_equal(value(count[0]), values[i] < y);
+			assert_int_equal(value(count[1]), values[i] > y);
+			assert_int_equal(value(count[2]), values[i] < y);
+			assert_int_equal(value(count[3]), values[i] > y);
+		}
+		machine_close(m);
+	}
+}
+
 static void equal_of_64_bits(void **state)
 {
 	static const uint64_t wide[] = {0,
@@ -314,13 +358,10 @@ static void errors_are_kept(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(conditions),
-		cmocka_unit_test(if_else),
-		cmocka_unit_test(equal_of_64_bits),
-		cmocka_unit_test(switches),
-		cmocka_unit_test(loop_breaks),
-		cmocka_unit_test(loop_is_recycled),
-		cmocka_unit_test(calls),
+		cmocka_unit_test(conditions),	    cmocka_unit_test(if_else),
+		cmocka_unit_test(less_and_greater), cmocka_unit_test(equal_of_64_bits),
+		cmocka_unit_test(switches),	    cmocka_unit_test(loop_breaks),
+		cmocka_unit_test(loop_is_recycled), cmocka_unit_test(calls),
 		cmocka_unit_test(errors_are_kept),
 	};
 

@@ -3,93 +3,12 @@
  * Turing machines and rule 110 as recycled loops: the NIC computes, and no program posts. Each
  * result is compared with that of a C program.
  */
+#include "automata.h"
 #include "machine.h"
 
 static struct machine M, *const m = &M;
 
-static void emit(const struct roost_chain *c, struct roost_wqe w)
-{
-	roost_chain_emit(c, w);
-}
-
-static void copy(const struct roost_chain *c, struct roost_ref to, struct roost_ref from,
-		 uint32_t n)
-{
-	emit(c, roost_wqe_write(to, from, n));
-}
-
-static void calc(const struct roost_chain *c, enum roost_op op, struct roost_ref at, uint64_t n)
-{
-	emit(c, roost_wqe_calc(op, at, n, c->scratch));
-}
-
-/* The place of a field of the n-th WQE from the next one on. */
-#define AHEAD(c, k, field) ROOST_FIELD((c)->queue, (c)->queue->n + (k), field)
-
-/* ---- Turing machines ---- */
-
 #define TAPE 4096
-
-/* A row of the table, for a state and a symbol. */
-struct row {
-	uint64_t symbol; /* 0, or the size of a row: the offset of the row for the symbol 1 */
-	uint64_t move;	 /* 8 or -8 */
-	uint64_t next;	 /* address of the two rows of the next state */
-	uint64_t halt;	 /* an operand: 1 */
-};
-
-/* symbol, direction, next state (0: halt), for each state and symbol read */
-struct rule {
-	uint8_t symbol;
-	int8_t move;
-	uint8_t next;
-};
-
-struct turing {
-	struct roost_ref head, state, steps, row, tape;
-};
-
-/*
- * One step, in one turn of a ring of 16:
- *	symbol = *head; row = table[state][symbol]; *head = row.symbol; head += row.move;
- *	state = row.next; loop while !row.halt
- */
-static struct turing build(struct roost_chain *c, const struct rule *rules, unsigned states)
-{
-	struct row rows[2 * 6] = {{0}};
-	struct turing t;
-	struct roost_ref table = roost_chain_bytes(c, rows, states * 2 * sizeof(rows[0]));
-
-	for (unsigned i = 0; i < 2 * states; i++)
-		rows[i] = (struct row){
-			.symbol = rules[i].symbol ? sizeof(struct row) : 0,
-			.move = (uint64_t)(8 * (int64_t)rules[i].move),
-			.next = table.addr +
-				(rules[i].next ? rules[i].next - 1u : 0) * 2 * sizeof(struct row),
-			.halt = ROOST_OPERAND(rules[i].next == 0),
-		};
-	memcpy(machine_word(m, table), rows, states * 2 * sizeof(rows[0]));
-	t.tape = roost_chain_bytes(c, (uint64_t[TAPE]){0}, TAPE * 8);
-	t.head = roost_chain_word(c, t.tape.addr + TAPE / 2 * 8);
-	t.state = roost_chain_word(c, table.addr);
-	t.steps = roost_chain_word(c, 0);
-	t.row = roost_chain_bytes(c, rows, sizeof(rows[0]));
-
-	copy(c, AHEAD(c, 1, sge[0].addr), t.head, 8);
-	copy(c, AHEAD(c, 2, swap_add), t.tape, 8); /* *head */
-	copy(c, AHEAD(c, 2, sge[0].addr), t.state, 8);
-	calc(c, ROOST_OP_FETCH_ADD, AHEAD(c, 1, sge[0].addr), 0);
-	copy(c, t.row, table, sizeof(rows[0])); /* *row */
-	copy(c, AHEAD(c, 1, raddr), t.head, 8);
-	copy(c, t.tape, t.row, 8); /* *head */
-	copy(c, AHEAD(c, 1, swap_add), roost_ref_at(t.row, offsetof(struct row, move)), 8);
-	calc(c, ROOST_OP_FETCH_ADD, t.head, 0);
-	copy(c, t.state, roost_ref_at(t.row, offsetof(struct row, next)), 8);
-	calc(c, ROOST_OP_FETCH_ADD, t.steps, 1);
-	roost_chain_loop_end(c, roost_ref_at(t.row, offsetof(struct row, halt)), ROOST_EQ,
-			     roost_constant(1), roost_wqe_nop());
-	return t;
-}
 
 static uint64_t ones_on(struct turing t)
 {
@@ -119,7 +38,8 @@ static void busy_beavers(void **state)
 
 		machine_open(m, (uint32_t)-112);
 		c = machine_queue(m, 16);
-		t = build(&c, beavers[i].rules, beavers[i].states);
+		t = turing_build(&c, beavers[i].rules, beavers[i].states, TAPE, TAPE / 2,
+				 roost_wqe_nop());
 		machine_post(m, &c);
 		machine_go(m, &c, 16);
 		assert_int_equal(*machine_word(m, t.steps), beavers[i].steps);
@@ -143,7 +63,7 @@ static void runs_long(void **state)
 
 	machine_open(m, 0);
 	c = machine_queue(m, 16);
-	t = build(&c, five, 5);
+	t = turing_build(&c, five, 5, TAPE, TAPE / 2, roost_wqe_nop());
 	machine_post(m, &c);
 	ep_post(&m->starter, &(struct wr){.op = ROOST_OP_ENABLE,
 					  .raddr = c.queue->qp_num | ROOST_CHAIN_RELATIVE,
@@ -178,28 +98,6 @@ static void runs_long(void **state)
 /* ---- rule 110 ---- */
 
 #define CELLS 32 /* one byte each, with a dead cell at either end */
-
-/*
- * new = (cell | right) ^ (left & cell & right), for eight cells at a time. Neighbours are the same
- * bytes at the next address: copies need no alignment.
- */
-static void emit_cells(struct roost_chain *c, struct roost_ref from, struct roost_ref to,
-		       struct roost_ref t, struct roost_ref u)
-{
-	struct roost_ref left = roost_ref_at(from, (uint64_t)-1), right = roost_ref_at(from, 1);
-
-	copy(c, t, from, 8);
-	copy(c, AHEAD(c, 1, swap_add), right, 8);
-	calc(c, ROOST_OP_OR, t, 0);
-	copy(c, u, from, 8);
-	copy(c, AHEAD(c, 1, swap_add), left, 8);
-	calc(c, ROOST_OP_AND, u, 0);
-	copy(c, AHEAD(c, 1, swap_add), right, 8);
-	calc(c, ROOST_OP_AND, u, 0);
-	copy(c, AHEAD(c, 1, swap_add), u, 8);
-	calc(c, ROOST_OP_XOR, t, 0);
-	copy(c, to, t, 8);
-}
 
 static void rule_110(void **state)
 {

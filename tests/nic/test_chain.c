@@ -316,6 +316,118 @@ static void receives_are_recycled(void **state)
 	world_fini(w);
 }
 
+/* An absolute RECV_ENABLE lets the receives below a count go; a lower count changes nothing. */
+static void receives_up_to_a_count(void **state)
+{
+	static const struct {
+		uint64_t relative;
+		uint32_t count, received;
+	} steps[] = {{0, 2, 2}, {0, 1, 2}, {REL, 1, 3},	 {0, 4, 4},
+		     {0, 9, 9}, {0, 7, 9}, {REL, 2, 11}, {0, 1000, 12}};
+	struct wr wr;
+
+	open_world(1, 1, NULL);
+	loop_queue(b, (struct ep_params){.managed_recv = true, .counts = true, .depth = 16}, NULL);
+	loop_queue(a, (struct ep_params){0}, b);
+	for (unsigned i = 0; i < 16; i++)
+		ep_post_recv(b, 0, NULL, 0);
+	for (unsigned i = 0; i < 12; i++)
+		post(b, (struct wr){.op = ROOST_OP_SEND});
+	for (unsigned i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		wr = wr_enable(b, steps[i].relative,
+			       steps[i].count + (steps[i].relative ? 0 : first));
+		wr.op = ROOST_OP_RECV_ENABLE;
+		post(a, wr);
+		run();
+		assert_int_equal(count_of(&b->ridx), first + steps[i].received);
+	}
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+}
+
+/*
+ * A chain starts or stops the completions of a WQE: WQE 0 copies the flags of WQE 1. Both ways in
+ * turns, in a recycled queue.
+ */
+static void flag_is_rewritten(void **state)
+{
+	const uint16_t flags[] = {ROOST_WQE_SIGNALED, 0, 0, ROOST_WQE_SIGNALED, 0};
+	uint32_t signaled = 0;
+	struct wr wr;
+
+	for (int begin = 0; begin < 2; begin++) {
+		open_world(1, 1, NULL);
+		loop_queue(b, (struct ep_params){.managed_send = true, .counts = true, .depth = 2},
+			   NULL);
+		loop_queue(a, (struct ep_params){0}, b);
+		wr = wr_rdma(ROOST_OP_WRITE, b, 8, 2, b, 0);
+		wr.raddr = wqe_addr(b, first + 1) + offsetof(struct roost_wqe, flags);
+		wr.rkey = b->sq_key;
+		wr.flags = QUIET;
+		post(b, wr);
+		wr = wr_add(b, 0, 1);
+		wr.flags = begin ? ROOST_WQE_SIGNALED : QUIET;
+		post(b, wr);
+		signaled = 0;
+		for (unsigned i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+			memcpy(b->mem + 8, &flags[(i + (unsigned)begin) % 5], 2);
+			signaled += flags[(i + (unsigned)begin) % 5] != 0;
+			post(a, wr_enable(b, REL, 2));
+			run();
+			assert_int_equal(*word(b, 0), i + 1);
+			assert_int_equal(count_of(&b->sidx), first + signaled);
+		}
+		ep_fini(a);
+		ep_fini(b);
+		world_fini(w);
+	}
+}
+
+/*
+ * One SEND brings 16 arguments: the 16 entries of the receive are the operands of 16 WQEs, which
+ * add them to 16 words. Receive and WQEs are recycled.
+ */
+static void receive_of_16_entries(void **state)
+{
+	struct roost_sge sge[ROOST_MAX_SGE];
+	uint64_t sum[ROOST_MAX_SGE] = {0};
+	struct wr more;
+
+	assert_int_equal(ROOST_MAX_SGE, 16);
+	open_world(1, 1, NULL);
+	loop_queue(c, (struct ep_params){.managed_recv = true, .depth = 1, .max_sge = 16}, NULL);
+	loop_queue(b, (struct ep_params){.managed_send = true, .depth = 32, .watch = {c}}, c);
+	loop_queue(a, (struct ep_params){0}, c);
+	post(b, wr_wait(2, REL, 1));
+	for (uint32_t i = 0; i < 16; i++) {
+		sge[i] = (struct roost_sge){wqe_addr(b, first + 1 + i) +
+						    offsetof(struct roost_wqe, swap_add),
+					    8, b->sq_key};
+		post(b, wr_add(b, 8 * i, 0));
+	}
+	ep_post_recv(c, 0, sge, 16);
+	more = wr_enable(c, REL, 1);
+	more.op = ROOST_OP_RECV_ENABLE;
+	for (int i = 17; i < 32; i++)
+		post(b, (struct wr){.op = ROOST_OP_NOP, .flags = QUIET});
+	for (uint64_t round = 1; round <= 5; round++) {
+		for (uint32_t i = 0; i < 16; i++) {
+			*word(c, 8 * i) = round * 100 + i;
+			sum[i] += round * 100 + i;
+		}
+		post(a, more);
+		post(a, wr_enable(b, REL, 32));
+		post(c, (struct wr){.op = ROOST_OP_SEND, .sge = {ep_sge(c, 0, 128)}, .num_sge = 1});
+		run();
+		assert_memory_equal(b->mem, sum, sizeof(sum));
+	}
+	ep_fini(a);
+	ep_fini(b);
+	ep_fini(c);
+	world_fini(w);
+}
+
 /* ---- the three orders ---- */
 
 /*
@@ -601,6 +713,9 @@ int main(void)
 		cmocka_unit_test(enable_lets_wqes_go),
 		cmocka_unit_test(recycled_queue_runs_alone),
 		cmocka_unit_test(receives_are_recycled),
+		cmocka_unit_test(receives_up_to_a_count),
+		cmocka_unit_test(flag_is_rewritten),
+		cmocka_unit_test(receive_of_16_entries),
 		cmocka_unit_test(doorbell_order),
 		cmocka_unit_test(completion_order),
 		cmocka_unit_test(once_despite_loss),

@@ -11,6 +11,7 @@
  */
 #include "side.h"
 #include "forked.h"
+#include "process_state.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -268,33 +269,6 @@ static uint64_t child_of(struct side *s)
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	} while (!*(uint64_t *)local.x);
 	return *(uint64_t *)local.x;
-}
-
-/* The state letter of a process; 0: there is none. */
-static char state_of(uint64_t pid)
-{
-	char path[64], text[256] = "", *p;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%llu/stat", (unsigned long long)pid);
-	f = fopen(path, "r");
-	if (!f)
-		return 0;
-	if (!fgets(text, sizeof(text), f))
-		text[0] = 0;
-	fclose(f);
-	p = strrchr(text, ')');
-	return p ? p[2] : 0;
-}
-
-static void wait_for_state(uint64_t pid, bool stopped)
-{
-	time_t until = time(NULL) + TIMEOUT_S;
-
-	while (stopped ? state_of(pid) != 'T' : state_of(pid) && state_of(pid) != 'Z') {
-		assert_true(time(NULL) < until);
-		usleep(1000);
-	}
 }
 
 /* Sends x and waits for the answers. */
