@@ -128,10 +128,24 @@ static bool take(struct gsi *g, struct gsi_datagram *out)
  */
 static _Thread_local struct drive *batch;
 
+/* Tells a port the destinations of all answers that leave from it. */
+static void expect(struct drive *d, unsigned port)
+{
+	struct gsi *g = &d->gsi;
+	struct pkt_addr dst[GSI_ANSWERS];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < g->num_answers; i++) {
+		if (g->answer[i].port == port)
+			dst[n++] = g->answer[i].dst;
+	}
+	nic_gsi_expect(d->nic, port, dst, n);
+}
+
 static void send_answers(struct drive *d)
 {
 	struct gsi *g = &d->gsi;
-	uint32_t staged = 0;
+	uint32_t expected = 0, staged = 0;
 
 	if (!g->num_answers)
 		return;
@@ -140,10 +154,16 @@ static void send_answers(struct drive *d)
 	for (unsigned i = 0; i < g->num_answers; i++) {
 		const struct gsi_answer *a = &g->answer[i];
 
+		if (!(expected >> a->port & 1)) {
+			expect(d, a->port);
+			expected |= 1u << a->port;
+		}
 		if (nic_gsi_stage(d->nic, a->port, &a->dst, a->tclass, a->mad) == 0)
 			staged |= 1u << a->port;
 	}
-	for (unsigned port = 0; staged >> port; port++) {
+	for (unsigned port = 0; (expected | staged) >> port; port++) {
+		if (expected >> port & 1)
+			nic_gsi_expect(d->nic, port, NULL, 0);
 		if (staged >> port & 1)
 			nic_gsi_flush(d->nic, port);
 	}

@@ -63,6 +63,17 @@ void gsi_forget(struct nic *nic)
 	}
 }
 
+void nic_gsi_expect(struct nic *nic, unsigned port_index, const struct pkt_addr *dst, unsigned n)
+{
+	struct port *port;
+
+	if (port_index >= port_count(nic))
+		return;
+	port = nic->pus[0]->ports[port_index].port;
+	if (port->ops->expect)
+		port->ops->expect(port, dst, n);
+}
+
 int nic_gsi_stage(struct nic *nic, unsigned port_index, const struct pkt_addr *dst, uint8_t tclass,
 		  const uint8_t *mad)
 {

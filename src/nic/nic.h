@@ -443,6 +443,11 @@ uint32_t nic_qp_groups(const struct nic_qp *qp);
  */
 int nic_gsi_send(struct nic *nic, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
 		 const uint8_t *mad);
+/*
+ * Tells the port the destinations of the next datagrams, so that it need not look for each of them
+ * alone; n 0: they were staged. [control+owner of PU 0]
+ */
+void nic_gsi_expect(struct nic *nic, unsigned port, const struct pkt_addr *dst, unsigned n);
 /* Sends a datagram in two steps: a staged datagram leaves with the next flush or turn. */
 int nic_gsi_stage(struct nic *nic, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
 		  const uint8_t *mad);

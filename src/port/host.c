@@ -80,6 +80,13 @@ static struct port_path *host_path_get(struct port *p, const struct pkt_addr *ds
 	return path ? path : h->udp->ops->path_get(h->udp, dst, dqpn);
 }
 
+static void host_expect(struct port *p, const struct pkt_addr *dst, unsigned n)
+{
+	struct port *udp = host_port(p)->udp;
+
+	udp->ops->expect(udp, dst, n);
+}
+
 static void host_path_put(struct port *p, struct port_path *path)
 {
 	path->port->ops->path_put(path->port, path);
@@ -277,6 +284,7 @@ static const struct port_ops host_ops = {
 	.name = "host",
 	.path_get = host_path_get,
 	.path_put = host_path_put,
+	.expect = host_expect,
 	.reader = host_reader,
 	.join = host_join,
 	.leave = host_leave,

@@ -128,6 +128,13 @@ struct port_ops {
 	void (*path_put)(struct port *p, struct port_path *path);
 
 	/*
+	 * Says that paths from QP 1 to these addresses are about to be asked for, so that the port
+	 * may find out about all of them at once. What it finds is used until the next call; n is 0
+	 * when the paths were made. NULL: the port needs no system call for them.
+	 */
+	void (*expect)(struct port *p, const struct pkt_addr *dst, unsigned n);
+
+	/*
 	 * Returns the state of the reader. The core calls this before it declares a silent peer
 	 * dead. May make system calls. NULL: the port never knows the reader.
 	 */

@@ -196,6 +196,15 @@ struct udp_mcast {
 	int sock;
 };
 
+enum udp_presence { UDP_ABSENT, UDP_PRESENT, UDP_UNKNOWN };
+
+/* An address, and whether a socket receives there. */
+struct udp_found {
+	struct pkt_addr addr;
+	enum udp_presence there;
+};
+#define UDP_EXPECT_MAX 64
+
 struct udp_port {
 	struct port port; /* first */
 	int sock;	  /* receives packets; it belongs to the pool */
@@ -247,6 +256,9 @@ struct udp_port {
 	int diag; /* netlink socket of udp_diag.c; -1: none */
 	uint32_t diag_seq;
 	bool diag_tried; /* a further try to open it is in vain */
+	/* what udp_expect() has found; num_found is 0 after the paths were made */
+	struct udp_found found[UDP_EXPECT_MAX];
+	unsigned num_found;
 	struct udp_tx tx;
 	struct udp_rx rx;
 };
@@ -290,6 +302,8 @@ void udp_mcast_close(struct udp_port *u);
 /* udp_path.c */
 struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn);
 void udp_path_put(struct port *p, struct port_path *path);
+/* Asks for the readers of loopback addresses, for udp_path_get(). */
+void udp_expect(struct port *p, const struct pkt_addr *dst, unsigned n);
 /* Logs, once for each path, that a send failed permanently. */
 void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t len);
 
@@ -300,12 +314,16 @@ void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t l
 void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t mtu);
 
 /* udp_diag.c */
-enum udp_presence { UDP_ABSENT, UDP_PRESENT, UDP_UNKNOWN };
 /*
  * Finds out whether a socket of this network namespace receives at the address and port 4791. Makes
  * two system calls.
  */
 enum udp_presence udp_diag(struct udp_port *u, const struct pkt_addr *dst);
+/*
+ * Does the same for n addresses, at most UDP_EXPECT_MAX, with two or three system calls. Where there
+ * is no answer, the result is UDP_UNKNOWN.
+ */
+void udp_diag_all(struct udp_port *u, struct udp_found *found, unsigned n);
 void udp_diag_close(struct udp_port *u);
 
 /* udp_reader.c */

@@ -49,6 +49,16 @@ static void fill(const struct udp_port *u, const struct pkt_addr *dst, struct qu
 	q->req.id.idiag_cookie[0] = q->req.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
 }
 
+static enum udp_presence presence(const struct reply *in, ssize_t n)
+{
+	if (in->head.nlmsg_type == SOCK_DIAG_BY_FAMILY)
+		return UDP_PRESENT;
+	return in->head.nlmsg_type == NLMSG_ERROR && n >= (ssize_t)sizeof(*in) &&
+			       in->err.error == -ENOENT
+		       ? UDP_ABSENT
+		       : UDP_UNKNOWN;
+}
+
 /* The kernel has queued the reply when the question was sent. */
 static enum udp_presence ask(struct udp_port *u, const struct pkt_addr *dst)
 {
@@ -69,12 +79,7 @@ static enum udp_presence ask(struct udp_port *u, const struct pkt_addr *dst)
 			break;
 		if (in.reply.head.nlmsg_seq != u->diag_seq)
 			continue;
-		if (in.reply.head.nlmsg_type == SOCK_DIAG_BY_FAMILY)
-			return UDP_PRESENT;
-		return in.reply.head.nlmsg_type == NLMSG_ERROR && n >= (ssize_t)sizeof(in.reply) &&
-				       in.reply.err.error == -ENOENT
-			       ? UDP_ABSENT
-			       : UDP_UNKNOWN;
+		return presence(&in.reply, n);
 	}
 	return UDP_UNKNOWN;
 }
@@ -100,4 +105,51 @@ enum udp_presence udp_diag(struct udp_port *u, const struct pkt_addr *dst)
 	if (!u->diag_tried)
 		open_diag(u);
 	return u->diag < 0 ? UDP_UNKNOWN : ask(u, dst);
+}
+
+/* Reads replies to the questions from `first` on. Returns the number of messages; 0: no more. */
+static unsigned read_replies(struct udp_port *u, uint32_t first, struct udp_found *found,
+			     unsigned n)
+{
+	struct mmsghdr msgs[UDP_EXPECT_MAX];
+	struct iovec iov[UDP_EXPECT_MAX];
+	struct reply
+		in[UDP_EXPECT_MAX]; /* the rest of a reply, which quotes the question, is cut */
+	int got;
+
+	for (unsigned i = 0; i < n; i++) {
+		iov[i] = (struct iovec){&in[i], sizeof(in[i])};
+		msgs[i].msg_hdr = (struct msghdr){.msg_iov = &iov[i], .msg_iovlen = 1};
+	}
+	got = sys_recvmmsg(u->diag, msgs, n, MSG_DONTWAIT);
+	for (int i = 0; i < got; i++) {
+		uint32_t at = in[i].head.nlmsg_seq - first;
+
+		if (msgs[i].msg_len >= sizeof(in[i].head) && at < n)
+			found[at].there = presence(&in[i], msgs[i].msg_len);
+	}
+	return got > 0 ? (unsigned)got : 0;
+}
+
+void udp_diag_all(struct udp_port *u, struct udp_found *found, unsigned n)
+{
+	struct question q[UDP_EXPECT_MAX];
+	uint32_t first;
+
+	if (!u->diag_tried)
+		open_diag(u);
+	first = u->diag_seq + 1;
+	for (unsigned i = 0; i < n; i++) {
+		found[i].there = UDP_UNKNOWN;
+		u->diag_seq++;
+		fill(u, &found[i].addr, &q[i]);
+	}
+	if (u->diag < 0 || sys_write(u->diag, q, n * sizeof(q[0])) != (ssize_t)(n * sizeof(q[0])))
+		return;
+	/* replies to earlier questions may be among them */
+	for (unsigned left = n + STALE_MOST, got; left; left -= got < left ? got : left) {
+		got = read_replies(u, first, found, n);
+		if (!got || found[n - 1].there != UDP_UNKNOWN)
+			return;
+	}
 }

@@ -253,6 +253,7 @@ static const struct port_ops udp_ops = {
 	.name = "udp",
 	.path_get = udp_path_get,
 	.path_put = udp_path_put,
+	.expect = udp_expect,
 	.reader = udp_reader,
 	.join = udp_join,
 	.leave = udp_leave,

@@ -116,16 +116,44 @@ enum reader {
 	READER_ABSENT,
 };
 
+/* Returns whether a program outside of this pool may read at an address of this machine. */
+static bool may_be_foreign(const struct udp_port *u, const struct pkt_addr *dst)
+{
+	return pkt_addr_is_loopback(dst) && !pool_serves(u->pool, dst, u->scope);
+}
+
+void udp_expect(struct port *p, const struct pkt_addr *dst, unsigned n)
+{
+	struct udp_port *u = udp_port(p);
+
+	u->num_found = 0;
+	for (unsigned i = 0; i < n && u->num_found < UDP_EXPECT_MAX; i++) {
+		if (pkt_addr_is_v4(&dst[i]) != u->v6 && may_be_foreign(u, &dst[i]))
+			u->found[u->num_found++].addr = dst[i];
+	}
+	if (u->num_found)
+		udp_diag_all(u, u->found, u->num_found);
+}
+
+static enum udp_presence look_up(struct udp_port *u, const struct pkt_addr *dst)
+{
+	for (unsigned i = 0; i < u->num_found; i++) {
+		if (pkt_addr_eq(&u->found[i].addr, dst) && u->found[i].there != UDP_UNKNOWN)
+			return u->found[i].there;
+	}
+	return udp_diag(u, dst);
+}
+
 /* Finds out who reads at an address. If this is unknown for QP 1, the result is READER_FOREIGN. */
 static enum reader find_reader(struct udp_port *u, const struct pkt_addr *dst, bool gsi)
 {
 	enum udp_presence there;
 
-	if (!pkt_addr_is_loopback(dst) || pool_serves(u->pool, dst, u->scope))
+	if (!may_be_foreign(u, dst))
 		return READER_REMOTE_OR_OURS;
 	if (gsi)
 		count_gsi(u);
-	there = udp_diag(u, dst);
+	there = gsi ? look_up(u, dst) : udp_diag(u, dst);
 	if (there == UDP_UNKNOWN && (!gsi || u->searches++ < SEARCHES_MOST))
 		there = udp_reader_is_there(u, dst) ? UDP_PRESENT : UDP_ABSENT;
 	return there == UDP_ABSENT ? READER_ABSENT : READER_FOREIGN;

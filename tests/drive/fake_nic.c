@@ -415,6 +415,10 @@ int nic_gsi_stage(struct nic *nic, unsigned port, const struct pkt_addr *dst, ui
 	return nic_gsi_send(nic, port, dst, tclass, mad);
 }
 
+void nic_gsi_expect(struct nic *nic, unsigned port, const struct pkt_addr *dst, unsigned n)
+{
+}
+
 void nic_gsi_flush(struct nic *nic, unsigned port)
 {
 }

@@ -55,13 +55,28 @@ int __wrap_sys_open(const char *path, int flags)
 /* Set: the kernel refuses questions about sockets. */
 static bool no_diag;
 
+/* The socket for such questions, and the number of calls that asked by it. */
+static int diag = -1;
+static unsigned diag_writes;
+
+ssize_t __real_sys_write(int fd, const void *buf, size_t len);
+ssize_t __wrap_sys_write(int fd, const void *buf, size_t len);
+ssize_t __wrap_sys_write(int fd, const void *buf, size_t len)
+{
+	diag_writes += fd == diag;
+	return __real_sys_write(fd, buf, len);
+}
+
 int __real_sys_socket(int domain, int type, int protocol);
 int __wrap_sys_socket(int domain, int type, int protocol);
 int __wrap_sys_socket(int domain, int type, int protocol)
 {
 	if (no_diag && domain == AF_NETLINK)
 		return -EPROTONOSUPPORT;
-	return __real_sys_socket(domain, type, protocol);
+	if (domain != AF_NETLINK)
+		return __real_sys_socket(domain, type, protocol);
+	diag = __real_sys_socket(domain, type, protocol);
+	return diag;
 }
 
 static int socket_at(const struct pkt_addr *addr, uint16_t port)
@@ -326,6 +341,42 @@ static void absent_readers_get_few_answers(void **state)
 }
 
 /*
+ * The readers of many addresses are asked for at once. The paths are the same as without, until the
+ * port has been told that they were made: then it asks again.
+ */
+static void readers_are_expected(void **state)
+{
+	struct pkt_addr to[64];
+	struct port *p;
+	int reader;
+
+	if (!private_net || !may_diag())
+		skip();
+	p = open_beside_reader(&reader);
+	for (unsigned i = 0; i < 64; i++) {
+		char text[40];
+		unsigned n = i == 40 ? READER : 1000 + i;
+
+		snprintf(text, sizeof(text), "127.200.%u.%u", n >> 8, n & 255);
+		to[i] = rig_addr(text);
+	}
+	diag_writes = 0;
+	p->ops->expect(p, to, 64);
+	assert_in_range(diag_writes, 1, 2); /* the first question is about the port itself */
+	for (unsigned i = 0; i < PORT_HINTS; i++)
+		assert_in_range(source_port(p, 1000 + i, PKT_GSI_QPN), PKT_UDP_PORT + 1,
+				UINT16_MAX);
+	assert_int_equal(source_port(p, 1000 + 50, PKT_GSI_QPN), 0);
+	assert_int_equal(source_port(p, READER, PKT_GSI_QPN), PKT_UDP_PORT);
+	assert_in_range(diag_writes, 1, 2);
+	p->ops->expect(p, NULL, 0);
+	close(reader);
+	assert_int_not_equal(source_port(p, READER, PKT_GSI_QPN), PKT_UDP_PORT);
+	assert_in_range(diag_writes, 2, 3);
+	rig_close(p);
+}
+
+/*
  * If the kernel does not answer such questions, a few answers in 100 ms make the port read a list
  * of all sockets. The others leave from port 4791, which each reader accepts. Connections always
  * search.
@@ -463,6 +514,7 @@ int main(void)
 		cmocka_unit_test_teardown(from_elsewhere, rig_close_all),
 		cmocka_unit_test_teardown(another_user_in_a_programs_name, rig_close_all),
 		cmocka_unit_test_teardown(absent_readers_get_few_answers, rig_close_all),
+		cmocka_unit_test_teardown(readers_are_expected, rig_close_all),
 		cmocka_unit_test_teardown(few_answers_search, rig_close_all),
 		cmocka_unit_test_teardown(a_reader_that_appears_gets_another_path, rig_close_all),
 		cmocka_unit_test_teardown(an_absent_reader_changes_the_ways, rig_close_all),
