@@ -320,8 +320,8 @@ void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t 
  */
 enum udp_presence udp_diag(struct udp_port *u, const struct pkt_addr *dst);
 /*
- * Does the same for n addresses, at most UDP_EXPECT_MAX, with two or three system calls. Where there
- * is no answer, the result is UDP_UNKNOWN.
+ * Does the same for n addresses, at most UDP_EXPECT_MAX, with two or three system calls. Where
+ * there is no answer, the result is UDP_UNKNOWN.
  */
 void udp_diag_all(struct udp_port *u, struct udp_found *found, unsigned n);
 void udp_diag_close(struct udp_port *u);

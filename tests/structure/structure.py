@@ -18,7 +18,8 @@ version      the newest entry of debian/changelog has the project's version
 names        no identifier has a word that docs/glossary.md replaced; those of src and include have
              none of them as a part
 manual       each function of include/roost has a comment, whose first sentence says what the
-             function does and begins with a verb (Returns, Posts ...)
+             function does and begins with a verb (Returns, Posts ...); a page of docs/man names
+             each function that is not inline
 docs         functions and files of src that docs, README.md and CONTRIBUTING.md name exist;
              docs/decisions.md lists the records of docs/decisions
 mutants      the text of each mutant of tests/nic/mutants.py occurs once in the source, and its
@@ -232,6 +233,7 @@ VERB = re.compile(r'/\*\s*\*?\s*(?!Errors\b|Atomics\b|Functions\b)[A-Z][a-z-]+s\
 
 
 def manual(top):
+    pages = '\n'.join('\n'.join(lines) for _, lines in files(top, ['docs/man']))
     for path, lines in files(top, ['include/roost']):
         for number, line in enumerate(lines, 1):
             match = FUNCTION.match(line)
@@ -244,6 +246,8 @@ def manual(top):
             if not VERB.match(comment):
                 yield (f'{path}:{number}: the comment before {match[1]}() does not begin with what '
                        'it does')
+            if 'static inline' not in line and not re.search(rf'\b{match[1]}\b', pages):
+                yield f'{path}:{number}: no page of docs/man names {match[1]}()'
 
 
 GETENV = re.compile(r'\b(?:secure_)?getenv\s*\(')
