@@ -88,7 +88,7 @@ static struct chunk *add_chunk(struct arena *a, unsigned kind)
 }
 
 /*
- * The kernel makes the huge page later, because this is only advice. MADV_COLLAPSE would make it at
+ * Linux makes the huge page later, because this is only advice. MADV_COLLAPSE would make it at
  * once, but takes milliseconds, during which all PUs would stop.
  */
 static void make_huge(struct chunk *c)

@@ -70,7 +70,7 @@ static bool has_handler(struct fault *f)
 /*
  * Acts as the Linux kernel would for the earlier handler (sigaction(2)), but keeps this handler
  * installed. A stray signal of another process must not remove it, or the next fault in a step
- * would end the process. The kernel restores the mask on return, and ends a process that ignores a
+ * would end the process. Linux restores the mask on return, and ends a process that ignores a
  * fault of its own.
  */
 static void chain(struct fault *f, siginfo_t *info, void *uc)

@@ -86,7 +86,7 @@ static const struct cm_field rej_fields[] = {
 };
 
 /*
- * Table 110. The kernel stores the vendor id in three reserved bytes; the vendor_* functions below
+ * Table 110. Linux stores the vendor id in three reserved bytes; the vendor_* functions below
  * combine them.
  */
 static const struct cm_field rep_fields[] = {

@@ -26,7 +26,7 @@
 #endif
 
 /*
- * The kernel raises this size of a receive buffer to its minimum. A full buffer drops the datagrams
+ * Linux raises this size of a receive buffer to its minimum. A full buffer drops the datagrams
  * for a slot without an owner.
  */
 #define LEAST_BUFFER 1

@@ -27,7 +27,7 @@
  *	view.c	   the pool as an observer sees it, which need not be a member
  *
  * Programs find each other by names in the abstract namespace of Unix sockets. It belongs to the
- * network namespace and does not depend on the environment or on a file system. The kernel removes
+ * network namespace and does not depend on the environment or on a file system. Linux removes
  * a name when its owner dies. All programs check the user id of the other end.
  *
  * The functions belong to the control path. Any thread may call them, unless a function says
@@ -349,7 +349,7 @@ void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct
  * Returns the slot to which a management datagram to `addr` belongs. A connection request belongs
  * to the slot that listens on its service. Another message of connection management belongs to the
  * slot in the receiver's id, which may have no owner. Returns -1 if no slot listens, and for other
- * datagrams. The kernel's filter of an address has a limited number of services, and gives a group
+ * datagrams. Linux's filter of an address has a limited number of services, and gives a group
  * of datagrams to the slot of the first one. A slot that gets a datagram of another slot passes it
  * on. Makes no system call.
  */

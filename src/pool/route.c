@@ -3,7 +3,7 @@
  * Routes for management datagrams that the BPF program of an address gave to the wrong slot. The
  * port that gets such a datagram looks here and passes it on (port/udp_rx.c). There are two causes.
  * The program holds a limited number of services, fewer where net.core.optmem_max is small, and
- * requests for other services come to any slot. The kernel steers a group of datagrams by the first
+ * requests for other services come to any slot. Linux steers a group of datagrams by the first
  * one.
  */
 #include "pool/core.h"

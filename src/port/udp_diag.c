@@ -59,7 +59,7 @@ static enum udp_presence presence(const struct reply *in, ssize_t n)
 		       : UDP_UNKNOWN;
 }
 
-/* The kernel has queued the reply when the question was sent. */
+/* Linux has queued the reply when the question was sent. */
 static enum udp_presence ask(struct udp_port *u, const struct pkt_addr *dst)
 {
 	union {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets that came to the socket of another slot of the address. The kernel steers a whole group
+ * Packets that came to the socket of another slot of the address. Linux steers a whole group
  * of packets by the first one (UDP_SEGMENT of the sender, or UDP_GRO of a network device). Roost
  * keeps slots apart when it sends, but other senders and devices may not. The port that gets such a
  * packet passes it on in a datagram to the sending socket of the right port, which receives nothing
@@ -8,7 +8,7 @@
  *
  *	socket of slot 3 --> port of slot 3 --mail--> port of slot 9, perhaps in another process
  *
- * The kernel holds the mail, so neither end waits for the other, and either may be killed at any
+ * Linux holds the mail, so neither end waits for the other, and either may be killed at any
  * instant. If the buffer is full, the packets are lost, as in any socket. Packets may overtake each
  * other this way. A port accepts mail only from its own address and from the source port of a
  * member of the pool; no other user and no other machine can send from there.
@@ -17,7 +17,7 @@
  * also watches the socket. The sender increments the count after it has sent. If it is killed in
  * between, the mail waits until the next mail or the next sleep.
  *
- * The kernel does not tell a sender that the buffer was full. The sender therefore counts the
+ * Linux does not tell a sender that the buffer was full. The sender therefore counts the
  * packets, too. When the receiver finds the socket empty, the counted packets that did not come are
  * lost, and it counts them in rx_bad.
  */

@@ -3,13 +3,13 @@
  * Multicast groups on udp. A socket that is bound to the address of the port never receives packets
  * to a group, because the destination must match. A socket bound to the wildcard would receive
  * packets to other NICs of this machine. Each group therefore has a socket of its own, bound to the
- * address of the group. The kernel then filters by destination, and the destination of each packet
+ * address of the group. Linux then filters by destination, and the destination of each packet
  * is known. Sockets can share an address only if all of them have SO_REUSEADDR; here they share
  * only the group, and the addresses of NICs stay exclusive. Every socket of the group gets a copy,
  * so all NICs of a machine and all lanes of a NIC get one.
  *
  * The socket joins on the interface of the port's address, and receives packets of that membership
- * only (IP_MULTICAST_ALL off). The kernel handles IGMP and MLD. Packets to a group leave by the
+ * only (IP_MULTICAST_ALL off). Linux handles IGMP and MLD. Packets to a group leave by the
  * same interface and come back to members on this machine; over loopback the device itself returns
  * them. Their time to live is 64, as in RoCE of the Linux kernel.
  *

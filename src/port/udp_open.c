@@ -2,7 +2,7 @@
 /*
  * Opens the udp port: its memory, and the values that follow from its address (udp_claim.c).
  *
- * Windows. The kernel charges the receive buffer of a socket for the memory of a packet, not for
+ * Windows. Linux charges the receive buffer of a socket for the memory of a packet, not for
  * its length: 8,448 bytes for a single packet of 4,148, and 63,052 for fifteen that came as one
  * group (Linux 6.18, x86). It releases memory in portions of a quarter of the buffer
  * (net/ipv4/udp.c, udp_rmem_release), so a quarter of the buffer may be charged without a packet in
@@ -53,7 +53,7 @@ static uint32_t get_u32(int fd, int level, int name)
 /*
  * Sets the options of a socket. With IP_PMTUDISC_PROBE, DF is set, and the MTU of the device limits
  * the packets. ICMP errors about the MTU of the path have no effect, unlike with IP_PMTUDISC_DO.
- * The kernel believes any error that names the addresses and ports, so a forged one could block
+ * Linux believes any error that names the addresses and ports, so a forged one could block
  * packets for ten minutes (net.ipv4.route.mtu_expires).
  */
 int udp_configure(const struct udp_port *u, int fd)

@@ -198,7 +198,7 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 {
 	struct udp_port *u = udp_port(p);
 	/*
-	 * The kernel steers a group by its first packet, so packets for different slots must not
+	 * Linux steers a group by its first packet, so packets for different slots must not
 	 * share one.
 	 */
 	unsigned slot = PORT_SLOT_OF_QPN(dqpn);
@@ -263,7 +263,7 @@ void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t l
 	path->error_logged = true;
 	pkt_addr_print(&u->port.addr, us, sizeof(us));
 	pkt_addr_print(&path->path.dst, them, sizeof(them));
-	/* The kernel may have learned a new MTU of the path. */
+	/* Linux may have learned a new MTU of the path. */
 	if (rc == -EMSGSIZE && !probe_path(u, &path->path.dst, &path->mtu) && path->mtu > overhead)
 		fit = port_mtu_fit(path->mtu - overhead, 0);
 	if (fit)

@@ -6,7 +6,7 @@
  *	stage	| 4148 | 4148 | 4148 | 1076 |...| 20 | 20 |.......| 64 |
  *		 group 0, count 4, closed         group 1           group 2
  *
- * The kernel segments a group of several packets into datagrams with identifications 0, 1, 2 ...
+ * Linux segments a group of several packets into datagrams with identifications 0, 1, 2 ...
  * (net/ipv4/af_inet.c, inet_gso_segment; the first is 0 because the socket is not connected and DF
  * is set, include/net/ip.h, ip_select_ident_segs). If Linux refuses to segment (a device
  * without checksum offload on an older kernel, IPsec), the packets are sent one by one, each with
@@ -177,7 +177,7 @@ static void add_control(struct msghdr *m, int level, int type, const void *value
 }
 
 /*
- * Fills in message i: `bytes` at `data` to the path of the group. The kernel segments them into
+ * Fills in message i: `bytes` at `data` to the path of the group. Linux segments them into
  * packets of `segment` bytes, unless that is 0.
  */
 static void fill_msg(const struct udp_port *u, struct out_msgs *o, unsigned i, struct udp_group *g,
@@ -236,7 +236,7 @@ static int send_msgs(struct udp_port *u, int sock, struct out_msgs *o, unsigned 
 		int sent = sys_sendmmsg(sock, o->msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 		/*
-		 * The kernel does not report an error after the first message, but has removed it
+		 * Linux does not report an error after the first message, but has removed it
 		 * from the socket.
 		 */
 		u->error_pending |= sent > 0 && (unsigned)sent < n;
@@ -361,7 +361,7 @@ static void drop(struct udp_port *u, int rc)
 
 /*
  * Returns true if another packet may have caused the error. ICMP errors come at any time, from any
- * host, in any number, and each makes a call fail; none may cost a packet. The kernel queues an
+ * host, in any number, and each makes a call fail; none may cost a packet. Linux queues an
  * error first and then makes a call fail for it. So once after errors were read, a failure may
  * belong to one of them although the queue is empty. Only ECONNREFUSED is never an error of the
  * packet of the call.
