@@ -3,13 +3,16 @@
 #ifndef ROOST_TESTS_CHILD_H
 #define ROOST_TESTS_CHILD_H
 
+#include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -58,6 +61,51 @@ static inline void child_stop(pid_t pid)
 	kill(pid, SIGSTOP);
 	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
 	assert_true(WIFSTOPPED(status));
+}
+
+#define CHILD_THREADS 8 /* the most that child_hold() can hold */
+
+/*
+ * Holds all threads of a child, as a debugger does. Returns their number, or 0 if this is not
+ * allowed here.
+ */
+static inline unsigned child_hold(pid_t pid, pid_t tid[CHILD_THREADS])
+{
+	struct dirent *e;
+	unsigned n = 0;
+	char path[64];
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	d = opendir(path);
+	assert_non_null(d);
+	while ((e = readdir(d))) {
+		pid_t one = (pid_t)strtol(e->d_name, NULL, 10);
+
+		if (one <= 0)
+			continue;
+		assert_true(n < CHILD_THREADS);
+		if (ptrace(PTRACE_SEIZE, one, NULL, NULL) ||
+		    ptrace(PTRACE_INTERRUPT, one, NULL, NULL))
+			break;
+		assert_int_equal(waitpid(one, NULL, __WALL), one);
+		tid[n++] = one;
+	}
+	closedir(d);
+	return e ? 0 : n;
+}
+
+/* Kills a child that is held so. */
+static inline void child_kill_held(const pid_t *tid, unsigned n)
+{
+	int status;
+
+	kill(tid[0], SIGKILL);
+	while (n-- > 0) { /* the first thread ends last */
+		do
+			assert_int_equal(waitpid(tid[n], &status, __WALL), tid[n]);
+		while (!WIFSIGNALED(status));
+	}
 }
 
 static inline void child_kill(pid_t pid)

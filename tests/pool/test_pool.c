@@ -630,6 +630,41 @@ static void stopped_members(void **state)
 	finish(&c);
 }
 
+/* A debugger holds a member: others join and get their datagrams. Killed there, it is gone. */
+static void held_in_a_debugger(void **state)
+{
+	struct program a = start(), b = start(), c = start();
+	pid_t tid[CHILD_THREADS];
+	unsigned threads;
+	uint64_t from;
+
+	join(&a);
+	join(&b);
+	threads = child_hold(a.pid, tid);
+	if (!threads) {
+		finish(&a);
+		finish(&b);
+		finish(&c);
+		print_message("SKIPPED: no process may be traced here\n");
+		skip();
+	}
+	assert_true(threads > 1); /* the thread of the pool */
+	from = now_ms();
+	join(&c); /* b answers */
+	send_qp(c.slot, 1);
+	send_qp(b.slot, 2);
+	check_only(&c, 1);
+	check_only(&b, 2);
+	assert_true(now_ms() - from < LONG_MS);
+	assert_int_equal(ask(&b, (struct command){.op = OP_ALIVE, .slot = a.slot}).rc, 1);
+	child_kill_held(tid, threads);
+	close(a.fd);
+	while (ask(&b, (struct command){.op = OP_OWNED, .slot = a.slot}).rc)
+		usleep(1000);
+	finish(&b);
+	finish(&c);
+}
+
 static void forked_child_frees_the_slot(void **state)
 {
 	struct program a = start(), b = start();
@@ -744,6 +779,7 @@ int main(void)
 		cmocka_unit_test(no_number_returns),
 		cmocka_unit_test(too_many_addresses),
 		cmocka_unit_test(stopped_members),
+		cmocka_unit_test(held_in_a_debugger),
 		cmocka_unit_test(forked_child_frees_the_slot),
 		cmocka_unit_test(strangers),
 		cmocka_unit_test(kills_and_stops),
