@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The rows of chains in bench_core: a loop-back WQE, an `if`, a turn of a recycled loop, and
- * look-ups of 20,000 keys in 65,536 buckets by eight clients over the wire of bench_core. No
- * program posts to the chains while they are measured.
+ * look-ups of 20,000 keys in 65,536 buckets by eight clients over the wire of bench_core, beside the
+ * same SENDs and WRITEs without a chain. No program posts to the chains while they are measured.
  */
 #include "core_chain.h"
 
@@ -141,6 +141,10 @@ struct client {
 	uint8_t *reply;
 	uint64_t key, number;
 	uint32_t posted;
+	/* without a chain: what the server's program has received, the end of its answers */
+	struct roost_lookup_request *in;
+	struct roost_lookup_end *end;
+	uint32_t answers;
 };
 
 static uint64_t hash(uint64_t key, unsigned i)
@@ -151,6 +155,49 @@ static uint64_t hash(uint64_t key, unsigned i)
 static struct roost_bucket *bucket(struct node *server, uint64_t key, unsigned i)
 {
 	return (struct roost_bucket *)(server->mem + DATA) + hash(key, i);
+}
+
+/* The limit: the same messages, but the server's program takes each SEND and posts the WRITE. */
+#define NO_CHAIN 0
+
+static void client_open_plain(struct client *c, struct node *near, struct node *server, uint32_t id)
+{
+	struct roost_recv_wqe *recv = (void *)c->conn.recv;
+
+	queue_open(&c->near, near, 64, 6, (struct nic_chain_attr){0});
+	queue_open(&c->conn, server, ROOST_LOOKUP_ANSWER, 7, (struct nic_chain_attr){0});
+	queue_connect(&c->near, &c->conn);
+	queue_connect(&c->conn, &c->near);
+	c->in = (void *)(server->mem + 256 * id);
+	c->end = (void *)(server->mem + 256 * id + 128);
+	memset(c->in, 0, 256);
+	recv->num_sge = 1;
+	recv->sge[0] = (struct roost_sge){(uintptr_t)c->in, sizeof(*c->in), server->key};
+	atomic_store(&c->conn.ri.prod, 1);
+}
+
+/* The server's program: answers a request that has come, and posts its receive again. */
+static void answer(struct client *c, const struct node *near, const struct node *server)
+{
+	const struct roost_bucket *b;
+	struct roost_wqe *w = (void *)((char *)c->conn.ring + (c->answers % 2 << 7));
+	const uint64_t number = __atomic_load_n(&c->in->word[3], __ATOMIC_ACQUIRE);
+
+	if (number == c->end->number)
+		return;
+	b = (const struct roost_bucket *)(uintptr_t)c->in->word[1];
+	c->end->found[0] = b->key;
+	c->end->number = number;
+	*w = (struct roost_wqe){.ctrl = ROOST_CTRL(ROOST_OP_WRITE, 0),
+				.num_sge = 2,
+				.raddr = (uintptr_t)c->reply,
+				.rkey = near->key};
+	w->sge[0] = (struct roost_sge){(uintptr_t)b->value, b->key == c->in->word[0] ? VALUE : 0,
+				       server->key};
+	w->sge[1] = (struct roost_sge){(uintptr_t)c->end, sizeof(*c->end), server->key};
+	atomic_store(&c->conn.ri.prod, ++c->answers + 1);
+	atomic_store(&c->conn.si.prod, c->answers);
+	nic_doorbell(server->nic, c->conn.qp);
 }
 
 static void client_open(struct client *c, struct node *near, struct node *server,
@@ -167,6 +214,12 @@ static void client_open(struct client *c, struct node *near, struct node *server
 	struct roost_chain s;
 	uint32_t n;
 
+	c->reply = near->mem + 4096 * (id + 1);
+	c->request = (void *)(near->mem + 4096 * (id + 1) + 2048);
+	if (buckets == NO_CHAIN) {
+		client_open_plain(c, near, server, id);
+		return;
+	}
 	queue_open(&c->near, near, 64, 6, (struct nic_chain_attr){0});
 	queue_open(&c->conn, server, ROOST_LOOKUP_ANSWER, 7, attr);
 	attr.managed_recv = false;
@@ -192,8 +245,6 @@ static void client_open(struct client *c, struct node *near, struct node *server
 	queue_publish(&starter);
 	node_poll(server);
 	nic_qp_destroy(server->nic, starter.qp);
-	c->reply = near->mem + 4096 * (id + 1);
-	c->request = (void *)(near->mem + 4096 * (id + 1) + 2048);
 }
 
 static void ask(struct client *c, struct node *near, struct node *server, uint32_t buckets,
@@ -212,13 +263,14 @@ static void ask(struct client *c, struct node *near, struct node *server, uint32
 }
 
 /*
- * Keys whose first bucket has them, or with two buckets the second. Returns the time for each
+ * Keys whose first bucket has them, or with two buckets the second. NO_CHAIN: the limit. Returns the time for each
  * look-up, of both sides or of the server's processing unit. It ends after about `most` look-ups
  * instead of `seconds` if that is not 0.
  */
-static double look_ups(struct node *near, struct node *server, uint32_t buckets, double seconds,
+static double look_ups(struct node *near, struct node *server, uint32_t chain, double seconds,
 		       uint64_t most, bool server_only)
 {
+	const uint32_t buckets = chain == NO_CHAIN ? 1 : chain;
 	struct roost_chain_data data = {
 		.at = {(uintptr_t)server->mem, server->key}, .image = server->mem, .size = DATA};
 	struct client *clients = calloc(CLIENTS, sizeof(*clients));
@@ -234,7 +286,7 @@ static double look_ups(struct node *near, struct node *server, uint32_t buckets,
 			(struct roost_bucket){ROOST_OPERAND(k), (uintptr_t)values + k * VALUE};
 	}
 	for (uint32_t i = 0; i < CLIENTS; i++)
-		client_open(&clients[i], near, server, &data, i, buckets);
+		client_open(&clients[i], near, server, &data, i, chain);
 	for (uint32_t i = 0; i < CLIENTS; i++)
 		ask(&clients[i], near, server, buckets, next++);
 	for (start = t = node_cpu_ns(); most ? done < most : t - start < seconds * 1e9;
@@ -245,6 +297,8 @@ static double look_ups(struct node *near, struct node *server, uint32_t buckets,
 			node_poll(server);
 			turn = server_only ? node_time_ns() - before - empty : 0;
 			busy += turn < INTERRUPTED_NS ? turn : 0;
+			for (uint32_t i = 0; i < CLIENTS && chain == NO_CHAIN; i++)
+				answer(&clients[i], near, server);
 			for (uint32_t i = 0; i < CLIENTS; i++) {
 				struct client *c = &clients[i];
 				const struct roost_lookup_end *end = (void *)(c->reply + VALUE);
@@ -267,7 +321,8 @@ static double look_ups(struct node *near, struct node *server, uint32_t buckets,
 	}
 	for (uint32_t i = 0; i < CLIENTS; i++) {
 		nic_qp_destroy(near->nic, clients[i].near.qp);
-		nic_qp_destroy(server->nic, clients[i].loop.qp);
+		if (clients[i].loop.qp)
+			nic_qp_destroy(server->nic, clients[i].loop.qp);
 		nic_qp_destroy(server->nic, clients[i].conn.qp);
 	}
 	return (server_only ? busy : t - start) / (double)done;
@@ -298,6 +353,8 @@ void chain_rows(double seconds, bool first, const char *only, uint64_t most)
 	ROW("chain_if", 8, run(&a, IFS, 4, seconds, 1));
 	ROW("chain_break", 8, run(&a, BREAKS, 64, seconds, 16));
 	ROW("chain_loop", 8, run(&a, LOOP, 8, seconds, 1));
+	ROW("lookup_limit", VALUE, look_ups(&a, &b, NO_CHAIN, seconds, most, false));
+	ROW("lookup_limit_server", VALUE, look_ups(&a, &b, NO_CHAIN, seconds, most, true));
 	ROW("chain_lookup_1", VALUE, look_ups(&a, &b, 1, seconds, most, false));
 	ROW("chain_lookup_1_server", VALUE, look_ups(&a, &b, 1, seconds, most, true));
 	ROW("chain_lookup_2", VALUE, look_ups(&a, &b, 2, seconds, most, false));

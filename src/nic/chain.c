@@ -48,6 +48,25 @@ static uint32_t send_limit(struct nic_qp *qp)
 	return limit(c->enabled, c->first, qp->sq.mask, &c->all_posted, qp->sq.index);
 }
 
+/*
+ * Prefetches the data that WQE `ahead` from the next one on reads, in a queue that goes round. A
+ * look-up reads a bucket and a value that are in no cache, at addresses that were just stored in
+ * the ring. The address is not checked yet: a prefetch never faults, and it delivers no data.
+ */
+static void prefetch_data(const struct nic_qp *qp, uint32_t ahead)
+{
+	const struct qp_sq *sq = &qp->sq;
+	const size_t slot = (sq->taken + ahead) & sq->mask;
+	const struct roost_wqe *w = (const void *)(sq->ring + (slot << sq->stride_shift));
+
+	/* before, the program may be writing this WQE */
+	if (!qp->chain->all_posted)
+		return;
+	if (__atomic_load_n(&w->num_sge, __ATOMIC_RELAXED))
+		__builtin_prefetch((const void *)(uintptr_t)__atomic_load_n(&w->sge[0].addr,
+									    __ATOMIC_RELAXED));
+}
+
 bool chain_fetch(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -56,6 +75,7 @@ bool chain_fetch(struct nic_qp *qp)
 	if (!before(sq->taken, send_limit(qp)) || sq_full(sq) || !chain_may_take(qp))
 		return false;
 	sq_restart(sq);
+	prefetch_data(qp, 1);
 	e = sq_next_entry(sq);
 	sq_copy(qp, e);
 	e->signaled |= qp->chain->audit != NULL;
@@ -213,6 +233,8 @@ bool chain_enable(struct pu *pu, uint32_t pd, const struct nic_qp *by, const str
 		return true;
 	}
 	move_count(&to->chain->enabled, e);
+	if (to != by)
+		prefetch_data(to, 0);
 	/*
 	 * A queue in a WAIT, or a queue that waits for the time of an RNR NAK or of its rate,
 	 * continues later.
