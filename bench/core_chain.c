@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The rows of chains in bench_core: a loop-back WQE, an `if`, a turn of a recycled loop, and
- * look-ups of 20,000 keys in 65,536 buckets by eight clients over the wire of bench_core, beside the
- * same SENDs and WRITEs without a chain. No program posts to the chains while they are measured.
+ * look-ups of 20,000 keys in 65,536 buckets by eight clients over the wire of bench_core, beside
+ * the same SENDs and WRITEs without a chain. No program posts to the chains while they are
+ * measured.
  */
 #include "core_chain.h"
 
@@ -263,9 +264,9 @@ static void ask(struct client *c, struct node *near, struct node *server, uint32
 }
 
 /*
- * Keys whose first bucket has them, or with two buckets the second. NO_CHAIN: the limit. Returns the time for each
- * look-up, of both sides or of the server's processing unit. It ends after about `most` look-ups
- * instead of `seconds` if that is not 0.
+ * Keys whose first bucket has them, or with two buckets the second. NO_CHAIN: the limit. Returns
+ * the time for each look-up, of both sides or of the server's processing unit. It ends after about
+ * `most` look-ups instead of `seconds` if that is not 0.
  */
 static double look_ups(struct node *near, struct node *server, uint32_t chain, double seconds,
 		       uint64_t most, bool server_only)
