@@ -44,6 +44,10 @@ out = r.stdout.splitlines()
 check('environment, and arguments untouched',
       r.returncode == 0 and out[0] == 'udp:127.0.0.9,mtu=1024 3' and out[1].split(':')[0] == LIB
       and out[2] == '--port x', r)
+r = run('run', '--port', 'udp:127.0.0.9', '--', 'sh', '-c',
+        '''sh -c 'sh -c "echo \\$ROOST_PORT \\$LD_LIBRARY_PATH"; true'; true''')
+check('children of children have the port and the library',
+      r.returncode == 0 and r.stdout.startswith(f'udp:127.0.0.9 {LIB}'), r)
 r = run('run', 'sh', '-c', 'echo "$LD_LIBRARY_PATH"', env={'LD_LIBRARY_PATH': '/somewhere'})
 check('what was in LD_LIBRARY_PATH stays', r.stdout.strip() == LIB + ':/somewhere', r)
 check('without --port, ROOST_PORT stays', run('run', 'sh', '-c', 'echo "$ROOST_PORT"',
