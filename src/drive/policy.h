@@ -31,8 +31,8 @@
 /*
  * All constants of the policy. Times are in ns. The initializer below names the source of each
  * value. A quoted name is a record in docs/decisions/drive.md, which has the reason or the
- * measurement. "commit" refers to the message of that commit. Other values follow from another
- * constant, or were not measured; their comments name the bounds.
+ * measurement. Other values follow from another constant, or were not measured; their comments name
+ * the bounds.
  */
 static const struct policy_table {
 	/* ---- a program polls: the service thread stays away ---- */
@@ -173,16 +173,16 @@ static const struct policy_table {
 	.bet_cap = 8,
 	.yield_every = 20 * US, /* wake_min: a busy poll of the smallest stake has one yield */
 	.yield_again = 5 * US,	/* not measured; between yield_untaken and yield_every */
-	.in_a_row = 1 * MS,	/* "spinning and sleeping"; p99 in commit 62c1695 */
+	.in_a_row = 1 * MS,	/* "two taken yields within 1 ms" */
 	.lost_min = 50 * US,	/* "spinning and sleeping" */
-	.lost_factor = 1,	/* "spinning and sleeping"; p99 in commit 62c1695 */
+	.lost_factor = 1,	/* "two taken yields within 1 ms" */
 	.lost_most = 512,	/* not measured; nine doublings: 10 ms for the smallest stake */
 	/* not measured; the longest time for which a loss of the core prevents spinning */
 	.lost_max = 10000 * MS,
 	.mem_spin_min = 4 * US,	 /* "programs that spin on memory" */
 	.mem_spin_max = 10 * MS, /* "programs that spin on memory" */
 	.mem_spin_step = 8,	 /* not measured; less than mem_spin_from: one call is too few */
-	/* two steps, less what a few polls remove; commit 8bd891d has the reason for two */
+	/* "two late packets make a program that spins on memory" */
 	.mem_spin_from = 12,
 	.mem_spin_cap = 32, /* four steps */
 	.vain_polls = 4,    /* "programs that spin on memory" */
