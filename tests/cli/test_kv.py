@@ -145,6 +145,27 @@ def far():
         check('far: it ends well', node.end()[0] == 0)
 
 
+def tune():
+    """The tuner needs no node. Its settings follow the sizes."""
+    def settings(*args):
+        r = run('kv', 'tune', '64M', '--json', *args)
+        check(f'tune {args}', r.returncode == 0, r)
+        return json.loads(r.stdout)
+
+    small = settings('--sizes', '10', '--utilization', '0.2')
+    large = settings('--sizes', '74,254:2', '--utilization', '0.2')
+    check('small pairs are inline', small['inline_max'] == 10 and small['get'] < 1.2, small)
+    check('large pairs are records', large['inline_max'] == 0 and 2 <= large['get'] < 2.1, large)
+    check('the index and the pairs fill the memory',
+          all(t['buckets'] * 64 + t['size'] == 64 << 20 for t in (small, large)), small)
+    r = run('kv', 'tune', '64M', '--sizes', '10')
+    one_line_error('pairs that do not fit', r, 1, '--utilization')
+    one_line_error('tune without sizes', run('kv', 'tune', '64M'), 2, '--sizes')
+    one_line_error('no list of sizes', run('kv', 'tune', '64M', '--sizes', '10:,3'), 2, "'10:,3'")
+    one_line_error('no memory', run('kv', 'tune', 'much', '--sizes', '10'), 2, "'much'")
+    one_line_error('too little memory', run('kv', 'tune', '1M', '--sizes', '10'), 2, '4 MiB')
+
+
 def without_a_store():
     where = addresses('shm')
     node = Node(f'shm:{where[0]}')
@@ -173,5 +194,6 @@ for kind, options, rounds in ('shm', '', 400), ('udp', '', 150), ('udp', ',loss=
         status, said = node.end()
         check(f'the node over {kind}{options} ends well ({said})', status == 0)
 without_a_store()
+tune()
 far()
 finish()

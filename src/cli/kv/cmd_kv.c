@@ -20,7 +20,8 @@
 #define INCR_TRIES 1000
 
 static struct {
-	const char *port, *param, *partitions, *snapshot;
+	const char *port, *param, *partitions, *snapshot, *sizes;
+	double utilization;
 	uint64_t service, timeout, ttl;
 	struct kv_bench bench;
 	bool keys_only, fetch, lost;
@@ -29,6 +30,7 @@ static struct {
 } want = {.service = ROOST_NODE_SERVICE,
 	  .type = -1,
 	  .timeout = TIMEOUT_NS,
+	  .utilization = 0.5,
 	  .watch = {.every = 1},
 	  .bench = {.keys = 100000,
 		    .value = 64,
@@ -62,6 +64,10 @@ static const struct opt opts[] = {
 		  "bench: draw keys from a Zipf distribution (uniform)", .max = 0.999),
 	OPT_VALUE("duration", 0, OPT_TIME, &want.bench.duration_ns, "TIME", "bench: duration (3s)",
 		  .min = 1e6, .max = 3600e9),
+	OPT_VALUE("sizes", 0, OPT_STRING, &want.sizes, "LIST",
+		  "tune: bytes of key and value together, SIZE:WEIGHT, separated\nby commas"),
+	OPT_VALUE("utilization", 0, OPT_NUMBER, &want.utilization, "SHARE",
+		  "tune: bytes of pairs for each byte of memory (0.5)", .min = 0.001, .max = 0.999),
 	OPT_VALUE("every", 0, OPT_NUMBER, &want.watch.every, "S", "top: seconds between looks (1)",
 		  .min = 0.01, .max = 86400),
 	OPT_VALUE("count", 'n', OPT_COUNT, &want.watch.looks, "N",
@@ -80,12 +86,12 @@ static const struct opt opts[] = {
 	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
 		  "of this end: host, udp or shm, address, options\n(ROOST_PORT, else host)"),
 	OPT_SWITCH("json", 'j', &want.bench.json,
-		   "stat, bench, top: one JSON object on stdout, of top at each look"),
+		   "stat, bench, top, tune: one JSON object on stdout, of top at each look"),
 	OPT_END};
 
-static const char *const verbs[] = {"get",    "put",	  "del",   "incr", "update",
-				    "reduce", "filter",	  "scan",  "stat", "bench",
-				    "top",    "snapshot", "table", "move", NULL};
+static const char *const verbs[] = {"get",    "put",  "del",  "incr",  "update", "reduce",
+				    "filter", "scan", "stat", "bench", "top",	 "snapshot",
+				    "table",  "move", "tune", NULL};
 enum verb {
 	GET,
 	PUT,
@@ -100,7 +106,8 @@ enum verb {
 	TOP,
 	SNAPSHOT,
 	TABLE,
-	MOVE
+	MOVE,
+	TUNE
 };
 
 static const struct opt_command cmd = {
@@ -112,7 +119,8 @@ static const struct opt_command cmd = {
 		    "[OPTIONS] scan|stat|bench|top|snapshot ADDR\n"
 		    "[OPTIONS] --partitions FILE get|put|... KEY ...\n"
 		    "[OPTIONS] table FILE [PARTITIONS NODE...]\n"
-		    "[OPTIONS] move FILE PARTITION NODE",
+		    "[OPTIONS] move FILE PARTITION NODE\n"
+		    "[OPTIONS] --sizes LIST tune MEMORY",
 	.about =
 		"Operations on the key-value store of the node at ADDR (roost node --kv SIZE). incr adds N (1) to a\n"
 		"decimal number, which is 0 if the key does not exist. scan prints a line with key, tab and value for\n"
@@ -127,7 +135,8 @@ static const struct opt_command cmd = {
 		"--partitions FILE there is no ADDR: each operation goes to the node that owns its key. move moves\n"
 		"the pairs of one partition to another node, which it adds to the table. With --lost it gives the\n"
 		"partition of a node that is gone to another one. table FILE alone prints the table: its lines\n"
-		"\"lost VERSION PARTITIONS\" show what was lost in this way.",
+		"\"lost VERSION PARTITIONS\" show what was lost in this way. tune needs no node: it prints the inline\n"
+		"threshold and the size of the index with the fewest accesses for a store of MEMORY bytes.",
 	.opts = opts,
 	.examples = "  roost kv put 127.0.0.2 colour green\n"
 		    "  roost kv get 127.0.0.2 colour\n"
@@ -137,7 +146,8 @@ static const struct opt_command cmd = {
 		    "  roost kv table parts 16 127.0.0.2 127.0.0.3\n"
 		    "  roost kv --partitions parts put colour green\n"
 		    "  roost kv move parts 3 127.0.0.3\n"
-		    "  roost kv move parts 5 127.0.0.3 --lost --snapshot last\n",
+		    "  roost kv move parts 5 127.0.0.3 --lost --snapshot last\n"
+		    "  roost kv tune 1G --sizes 13:70,74:30 --utilization 0.4\n",
 	.words = verbs,
 };
 
@@ -509,6 +519,7 @@ static int perform(enum verb verb, char **args)
 	case SNAPSHOT:
 	case TABLE:
 	case MOVE:
+	case TUNE:
 		break; /* works without a connection */
 	}
 	return CLI_USAGE;
@@ -572,7 +583,7 @@ int cmd_kv(int argc, char **argv)
 		[GET] = {1, 1},	    [PUT] = {2, 2},    [DEL] = {1, 1},	  [INCR] = {1, 2},
 		[UPDATE] = {3, 3},  [REDUCE] = {3, 3}, [FILTER] = {3, 3}, [SCAN] = {0, 0},
 		[STAT] = {0, 0},    [BENCH] = {0, 0},  [TOP] = {0, 0},	  [SNAPSHOT] = {0, 0},
-		[TABLE] = {0, 255}, [MOVE] = {2, 2}};
+		[TABLE] = {0, 255}, [MOVE] = {2, 2},   [TUNE] = {0, 0}};
 	int at = opt_parse(&cmd, argc, argv, false), verb, given, rc;
 	const char *where;
 
@@ -585,7 +596,7 @@ int cmd_kv(int argc, char **argv)
 	if (verb < 0)
 		return opt_usage(
 			&cmd,
-			"'%s' is none of get, put, del, incr, update, reduce, filter, scan, stat, bench, top, snapshot, table and move",
+			"'%s' is none of get, put, del, incr, update, reduce, filter, scan, stat, bench, top, snapshot, table, move and tune",
 			argv[at]);
 	if (want.snapshot && !want.lost)
 		return opt_usage(&cmd, "--snapshot is for move --lost");
@@ -600,6 +611,8 @@ int cmd_kv(int argc, char **argv)
 		return opt_usage(&cmd, "%s needs more arguments: see the forms", verbs[verb]);
 	if (given > operands[verb][1])
 		return opt_usage(&cmd, "unexpected argument '%s'", argv[argc - 1]);
+	if (verb == TUNE)
+		return kv_tune_command(&cmd, where, want.sizes, want.utilization, want.bench.json);
 	if (verb == SNAPSHOT)
 		return kv_snapshot(&cmd, where);
 	if (verb == TABLE && !given)

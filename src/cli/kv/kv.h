@@ -92,6 +92,13 @@ int kv_top(const struct opt_command *cmd, struct kv_view *v, const struct watch 
  */
 int kv_snapshot(const struct opt_command *cmd, const char *node);
 
+/*
+ * Prints the index ratio and the inline threshold for this memory, a list of sizes of key and value
+ * with weights, and a utilization. Returns an exit status.
+ */
+int kv_tune_command(const struct opt_command *cmd, const char *memory, const char *sizes,
+		    double utilization, bool json);
+
 /* Returns the name of an error of the store, for a user. */
 const char *kv_error(int err);
 

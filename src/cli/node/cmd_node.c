@@ -46,9 +46,10 @@ static const struct opt opts[] = {
 		.min = 1 << 20, .max = 0x1p50),
 	OPT_VALUE("kernels", 'k', OPT_STRING, &want.kernels, "LIST",
 		  "built-in kernels, separated by commas; all, or none (all)"),
-	OPT_VALUE("kv", 0, OPT_BYTES, &node.kv.config.size, "SIZE",
-		  "bytes of a key-value store (roost kv); without it there is none", .min = 1 << 20,
-		  .max = 0x1p50),
+	OPT_VALUE(
+		"kv", 0, OPT_BYTES, &node.kv.config.size, "SIZE",
+		"bytes of a key-value store (roost kv); without it there is none.\nPairs of at most 20 bytes are in the index, which grows with the\npairs, at 55% of its slots, to half of SIZE",
+		.min = 1 << 20, .max = 0x1p50),
 	OPT_SWITCH("kv-evict", 0, &node.kv.config.evict,
 		   "if the store is full, evict pairs that were not used lately"),
 	OPT_VALUE(
