@@ -26,7 +26,8 @@ from source import Missing, program  # noqa: E402
 NAME = 'memcached'
 SIZES = [64, 256, 1024, 4096, 16384, 65536]
 WRITERS = [0, 1, 2, 4, 8, 16]
-KILLS = [1.0, 2.5]  # seconds from the start
+# Seconds from the start. The client of the stock server stores its items again in the intervals.
+KILLS = [1 + 3 * i for i in range(20)]
 KIND = 'shm'
 HULL, CLIENT, READS = '127.0.0.1', '127.0.0.2', '127.0.0.3'
 LIMIT = 60  # seconds

@@ -27,6 +27,9 @@ VERBS = [('WRITE, 64 B, loop-back', 'chain_write', 'table 3, WRITE', '63 M/s'),
          ('turn of an unrolled loop with a break, 4 WQEs', 'chain_break',
           'table 3, while, unrolled', '0.7 M/s'),
          ('turn of a recycled loop, 8 WQEs', 'chain_loop', 'table 3, while, recycled', '0.3 M/s')]
+# The verb, its measurements, the paper's figure 7: the whole latency over a network.
+SPLIT = [('WRITE, 64 B', 'write', '1.6 us'), ('READ, 64 B', 'read', '1.8 us'),
+         ('CAS', 'cas', '1.8 us'), ('ADD', 'add', '1.8 us'), ('MAX', 'max', 'little more')]
 ORDERS = [('queue order: NOPs', 'order_queue', '0.17'),
           ('completion order: NOP and WAIT', 'order_completion', '0.19'),
           ('doorbell order: ENABLE, NOP and WAIT', 'order_doorbell', '0.54')]
@@ -64,6 +67,14 @@ def main():
         print()
 
     table(VERBS)
+    print('| one verb at a time, ns | doorbell (a local NOP) | execution | packets | together '
+          '| in the paper, with the network |\n|---|---:|---:|---:|---:|---:|')
+    nop = first['local_nop']
+    for what, op, figure in SPLIT:
+        local, remote = first['local_' + op], first['remote_' + op]
+        print(f'| {what} | {nop:.0f} | {local - nop:.0f} | {remote - local:.0f} | {remote:.0f} '
+              f'| {figure} |')
+    print()
     table(LOOKUPS)
     lengths = sorted({size for op, size in ns if op == 'order_queue'})
     print('| n WQEs and those that order them, ns | ' + ' | '.join(map(str, lengths))

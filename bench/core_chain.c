@@ -340,12 +340,29 @@ static const char *wanted; /* the only row to measure; NULL: all */
 
 void chain_rows(double seconds, bool first, const char *only, uint64_t most)
 {
+	static const struct {
+		const char *local, *remote;
+		enum roost_op op;
+		uint32_t size;
+	} verbs[] = {{"local_nop", "", ROOST_OP_NOP, 0},
+		     {"local_write", "remote_write", ROOST_OP_WRITE, 64},
+		     {"local_read", "remote_read", ROOST_OP_READ, 64},
+		     {"local_cas", "remote_cas", ROOST_OP_CMP_SWAP, 8},
+		     {"local_add", "remote_add", ROOST_OP_FETCH_ADD, 8},
+		     {"local_max", "remote_max", ROOST_OP_MAX, 8}};
 	static struct node a, b;
 
 	first_row = first;
 	wanted = only;
 	node_open(&a, &b, "10.0.1.1");
 	node_open(&b, &a, "10.0.1.2");
+	for (unsigned i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+		ROW(verbs[i].local, verbs[i].size,
+		    verb_latency(&a, &b, verbs[i].op, false, seconds));
+		if (verbs[i].op != ROOST_OP_NOP) /* has no packets */
+			ROW(verbs[i].remote, verbs[i].size,
+			    verb_latency(&a, &b, verbs[i].op, true, seconds));
+	}
 	ROW("chain_write", 64, run(&a, WRITES, 64, seconds, 64));
 	ROW("chain_read", 64, run(&a, READS, 64, seconds, 64));
 	ROW("chain_cas", 8, run(&a, CASES, 64, seconds, 64));

@@ -53,7 +53,7 @@ def over_time(data):
     bins = list(range(len(data['chain'])))
     p = Panel(3, f'memcached, gets in {data["bin_ms"]} ms over s (figure 16)', bins, 0, most)
     yield from p.axes()
-    for b in bins[::10]:
+    for b in bins[::10 * max(1, round(len(bins) / 60))]:
         yield text(p.x(b), TOP + HEIGHT + 16, f'{b * data["bin_ms"] / 1e3:g}', 'middle', size=10)
     for row, way in enumerate(('chain', 'two-sided')):
         yield path(p, list(enumerate(data[way])), CACHE[way])

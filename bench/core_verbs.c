@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The latency of one verb at a time, after RedN's figure 7: on a loop-back queue, and remote. */
+#include "core_offload.h"
+
+#include <stdlib.h>
+
+#define DEPTH 64u
+
+static struct roost_wqe verb(enum roost_op op, struct roost_ref here, struct roost_ref there)
+{
+	const struct roost_ref old = roost_ref_at(here, 64);
+
+	switch (op) {
+	case ROOST_OP_WRITE:
+		return roost_wqe_write(there, here, 64);
+	case ROOST_OP_READ:
+		return roost_wqe_read(here, there, 64);
+	case ROOST_OP_CMP_SWAP:
+		return roost_wqe_cas(there, 0, 0, old);
+	case ROOST_OP_NOP:
+		return roost_wqe_nop();
+	default:
+		return roost_wqe_calc(op, there, 1, old);
+	}
+}
+
+double verb_latency(struct node *near, struct node *server, enum roost_op op, bool remote,
+		    double seconds)
+{
+	struct node *target = remote ? server : near;
+	struct queue *q = calloc(1, sizeof(*q)), *peer = calloc(1, sizeof(*peer));
+	const struct roost_ref here = {(uintptr_t)near->mem, near->key};
+	const struct roost_ref there = {(uintptr_t)target->mem + 4096, target->key};
+	uint64_t done = 0;
+	double start, t;
+
+	queue_open(q, near, DEPTH, 6, (struct nic_chain_attr){0});
+	queue_open(peer, target, DEPTH, 6, (struct nic_chain_attr){0});
+	if (remote) {
+		node_check(nic_qp_set_calc(q->qp));
+		node_check(nic_qp_set_calc(peer->qp));
+		queue_connect(peer, q);
+	}
+	queue_connect(q, remote ? peer : q);
+	for (uint32_t i = 0; i < DEPTH; i++)
+		q->ring[i] = verb(op, here, there);
+	for (start = t = node_cpu_ns(); t - start < seconds * 1e9; t = node_cpu_ns())
+		for (unsigned i = 0; i < DEPTH; i++, done++) {
+			const uint32_t end = atomic_load(&q->si.prod) + 1;
+
+			atomic_store(&q->si.prod, end);
+			nic_doorbell(near->nic, q->qp);
+			while (atomic_load(&q->si.cons) != end) {
+				node_poll(near);
+				if (remote)
+					node_poll(server);
+			}
+		}
+	queue_close(q);
+	queue_close(peer);
+	free(q);
+	free(peer);
+	return (t - start) / (double)done;
+}
