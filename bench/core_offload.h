@@ -9,8 +9,8 @@ void offload_rows(struct node *near, struct node *server, double seconds,
 		  void (*print)(const char *op, uint32_t size, double ns));
 
 /*
- * Returns the ns of a verb from its doorbell to its end, one at a time: in the memory of `near` on a
- * queue that is connected to itself, or by packets in that of `server`. core_verbs.c.
+ * Returns the ns of a verb from its doorbell to its end, one at a time: in the memory of `near` on
+ * a queue that is connected to itself, or by packets in that of `server`. core_verbs.c.
  */
 double verb_latency(struct node *near, struct node *server, enum roost_op op, bool remote,
 		    double seconds);
