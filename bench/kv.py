@@ -8,6 +8,7 @@ import measure
 
 NAME = 'kv-engine'
 FAR = 'kv-far'
+INDEX = 'kv-index'
 
 
 def merge(runs):
@@ -31,7 +32,11 @@ def plan(path):
     def run_far():
         return measure.last_json(measure.command([exe + '-far', os.path.dirname(exe), '2']))
 
-    return [measure.Measurement(NAME, 'build/bench/bench-kv 0.3', run, merge=merge),
+    def run_index():
+        return measure.last_json(measure.command([exe + '-index']))
+
+    return [measure.Measurement(INDEX, 'build/bench/bench-kv-index', run_index, merge=merge),
+            measure.Measurement(NAME, 'build/bench/bench-kv 0.3', run, merge=merge),
             measure.Measurement(FAR, 'build/bench/bench-kv-far build/bench 2', run_far,
                                 merge=merge)]
 
@@ -107,8 +112,35 @@ def far(f):
                f'{snapshot["lines"] / first:.1f} times the rate of one at a time.')
 
 
+def index(f):
+    """Accesses over utilization, beside models of other hash tables."""
+    rows = f.load(INDEX).get('rows', [])
+    if not rows:
+        yield 'Accesses over utilization: not measured.'
+        return
+    ways = ('store', 'cuckoo', 'hopscotch')
+    cells = {(r['bytes'], r['utilization'], r['way']): f'{r["get"]:.2f}, {r["put"]:.2f}'
+             for r in rows}
+    yield (
+        'Accesses of a GET, and of a PUT of a new key, over utilization: the store with settings '
+        'of its tuner, and models of cuckoo and hopscotch hashing in as much memory '
+        '(bench_kv_index.c). Paper (figure 11): KV-Direct is close to 1 and 2 for inline pairs of '
+        '10 bytes, one more otherwise; cuckoo takes up to 2 a GET; both others hold at most 55% '
+        'of 10-byte pairs.')
+    yield ''
+    yield '| bytes | utilization | ' + ' | '.join(ways) + ' |'
+    yield '|---:|---:|---:|---:|---:|'
+    for size, used in sorted({(r['bytes'], r['utilization']) for r in rows}):
+        yield f'| {size} | {used:.2f} | ' + ' | '.join(
+            cells.get((size, used, way), 'do not fit') for way in ways) + ' |'
+    yield ''
+    yield '![accesses](../docs/perf-kv.svg)'
+
+
 def section(f):
     yield from engine(f)
+    yield ''
+    yield from index(f)
     yield ''
     yield from far(f)
     yield ''
