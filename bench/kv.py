@@ -8,6 +8,8 @@ import measure
 
 NAME = 'kv-engine'
 FAR = 'kv-far'
+INDEX = 'kv-index'
+YCSB = 'kv-ycsb'
 
 
 def merge(runs):
@@ -31,7 +33,15 @@ def plan(path):
     def run_far():
         return measure.last_json(measure.command([exe + '-far', os.path.dirname(exe), '2']))
 
-    return [measure.Measurement(NAME, 'build/bench/bench-kv 0.3', run, merge=merge),
+    def run_index():
+        return measure.last_json(measure.command([exe + '-index']))
+
+    def run_ycsb():
+        return measure.last_json(measure.command([exe + '-ycsb']))
+
+    return [measure.Measurement(YCSB, 'build/bench/bench-kv-ycsb', run_ycsb, merge=merge),
+            measure.Measurement(INDEX, 'build/bench/bench-kv-index', run_index, merge=merge),
+            measure.Measurement(NAME, 'build/bench/bench-kv 0.3', run, merge=merge),
             measure.Measurement(FAR, 'build/bench/bench-kv-far build/bench 2', run_far,
                                 merge=merge)]
 
@@ -107,8 +117,59 @@ def far(f):
                f'{snapshot["lines"] / first:.1f} times the rate of one at a time.')
 
 
+def index(f):
+    """Accesses over utilization, beside models of other hash tables."""
+    rows = f.load(INDEX).get('rows', [])
+    if not rows:
+        yield 'Accesses over utilization: not measured.'
+        return
+    ways = ('store', 'cuckoo', 'hopscotch')
+    cells = {(r['bytes'], r['utilization'], r['way']): f'{r["get"]:.2f}, {r["put"]:.2f}'
+             for r in rows}
+    yield (
+        'Accesses of a GET, and of a PUT of a new key, over utilization: the store with settings '
+        'of its tuner, and models of cuckoo and hopscotch hashing in as much memory '
+        '(bench_kv_index.c). Paper (figure 11): KV-Direct is close to 1 and 2 for inline pairs of '
+        '10 bytes, one more otherwise; cuckoo takes up to 2 a GET; both others hold at most 55% '
+        'of 10-byte pairs.')
+    yield ''
+    yield '| bytes | utilization | ' + ' | '.join(ways) + ' |'
+    yield '|---:|---:|---:|---:|---:|'
+    for size, used in sorted({(r['bytes'], r['utilization']) for r in rows}):
+        yield f'| {size} | {used:.2f} | ' + ' | '.join(
+            cells.get((size, used, way), 'do not fit') for way in ways) + ' |'
+    yield ''
+    yield '![accesses](../docs/perf-kv.svg)'
+
+
+def ycsb(f):
+    """YCSB's workloads on the engine."""
+    rows = f.load(YCSB).get('rows', [])
+    if not rows:
+        yield 'YCSB: not measured.'
+        return
+    loads = 'ABCDF'
+    cells = {(r['bytes'], r['zipf'], r['workload']):
+             f'{r["rate"] / 1e6:.1f} ({r["of_limit"] * 100:.0f}%)' for r in rows}
+    yield (
+        'YCSB on the engine, one thread, million operations a second, and the share of the limit '
+        '(random reads of 64 bytes, 16 in flight, in the same run). Paper (figure 16, an FPGA '
+        'behind PCIe): 180 million for Zipf and mostly reads; the network bounds pairs of 62 bytes '
+        'and more; other values are only in its chart.')
+    yield ''
+    yield '| bytes | keys | ' + ' | '.join(loads) + ' |'
+    yield '|---:|---|' + '---:|' * len(loads)
+    for size, zipf in sorted({(r['bytes'], r['zipf']) for r in rows}):
+        yield f'| {size} | {"Zipf 0.99" if zipf else "uniform"} | ' + ' | '.join(
+            cells[size, zipf, w] for w in loads) + ' |'
+
+
 def section(f):
     yield from engine(f)
+    yield ''
+    yield from index(f)
+    yield ''
+    yield from ycsb(f)
     yield ''
     yield from far(f)
     yield ''
