@@ -67,6 +67,11 @@ def main():
         print()
 
     table(VERBS)
+    print('| by processing units, M/s | one | two | four |\n|---|---:|---:|---:|')
+    for what, op, _, _ in VERBS:
+        several = [first[f'{op[len("chain_"):]}_{n}_units'] for n in (2, 4)]
+        print(f'| {what} | ' + ' | '.join(f'{1e3 / v:.1f}' for v in (first[op], *several)) + ' |')
+    print()
     print('| one verb at a time, ns | doorbell (a local NOP) | execution | packets | together '
           '| in the paper, with the network |\n|---|---:|---:|---:|---:|---:|')
     nop = first['local_nop']

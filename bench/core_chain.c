@@ -7,6 +7,7 @@
  */
 #include "core_chain.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,9 @@ static void print(const char *op, uint32_t size, double ns)
 
 /* ---- loop-back ---- */
 
-enum program { WRITES, READS, CASES, ADDS, MAXES, IFS, BREAKS, LOOP };
+#define MAX_UNITS 4u
+
+enum program { WRITES, READS, CASES, ADDS, MAXES, IFS, BREAKS, LOOP, PROGRAMS };
 
 static uint32_t emit(struct roost_chain *c, enum program p)
 {
@@ -91,47 +94,108 @@ static uint32_t emit(struct roost_chain *c, enum program p)
 		roost_chain_loop_end(c, y, ROOST_GE, roost_constant(0xffffffffffff),
 				     roost_wqe_nop());
 		return 8;
+	case PROGRAMS:
+		break;
 	}
 	roost_chain_emit(c, roost_wqe_enable(ROOST_OP_ENABLE, c->queue->qp_num, c->queue->depth));
 	return c->queue->n;
 }
 
-/* ns per turn of the ring, divided by `parts` */
-static double run(struct node *n, enum program p, uint32_t depth, double seconds, uint32_t parts)
+/* A program in a ring of a processing unit, which goes round without end. */
+struct turns {
+	struct node *n;
+	struct queue *q, *starter;
+	uint32_t depth, parts;
+	double seconds;
+	double ns; /* per turn of the ring, divided by `parts` */
+};
+
+static void turns_open(struct turns *r, enum program p)
 {
 	struct roost_chain_data data = {
-		.at = {(uintptr_t)n->mem, n->key}, .image = n->mem, .size = DATA};
-	struct queue *q = calloc(1, sizeof(*q)), *starter = calloc(1, sizeof(*q));
-	struct roost_chain c = {.queue = &q->image, .data = &data}, s = {.data = &data};
-	uint64_t turns = 0;
+		.at = {(uintptr_t)r->n->mem, r->n->key}, .image = r->n->mem, .size = DATA};
+	struct roost_chain c = {.data = &data}, s = {.data = &data};
+
+	r->q = calloc(1, sizeof(*r->q));
+	r->starter = calloc(1, sizeof(*r->starter));
+	queue_open(r->q, r->n, r->depth, 6, (struct nic_chain_attr){.managed_send = true});
+	queue_connect(r->q, r->q);
+	queue_open(r->starter, r->n, 1, 6, (struct nic_chain_attr){0});
+	queue_connect(r->starter, r->starter);
+	c.queue = &r->q->image;
+	c.scratch = roost_chain_word(&c, 0);
+	if (emit(&c, p) != r->depth)
+		abort();
+	s.queue = &r->starter->image;
+	roost_chain_emit(
+		&s, roost_wqe_enable(ROOST_OP_ENABLE, c.queue->qp_num, p == BREAKS ? 4 : r->depth));
+	queue_publish(r->q);
+	queue_publish(r->starter);
+}
+
+/* Runs the processing unit. */
+static void *turns_run(void *arg)
+{
+	struct turns *r = arg;
+	uint64_t wqes = 0;
 	double start, t;
 	uint32_t before, now;
 
-	queue_open(q, n, depth, 6, (struct nic_chain_attr){.managed_send = true});
-	queue_connect(q, q);
-	queue_open(starter, n, 1, 6, (struct nic_chain_attr){0});
-	queue_connect(starter, starter);
-	c.scratch = roost_chain_word(&c, 0);
-	if (emit(&c, p) != depth)
-		abort();
-	s.queue = &starter->image;
-	roost_chain_emit(
-		&s, roost_wqe_enable(ROOST_OP_ENABLE, q->image.qp_num, p == BREAKS ? 4 : depth));
-	queue_publish(q);
-	queue_publish(starter);
 	for (int i = 0; i < 1000; i++)
-		node_poll(n);
-	before = atomic_load(&q->si.cons);
-	for (start = t = node_cpu_ns(); t - start < seconds * 1e9; t = node_cpu_ns()) {
+		node_poll(r->n);
+	before = atomic_load(&r->q->si.cons);
+	for (start = t = node_cpu_ns(); t - start < r->seconds * 1e9; t = node_cpu_ns()) {
 		for (int i = 0; i < 64; i++)
-			node_poll(n);
-		now = atomic_load(&q->si.cons);
-		turns += now - before; /* WQEs */
+			node_poll(r->n);
+		now = atomic_load(&r->q->si.cons);
+		wqes += now - before;
 		before = now;
 	}
-	nic_qp_destroy(n->nic, q->qp);
-	nic_qp_destroy(n->nic, starter->qp);
-	return (t - start) / (double)turns * depth / parts;
+	r->ns = (t - start) / (double)wqes * r->depth / r->parts;
+	return NULL;
+}
+
+static void turns_close(struct turns *r)
+{
+	nic_qp_destroy(r->n->nic, r->q->qp);
+	nic_qp_destroy(r->n->nic, r->starter->qp);
+}
+
+static double run(struct node *n, enum program p, uint32_t depth, double seconds, uint32_t parts)
+{
+	struct turns r = {.n = n, .depth = depth, .parts = parts, .seconds = seconds};
+
+	turns_open(&r, p);
+	turns_run(&r);
+	turns_close(&r);
+	return r.ns;
+}
+
+/*
+ * Runs the program on each unit of a NIC at once, by a thread for each. Returns the ns by the rate
+ * of all units together, with the processor time of each thread: as if each had a core.
+ */
+static double run_units(struct node *units, unsigned count, enum program p, uint32_t depth,
+			double seconds, uint32_t parts)
+{
+	struct turns r[MAX_UNITS];
+	pthread_t thread[MAX_UNITS];
+	double rate = 0;
+
+	for (unsigned i = 0; i < count; i++) {
+		r[i] = (struct turns){
+			.n = &units[i], .depth = depth, .parts = parts, .seconds = seconds};
+		turns_open(&r[i], p);
+	}
+	for (unsigned i = 0; i < count; i++)
+		node_check(-pthread_create(&thread[i], NULL, turns_run, &r[i]));
+	for (unsigned i = 0; i < count; i++) {
+		pthread_join(thread[i], NULL);
+		rate += 1 / r[i].ns;
+	}
+	for (unsigned i = 0; i < count; i++)
+		turns_close(&r[i]);
+	return 1 / rate;
 }
 
 /* ---- look-ups ---- */
@@ -371,6 +435,23 @@ void chain_rows(double seconds, bool first, const char *only, uint64_t most)
 	ROW("chain_if", 8, run(&a, IFS, 4, seconds, 1));
 	ROW("chain_break", 8, run(&a, BREAKS, 64, seconds, 16));
 	ROW("chain_loop", 8, run(&a, LOOP, 8, seconds, 1));
+	for (unsigned k = 0; k < 2; k++) {
+		static const char *const names[2][PROGRAMS] = {
+			{"write_2_units", "read_2_units", "cas_2_units", "add_2_units",
+			 "max_2_units", "if_2_units", "break_2_units", "loop_2_units"},
+			{"write_4_units", "read_4_units", "cas_4_units", "add_4_units",
+			 "max_4_units", "if_4_units", "break_4_units", "loop_4_units"}};
+		static const uint32_t depths[PROGRAMS] = {64, 64, 64, 64, 64, 4, 64, 8},
+				      parts[PROGRAMS] = {64, 64, 64, 64, 64, 1, 16, 1};
+		static struct node units[MAX_UNITS];
+
+		if (only && !strstr(only, "_units"))
+			break;
+		node_open_units(units, k ? 4 : 2);
+		for (unsigned p = 0; p < PROGRAMS; p++)
+			ROW(names[k][p], 8,
+			    run_units(units, k ? 4 : 2, p, depths[p], seconds, parts[p]));
+	}
 	ROW("lookup_limit", VALUE, look_ups(&a, &b, NO_CHAIN, seconds, most, false));
 	ROW("lookup_limit_server", VALUE, look_ups(&a, &b, NO_CHAIN, seconds, most, true));
 	ROW("chain_lookup_1", VALUE, look_ups(&a, &b, 1, seconds, most, false));

@@ -57,10 +57,37 @@ void node_open(struct node *n, struct node *peer, const char *addr)
 	node_check(nic_mr_register(n->nic, &mr, &n->key));
 }
 
+void node_open_units(struct node *units, unsigned count)
+{
+	struct nic_config cfg = {.pus = count, .ports = 1, .seed = {9}, .ops = &host_ops};
+
+	for (unsigned i = 0; i < count; i++) {
+		units[i] = (struct node){.wire = calloc(1, sizeof(struct wire)), .pu = i};
+		wire_init(units[i].wire, units[i].wire, "10.0.1.3");
+		units[i].wire->base.lanes = count;
+		units[i].wire->base.lane = i;
+		cfg.port[0][i] = &units[i].wire->base;
+	}
+	node_check(nic_create(&cfg, &units[0].nic));
+	node_check(nic_pd_alloc(units[0].nic, &units[0].pd));
+	for (unsigned i = 0; i < count; i++) {
+		struct node *n = &units[i];
+		struct nic_mr_attr mr = {.len = NODE_MEM, .access = 15};
+
+		n->nic = units[0].nic;
+		n->pd = units[0].pd;
+		n->mem = mem_alloc_pages(NODE_MEM);
+		mr.pd = n->pd;
+		mr.addr = n->mem;
+		mr.iova = (uintptr_t)n->mem;
+		node_check(nic_mr_register(n->nic, &mr, &n->key));
+	}
+}
+
 void queue_open(struct queue *q, struct node *n, uint32_t depth, uint8_t shift,
 		struct nic_chain_attr attr)
 {
-	struct nic_cq_attr cq = {.index = &q->ci};
+	struct nic_cq_attr cq = {.pu = n->pu, .index = &q->ci};
 	struct nic_mr_attr mr = {.pd = n->pd, .len = (uint64_t)depth << shift, .access = 15};
 	struct nic_qp_init init = {.type = NIC_QPT_RC, .pd = n->pd, .ctx = q};
 
@@ -126,7 +153,7 @@ double node_cpu_ns(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
@@ -138,12 +165,12 @@ double node_time_ns(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static uint64_t fake = 1;
+static _Thread_local uint64_t fake = 1;
 
 void node_poll(struct node *n)
 {
 	fake += 1000;
-	nic_poll(n->nic, 0, fake);
+	nic_poll(n->nic, n->pu, fake);
 }
 
 void queue_start(struct node *n, struct queue *recv, uint32_t receives, struct queue *send,

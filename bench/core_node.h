@@ -15,9 +15,11 @@
 #define NODE_MEM  (8u << 20)
 #define NODE_DATA (64u << 10) /* of chains, at the start of the memory */
 
+/* A NIC of one processing unit, or a unit of a NIC of several. */
 struct node {
 	struct wire *wire;
 	struct nic *nic;
+	unsigned pu;
 	uint32_t pd, key;
 	uint8_t *mem;
 };
@@ -39,6 +41,8 @@ struct queue {
 /* Ends the program if rc is an error. */
 void node_check(int rc);
 void node_open(struct node *n, struct node *peer, const char *addr);
+/* Opens a NIC of that many processing units, each of them one of the nodes. No wire. */
+void node_open_units(struct node *units, unsigned count);
 void node_poll(struct node *n);
 
 /* The queue watches its own CQ at 3. */
@@ -52,7 +56,7 @@ void queue_start(struct node *n, struct queue *recv, uint32_t receives, struct q
 		 uint32_t wqes);
 void queue_close(struct queue *q);
 
-double node_cpu_ns(void);
+double node_cpu_ns(void);  /* of this thread */
 double node_time_ns(void); /* a clock that is no system call */
 
 #endif
