@@ -60,7 +60,7 @@ double verb_latency(struct node *near, struct node *server, enum roost_op op, bo
 	queue_connect(q, remote ? peer : q);
 	for (uint32_t i = 0; i < DEPTH; i++)
 		q->ring[i] = verb(op, here, there);
-	/* Not counted: in one of twelve runs the start of a connection took a time-out. */
+	/* Not counted: the first verb takes page faults, of 14 ms together in some runs. */
 	for (int i = 0; i < 10; i++)
 		verbs(q, server, remote);
 	for (start = t = node_cpu_ns(); t - start < seconds * 1e9; t = node_cpu_ns()) {
