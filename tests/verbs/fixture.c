@@ -177,7 +177,7 @@ int to_rtr(struct pair *p, int side)
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_1024,
 		.dest_qp_num = p->qp[!side]->qp_num,
-		.rq_psn = 100,
+		.rq_psn = 100 + p->psn,
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = 1,
 		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}},
@@ -198,7 +198,7 @@ int to_rts(struct pair *p, int side)
 		.timeout = 14,
 		.retry_cnt = 7,
 		.rnr_retry = 7,
-		.sq_psn = 100,
+		.sq_psn = 100 + p->psn,
 		.max_rd_atomic = 4,
 	};
 

@@ -36,6 +36,7 @@ struct pair {
 	struct ibv_qp *qp[2];
 	struct ibv_mr *mr[2];
 	uint8_t *buf[2];
+	uint32_t psn; /* added to the first PSN, 100 */
 };
 
 struct pair_options {
