@@ -37,11 +37,25 @@ extern "C" {
 /* Status of a call, besides those of roost/rpc.h: no memory for a long batch or reply; try again */
 #define ROOST_KV_BUSY 128
 
+#define ROOST_KV_INLINE_MAX  44u
+#define ROOST_KV_INLINE_NONE UINT32_MAX
+
 /* `self` with which the kernel `kv` is deployed. NULL: the defaults. Copied by start(). */
 struct kv_store;
 struct roost_kv_config {
 	uint64_t size; /* bytes of the store, at least 1 MiB; 0: 64 MiB */
-	bool evict;    /* if memory is full, evict pairs that were not used lately */
+	/*
+	 * The index has this number of buckets of 64 bytes from the start, in addition to `size`; 0:
+	 * few, and it grows to one for each 128 bytes of `size`. `roost kv tune` prints the best
+	 * number and the best inline_max for given sizes.
+	 */
+	uint64_t buckets;
+	/*
+	 * most bytes of a key and value that are in the index itself, up to ROOST_KV_INLINE_MAX;
+	 * 0: 20; ROOST_KV_INLINE_NONE: no pair is
+	 */
+	uint32_t inline_max;
+	bool evict; /* if memory is full, evict pairs that were not used lately */
 	/*
 	 * NULL for programs. `roost node` passes an open store; the fields above do not apply then
 	 */

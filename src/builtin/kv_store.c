@@ -13,6 +13,7 @@
 
 _Static_assert(KV_STORE_FUNCTIONS == KV_FUNCTIONS_MAX, "each function has a place");
 _Static_assert((int)ROOST_KV_REGISTERED == (int)KV_FN_REGISTERED, "functions have one number");
+_Static_assert(ROOST_KV_INLINE_MAX == KV_INLINE_MAX, "the public limit is the engine's");
 _Static_assert(KV_STORE_GROUPS <= SHARE_PLACES, "each group has a place");
 
 #define DEFAULT_SIZE (UINT64_C(64) << 20)
@@ -68,12 +69,25 @@ static int open_groups(struct kv_store *st)
 	return 0;
 }
 
+static struct kv_config settle(const struct roost_kv_config *want)
+{
+	struct kv_config c = {.size = DEFAULT_SIZE, .inline_max = INLINE_MAX};
+
+	if (!want)
+		return c;
+	if (want->size)
+		c.size = want->size;
+	if (want->inline_max)
+		c.inline_max = want->inline_max == ROOST_KV_INLINE_NONE ? 0 : want->inline_max;
+	c.buckets = c.buckets_max = want->buckets;
+	c.evict = want->evict;
+	return c;
+}
+
 int kv_store_open(const struct roost_kv_config *want, const struct kv_store_far *far,
 		  struct kv_store **out)
 {
-	struct kv_config config = {.size = want && want->size ? want->size : DEFAULT_SIZE,
-				   .inline_max = INLINE_MAX,
-				   .evict = want && want->evict};
+	struct kv_config config = settle(want);
 	struct kv_store *st = calloc(1, sizeof(*st));
 	bool has_far;
 	int rc = 0;

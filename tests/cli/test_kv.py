@@ -145,6 +145,24 @@ def far():
         check('far: it ends well', node.end()[0] == 0)
 
 
+def use_settings(t):
+    """A node takes the settings: a pair of 10 bytes is inline if they say so."""
+    where = addresses('shm')
+    node = Node(f'shm:{where[0]}', '--kv', str(t['size']), '--kv-index', str(t['buckets']),
+                '--kv-inline', str(t['inline_max']))
+    try:
+        for n in range(10):
+            r = run('kv', '--port', f'shm:{where[1]}', 'put', where[0], f'key{n:03}', 'four')
+            check('put', r.returncode == 0, r)
+        r = run('kv', '--port', f'shm:{where[1]}', 'stat', where[0], '--json')
+        stat = json.loads(r.stdout)
+        check('the index has these buckets', stat['buckets'] == t['buckets'], r)
+        check('the threshold is that of the tuner',
+              stat['inline_pairs'] == (10 if t['inline_max'] >= 10 else 0), r)
+    finally:
+        check('it ends well', node.end()[0] == 0)
+
+
 def tune():
     """The tuner needs no node. Its settings follow the sizes."""
     def settings(*args):
@@ -154,10 +172,12 @@ def tune():
 
     small = settings('--sizes', '10', '--utilization', '0.2')
     large = settings('--sizes', '74,254:2', '--utilization', '0.2')
-    check('small pairs are inline', small['inline_max'] == 10 and small['get'] < 1.2, small)
-    check('large pairs are records', large['inline_max'] == 0 and 2 <= large['get'] < 2.1, large)
+    check('small pairs are inline', small['inline_max'] == 10 and small['get'] < 1.2)
+    check('large pairs are records', large['inline_max'] == 0 and 2 <= large['get'] < 2.1)
     check('the index and the pairs fill the memory',
-          all(t['buckets'] * 64 + t['size'] == 64 << 20 for t in (small, large)), small)
+          all(t['buckets'] * 64 + t['size'] == 64 << 20 for t in (small, large)))
+    for t in (small, large):
+        use_settings(t)
     r = run('kv', 'tune', '64M', '--sizes', '10')
     one_line_error('pairs that do not fit', r, 1, '--utilization')
     one_line_error('tune without sizes', run('kv', 'tune', '64M'), 2, '--sizes')
@@ -176,6 +196,9 @@ def without_a_store():
         check('it ends well', node.end()[0] == 0)
     one_line_error('a verb that is none', run('kv', 'fetch', where[0]), 2, "'fetch'")
     one_line_error('eviction of nothing', run('node', '--kv-evict'), 2, '--kv SIZE')
+    one_line_error('an index of nothing', run('node', '--kv-index', '9'), 2, '--kv SIZE')
+    one_line_error('too long for the index', run('node', '--kv', '1M', '--kv-inline', '45'), 2,
+                   '--kv-inline')
     one_line_error('a kernel without its size',
                    run('node', '--port', f'shm:{where[0]}', '--kernels', 'kv'), 1, '--kv SIZE')
 

@@ -50,6 +50,8 @@ static void print(const struct kv_tuned *t, bool json)
 	       "\n%-14s %.3f accesses\n%-14s %.3f accesses\n",
 	       "inline_max", t->inline_max, "index_ratio", t->index_ratio, "buckets", t->buckets,
 	       "size", t->size, "pairs", t->pairs, "get", t->get, "put", t->put);
+	printf("%-14s roost node --kv %" PRIu64 " --kv-index %" PRIu64 " --kv-inline %u\n",
+	       "serve it", t->size, t->buckets, t->inline_max);
 }
 
 int kv_tune_command(const struct opt_command *cmd, const char *memory, const char *sizes,

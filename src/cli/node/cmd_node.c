@@ -26,7 +26,8 @@
 static struct {
 	const char *port, *kernels, *table, *memcached;
 	uint64_t service, memory, fill, every;
-	bool json, has_fill;
+	uint64_t kv_inline;
+	bool json, has_fill, has_inline;
 } want = {.kernels = "all", .service = ROOST_NODE_SERVICE, .memory = DEFAULT_MEMORY};
 
 static struct node node;
@@ -50,6 +51,12 @@ static const struct opt opts[] = {
 		"kv", 0, OPT_BYTES, &node.kv.config.size, "SIZE",
 		"bytes of a key-value store (roost kv); without it there is none.\nPairs of at most 20 bytes are in the index, which grows with the\npairs, at 55% of its slots, to half of SIZE",
 		.min = 1 << 20, .max = 0x1p50),
+	OPT_VALUE("kv-index", 0, OPT_COUNT, &node.kv.config.buckets, "BUCKETS",
+		  "buckets of the index, which then does not grow (roost kv tune)", .min = 1,
+		  .max = 0x1p40),
+	OPT_VALUE("kv-inline", 0, OPT_COUNT, &want.kv_inline, "BYTES",
+		  "most bytes of a pair in the index, 0 to 44 (20; roost kv tune)",
+		  .max = ROOST_KV_INLINE_MAX, .given = &want.has_inline),
 	OPT_SWITCH("kv-evict", 0, &node.kv.config.evict,
 		   "if the store is full, evict pairs that were not used lately"),
 	OPT_VALUE(
@@ -311,6 +318,8 @@ static int check_store_options(void)
 			       : 0;
 	if (node.kv.config.evict)
 		return opt_usage(&cmd, "--kv-evict needs --kv SIZE");
+	if (node.kv.config.buckets || want.has_inline)
+		return opt_usage(&cmd, "--kv-index and --kv-inline need --kv SIZE");
 	if (node.kv.far.folder || node.kv.far.near)
 		return opt_usage(&cmd, "--kv-far and --kv-near need --kv SIZE");
 	if (node.partitions.file || node.partitions.lease_ns)
@@ -337,6 +346,9 @@ int cmd_node(int argc, char **argv)
 	rc = check_store_options();
 	if (rc)
 		return rc;
+	if (want.has_inline)
+		node.kv.config.inline_max =
+			want.kv_inline ? (uint32_t)want.kv_inline : ROOST_KV_INLINE_NONE;
 	if (want.has_fill && want.table)
 		return opt_usage(&cmd, "--fill and --table: give only one of them");
 	opt_environment(want.port, 0);
