@@ -45,8 +45,8 @@ struct kv_store;
 struct roost_kv_config {
 	uint64_t size; /* bytes of the store, at least 1 MiB; 0: 64 MiB */
 	/*
-	 * The index has this number of buckets of 64 bytes from the start, in addition to `size`; 0:
-	 * few, and it grows to one for each 128 bytes of `size`. `roost kv tune` prints the best
+	 * The index has this number of buckets of 64 bytes from the start, in addition to `size`;
+	 * 0: few, and it grows to one for each 128 bytes of `size`. `roost kv tune` prints the best
 	 * number and the best inline_max for given sizes.
 	 */
 	uint64_t buckets;
