@@ -300,6 +300,19 @@ def cpu(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
 
+def settled(pid):
+    """Descriptors of a process that has none open for a moment only: twice the same, in a row."""
+    end = time.monotonic() + 60
+    last = None
+    while time.monotonic() < end:
+        now = sorted(map(int, os.listdir(f'/proc/{pid}/fd')))
+        if now == last and now == list(range(len(now))):
+            return now
+        last = now
+        time.sleep(0.1)
+    raise AssertionError(f'descriptors of {pid}: {last}')
+
+
 def check_rest(node, limit):
     """The node has no free descriptor, and lost its spare one, whose number is above the limit. It
     does not keep a core busy, and answers when it has a descriptor."""
@@ -356,8 +369,7 @@ def nonsense():
                     text[rng.randrange(len(text))] = rng.randrange(256)
                 data = bytes(text) + (b'\n' if kind == 1 else b'')
             say(data)
-        used = {int(fd) for fd in os.listdir(f'/proc/{node.pid}/fd')}
-        least = next(n for n in range(len(used) + 1) if n not in used)
+        least = len(settled(node.pid))
         before = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (least, before[1]))
         check('without a free descriptor it hangs up', say(b'{"do": "stat"}\n') == b'')
