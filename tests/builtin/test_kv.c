@@ -607,6 +607,49 @@ static void a_divided_group_keeps_its_order(void **state)
 	kv_store_close(store);
 }
 
+/*
+ * A connection ends while a part of a group waits for the call's next step. The part is freed (the
+ * build with ASan checks that), and other connections are served.
+ */
+static void a_connection_ends_within_a_group(void **state)
+{
+	struct nic_qp_attr err = {.state = NIC_QPS_ERR};
+
+	for (unsigned steps = 1; steps < 32; steps += 6) {
+		struct kv_store *store = open_long();
+		uint64_t before = rig_counters(r).steps;
+		struct roost_kv_op op = {.code = ROOST_KV_TOUCH, .key = "v0", .key_len = 2};
+		struct roost_rpc_head head = rig_head(r, 0, 0, 4096, 0);
+		uint8_t batch[BATCH];
+		struct kvwire_results results;
+		struct kvwire_result got;
+		struct kvwire_writer w;
+		struct rig_reply reply;
+
+		kvwire_begin(&w, batch, sizeof(batch));
+		for (unsigned i = 0; i < 32; i++)
+			assert_true(kvwire_add(&w, &op));
+		rig_post_head(r, 0, 0, ROOST_KV_OP, &head, batch, (uint32_t)kvwire_finish(&w, 0));
+		while (rig_counters(r).steps - before < steps)
+			assert_true(rig_step(r));
+		assert_int_equal(ep_modify(&r->node[0], &err, NIC_QPA_STATE), 0);
+		assert_int_equal(rig_counters(r).dropped, 1);
+
+		op = (struct roost_kv_op){.code = ROOST_KV_GET, .key = "v4", .key_len = 2};
+		kvwire_begin(&w, batch, sizeof(batch));
+		assert_true(kvwire_add(&w, &op));
+		rig_post(r, 1, 0, ROOST_KV_OP, batch, (uint32_t)kvwire_finish(&w, 0), 4096, 0);
+		reply = rig_wait(r, 1, 0, 4096);
+		assert_int_equal(reply.status, ROOST_RPC_OK);
+		assert_int_equal(kvwire_reply_open(&results, reply.data, reply.len), 0);
+		assert_int_equal(kvwire_reply_next(&results, &got), 1);
+		assert_int_equal(got.status, 0);
+		assert_int_equal(got.len, 4);
+		rig_close(r);
+		kv_store_close(store);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -618,6 +661,7 @@ int main(void)
 		cmocka_unit_test(vectors),
 		cmocka_unit_test(long_values_take_turns),
 		cmocka_unit_test(a_divided_group_keeps_its_order),
+		cmocka_unit_test(a_connection_ends_within_a_group),
 		cmocka_unit_test(a_move_has_the_version_of_the_table),
 	};
 
