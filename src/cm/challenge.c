@@ -109,11 +109,18 @@ static bool may_challenge(struct cm *cm, const struct cm_rx *rx)
 	return s->challenges++ < CHALLENGES_MAX;
 }
 
+/*
+ * The DREQ names no connection of the peer, so that the peer answers it at once. If programs share
+ * the peer's address, it goes to the slot in the remote id: without that of the sender it would
+ * reach no program, or another one.
+ */
 static void send_challenge(struct cm *cm, const struct cm_rx *rx)
 {
 	uint32_t i = cm->next_challenge++ & (cm->config.max_challenges - 1);
 	struct cm_challenge *h = &cm->challenges[i];
-	struct cm_msg m = {.attr = CM_DREQ, .local_id = cm_id(cm, i + 1)};
+	struct cm_msg m = {.attr = CM_DREQ,
+			   .local_id = cm_id(cm, i + 1),
+			   .remote_id = cm_id_slot(rx->m.local_id)};
 
 	do
 		m.tid = secret_u64(&cm->secret);

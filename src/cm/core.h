@@ -148,6 +148,12 @@ static inline uint32_t cm_id(const struct cm *cm, uint32_t low)
 	return (uint32_t)(cm->config.slot & 63) << CM_ID_BITS | (low & ((1u << CM_ID_BITS) - 1));
 }
 
+/* Returns the slot of a peer's id, with zeros behind it. */
+static inline uint32_t cm_id_slot(uint32_t id)
+{
+	return id >> CM_ID_BITS << CM_ID_BITS;
+}
+
 #define CM_INTERVAL_MIN cm_time_ns(14)
 
 /*

@@ -305,6 +305,36 @@ static void sources_have_shares_of_a_backlog(void **state)
 	v6 = false;
 }
 
+/*
+ * A challenge goes to the slot of the program that sent the REQ, if several share its address, and
+ * names none of its connections.
+ */
+static void challenges_reach_the_slot_of_the_sender(void **state)
+{
+	const unsigned bits = 26; /* of an id, behind the slot */
+	struct pkt_addr from;
+
+	start(128);
+	for (unsigned i = 0; i < 16; i++) {
+		from = anybody();
+		stranger(&from, false);
+	}
+	for (uint32_t slot = 0; slot < 64; slot++) {
+		struct cm_msg m = req;
+
+		from = anybody();
+		m.local_id = slot << bits | 7;
+		m.req.qpn = slot + 1;
+		m.req.ca_guid = rng_u64(&rng);
+		memcpy(m.req.primary.local_gid, from.b, CM_GID_LEN);
+		last.m.attr = 0;
+		end_play(&p->b, &from, &m);
+		assert_int_equal(last.m.attr, CM_DREQ);
+		assert_int_equal(last.m.remote_id, slot << bits);
+	}
+	finish();
+}
+
 /* An answer must have the number of the question, which only its receiver knows. */
 static void answers_of_others(void **state)
 {
@@ -459,6 +489,7 @@ int main(void)
 		cmocka_unit_test(one_forged_req),
 		cmocka_unit_test(sources_have_shares),
 		cmocka_unit_test(sources_have_shares_of_a_backlog),
+		cmocka_unit_test(challenges_reach_the_slot_of_the_sender),
 		cmocka_unit_test(answers_of_others),
 		cmocka_unit_test(a_known_address_has_credits),
 		cmocka_unit_test(credits_are_bounded),
