@@ -9,7 +9,7 @@
  *	 x goes into the CAS	CAS: is A's NOP marked x?  --->	NOP, or now: WRITE of 1
  *				ENABLE 2 of A		   --->	WRITE of the request's number
  */
-#include "side.h"
+#include "chain_hull.h"
 #include "forked.h"
 #include "process_state.h"
 
@@ -17,9 +17,6 @@
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "roost/chain_verbs.h"
-#include "roost/hull.h"
 
 #define REQUESTS 12
 #define SECRET	 0x42434445464748ull /* 48 bits are used */
@@ -39,15 +36,7 @@ struct answer {
 	uint8_t x[8];
 };
 
-enum { QUEUE_A, QUEUE_B, QUEUES };
-
-/* The data that the child gets from the hull. */
-struct env {
-	uint32_t qpn[QUEUES], ring_key[QUEUES];
-	uint64_t ring[QUEUES];
-	uint32_t table_key, client_key;
-	uint64_t client;
-};
+enum { QUEUE_A, QUEUE_B, STARTER, QUEUES };
 
 /* The requests of the child to the hull. */
 struct request {
@@ -64,7 +53,7 @@ static bool ask(struct roost_hull *hull, const struct request *r)
 	return roost_hull_ask(hull, r, sizeof(*r), NULL, 0) == 0;
 }
 
-static struct roost_wqe write_to_client(const struct env *e, const void *from, uint64_t to)
+static struct roost_wqe write_to_client(const struct chain_env *e, const void *from, uint64_t to)
 {
 	return (struct roost_wqe){.ctrl = ROOST_CTRL(ROOST_OP_WRITE, 0),
 				  .num_sge = 1,
@@ -73,7 +62,8 @@ static struct roost_wqe write_to_client(const struct env *e, const void *from, u
 				  .sge = {{(uintptr_t)from, 8, e->table_key}}};
 }
 
-static bool post_request(struct roost_hull *hull, const struct env *e, struct table *t, uint32_t i)
+static bool post_request(struct roost_hull *hull, const struct chain_env *e, struct table *t,
+			 uint32_t i)
 {
 	const uint64_t cas = e->ring[QUEUE_B] + (3 * i + 1) * sizeof(struct roost_wqe);
 	struct request a = {.kind = POST, .queue = QUEUE_A, .n = 2};
@@ -108,7 +98,7 @@ static int work(struct roost_hull *hull, void *arg)
 {
 	struct table *t = roost_hull_memory(hull, "table", sizeof(*t));
 	struct request r = {.kind = DESCRIBE};
-	struct env e;
+	struct chain_env e;
 
 	alarm(4 * TIMEOUT_S);
 	if (!t || roost_hull_ask(hull, &r, sizeof(r), &e, sizeof(e)) != sizeof(e))
@@ -127,50 +117,10 @@ static int work(struct roost_hull *hull, void *arg)
 
 /* ---- the hull ---- */
 
-static struct side hull_side;
-static struct ibv_cq *receives, *quiet;
-static struct ibv_qp *queue[QUEUES], *starter;
-static struct ibv_mr *ring[QUEUES];
-
-static void prepare(struct side *s, struct ibv_qp_init_attr *init)
-{
-	receives = roost_create_counting_cq(s->ctx, 0);
-	quiet = roost_create_counting_cq(s->ctx, 0);
-	assert_non_null(receives);
-	assert_non_null(quiet);
-	init->recv_cq = receives;
-	init->send_cq = quiet;
-	init->cap.max_recv_wr = REQUESTS;
-}
-
-static void created(struct side *s)
-{
-	struct roost_chain_attr a = {.managed_send = true};
-
-	assert_int_equal(roost_qp_set_chain(s->qp, &a), 0);
-}
-
-static struct ibv_qp *loop_queue(struct side *s, const struct roost_chain_attr *attr)
-{
-	struct ibv_qp_init_attr init = {
-		.cap = {.max_send_wr = 3 * REQUESTS, .max_send_sge = 1},
-		.qp_type = IBV_QPT_RC,
-		.send_cq = quiet,
-		.recv_cq = quiet,
-	};
-	struct ibv_qp *qp = ibv_create_qp(s->pd, &init);
-
-	assert_non_null(qp);
-	assert_int_equal(roost_qp_set_chain(qp, attr), 0);
-	assert_int_equal(roost_qp_connect_self(qp, 1, 0), 0);
-	return qp;
-}
-
 static long answer(void *ctx, const void *request, size_t len, void *reply)
 {
 	struct ibv_recv_wr recv = {.num_sge = 1}, *bad;
 	struct roost_enable_wr start = {.relative = true, .count = 3 * REQUESTS};
-	struct env *e = reply;
 	struct request r;
 
 	if (len != sizeof(r))
@@ -178,78 +128,38 @@ static long answer(void *ctx, const void *request, size_t len, void *reply)
 	memcpy(&r, request, sizeof(r));
 	switch (r.kind) {
 	case DESCRIBE:
-		memset(e, 0, sizeof(*e));
-		for (unsigned i = 0; i < QUEUES; i++) {
-			e->qpn[i] = queue[i]->qp_num;
-			e->ring[i] = (uintptr_t)ring[i]->addr;
-			e->ring_key[i] = ring[i]->rkey;
-		}
-		e->table_key = hull_side.mr->lkey;
-		e->client = hull_side.peer.addr;
-		e->client_key = hull_side.peer.rkey;
-		return sizeof(*e);
+		return chain_hull_describe(reply);
 	case POST:
-		if (r.queue >= QUEUES || r.n > 3)
+		if (r.queue > QUEUE_B || r.n > 3)
 			return -EINVAL;
-		return -roost_post_wqes(queue[r.queue], r.wqe, r.n, 0);
+		return -roost_post_wqes(chain_hull.queue[r.queue], r.wqe, r.n, 0);
 	case RECEIVE:
 		recv.sg_list = &r.sge;
-		return -ibv_post_recv(hull_side.qp, &recv, &bad);
+		return -ibv_post_recv(chain_hull.side.qp, &recv, &bad);
 	case START:
-		start.qp_num = queue[QUEUE_B]->qp_num;
-		return -roost_post_enable(starter, &start);
+		start.qp_num = chain_hull.queue[QUEUE_B]->qp_num;
+		return -roost_post_enable(chain_hull.queue[STARTER], &start);
 	}
 	return -EINVAL;
 }
 
-static bool ended(void *ctx, int status)
-{
-	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-	return false;
-}
-
 static int serve(int in, int out)
 {
-	const int access =
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-	struct roost_hull_program p = {.run = work, .request = answer, .ended = ended};
-	struct side *s = &hull_side;
-	struct roost_hull *hull;
-	struct table *t;
-	char end;
+	const struct chain_hull_shape shape = {.table = sizeof(struct table),
+					       .access = IBV_ACCESS_REMOTE_READ,
+					       .receives = REQUESTS,
+					       .managed = true};
+	struct roost_hull_program p = {.run = work, .request = answer};
+	struct chain_hull *h = &chain_hull;
 
-	choose_port(true);
-	hull = roost_hull_create();
-	t = roost_hull_memory(hull, "table", sizeof(*t));
-	assert_non_null(t);
-	s->prepare = prepare;
-	s->created = created;
-	side_open(s, t, sizeof(*t), IBV_ACCESS_REMOTE_READ, in, out);
-	queue[QUEUE_A] = s->qp;
-	queue[QUEUE_B] = loop_queue(
-		s, &(struct roost_chain_attr){.managed_send = true, .watch = {receives}});
-	starter = loop_queue(s, &(struct roost_chain_attr){0});
-	for (unsigned i = 0; i < QUEUES; i++) {
-		ring[i] = roost_reg_queue_mr(queue[i], ROOST_SEND_QUEUE, access);
-		assert_non_null(ring[i]);
-	}
-	assert_int_equal(roost_hull(hull, &p), 0);
-	/* The child is dead. The chain serves until the client ends. */
-	assert_int_equal(read(in, &end, 1), 1);
-	assert_int_equal(ibv_destroy_qp(starter), 0);
-	for (unsigned i = 0; i < QUEUES; i++) {
-		assert_int_equal(ibv_destroy_qp(queue[i]), EBUSY);
-		assert_int_equal(ibv_dereg_mr(ring[i]), 0);
-	}
-	assert_int_equal(ibv_destroy_qp(queue[QUEUE_B]), 0);
-	assert_int_equal(ibv_destroy_qp(s->qp), 0);
-	assert_int_equal(ibv_destroy_cq(receives), 0);
-	assert_int_equal(ibv_destroy_cq(quiet), 0);
-	assert_int_equal(ibv_dereg_mr(s->mr), 0);
-	assert_int_equal(ibv_destroy_cq(s->cq), 0);
-	assert_int_equal(ibv_dealloc_pd(s->pd), 0);
-	assert_int_equal(ibv_close_device(s->ctx), 0);
-	roost_hull_destroy(hull);
+	chain_hull_open(&shape, in, out);
+	h->queue[QUEUE_A] = h->side.qp;
+	h->queue[QUEUE_B] =
+		chain_hull_loop(3 * REQUESTS, &(struct roost_chain_attr){.managed_send = true,
+									 .watch = {h->receives}});
+	h->queue[STARTER] = chain_hull_loop(3 * REQUESTS, &(struct roost_chain_attr){0});
+	chain_hull_register(QUEUES);
+	chain_hull_serve(&p, in);
 	return 0;
 }
 

@@ -10,7 +10,7 @@
  *	WAIT for a receive
  *	ENABLE a turn of both	--->	turns without end; the last one writes `done`
  */
-#include "side.h"
+#include "chain_hull.h"
 #include "forked.h"
 #include "process_state.h"
 
@@ -18,8 +18,6 @@
 #include <stdatomic.h>
 
 #include "automata.h"
-#include "roost/chain_verbs.h"
-#include "roost/hull.h"
 
 /*
  * Two machines of five states that halt: after 2,358,064 steps with 1,471 ones, and after 134,467
@@ -55,13 +53,6 @@ struct table {
 	uint64_t data[TAPE + 256];
 };
 
-/* The data that the child gets from the hull. */
-struct env {
-	uint32_t qpn[QUEUES], ring_key[QUEUES];
-	uint64_t ring[QUEUES];
-	uint32_t table_key;
-};
-
 /* The requests of the child to the hull. */
 struct request {
 	enum { DESCRIBE, POST } kind;
@@ -73,7 +64,7 @@ struct request {
 
 struct program {
 	struct roost_hull *hull;
-	const struct env *env;
+	const struct chain_env *env;
 	struct table *t;
 	struct roost_chain_data data;
 	struct roost_chain_queue queue;
@@ -82,7 +73,7 @@ struct program {
 
 static struct roost_chain begin(struct program *p, uint32_t queue)
 {
-	const struct env *e = p->env;
+	const struct chain_env *e = p->env;
 	struct roost_chain c = {.queue = &p->queue, .data = &p->data};
 
 	memset(&p->request, 0, sizeof(p->request));
@@ -161,7 +152,7 @@ static int work(struct roost_hull *hull, void *arg)
 	struct table *t = roost_hull_memory(hull, "table", sizeof(*t));
 	struct request describe = {.kind = DESCRIBE};
 	static struct program p;
-	struct env e;
+	struct chain_env e;
 
 	alarm(16 * TIMEOUT_S);
 	if (!t || roost_hull_ask(hull, &describe, sizeof(describe), &e, sizeof(e)) != sizeof(e))
@@ -178,108 +169,43 @@ static int work(struct roost_hull *hull, void *arg)
 
 /* ---- the hull ---- */
 
-static struct side hull_side;
-static struct ibv_cq *receives, *quiet;
-static struct ibv_qp *queue[QUEUES];
-static struct ibv_mr *ring[QUEUES];
-
-static void prepare(struct side *s, struct ibv_qp_init_attr *init)
-{
-	receives = roost_create_counting_cq(s->ctx, 0);
-	quiet = roost_create_counting_cq(s->ctx, 0);
-	assert_non_null(receives);
-	assert_non_null(quiet);
-	init->recv_cq = receives;
-}
-
-static struct ibv_qp *loop_queue(struct side *s, uint32_t depth, bool managed)
-{
-	struct roost_chain_attr attr = {.managed_send = managed, .watch = {receives}};
-	struct ibv_qp_init_attr init = {
-		.cap = {.max_send_wr = depth, .max_send_sge = 1},
-		.qp_type = IBV_QPT_RC,
-		.send_cq = quiet,
-		.recv_cq = quiet,
-	};
-	struct ibv_qp *qp = ibv_create_qp(s->pd, &init);
-
-	assert_non_null(qp);
-	assert_int_equal(roost_qp_set_chain(qp, &attr), 0);
-	assert_int_equal(roost_qp_connect_self(qp, 1, 0), 0);
-	return qp;
-}
-
 static long answer(void *ctx, const void *request, size_t len, void *reply)
 {
 	static struct request r;
-	struct env *e = reply;
 
 	if (len != sizeof(r))
 		return -EBADMSG;
 	memcpy(&r, request, sizeof(r));
 	switch (r.kind) {
 	case DESCRIBE:
-		memset(e, 0, sizeof(*e));
-		for (unsigned i = 0; i < QUEUES; i++) {
-			e->qpn[i] = queue[i]->qp_num;
-			e->ring[i] = (uintptr_t)ring[i]->addr;
-			e->ring_key[i] = ring[i]->rkey;
-		}
-		e->table_key = hull_side.mr->lkey;
-		return sizeof(*e);
+		return chain_hull_describe(reply);
 	case POST:
 		if (r.queue >= QUEUES || r.n > depths[r.queue])
 			return -EINVAL;
-		return -roost_post_wqes(queue[r.queue], r.wqe, r.n, 0);
+		return -roost_post_wqes(chain_hull.queue[r.queue], r.wqe, r.n, 0);
 	}
 	return -EINVAL;
 }
 
-static bool ended(void *ctx, int status)
-{
-	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-	return false;
-}
-
 static int serve(int in, int out)
 {
-	const int access =
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-	struct roost_hull_program p = {.run = work, .request = answer, .ended = ended};
+	const struct chain_hull_shape shape = {.table = sizeof(struct table),
+					       .access = IBV_ACCESS_REMOTE_READ |
+							 IBV_ACCESS_REMOTE_WRITE |
+							 IBV_ACCESS_REMOTE_ATOMIC,
+					       .receives = 1};
+	struct roost_hull_program p = {.run = work, .request = answer};
 	struct ibv_recv_wr recv = {0}, *bad;
-	struct side *s = &hull_side;
-	struct roost_hull *hull;
-	struct table *t;
-	char end;
+	struct chain_hull *h = &chain_hull;
 
-	choose_port(true);
-	hull = roost_hull_create();
-	t = roost_hull_memory(hull, "table", sizeof(*t));
-	assert_non_null(t);
-	s->prepare = prepare;
-	side_open(s, t, sizeof(*t),
-		  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC, in,
-		  out);
-	assert_int_equal(ibv_post_recv(s->qp, &recv, &bad), 0);
-	for (unsigned i = 0; i < QUEUES; i++) {
-		queue[i] = loop_queue(s, depths[i], i != STARTER);
-		ring[i] = roost_reg_queue_mr(queue[i], ROOST_SEND_QUEUE, access);
-		assert_non_null(ring[i]);
-	}
-	assert_int_equal(roost_hull(hull, &p), 0);
-	assert_int_equal(read(in, &end, 1), 1);
-	for (unsigned i = 0; i < QUEUES; i++) {
-		assert_int_equal(ibv_dereg_mr(ring[i]), 0);
-		assert_int_equal(ibv_destroy_qp(queue[i]), 0);
-	}
-	assert_int_equal(ibv_destroy_qp(s->qp), 0);
-	assert_int_equal(ibv_destroy_cq(receives), 0);
-	assert_int_equal(ibv_destroy_cq(quiet), 0);
-	assert_int_equal(ibv_dereg_mr(s->mr), 0);
-	assert_int_equal(ibv_destroy_cq(s->cq), 0);
-	assert_int_equal(ibv_dealloc_pd(s->pd), 0);
-	assert_int_equal(ibv_close_device(s->ctx), 0);
-	roost_hull_destroy(hull);
+	chain_hull_open(&shape, in, out);
+	assert_int_equal(ibv_post_recv(h->side.qp, &recv, &bad), 0);
+	for (unsigned i = 0; i < QUEUES; i++)
+		h->queue[i] = chain_hull_loop(
+			depths[i], &(struct roost_chain_attr){.managed_send = i != STARTER,
+							      .watch = {h->receives}});
+	chain_hull_register(QUEUES);
+	chain_hull_serve(&p, in);
 	return 0;
 }
 
