@@ -40,7 +40,8 @@ from ports import free_tcp_port, listens  # noqa: E402
 KERNELS = {"4k": ("linux-image-arm64", None), "16k": ("linux-image-arm64-16k", "trixie")}
 PACKAGES = ["busybox-static", "perftest", "ibverbs-utils", "libisal2", "libxxhash0", "libjansson4",
             "libevent-core-2.1-7", "libcmocka0", "libgcc-s1"]
-MODULES = ["virtio_pci", "virtio_net", "virtio_console", "ipv6", "tun", "9pnet_virtio", "9p"]
+MODULES = ["virtio_pci", "virtio_net", "virtio_console", "ipv6", "tun", "9pnet_virtio", "9p",
+           "unix_diag", "udp_diag"]
 MTU = 1500
 BOOT_LIMIT = 600  # seconds; 15 on an idle machine
 LIMIT = 900       # for a unit test
