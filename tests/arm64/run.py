@@ -45,7 +45,7 @@ UNABLE = [
      "setsockopt(IP_ADD_MEMBERSHIP and IP_MULTICAST_IF with struct ip_mreqn) is not translated"),
     (r"drive-fork|verbs-fork|verbs-hull|verbs-chain-hull|cache-writer|rdmacm-fork",
      "fork() in a program with threads ends in an assertion of the emulator"),
-    (r"base-arena|base-mem",
+    (r"base-arena|base-mem|kv-sparse",
      "setrlimit(RLIMIT_AS) is ignored, and /proc/self/statm is the emulator's own"),
     (r"base-sys", "socket(2) of an unknown type has the emulator's own error"),
     (r"shm_hostile", "memfd_create() and fcntl(F_ADD_SEALS) know fewer flags"),

@@ -3,12 +3,15 @@
 """
 Runs rdma-core's tests, for rdma_core.py, in their folder. Those of rdma_cm between two addresses
 (ADDRESSES): each process has a NIC of its own, and no network device of the kernel's goes with it,
-whose address they would take. EXCEPT names those that are left out.
+whose address they would take. The next test begins when the processes of the last one have ended:
+rdma-core does not wait for the processes that it terminates, and over shm an address belongs to one
+process. EXCEPT names those that are left out.
 
 Objects that a skipped test leaves in a cycle are not collected: pyverbs 56 with Python 3.13 closes
 the device before it destroys the CQ then, which reads freed memory with any libibverbs.
 """
 import gc
+import multiprocessing
 import os
 import sys
 import unittest
@@ -30,7 +33,11 @@ def two_nodes_of_two_addresses(self, connection_resources, test_flow, **more):
         active = not passive
         test_flow(passive=passive, **words)
 
-    return two_nodes(self, connection_resources, flow, **more)
+    try:
+        return two_nodes(self, connection_resources, flow, **more)
+    finally:
+        for child in multiprocessing.active_children():
+            child.join()
 
 
 def addr_info(src=None, **words):
