@@ -69,6 +69,19 @@ void spinner_sleeps(struct spinner *s, uint64_t now)
 	s->busy_polled = false;
 }
 
+/*
+ * Stops spinning for `ns`, at least as long as a busy poll, or for twice the last pause if that
+ * pause lasts or ended within its length.
+ */
+static void pause_spinning(struct spinner *s, uint64_t now, uint64_t ns)
+{
+	bool again = s->pause && now < s->until + s->pause;
+
+	s->pause = max64(again ? 2 * s->pause : 0, policy_table.lost_factor * ns);
+	s->pause = min64(s->pause, min64(policy_table.lost_most * ns, policy_table.lost_max));
+	s->until = now + s->pause;
+}
+
 void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept, bool woke)
 {
 	if (s->idle_since)
@@ -77,7 +90,7 @@ void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept,
 		bool waited = slept && now - s->slept_at < stake;
 
 		if (waited && s->waited)
-			spinner_lost(s, now, max64(stake, policy_table.lost_min), false, stake);
+			pause_spinning(s, now, stake);
 		s->waited = waited;
 	}
 	s->slept_at = 0;
@@ -101,20 +114,15 @@ enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake)
 
 void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool yielded, uint64_t stake)
 {
-	/* The loss is in the last pause, or within the length of that pause after its end. */
-	bool again = s->pause && now < s->until + s->pause, brief = ns < policy_table.lost_min,
+	bool brief = ns < policy_table.lost_min,
 	     taken_before = s->taken && now - s->yield_ended < policy_table.in_a_row;
 
 	if (yielded) {
 		s->taken = ns >= policy_table.yield_untaken;
 		s->yield_ended = now;
 	}
-	if (brief && !(yielded && s->taken && taken_before))
-		return;
-	ns = max64(ns, stake); /* a pause is at least as long as the busy poll */
-	s->pause = max64(again ? 2 * s->pause : 0, policy_table.lost_factor * ns);
-	s->pause = min64(s->pause, min64(policy_table.lost_most * ns, policy_table.lost_max));
-	s->until = now + s->pause;
+	if (!brief || (yielded && s->taken && taken_before))
+		pause_spinning(s, now, max64(ns, stake));
 }
 
 /* ---- the program ---- */

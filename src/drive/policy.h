@@ -79,6 +79,8 @@ static const struct policy_table {
 	uint64_t yield_again; /* the same, after a yield that another thread took */
 	/* two taken yields within this time are attributed to the same thread */
 	uint64_t in_a_row;
+	/* a step of spinning that takes this long is checked for a forced context switch */
+	uint64_t lost_look;
 	/* a thread that took the core and ran for this long wants the core for itself */
 	uint64_t lost_min;
 	/* spinning stops for this many times the lost time; a loss soon after doubles it ... */
@@ -174,7 +176,8 @@ static const struct policy_table {
 	.yield_every = 20 * US, /* wake_min: a busy poll of the smallest stake has one yield */
 	.yield_again = 5 * US,	/* not measured; between yield_untaken and yield_every */
 	.in_a_row = 1 * MS,	/* "two taken yields within 1 ms" */
-	.lost_min = 50 * US,	/* "spinning and sleeping" */
+	.lost_look = 50 * US,	/* "spinning and sleeping" */
+	.lost_min = 200 * US,	/* "the first run of another service thread" */
 	.lost_factor = 1,	/* "two taken yields within 1 ms" */
 	.lost_most = 512,	/* not measured; nine doublings: 10 ms for the smallest stake */
 	/* not measured; the longest time for which a loss of the core prevents spinning */

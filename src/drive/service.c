@@ -90,7 +90,7 @@ static void spin_step(struct service *s, enum spin_action action)
 	uint64_t now = clock_now(), since = s->looked ? s->looked : now, lost;
 	long switches = s->switches;
 
-	if (action == SPIN_BUSY_POLL && s->looked && now - since <= policy_table.lost_min) {
+	if (action == SPIN_BUSY_POLL && s->looked && now - since <= policy_table.lost_look) {
 		s->looked = now;
 		cpu_pause();
 		return;

@@ -500,7 +500,7 @@ static void spin_step(struct end *e, struct task *t)
 {
 	uint64_t now = clk(t), since = e->looked ? e->looked : now;
 
-	if (e->spin == SPIN_BUSY_POLL && e->looked && now - since <= policy_table.lost_min) {
+	if (e->spin == SPIN_BUSY_POLL && e->looked && now - since <= policy_table.lost_look) {
 		e->looked = now;
 		return;
 	}

@@ -266,6 +266,13 @@ static void held_back_by_who_wants_the_core(void **state)
 	spinner_lost(&s, now, policy_table.yield_untaken - 1, true, STAKE);
 	spinner_lost(&s, now, policy_table.lost_min - 1, false, STAKE);
 	assert_true(spins_at(&s, now));
+	/*
+	 * Nor does the first run of another service thread, with cold caches, even if it takes a
+	 * yield. A pause here makes ten READs of a new program wait for a wake-up each.
+	 */
+	spinner_lost(&s, now, 150 * US, true, STAKE);
+	assert_true(spins_at(&s, now));
+	spinner_lost(&s, now, 0, true, STAKE);
 	/* A slice counts. */
 	spinner_lost(&s, now, slice, true, STAKE);
 	assert_false(spins_at(&s, now + held - 1));
