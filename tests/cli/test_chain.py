@@ -178,11 +178,29 @@ def refused(folder):
     for text, words in (('queue main\n\twrite nowhere, nowhere, 8\n', (':2:', 'nowhere')),
                         ('queue main\n\tjump 3\n', (':2:', 'jump')),
                         ('region data\nx:\tword\n', (':2:',)),
-                        ('queue main depth=7000000\n', (':1:', '7000000'))):
+                        ('queue main depth=7000000\n', (':1:', '7000000')),
+                        ('', ('no queue',)), ('# nothing\n\n', ('no queue',)),
+                        ('region data\nx:\tword 1\n', ('no queue',)),
+                        ('queue main\n\tnop\n\0', (':3:', 'no text')),
+                        ('\0\1\2queue main\n\tnop\n', (':1:', 'no text')),
+                        ('queue main\n\tnop \033[31mred\n', (':2:', "'?[31mred'")),
+                        ('a' * 10_000_000, (':1:', '511 characters')),
+                        ('const n = 18446744073709551616\n', (':1:', '64 bits')),
+                        ('region data\nx:\toperand 0x1000000000000\n', (':2:', '48 bits')),
+                        ('region data\nx:\tspace -1\n', (':2:', 'larger')),
+                        ('region data\nx:\tword 1\nqueue main\n\twrite x, x, 1 << 32\n',
+                         (':4:', '2^32')),
+                        ('queue main managed start=1 << 32\n\tnop\n', (':1:', '4294967296')),
+                        ('queue main\nx:\tnop\nx:\tnop\n', (':3:', 'x')),
+                        ('queue main\n\twait none.sends\n', (':2:', 'none')),
+                        ('region data\nx:\tword 1\nqueue main\n\twrite main[9], x, 8\n',
+                         (':4:', '9')),
+                        ('region data\nx:\tword 1\nqueue main\n\tif x == 1:\n\tnop\n',
+                         (':5:', 'end'))):
         with open(bad, 'w', encoding='ascii') as file:
             file.write(text)
         for verb in ('asm', 'check', 'run'):
-            one_line_error(f'{verb} of {text!r}', chain(verb, bad), 1, *words)
+            one_line_error(f'{verb} of {text[:60]!r}', chain(verb, bad), 1, *words)
     image = os.path.join(folder, 'list.image')
     whole = open(image, 'rb').read()
     for n in (7, 8, 100, len(whole) // 2, len(whole) - 1):
@@ -190,6 +208,10 @@ def refused(folder):
             file.write(whole[:n])
         one_line_error(f'an image of {n} bytes', chain('run', bad), 1, 'bad.chain')
     one_line_error('no file', chain('check', os.path.join(folder, 'none')), 1, 'none')
+    one_line_error('a folder', chain('check', folder), 1, 'directory')
+    with open(bad, 'wb') as file:
+        file.truncate(33 << 20)
+    one_line_error('a large file', chain('check', bad), 1, '32 MiB')
     one_line_error('no verb', chain('jump', bad), 2, 'jump')
     one_line_error('a second label that is not there',
                    chain('run', '--break', 'then', '--show', 'there', example('if')), 2, 'there')

@@ -93,7 +93,7 @@ static char *read_file(const char *file, size_t *n, char *why, size_t size)
 		}
 	}
 	snprintf(why, size, "%s",
-		 *n >= MAX_FILE ? "the file is too large"
+		 *n >= MAX_FILE ? "it has more than 32 MiB"
 		 : errno	? strerror(errno)
 				: "");
 	if (fd >= 0)
