@@ -146,6 +146,25 @@ def good_texts():
     check('WAITs for a time end', r.returncode == 0 and 'ticks = 2' in r.stdout, r)
 
 
+def costs():
+    """Copies, atomics, WAITs and ENABLEs of each construct, as docs/chains.md has them."""
+    r = chain('costs')
+    for row in ('if x == constant 1 1 0 2 1 copy, 1 atomic, 3 WAIT or ENABLE',
+                'if x == y 2 1 0 3 -',
+                'if x <= constant, if x >= constant 1 2 0 3 -',
+                'if x <= y, if x >= y 3 2 0 5 -',
+                'if x == constant, else 3 1 0 4 -',
+                'if x == constant of 64 bits 4 2 0 6 -',
+                'switch with 3 cases 7 3 0 10 -',
+                'turn of an unrolled loop with a break 1 1 1 3 1 copy, 1 atomic, 3 WAIT or ENABLE',
+                'turn of a recycled loop 1 1 1 3 3 copies, 2 atomics, 4 WAIT or ENABLE',
+                'call with 2 arguments 3 0 2 5 -'):
+        check(f'costs: {row}', row in [' '.join(line.split()) for line in r.stdout.splitlines()],
+              r)
+    check('costs: nothing else', r.returncode == 0 and len(r.stdout.splitlines()) == 11, r)
+    one_line_error('costs of a file', chain('costs', example('if')), 2, 'unexpected')
+
+
 def limits():
     """1,000 WQEs a second: without the limit there would be millions. It holds for the NIC, not
     only for the checker."""
@@ -224,6 +243,7 @@ with tempfile.TemporaryDirectory(prefix='roost-chain-') as scratch:
     good_programs(scratch)
     good_texts()
     trace_and_steps()
+    costs()
     limits()
     top()
     refused(scratch)
