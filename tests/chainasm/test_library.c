@@ -235,17 +235,23 @@ static void accepted(const char *name, unsigned queue)
 	p->queue[queue] = kept;
 }
 
-/* Runs the program in the model. No queue fails. The caller closes the program. */
-static void execute(void)
+/*
+ * Runs the program in the model. No queue fails. Returns the number of WQEs of the server. The
+ * caller closes the program.
+ */
+static unsigned execute(void)
 {
 	struct chain_model m;
+	uint64_t wqes;
 
 	assert_true(model_open(&m, p));
 	assert_true(model_run(&m, 10000));
 	for (unsigned i = 0; i < p->queues; i++)
 		assert_false(m.q[i].failed);
 	assert_false(m.open);
+	wqes = m.executed - 1; /* the client's SEND */
 	model_close(&m);
+	return (unsigned)wqes;
 }
 
 static void answered_with(unsigned i)
@@ -383,59 +389,65 @@ static void neighbourhood(void **state)
 	}
 }
 
-#define NODES 4u
+#define NODES 8u /* as in RedN's figure 13 */
 
-static void list(void **state)
+/* A walk to node `key` of a list of NODES. */
+static void walk(unsigned key, bool whole)
 {
 	static const char *const names[] = {"begin", "walk", "found", "answer"};
 	static const uint32_t depth[] = {8, 16, 2, ROOST_LOOKUP_ANSWER};
+	struct roost_chain_queue image[4];
+	struct roost_sge sge[ROOST_LIST_SGES];
+	struct roost_list_node *node;
+	unsigned queue[4], client, wqes;
+	struct roost_list l;
 
-	for (unsigned whole = 0; whole < 2; whole++) {
-		struct roost_chain_queue image[4];
-		struct roost_sge sge[ROOST_LIST_SGES];
-		struct roost_list_node *node;
-		unsigned queue[4], client;
-		struct roost_list l;
+	open_program();
+	for (unsigned i = 0; i < 4; i++)
+		queue[i] = add_queue(names[i], depth[i], i == 3 ? 2 : 1);
+	add_receive(queue[3], ROOST_LIST_SGES);
+	watch(queue[0], 0, queue[3], true);
+	client = add_client(queue[3]);
+	bind();
+	node = bytes(table, 0);
+	for (unsigned i = 0; i < NODES; i++) {
+		memset(bytes(table, VALUE_AT + i * VALUE), (int)i + 1, VALUE);
+		node[i] = (struct roost_list_node){.key = ROOST_OPERAND(KEY(i)),
+						   .value = at(table, VALUE_AT + i * VALUE),
+						   .next = at(table, (i + 1) * sizeof(*node)),
+						   .last = i + 1 == NODES ? ROOST_OPERAND(1) : 0};
+	}
+	for (unsigned i = 0; i < 4; i++)
+		image[i] = image_of(queue[i]);
+	l = (struct roost_list){.begin = {.queue = &image[0], .data = &data},
+				.walk = {.queue = &image[1], .data = &data},
+				.found = {.queue = &image[2], .data = &data},
+				.answer = {.queue = &image[3], .data = &data},
+				.list_key = p->region[table].key,
+				.value_len = VALUE,
+				.whole = whole,
+				.reply = ref(reply, 0)};
+	l.walk.scratch = roost_chain_word(&l.walk, 0);
+	roost_list_emit(&l, sge);
+	for (unsigned i = 0; i < 4; i++)
+		post(queue[i], &image[i], i ? 0 : image[i].depth);
+	post_receive(queue[3], sge, ROOST_LIST_SGES);
+	client_sends(client, roost_list_request(bytes(request, 0), KEY(key), at(table, 0), NUMBER));
+	accepted(whole ? "list without break" : "list with break", queue[1]);
+	wqes = execute();
+	assert_int_equal(roost_lookup_result(bytes(reply, VALUE), KEY(key), 1, NUMBER),
+			 ROOST_LOOKUP_HIT);
+	answered_with(key);
+	/* begin, a turn for each node, found, answer */
+	assert_int_equal(wqes, whole ? 8 + 16 * NODES + 2 : 8 + 16 * (key + 1) + 2 + 2);
+	chain_free(p);
+}
 
-		open_program();
-		for (unsigned i = 0; i < 4; i++)
-			queue[i] = add_queue(names[i], depth[i], i == 3 ? 2 : 1);
-		add_receive(queue[3], ROOST_LIST_SGES);
-		watch(queue[0], 0, queue[3], true);
-		client = add_client(queue[3]);
-		bind();
-		node = bytes(table, 0);
-		for (unsigned i = 0; i < NODES; i++) {
-			memset(bytes(table, VALUE_AT + i * VALUE), (int)i + 1, VALUE);
-			node[i] = (struct roost_list_node){
-				.key = ROOST_OPERAND(KEY(i)),
-				.value = at(table, VALUE_AT + i * VALUE),
-				.next = at(table, (i + 1) * sizeof(*node)),
-				.last = i + 1 == NODES ? ROOST_OPERAND(1) : 0};
-		}
-		for (unsigned i = 0; i < 4; i++)
-			image[i] = image_of(queue[i]);
-		l = (struct roost_list){.begin = {.queue = &image[0], .data = &data},
-					.walk = {.queue = &image[1], .data = &data},
-					.found = {.queue = &image[2], .data = &data},
-					.answer = {.queue = &image[3], .data = &data},
-					.list_key = p->region[table].key,
-					.value_len = VALUE,
-					.whole = whole,
-					.reply = ref(reply, 0)};
-		l.walk.scratch = roost_chain_word(&l.walk, 0);
-		roost_list_emit(&l, sge);
-		for (unsigned i = 0; i < 4; i++)
-			post(queue[i], &image[i], i ? 0 : image[i].depth);
-		post_receive(queue[3], sge, ROOST_LIST_SGES);
-		client_sends(client,
-			     roost_list_request(bytes(request, 0), KEY(2), at(table, 0), NUMBER));
-		accepted(whole ? "list without break" : "list with break", queue[1]);
-		execute();
-		assert_int_equal(roost_lookup_result(bytes(reply, VALUE), KEY(2), 1, NUMBER),
-				 ROOST_LOOKUP_HIT);
-		answered_with(2);
-		chain_free(p);
+static void list(void **state)
+{
+	for (unsigned key = 0; key < NODES; key++) {
+		walk(key, false);
+		walk(key, true);
 	}
 }
 
