@@ -80,6 +80,17 @@ def good_programs(folder):
                   and set(RESULTS[name]) <= set(r.stdout.split('\n')), r)
 
 
+def large_programs():
+    """A program that is too large is not accepted silently; a full ring takes no long time."""
+    queue = 'queue q{} managed start depth=32768\n' + '\tnop\n' * 32768
+    r = chain('check', '-', text=''.join(queue.format(i) for i in range(3)))
+    check('a program that is too large', r.returncode == 1 and not r.stderr
+          and r.stdout.count('\n') == 1 and 'too large' in r.stdout, r)
+    r = chain('check', '-', text='region data\nx: word 0\n'
+              + queue.format(0).replace('\tnop\n', '\tadd x, 1\n'))
+    check('a full ring', r.returncode == 0 and not r.stdout + r.stderr, r)
+
+
 def trace_and_steps():
     r = chain('run', '--trace', example('if'))
     lines = r.stdout.split('\n')
@@ -242,6 +253,7 @@ with tempfile.TemporaryDirectory(prefix='roost-chain-') as scratch:
     faulty_programs()
     good_programs(scratch)
     good_texts()
+    large_programs()
     trace_and_steps()
     costs()
     limits()
