@@ -77,7 +77,7 @@ static bool values(struct asm_state *s, unsigned size, bool operands)
 		if (size < 8 && v >> (8 * size) && ~v >> (8 * size))
 			return asm_fail(s, "a value does not fit into %u bytes", size);
 		if (operands && v >> 48)
-			return asm_fail(s, "an operand has 48 bits");
+			return asm_fail(s, "an operand has at most 48 bits");
 		if (operands)
 			v = ROOST_OPERAND(v);
 		if (!append(s, &v, size))
@@ -506,11 +506,30 @@ static bool second_pass(struct chain_program *p, struct chain_error *err, int co
 	return pass(&s, p->text, strlen(p->text));
 }
 
+/* A byte of 0 belongs to another kind of file, of which a part may look like a text. */
+static bool is_text(struct asm_state *s, const char *from, size_t n)
+{
+	const char *zero = n ? memchr(from, 0, n) : NULL;
+
+	if (!zero)
+		return true;
+	s->number = 1;
+	for (; from < zero; from++)
+		s->number += *from == '\n';
+	return asm_fail(s, "this is no text: it has a byte of 0; give a text, or an image of asm");
+}
+
+static bool has_queues(struct asm_state *s)
+{
+	s->number = 0;
+	return s->p->queues ||
+	       asm_fail(s, "the program has no queue, so nothing would be executed");
+}
+
 struct chain_program *chain_assemble(const char *from, size_t n, struct chain_error *err)
 {
 	struct chain_program *p = calloc(1, sizeof(*p));
 	struct asm_state s = {.p = p, .err = err, .constants = -1};
-	const char *zero;
 	bool ok;
 
 	*err = (struct chain_error){0};
@@ -518,8 +537,10 @@ struct chain_program *chain_assemble(const char *from, size_t n, struct chain_er
 		asm_fail(&s, "out of memory");
 		return NULL;
 	}
-	zero = memchr(from, 0, n); /* the text ends there */
-	n = zero ? (size_t)(zero - from) : n;
+	if (!is_text(&s, from, n)) {
+		chain_free(p);
+		return NULL;
+	}
 	p->text = malloc(n + 1);
 	if (p->text) {
 		memcpy(p->text, from, n);
@@ -529,7 +550,7 @@ struct chain_program *chain_assemble(const char *from, size_t n, struct chain_er
 		.at = {0, 1}, .image = malloc(MAX_CONSTANTS), .size = MAX_CONSTANTS};
 	ok = p->text && s.data.image ? pass(&s, p->text, strlen(p->text))
 				     : asm_fail(&s, "out of memory");
-	ok = ok && size_all(&s);
+	ok = ok && has_queues(&s) && size_all(&s);
 	free(s.queue.image); /* image of a queue that an error ended */
 	free(s.data.image);
 	if (ok) {

@@ -102,6 +102,11 @@ int chain_check(struct chain_program *p, const struct chain_check *how)
 		check_rewrites(&c);
 		check_loops(&c);
 		check_wait_counts(&c);
+		if (c.too_large)
+			check_fault(&c, CHAIN_FAULT_OTHER, 0,
+				    "the program is too large: it has more than %u variants of "
+				    "WQEs, so a part of it was not checked",
+				    CHECK_MAX_VARIANTS);
 		if (!c.faults)
 			run_model(&c);
 	}

@@ -106,17 +106,17 @@ static void check_receives(struct checker *c, const struct chain_queue *q)
 void check_addresses(struct checker *c)
 {
 	for (uint32_t i = 0; i < c->variants; i++) {
+		const struct variant *v = &c->variant[i];
 		const int faults = c->faults;
 		bool told = false;
 
 		/* one message for a WQE with any number of variants */
-		for (uint32_t k = 0; k < i && !told; k++)
-			told = c->variant[k].queue == c->variant[i].queue &&
-			       c->variant[k].slot == c->variant[i].slot &&
-			       variant_op(&c->variant[k]) == variant_op(&c->variant[i]) &&
-			       !memcmp(&c->variant[k].w.raddr, &c->variant[i].w.raddr, 48);
+		for (const struct variant *k = check_first(c, v->queue, v->slot); k && !told;
+		     k = check_next(c, k))
+			told = k < v && variant_op(k) == variant_op(v) &&
+			       !memcmp(&k->w.raddr, &v->w.raddr, 48);
 		if (!told)
-			check_variant(c, &c->variant[i]);
+			check_variant(c, v);
 		if (c->faults > faults + 8)
 			return;
 	}

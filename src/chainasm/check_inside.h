@@ -13,6 +13,7 @@ struct variant {
 	/* Bit i: word i of the WQE is computed when the program runs. */
 	uint8_t computed;
 	bool rewritten; /* false: the WQE is as it was posted */
+	uint32_t next;	/* another variant of this slot, as in checker.first */
 };
 
 /* Bytes of a ring or a region that a WQE or a receive writes, at an address that is known. */
@@ -35,6 +36,10 @@ struct checker {
 	uint32_t variants;
 	struct rewrite *rewrite;
 	uint32_t rewrites;
+	/* The number + 1 of a variant of each slot, and of a rewrite by it; 0: none. */
+	uint32_t *first[CHAIN_MAX_QUEUES], *first_rewrite[CHAIN_MAX_QUEUES];
+	uint32_t *next_rewrite;
+	bool too_large;			      /* there was no space for a variant or a rewrite */
 	uint8_t *computed[CHAIN_MAX_REGIONS]; /* a byte for each word of a region */
 	/*
 	 * The number of WQEs that all ENABLEs of a queue allow if each is executed once. It
@@ -50,6 +55,18 @@ void check_fault(struct checker *c, enum chain_fault_class class, uint32_t line,
 		 ...) __attribute__((format(printf, 4, 5)));
 /* Returns the line of a WQE, or of its queue. */
 uint32_t check_line(const struct checker *c, unsigned queue, uint32_t slot);
+
+/* Returns the first variant of a slot, and the next one, or NULL. */
+static inline struct variant *check_first(const struct checker *c, unsigned queue, uint32_t slot)
+{
+	const uint32_t i = c->first[queue][slot];
+
+	return i ? &c->variant[i - 1] : NULL;
+}
+static inline struct variant *check_next(const struct checker *c, const struct variant *v)
+{
+	return v->next ? &c->variant[v->next - 1] : NULL;
+}
 
 /* check_variants.c; return false without memory */
 bool check_find_variants(struct checker *c);

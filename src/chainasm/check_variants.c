@@ -36,20 +36,24 @@ bool check_waits(const struct checker *c, const struct variant *v, struct chain_
 
 /* ---- variants ---- */
 
-static bool add_variant(struct checker *c, const struct variant *v)
+static void add_variant(struct checker *c, const struct variant *v)
 {
-	for (uint32_t i = 0; i < c->variants; i++) {
-		struct variant *old = &c->variant[i];
+	uint32_t *first = &c->first[v->queue][v->slot];
 
-		if (old->queue != v->queue || old->slot != v->slot ||
-		    memcmp(&old->w, &v->w, sizeof(v->w)))
+	for (struct variant *old = check_first(c, v->queue, v->slot); old;
+	     old = check_next(c, old)) {
+		if (memcmp(&old->w, &v->w, sizeof(v->w)))
 			continue;
 		old->computed |= v->computed;
-		return true;
+		return;
 	}
-	if (c->variants < CHECK_MAX_VARIANTS)
-		c->variant[c->variants++] = *v;
-	return true;
+	if (c->variants == CHECK_MAX_VARIANTS) {
+		c->too_large = true;
+		return;
+	}
+	c->variant[c->variants] = *v;
+	c->variant[c->variants].next = *first;
+	*first = ++c->variants;
 }
 
 static uint8_t computed_words(const struct checker *c, unsigned region, uint64_t offset)
@@ -63,17 +67,15 @@ static uint8_t computed_words(const struct checker *c, unsigned region, uint64_t
 	return words;
 }
 
-static bool add_posted(struct checker *c)
+static void add_posted(struct checker *c)
 {
 	for (unsigned q = 0; q < c->p->queues; q++)
 		for (uint32_t i = 0; i < c->p->queue[q].n; i++) {
 			struct variant v = {.queue = (uint16_t)q, .slot = i};
 
 			memcpy(&v.w, chain_slot(c->p, &c->p->queue[q], i), sizeof(v.w));
-			if (!add_variant(c, &v))
-				return false;
+			add_variant(c, &v);
 		}
-	return true;
 }
 
 /* ---- writes ---- */
@@ -83,6 +85,7 @@ static void add_rewrite(struct checker *c, const struct variant *by, uint64_t ad
 {
 	int region = chain_region_at(c->p, addr);
 	struct rewrite r;
+	uint32_t *first;
 
 	memset(&r, 0, sizeof(r)); /* clears padding, because entries are compared as bytes */
 	r.queue = by->queue;
@@ -95,13 +98,19 @@ static void add_rewrite(struct checker *c, const struct variant *by, uint64_t ad
 	r.offset = addr - c->p->region[region].addr;
 	if (r.len > c->p->region[region].size - r.offset)
 		r.len = c->p->region[region].size - r.offset;
-	for (uint32_t i = 0; i < c->rewrites; i++)
-		if (memcmp(&c->rewrite[i], &r, sizeof(r)) == 0)
+	first = &c->first_rewrite[r.queue][r.slot];
+	for (uint32_t i = *first; i; i = c->next_rewrite[i - 1])
+		if (memcmp(&c->rewrite[i - 1], &r, sizeof(r)) == 0)
 			return;
 	for (uint64_t at = r.offset / 8; at <= (r.offset + r.len - 1) / 8; at++)
 		c->computed[region][at] = 1;
-	if (c->rewrites < CHECK_MAX_REWRITES)
-		c->rewrite[c->rewrites++] = r;
+	if (c->rewrites == CHECK_MAX_REWRITES) {
+		c->too_large = true;
+		return;
+	}
+	c->rewrite[c->rewrites] = r;
+	c->next_rewrite[c->rewrites] = *first;
+	*first = ++c->rewrites;
 }
 
 static uint64_t length(const struct variant *v)
@@ -186,24 +195,22 @@ static int ring_at(const struct checker *c, uint64_t addr, uint32_t key, uint32_
 }
 
 /* Adds the variants that a CAS of the op-code makes. */
-static bool swapped(struct checker *c, const struct variant *by)
+static void swapped(struct checker *c, const struct variant *by)
 {
-	uint32_t slot, in, n = c->variants;
+	uint32_t slot, in;
 	int q = ring_at(c, by->w.raddr, by->w.rkey, &slot, &in);
 
 	if (q < 0 || in || by->computed & (1 << 2 | 1 << 4))
-		return true;
-	for (uint32_t i = 0; i < n; i++) {
-		struct variant v = c->variant[i];
+		return;
+	/* a new variant comes before the first one, so that it is not seen here */
+	for (const struct variant *old = check_first(c, (unsigned)q, slot); old;
+	     old = check_next(c, old)) {
+		struct variant v = *old;
 
-		if (v.queue != q || v.slot != slot)
-			continue;
 		v.w.ctrl = by->w.swap_add;
 		v.rewritten = true;
-		if (!add_variant(c, &v))
-			return false;
+		add_variant(c, &v);
 	}
-	return true;
 }
 
 static const uint8_t *source(const struct checker *c, const struct variant *by, uint64_t offset,
@@ -229,14 +236,14 @@ static const uint8_t *source(const struct checker *c, const struct variant *by, 
  * Adds the variants that a WRITE over the start of slots makes: the source, within the copied
  * bytes.
  */
-static bool copied(struct checker *c, const struct variant *by)
+static void copied(struct checker *c, const struct variant *by)
 {
 	const uint64_t len = length(by);
 	uint32_t slot, in;
 	int q = ring_at(c, by->w.raddr, by->w.rkey, &slot, &in);
 
 	if (q < 0 || in || by->computed & 1 << 2)
-		return true;
+		return;
 	for (uint64_t done = 0; done + 8 <= len && slot < c->p->queue[q].n;
 	     done += c->p->queue[q].stride, slot++) {
 		uint64_t n = len - done < sizeof(by->w) ? len - done : sizeof(by->w);
@@ -253,25 +260,22 @@ static bool copied(struct checker *c, const struct variant *by)
 		for (unsigned i = (unsigned)(n / 8); i < 8; i++)
 			v.computed &= (uint8_t) ~(1 << i);
 		v.computed &= (uint8_t)~1;
-		if (!add_variant(c, &v))
-			return false;
+		add_variant(c, &v);
 	}
-	return true;
 }
 
-static bool expand(struct checker *c)
+static void expand(struct checker *c)
 {
 	for (uint32_t i = 0; i < c->variants; i++) {
 		struct variant v;
 
 		note_writes(c, &c->variant[i]);
 		v = c->variant[i];
-		if (variant_op(&v) == ROOST_OP_CMP_SWAP && !swapped(c, &v))
-			return false;
-		if (is_write(variant_op(&v)) && !outside(c, &v) && !copied(c, &v))
-			return false;
+		if (variant_op(&v) == ROOST_OP_CMP_SWAP)
+			swapped(c, &v);
+		if (is_write(variant_op(&v)) && !outside(c, &v))
+			copied(c, &v);
 	}
-	return true;
 }
 
 /*
@@ -292,11 +296,9 @@ static void mark_computed(struct checker *c)
 		stride = c->p->queue[region->queue].stride;
 		if (r->offset % stride == 0 && !r->receive)
 			continue;
-		for (uint32_t k = 0; k < c->variants; k++) {
-			struct variant *v = &c->variant[k];
-
-			if (v->queue != region->queue || v->slot != r->offset / stride)
-				continue;
+		for (struct variant *v =
+			     check_first(c, region->queue, (uint32_t)(r->offset / stride));
+		     v; v = check_next(c, v)) {
 			mask = 0;
 			for (uint64_t at = r->offset % stride / 8;
 			     at < 8 && at <= (r->offset % stride + r->len - 1) / 8; at++)
@@ -318,10 +320,9 @@ static double turns_enabled(const struct checker *c, unsigned from, unsigned to)
 		double sum = 0;
 		unsigned n = 0;
 
-		for (uint32_t i = 0; i < c->variants; i++) {
-			const struct variant *v = &c->variant[i];
-
-			if (v->queue != from || v->slot != slot || check_enables(c, v) != (int)to)
+		for (const struct variant *v = check_first(c, from, slot); v;
+		     v = check_next(c, v)) {
+			if (check_enables(c, v) != (int)to)
 				continue;
 			n++;
 			if (v->computed & 1 << 4)
@@ -386,21 +387,31 @@ bool check_find_variants(struct checker *c)
 
 	c->variant = calloc(CHECK_MAX_VARIANTS, sizeof(*c->variant));
 	c->rewrite = calloc(CHECK_MAX_REWRITES, sizeof(*c->rewrite));
+	c->next_rewrite = calloc(CHECK_MAX_REWRITES, sizeof(*c->next_rewrite));
 	for (unsigned i = 0; i < c->p->regions; i++) {
 		c->computed[i] = calloc(c->p->region[i].size / 8 + 1, 1);
 		if (!c->computed[i])
 			return false;
 	}
-	if (!c->variant || !c->rewrite || !add_posted(c))
+	for (unsigned i = 0; i < c->p->queues; i++) {
+		const struct chain_queue *q = &c->p->queue[i];
+		const uint32_t writers = q->depth > q->recvs ? q->depth : q->recvs;
+
+		c->first[i] = calloc(q->depth, sizeof(*c->first[i]));
+		c->first_rewrite[i] = calloc(writers, sizeof(*c->first_rewrite[i]));
+		if (!c->first[i] || !c->first_rewrite[i])
+			return false;
+	}
+	if (!c->variant || !c->rewrite || !c->next_rewrite)
 		return false;
+	add_posted(c);
 	note_receives(c);
 	/* repeat until no new variant is found */
 	do {
 		n = c->variants;
 		rewrites = c->rewrites;
 		mark_computed(c);
-		if (!expand(c))
-			return false;
+		expand(c);
 	} while (n != c->variants || rewrites != c->rewrites);
 	mark_computed(c);
 	count_enables(c);
@@ -411,6 +422,11 @@ void check_free_variants(struct checker *c)
 {
 	free(c->variant);
 	free(c->rewrite);
+	free(c->next_rewrite);
 	for (unsigned i = 0; i < c->p->regions; i++)
 		free(c->computed[i]);
+	for (unsigned i = 0; i < c->p->queues; i++) {
+		free(c->first[i]);
+		free(c->first_rewrite[i]);
+	}
 }

@@ -205,7 +205,7 @@ static bool switch_lines(struct asm_state *s)
 		    !simple(s, &blocks[n]))
 			return false;
 		if (values[n] >> 48)
-			return asm_fail(s, "an operand has 48 bits");
+			return asm_fail(s, "an operand has at most 48 bits");
 		n++;
 	}
 	roost_chain_switch(&s->chain, x, values, blocks, n);

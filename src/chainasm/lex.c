@@ -18,6 +18,10 @@ bool asm_fail(struct asm_state *s, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(s->err->text, sizeof(s->err->text), fmt, args);
 	va_end(args);
+	/* a part of the text goes to a terminal: a character of control would change it */
+	for (char *c = s->err->text; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
 	return false;
 }
 
@@ -311,7 +315,7 @@ static bool number(struct asm_state *s, uint64_t *v)
 		else
 			break;
 		if (*v > (UINT64_MAX - digit) / base)
-			return asm_fail(s, "a number is above 2^64");
+			return asm_fail(s, "a number has more than 64 bits");
 		*v = *v * base + digit;
 	}
 	if (!any || is_letter(*s->at))
@@ -331,7 +335,7 @@ static bool function(struct asm_state *s, const char *name, uint64_t *v, unsigne
 		if (!expression(s, v, 0, level + 1))
 			return false;
 		if (*v >> 48)
-			return asm_fail(s, "an operand has 48 bits");
+			return asm_fail(s, "an operand has at most 48 bits");
 		*v = ROOST_OPERAND(*v);
 	} else if (strcmp(name, "key") == 0) {
 		if (!asm_location(s, &p))
@@ -482,7 +486,7 @@ bool asm_operand(struct asm_state *s, struct roost_operand *o)
 	if (!asm_value(s, &v))
 		return false;
 	if (v >> 48)
-		return asm_fail(s, "an operand has 48 bits");
+		return asm_fail(s, "an operand has at most 48 bits");
 	*o = roost_constant(v);
 	return true;
 }

@@ -80,6 +80,17 @@ def good_programs(folder):
                   and set(RESULTS[name]) <= set(r.stdout.split('\n')), r)
 
 
+def large_programs():
+    """A program that is too large is not accepted silently; a full ring takes no long time."""
+    queue = 'queue q{} managed start depth=32768\n' + '\tnop\n' * 32768
+    r = chain('check', '-', text=''.join(queue.format(i) for i in range(3)))
+    check('a program that is too large', r.returncode == 1 and not r.stderr
+          and r.stdout.count('\n') == 1 and 'too large' in r.stdout, r)
+    r = chain('check', '-', text='region data\nx: word 0\n'
+              + queue.format(0).replace('\tnop\n', '\tadd x, 1\n'))
+    check('a full ring', r.returncode == 0 and not r.stdout + r.stderr, r)
+
+
 def trace_and_steps():
     r = chain('run', '--trace', example('if'))
     lines = r.stdout.split('\n')
@@ -146,6 +157,25 @@ def good_texts():
     check('WAITs for a time end', r.returncode == 0 and 'ticks = 2' in r.stdout, r)
 
 
+def costs():
+    """Copies, atomics, WAITs and ENABLEs of each construct, as docs/chains.md has them."""
+    r = chain('costs')
+    for row in ('if x == constant 1 1 0 2 1 copy, 1 atomic, 3 WAIT or ENABLE',
+                'if x == y 2 1 0 3 -',
+                'if x <= constant, if x >= constant 1 2 0 3 -',
+                'if x <= y, if x >= y 3 2 0 5 -',
+                'if x == constant, else 3 1 0 4 -',
+                'if x == constant of 64 bits 4 2 0 6 -',
+                'switch with 3 cases 7 3 0 10 -',
+                'turn of an unrolled loop with a break 1 1 1 3 1 copy, 1 atomic, 3 WAIT or ENABLE',
+                'turn of a recycled loop 1 1 1 3 3 copies, 2 atomics, 4 WAIT or ENABLE',
+                'call with 2 arguments 3 0 2 5 -'):
+        check(f'costs: {row}', row in [' '.join(line.split()) for line in r.stdout.splitlines()],
+              r)
+    check('costs: nothing else', r.returncode == 0 and len(r.stdout.splitlines()) == 11, r)
+    one_line_error('costs of a file', chain('costs', example('if')), 2, 'unexpected')
+
+
 def limits():
     """1,000 WQEs a second: without the limit there would be millions. It holds for the NIC, not
     only for the checker."""
@@ -178,11 +208,29 @@ def refused(folder):
     for text, words in (('queue main\n\twrite nowhere, nowhere, 8\n', (':2:', 'nowhere')),
                         ('queue main\n\tjump 3\n', (':2:', 'jump')),
                         ('region data\nx:\tword\n', (':2:',)),
-                        ('queue main depth=7000000\n', (':1:', '7000000'))):
+                        ('queue main depth=7000000\n', (':1:', '7000000')),
+                        ('', ('no queue',)), ('# nothing\n\n', ('no queue',)),
+                        ('region data\nx:\tword 1\n', ('no queue',)),
+                        ('queue main\n\tnop\n\0', (':3:', 'no text')),
+                        ('\0\1\2queue main\n\tnop\n', (':1:', 'no text')),
+                        ('queue main\n\tnop \033[31mred\n', (':2:', "'?[31mred'")),
+                        ('a' * 10_000_000, (':1:', '511 characters')),
+                        ('const n = 18446744073709551616\n', (':1:', '64 bits')),
+                        ('region data\nx:\toperand 0x1000000000000\n', (':2:', '48 bits')),
+                        ('region data\nx:\tspace -1\n', (':2:', 'larger')),
+                        ('region data\nx:\tword 1\nqueue main\n\twrite x, x, 1 << 32\n',
+                         (':4:', '2^32')),
+                        ('queue main managed start=1 << 32\n\tnop\n', (':1:', '4294967296')),
+                        ('queue main\nx:\tnop\nx:\tnop\n', (':3:', 'x')),
+                        ('queue main\n\twait none.sends\n', (':2:', 'none')),
+                        ('region data\nx:\tword 1\nqueue main\n\twrite main[9], x, 8\n',
+                         (':4:', '9')),
+                        ('region data\nx:\tword 1\nqueue main\n\tif x == 1:\n\tnop\n',
+                         (':5:', 'end'))):
         with open(bad, 'w', encoding='ascii') as file:
             file.write(text)
         for verb in ('asm', 'check', 'run'):
-            one_line_error(f'{verb} of {text!r}', chain(verb, bad), 1, *words)
+            one_line_error(f'{verb} of {text[:60]!r}', chain(verb, bad), 1, *words)
     image = os.path.join(folder, 'list.image')
     whole = open(image, 'rb').read()
     for n in (7, 8, 100, len(whole) // 2, len(whole) - 1):
@@ -190,6 +238,10 @@ def refused(folder):
             file.write(whole[:n])
         one_line_error(f'an image of {n} bytes', chain('run', bad), 1, 'bad.chain')
     one_line_error('no file', chain('check', os.path.join(folder, 'none')), 1, 'none')
+    one_line_error('a folder', chain('check', folder), 1, 'directory')
+    with open(bad, 'wb') as file:
+        file.truncate(33 << 20)
+    one_line_error('a large file', chain('check', bad), 1, '32 MiB')
     one_line_error('no verb', chain('jump', bad), 2, 'jump')
     one_line_error('a second label that is not there',
                    chain('run', '--break', 'then', '--show', 'there', example('if')), 2, 'there')
@@ -201,7 +253,9 @@ with tempfile.TemporaryDirectory(prefix='roost-chain-') as scratch:
     faulty_programs()
     good_programs(scratch)
     good_texts()
+    large_programs()
     trace_and_steps()
+    costs()
     limits()
     top()
     refused(scratch)

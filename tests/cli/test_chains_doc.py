@@ -3,13 +3,14 @@
 """Runs the commands of docs/chains.md from the first to the last, and compares their output with
 the document.
 
-A command is an indented line that begins with build/roost, or pipes into it. In the text behind it,
-"prints `X`" and an indented block name what it prints; three dots stand for any text. A command
-that the text calls faulty ends with 1, all others with 0.
+A command is an indented line that names build/roost or a program of build/examples. In the text
+behind it, "prints `X`" and an indented block name what it prints; three dots stand for any text. A
+command that the text calls faulty ends with 1, all others with 0.
 """
 import os
 import re
 import subprocess
+import sys
 import tempfile
 
 from cli import LIMIT, ROOST, check, finish
@@ -24,7 +25,7 @@ def parts(text):
     """Yields each command with the text up to the next one. A command in the background belongs to
     the command behind it."""
     at = [m for m in re.finditer(r'^    (\S.*)$', text, re.M)
-          if re.search(r'\bbuild/roost\b', m.group(1))]
+          if re.search(r'\bbuild/(roost\b|examples/)', m.group(1))]
     before = ''
     for m, following in zip(at, at[1:] + [None]):
         command = before + m.group(1)
@@ -62,6 +63,8 @@ def main():
         os.mkdir(os.path.join(folder, 'build'))
         os.symlink(os.path.abspath(ROOST), os.path.join(folder, 'build', 'roost'))
         os.symlink(os.path.abspath(os.path.join(TOP, 'examples')), os.path.join(folder, 'examples'))
+        os.symlink(os.path.abspath(os.path.join(sys.argv[2], 'examples')),
+                   os.path.join(folder, 'build', 'examples'))
         for command, rest in commands:
             typed = next((keys for option, keys in KEYS.items() if option in command), '')
             script = command + ('\nkill %1' if '&' in command else '')

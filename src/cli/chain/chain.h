@@ -26,6 +26,9 @@ struct chain_run {
 int chain_run_program(const struct opt_command *cmd, struct chain_program *p,
 		      const struct chain_run *how);
 
+/* costs.c: prints the WQEs of each construct. */
+int chain_costs(const struct opt_command *cmd);
+
 /* top.c */
 int chain_top(const struct opt_command *cmd, const struct watch *watch, bool json);
 

@@ -41,8 +41,8 @@ static const struct opt opts[] = {
 		  "run: host, udp or shm, address, options (ROOST_PORT,\nelse host)"),
 	OPT_END};
 
-static const char *const verbs[] = {"asm", "disasm", "check", "run", "top", NULL};
-enum verb { ASM, DISASM, CHECK, RUN, TOP };
+static const char *const verbs[] = {"asm", "disasm", "check", "run", "top", "costs", NULL};
+enum verb { ASM, DISASM, CHECK, RUN, TOP, COSTS };
 
 static const struct opt_command cmd = {
 	.name = "chain",
@@ -50,7 +50,8 @@ static const struct opt_command cmd = {
 		    "[--output FILE] disasm FILE\n"
 		    "[--strict] check FILE...\n"
 		    "[--trace] [--step] [--break LABEL] [--time TIME] run FILE\n"
-		    "[--watch S] [--count N] [--json] top",
+		    "[--watch S] [--count N] [--json] top\n"
+		    "costs",
 	.about =
 		"Programs that are made of work requests, and that the NIC executes (docs/chains.md). FILE is a\n"
 		"text, or an image that asm has written.\n"
@@ -62,7 +63,8 @@ static const struct opt_command cmd = {
 		"run     posts the program on a NIC of its own and prints its memory at the end. --step and\n"
 		"        --break stop it; then s steps, c continues, p LABEL prints a word, l QUEUE lists a queue,\n"
 		"        q ends\n"
-		"top     shows the chains of your running NICs at an interval",
+		"top     shows the chains of your running NICs at an interval\n"
+		"costs   prints the WQEs of each construct, beside those of RedN",
 	.opts = opts,
 	.examples = "  roost chain check examples/chains/if.chain\n"
 		    "  roost chain run --trace examples/chains/if.chain\n"
@@ -93,7 +95,7 @@ static char *read_file(const char *file, size_t *n, char *why, size_t size)
 		}
 	}
 	snprintf(why, size, "%s",
-		 *n >= MAX_FILE ? "the file is too large"
+		 *n >= MAX_FILE ? "it has more than 32 MiB"
 		 : errno	? strerror(errno)
 				: "");
 	if (fd >= 0)
@@ -240,11 +242,12 @@ int cmd_chain(int argc, char **argv)
 		return opt_usage(&cmd, "the action is missing: roost chain check FILE");
 	verb = find_verb(argv[at]);
 	if (verb < 0)
-		return opt_usage(&cmd, "'%s' is none of asm, disasm, check, run and top", argv[at]);
+		return opt_usage(&cmd, "'%s' is none of asm, disasm, check, run, top and costs",
+				 argv[at]);
 	given = argc - at - 1;
-	if (verb != TOP && given < 1)
+	if (verb < TOP && given < 1)
 		return opt_usage(&cmd, "%s which file?", argv[at]);
-	if (verb == TOP ? given > 0 : verb != CHECK && given > 1)
+	if (verb >= TOP ? given > 0 : verb != CHECK && given > 1)
 		return opt_usage(&cmd, "unexpected argument '%s'", argv[argc - 1]);
 	opt_environment(port, 0);
 	run.file = argv[at + 1];
@@ -259,6 +262,8 @@ int cmd_chain(int argc, char **argv)
 		return execute(argv[at + 1]);
 	case TOP:
 		return chain_top(&cmd, &watch, json);
+	case COSTS:
+		return chain_costs(&cmd);
 	}
 	return CLI_USAGE;
 }
