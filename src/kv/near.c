@@ -88,16 +88,29 @@ static void *reserve(uint64_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+/*
+ * The same, for memory of which little is used. A huge page may have more bytes than near memory:
+ * 32 MiB on arm64 with pages of 16 KiB.
+ */
+static void *reserve_sparse(uint64_t bytes)
+{
+	void *p = reserve(bytes);
+
+	if (p)
+		madvise(p, bytes, MADV_NOHUGEPAGE);
+	return p;
+}
+
 static int allocate(struct kv_near *n)
 {
 	uint64_t list = n->lines_max * sizeof(uint64_t);
 
 	n->lines = reserve(n->lines_max * sizeof(*n->lines));
-	n->clock.lines = reserve(list);
-	n->passing.lines = reserve(list);
-	n->wanted.lines = reserve(list);
-	n->buffers = reserve((uint64_t)KV_FAR_REQUESTS << n->shift);
-	n->log = reserve(SAVED_MAX);
+	n->clock.lines = reserve_sparse(list);
+	n->passing.lines = reserve_sparse(list);
+	n->wanted.lines = reserve_sparse(list);
+	n->buffers = reserve_sparse((uint64_t)KV_FAR_REQUESTS << n->shift);
+	n->log = reserve_sparse(SAVED_MAX);
 	return n->lines && n->clock.lines && n->passing.lines && n->wanted.lines && n->buffers &&
 			       n->log
 		       ? 0

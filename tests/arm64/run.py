@@ -55,7 +55,7 @@ UNABLE = [
 # Tests that take minutes there; some have a shorter form. Fuzz targets run on a tenth of their
 # mutations.
 SLOW = [(r"^(drive-models|nic-longest|kernels-tenants|rdmacm-draws.*)$", "takes minutes")]
-FEWER = {"nic-simulator": ["--count", "40"]}
+FEWER = {"nic-simulator": ["--count", "40"], "drive-models": ["--few"]}
 ENV = {"ROOST_FUZZ_FRACTION": "10"}
 # A processor of ARMv8.0, without the atomics of FEAT_LSE, and the test of the code that asks for
 # this feature at run time (src/nic/dma.c).

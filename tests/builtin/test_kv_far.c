@@ -15,14 +15,17 @@
 #include <string.h>
 
 #include "../kv/far_model.h"
+#include "base/mem.h"
 #include "builtin/builtin.h"
 #include "builtin/kv_store.h"
 #include "kvwire/kvwire.h"
 #include "rig.h"
 
-#define KEYS	   4096u
 #define VALUE	   100u
-#define NEAR	   (64u << 10)
+#define SIZE	   1024u		       /* lines of the store */
+#define NEAR	   32u			       /* lines of near memory */
+#define KEYS	   ((unsigned)mem_page_size()) /* a line is a page, so this is many lines */
+#define KEYS_MAX   65536u
 #define SPACE	   1000u
 #define LATE	   64u /* keys that are requested while the far tier does not answer */
 #define TURNS	   2000u
@@ -33,12 +36,13 @@ static struct rig R, *const r = &R;
 static struct far_model far;
 static struct kv_store *store;
 
-/* Opens a store, the kernel and its callers. `near`: bytes of near memory; 0: NEAR. */
+/* Opens a store, the kernel and its callers. `near`: lines of near memory. */
 static void open_rig_near(uint32_t max_steps, uint64_t near)
 {
-	struct roost_kv_config size = {.size = 4u << 20};
+	struct roost_kv_config size = {.size = SIZE * mem_page_size()};
 	static const uint8_t secret[KV_SECRET] = {1, 2, 3};
-	struct kv_store_far tier = {.tier = &far.far, .near = near ? near : NEAR, .secret = secret};
+	struct kv_store_far tier = {
+		.tier = &far.far, .near = near * mem_page_size(), .secret = secret};
 	static struct roost_kv_config config;
 
 	far_model_init(&far, 1, 20);
@@ -53,7 +57,7 @@ static void open_rig_near(uint32_t max_steps, uint64_t near)
 
 static void open_rig(uint32_t max_steps)
 {
-	open_rig_near(max_steps, 0);
+	open_rig_near(max_steps, NEAR);
 }
 
 static void close_rig(void)
@@ -461,7 +465,7 @@ static uint64_t take_scan(unsigned caller, unsigned slot, bool *seen)
 /* A scan waits for lines, and all other calls are answered meanwhile. It visits all pairs. */
 static void a_scan_waits(void **state)
 {
-	static bool seen[KEYS];
+	static bool seen[KEYS_MAX];
 	uint64_t cursor = 0, turns = 0;
 	unsigned count = 0;
 
@@ -469,7 +473,7 @@ static void a_scan_waits(void **state)
 	 * The lines that scans and the growth of the index hold leave space for the lines of one
 	 * key.
 	 */
-	open_rig_near(0, 4 * NEAR);
+	open_rig_near(0, 2 * NEAR);
 	fill();
 	do {
 		/* This key's line stays near: it was used just now. */
@@ -495,7 +499,7 @@ static void a_scan_waits(void **state)
 /* The index has fewer buckets than a call visits. The scan ends with the last one. */
 static void a_scan_of_a_small_store_ends(void **state)
 {
-	static bool seen[KEYS];
+	static bool seen[KEYS_MAX];
 
 	open_rig(0);
 	post(1, 1, ROOST_KV_PUT, 7, 1);
@@ -510,7 +514,7 @@ static void a_scan_of_a_small_store_ends(void **state)
 /* One caller has more scans than may wait. It ends, and the lines that the scans held leave. */
 static void scans_of_a_caller_that_ends(void **state)
 {
-	static bool seen[KEYS];
+	static bool seen[KEYS_MAX];
 	uint64_t cursor = 0;
 
 	open_rig(0);

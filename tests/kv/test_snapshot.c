@@ -326,10 +326,13 @@ static void a_kill_leaves_a_whole_file(void **state)
 
 /* ---- a far tier ---- */
 
-#define FAR_VALUE 400u
-#define FAR_NEAR  (1u << 20)
-#define FAR_LEAST 50u /* virtual time of a read */
-#define FAR_MOST  200u
+/* A line is a page. The number of lines is the same with pages of any size. */
+#define FAR_VALUE     ((uint32_t)mem_page_size() / 10)
+#define FAR_VALUE_MAX 6554u
+#define FAR_SIZE      (4096 * mem_page_size())
+#define FAR_NEAR      256u /* lines */
+#define FAR_LEAST     50u  /* virtual time of a read */
+#define FAR_MOST      200u
 
 static struct far_model far;
 
@@ -337,16 +340,18 @@ static struct far_model far;
 static struct kv *open_far(void)
 {
 	static uint8_t secret[KV_SECRET] = {4, 2};
-	struct kv_config c = {
-		.size = 16 << 20, .near = FAR_NEAR, .secret = secret, .far = &far.far};
-	uint8_t value[FAR_VALUE] = {0};
+	struct kv_config c = {.size = FAR_SIZE,
+			      .near = FAR_NEAR * mem_page_size(),
+			      .secret = secret,
+			      .far = &far.far};
+	static uint8_t value[FAR_VALUE_MAX];
 	struct kv *kv;
 
 	far_model_init(&far, FAR_LEAST, FAR_MOST);
 	assert_int_equal(kv_open(&c, &kv), 0);
 	for (uint32_t key = 0; key < KEYS; key++) {
 		memcpy(value, &key, 4);
-		assert_int_equal(run(kv, KV_PUT, key, value, sizeof(value), 0), 0);
+		assert_int_equal(run(kv, KV_PUT, key, value, FAR_VALUE, 0), 0);
 	}
 	return kv;
 }
@@ -354,8 +359,8 @@ static struct kv *open_far(void)
 /* Many lines are read at the same time, up to a bound. */
 static void many_lines_at_once(void **state)
 {
-	struct kv *kv = open_far(), *copy = open_kv(16 << 20);
-	uint8_t value[FAR_VALUE];
+	struct kv *kv = open_far(), *copy = open_kv(FAR_SIZE);
+	uint8_t value[FAR_VALUE_MAX];
 	struct kv_stat before, after;
 	struct kv_snapshot *s;
 	uint64_t start = far.now, reads;
@@ -382,7 +387,7 @@ static void many_lines_at_once(void **state)
 	assert_in_range(most, 32, KV_FAR_REQUESTS / 2);
 	assert_int_equal(load(copy), 0);
 	for (uint32_t key = 0; key < KEYS; key++) {
-		assert_int_equal(run(copy, KV_GET, key, value, sizeof(value), 0), FAR_VALUE);
+		assert_int_equal(run(copy, KV_GET, key, value, FAR_VALUE, 0), FAR_VALUE);
 		assert_memory_equal(value, &key, 4);
 	}
 	assert_null(kv_check(kv));
@@ -409,12 +414,12 @@ static void a_step_does_not_wait(void **state)
 	far.held = false;
 	kv_snapshot_free(s);
 	for (uint32_t key = 0; key < KEYS; key++) {
-		uint8_t value[FAR_VALUE];
+		uint8_t value[FAR_VALUE_MAX];
 
-		assert_int_equal(run(kv, KV_GET, key, value, sizeof(value), 0), FAR_VALUE);
+		assert_int_equal(run(kv, KV_GET, key, value, FAR_VALUE, 0), FAR_VALUE);
 	}
 	kv_get_stat(kv, &stat);
-	assert_in_range(stat.near_lines, 1, FAR_NEAR / mem_page_size() + 64);
+	assert_in_range(stat.near_lines, 1, FAR_NEAR + 64);
 	assert_null(kv_check(kv));
 	kv_close(kv);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A library to preload, with which a process sees pages of 64 KiB. sysconf() reports this size, and
- * the calls on memory behave as on a kernel with such pages: mmap() returns multiples of 64 KiB,
- * other addresses are refused, and lengths mean whole pages, so munmap() of 4 KiB unmaps 64 KiB. Of
- * a file only the part up to its end can be accessed; such a kernel has zeros in the rest of the
- * last page.
+ * A library to preload, with which a process sees pages of PAGE_KIB KiB. sysconf() reports this
+ * size, and the calls on memory behave as on a kernel with such pages: mmap() returns multiples of
+ * the size, other addresses are refused, and lengths mean whole pages, so munmap() of 4 KiB unmaps
+ * a whole page. Of a file only the part up to its end can be accessed; such a kernel has zeros in
+ * the rest of the last page.
  *
  * Calls inside of the C library (stacks of threads, malloc, dlopen) are not changed.
  */
@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PAGE	   65536ul
+#define PAGE	   (PAGE_KIB * 1024ul)
 #define REAL_PAGE  4096ul
 #define EXPORT	   __attribute__((visibility("default")))
 #define UP(x, a)   (((x) + (a)-1) & ~((a)-1))
