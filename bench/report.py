@@ -322,7 +322,7 @@ def write(folder, path):
               '## Programs behind one address', '', *pool.section(f), '', '## MPI', '',
               *mpi.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Look-ups',
               '', *lookups.section(f), '', '## Key-value store', '', *kv.section(f),
-              *kvnic.section(f), '', '## Peers', '', *peer_table(f), '',
+              *kvnic.section(f), *kvnic.ycsb(f), '', '## Peers', '', *peer_table(f), '',
               '## Beside the papers', '', *papers.section(f), '', '## What the machine allows', '',
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '',
               *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',

@@ -35,6 +35,7 @@ static struct {
 	  .bench = {.keys = 100000,
 		    .value = 64,
 		    .put_percent = 5,
+		    .workload = -1,
 		    .batch = 16,
 		    .depth = 16,
 		    .duration_ns = 3000000000}};
@@ -62,6 +63,8 @@ static const struct opt opts[] = {
 		  "bench: percent of PUTs; the others are GETs (5)", .max = 100),
 	OPT_VALUE("zipf", 0, OPT_NUMBER, &want.bench.zipf, "SKEW",
 		  "bench: draw keys from a Zipf distribution (uniform)", .max = 0.999),
+	OPT_VALUE("workload", 0, OPT_CHOICE, &want.bench.workload, "NAME",
+		  "bench: A, B, C, D or F of YCSB, in place of --put", .choices = kv_workloads),
 	OPT_VALUE("duration", 0, OPT_TIME, &want.bench.duration_ns, "TIME", "bench: duration (3s)",
 		  .min = 1e6, .max = 3600e9),
 	OPT_VALUE("sizes", 0, OPT_STRING, &want.sizes, "LIST",
@@ -602,6 +605,8 @@ int cmd_kv(int argc, char **argv)
 		return opt_usage(&cmd, "--snapshot is for move --lost");
 	if (want.lost && verb != MOVE)
 		return opt_usage(&cmd, "--lost is for move");
+	if (want.bench.workload >= 0 && verb != BENCH)
+		return opt_usage(&cmd, "--workload is for bench");
 	if (want.partitions && verb >= SNAPSHOT)
 		return opt_usage(&cmd, "%s has no --partitions", verbs[verb]);
 	where = want.partitions ? NULL : argv[++at];
