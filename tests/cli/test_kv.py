@@ -61,6 +61,11 @@ def command(kind, where):
     says('get', 'green\n', 'get', where[0], 'colour')
     says('incr of no key', '1\n', 'incr', where[0], 'count')
     says('incr', '42\n', 'incr', where[0], 'count', '41')
+    for n in ('abc', '1x', '99999999999999999999'):
+        one_line_error(f'incr by {n}', kv('incr', where[0], 'count', n), 2, f"'{n}'")
+    for verb, *rest in (('get',), ('put', 'v'), ('del',), ('incr',), ('update', 'add', '1')):
+        one_line_error(f'{verb} of an empty key', kv(verb, where[0], '', *rest), 2, '1 to 255')
+    one_line_error('a key that is too long', kv('get', where[0], 'k' * 256), 1, '255 bytes')
     one_line_error('incr of a text', kv('incr', where[0], 'colour'), 1, 'decimal')
     r = kv('scan', where[0])
     check('scan', r.returncode == 0 and {'colour\tgreen', 'count\t42'} <= set(r.stdout.split('\n')),

@@ -126,7 +126,7 @@ static const struct opt_command cmd = {
 		    "[OPTIONS] --sizes LIST tune MEMORY",
 	.about =
 		"Operations on the key-value store of the node at ADDR (roost node --kv SIZE). incr adds N (1) to a\n"
-		"decimal number, which is 0 if the key does not exist. scan prints a line with key, tab and value for\n"
+		"decimal number of 64 bits, which is 0 if the key does not exist, and wraps. scan prints a line with key, tab and value for\n"
 		"each pair. With --type, a value is a list of numbers: 1,2,3. update applies FUNCTION (add, sub, mul,\n"
 		"min, max, and, or, xor, assign, add-sat, sub-sat, mul-sat) and VALUE, a number or a vector, to each\n"
 		"element; reduce combines the elements, from VALUE on; filter prints those for which FUNCTION (eq,\n"
@@ -177,11 +177,12 @@ const char *kv_error(int err)
 	case -EREMCHG:
 		return "another node owns the key: use --partitions FILE";
 	case -EHOSTDOWN:
-		return "the node of this partition is lost";
+		return "the node of this partition is lost: start it again, or give the partition "
+		       "to another one (roost kv move --lost)";
 	case -ENOTCONN:
-		return "the connection ended";
+		return "the connection ended: check that the node runs (roost node)";
 	case -ETIMEDOUT:
-		return "no answer in time (--timeout)";
+		return "no answer in time: check that the node runs, or wait longer (--timeout)";
 	default:
 		return strerror(-err);
 	}
@@ -332,10 +333,20 @@ static int do_elements(enum verb verb, char **args)
 	return status;
 }
 
+/* Parses a decimal number of 64 bits without a sign. */
+static bool parse_decimal(const char *text, uint64_t *value)
+{
+	char *end;
+
+	errno = 0;
+	*value = strtoull(text, &end, 10);
+	return isdigit((unsigned char)*text) && !*end && !errno;
+}
+
 /* Tries once to replace the number. Returns -ECANCELED if another client was faster. */
 static int try_incr(const char *key, uint64_t by, uint64_t *value)
 {
-	char old[24], new[24], *end;
+	char old[24], new[24];
 	struct roost_kv_op op = {.key = key,
 				 .key_len = (uint32_t)strlen(key),
 				 .value = new,
@@ -347,8 +358,8 @@ static int try_incr(const char *key, uint64_t by, uint64_t *value)
 	if (rc && rc != -ENOENT)
 		return rc == -EMSGSIZE ? -EINVAL : rc;
 	old[rc ? 0 : len] = '\0';
-	*value = strtoull(old, &end, 10);
-	if (!rc && (!isdigit((unsigned char)*old) || *end))
+	*value = 0;
+	if (!rc && !parse_decimal(old, value))
 		return -EINVAL;
 	*value += by;
 	op.code = rc ? ROOST_KV_PUT_ABSENT : ROOST_KV_PUT_COMPARE;
@@ -362,13 +373,15 @@ static int try_incr(const char *key, uint64_t by, uint64_t *value)
 
 static int do_incr(const char *key, const char *by)
 {
-	uint64_t value = 0, step = by ? strtoull(by, NULL, 10) : 1;
+	uint64_t value = 0, step = 1;
 	int rc = -ECANCELED;
 
+	if (by && !parse_decimal(by, &step))
+		return opt_usage(&cmd, "'%s' is no decimal number of 64 bits without a sign", by);
 	for (unsigned i = 0; rc == -ECANCELED && i < INCR_TRIES; i++)
 		rc = try_incr(key, step, &value);
 	if (rc == -EINVAL)
-		return opt_failed(&cmd, "the value is not a decimal number");
+		return opt_failed(&cmd, "the value is not a decimal number of 64 bits");
 	if (!rc)
 		printf("%" PRIu64 "\n", value);
 	return show(rc);
@@ -616,6 +629,8 @@ int cmd_kv(int argc, char **argv)
 		return opt_usage(&cmd, "%s needs more arguments: see the forms", verbs[verb]);
 	if (given > operands[verb][1])
 		return opt_usage(&cmd, "unexpected argument '%s'", argv[argc - 1]);
+	if (verb <= FILTER && !*argv[at])
+		return opt_usage(&cmd, "the key is empty: keys have 1 to 255 bytes");
 	if (verb == TUNE)
 		return kv_tune_command(&cmd, where, want.sizes, want.utilization, want.bench.json);
 	if (verb == SNAPSHOT)
