@@ -14,6 +14,8 @@
  * those of models of bucketised cuckoo hashing (MemC3) and hopscotch hashing (FaRM) in as much
  * memory.
  *
+ * Tables 5 and 6: the share of lines that are cacheable in near memory, by the paper's equation.
+ *
  * Both models have slots of 16 bytes, four in a line. A slot has a pair of at most 14 bytes, or a
  * key of 8 bytes and a pointer to a slab with the value. The index has all memory that the slabs
  * leave. Cuckoo: two lines are possible; an insertion reads both, and moves pairs at random, 500 at
@@ -22,6 +24,7 @@
  * GET one access more; at most 5% of the slots may overflow.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -41,7 +44,8 @@
 #define KEY	  8u
 #define PARTS	  64u /* index ratios that are tried for figure 6 */
 #define PROBES	  50000u
-#define LAST_PART 50u /* PUTs: the last 2% of the insertions */
+#define PAIRS	  6.4e9 /* 64 GiB of pairs of 10 bytes; fits the paper's table 5 */
+#define LAST_PART 50u	/* PUTs: the last 2% of the insertions */
 
 struct table {
 	uint32_t *keys; /* number of the key + 1; 0: empty */
@@ -381,6 +385,44 @@ static void ours(unsigned bytes, double utilization)
 	kv_close(kv);
 }
 
+/*
+ * Tables 5 and 6. The load dispatcher sends a share of the lines to near memory, which caches them.
+ * A hit costs near memory an access, a miss costs far memory one; so do the lines that are not
+ * cacheable. The best share makes both take the same time. With Zipf load the hit rate is
+ * log(cache) / log(cacheable lines) (section 3.3.4); with uniform load it is the ratio of both.
+ */
+static double busy_far(double share, double near, bool zipf)
+{
+	double hits = zipf ? log(near * PAIRS) / log(share * PAIRS) : near / share;
+
+	return 1 - share * (hits < 1 || zipf ? hits : 1);
+}
+
+static void dispatch(bool zipf)
+{
+	for (double speed = 0.5; speed <= 1024; speed *= speed < 8 ? 2 : 128)
+		for (double near = 1.0 / 1024; near <= 1; near *= 4) {
+			double low = 1e-6, high = 1, plain = near / (1 + near), far, rate;
+
+			/* Below the best share, far memory takes longer. */
+			for (unsigned i = 0; i < 50; i++) {
+				double share = (low + high) / 2;
+
+				if (share / speed > busy_far(share, near, zipf))
+					high = share;
+				else
+					low = share;
+			}
+			far = busy_far(high, near, zipf);
+			rate = 1 / (high / speed > far ? high / speed : far);
+			if (plain > speed / (1 + speed))
+				plain = speed / (1 + speed);
+			printf(",\n  {\"figure\": \"dispatch\", \"way\": \"%s\", \"speed\": %g, "
+			       "\"near\": %g, \"share\": %.3f, \"times\": %.2f}",
+			       zipf ? "Zipf" : "uniform", speed, near, high, rate * (1 - plain));
+		}
+}
+
 int main(void)
 {
 	static const unsigned sizes[] = {10, 254};
@@ -395,6 +437,8 @@ int main(void)
 	thresholds();
 	ratios();
 	most();
+	dispatch(true);
+	dispatch(false);
 	printf("\n]}\n");
 	return 0;
 }
