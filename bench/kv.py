@@ -212,8 +212,8 @@ def dispatch(rows):
         'Load dispatcher, by the equation of the paper: the best share of cacheable lines, and the '
         'rate with it against plain partitioning, over the size and the speed of near memory in '
         'relation to far memory. In brackets: tables 5 and 6 of the paper. Its rates with a share '
-        'of 1 leave out the misses. With uniform load it gains at most 7%, unless near memory is as '
-        'large as far memory.')
+        'of 1 leave out the misses. With uniform load it gains at most 7%, unless near memory is '
+        'as large as far memory.')
     yield ''
     yield '| load | speed | ' + ' | '.join(f'1/{n}' if n > 1 else '1' for n in NEAR) + ' |'
     yield '|---|---:|' + '---:|' * len(NEAR)

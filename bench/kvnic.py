@@ -13,6 +13,7 @@ import measure
 
 NAME = 'kv-nic'
 YCSB = 'kv-nic-ycsb'
+BATCHES = 'kv-nic-batches'
 KEYS, VALUE, SECONDS = 1000000, 64, 0.4
 STORE = '256M'  # about half of it is in use
 ADDRESSES = {'shm': ('10.0.0.2', '10.0.0.3'), 'udp': ('127.0.0.2', '127.0.0.3')}
@@ -22,6 +23,9 @@ CALL, REPLY = 72, 112
 
 # YCSB: bytes of keys and values (keys have 8 bytes), operations in a call, calls in flight.
 SIZES, YCSB_BATCH, YCSB_DEPTH, YCSB_KEYS = (10, 62, 126, 254), 64, 8, 250000
+
+# Operations in a call; operations in flight.
+STEPS, FLIGHT = (1, 2, 4, 8, 16, 32, 64, 128), 512
 
 # Name, port, operations in a call, calls in flight; of memcached beside it: keys in a request,
 # requests in flight.
@@ -130,6 +134,22 @@ def one_round(roost, client):
     return {'rows': rows}
 
 
+def batches_round(roost):
+    """GETs over the number of operations in a call: many calls in flight, and one."""
+    rows = []
+    for kind in ADDRESSES:
+        node = Node(roost, kind)
+        try:
+            for batch in STEPS:
+                many = node.bench(batch, min(FLIGHT // batch, 160), YCSB_KEYS)
+                one = node.bench(batch, 1, YCSB_KEYS)
+                rows.append({'port': kind, 'batch': batch, 'rate': many['per_second'],
+                             'p50_us': one['p50_us'], 'p99_us': one['p99_us']})
+        finally:
+            node.end()
+    return {'rows': rows}
+
+
 def ycsb_round(roost, client):
     """YCSB's workloads, and memcached's multi-gets of values as long."""
     rows = []
@@ -171,7 +191,9 @@ def plan(roost):
     return [measure.Measurement(NAME, 'roost kv bench; bench-memcached',
                                 lambda: one_round(roost, client), merge=merge),
             measure.Measurement(YCSB, 'roost kv bench --workload; bench-memcached',
-                                lambda: ycsb_round(roost, client), merge=merge)]
+                                lambda: ycsb_round(roost, client), merge=merge),
+            measure.Measurement(BATCHES, 'roost kv bench --batch N', lambda: batches_round(roost),
+                                merge=merge)]
 
 
 def verdict(row):
@@ -211,6 +233,26 @@ def section(f):
             if row.get('echo') else '')
         yield (f'| {row["way"]} | {row["port"]} | {row["rate"] / 1e6:.2f} M/s, p50 '
                f'{row["p50_us"]:.0f} us | {beside} | {verdict(row)} |')
+
+
+def batches(f):
+    rows = f.load(BATCHES).get('rows', [])
+    if not rows:
+        return
+    first = {r['port']: r for r in rows if r['batch'] == 1}
+    yield ''
+    yield (
+        f'GETs over the number of operations in a call: the rate with {FLIGHT} operations in '
+        f'flight (in at most 160 calls), and the delay of a call alone. {YCSB_KEYS} keys, values '
+        f'of {VALUE} bytes. Paper (figure 15): up to 4 times by batching, with a network latency '
+        'below 3.5 us; figure 17: less than 1 us more latency by batching.')
+    yield ''
+    yield '| port | operations in a call | rate | times | p50, p99 of a call alone |'
+    yield '|---|---:|---:|---:|---:|'
+    for r in rows:
+        yield (f'| {r["port"]} | {r["batch"]} | {r["rate"] / 1e6:.2f} M/s | '
+               f'{r["rate"] / first[r["port"]]["rate"]:.1f} | {r["p50_us"]:.1f}, '
+               f'{r["p99_us"]:.1f} us |')
 
 
 def ycsb(f):
