@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory accesses of a GET and of a PUT of a new key over utilization: those that the store counts
- * with settings of its tuner, and those of models of bucketised cuckoo hashing (MemC3) and
- * hopscotch hashing (FaRM) in as much memory (KV-Direct, figure 11). Prints JSON. It measures no
- * time.
+ * Memory accesses of the store, after figures of KV-Direct. Prints JSON. It measures no time. The
+ * utilization is bytes of keys and values for each byte of memory; the index ratio is the share of
+ * the index in the memory.
+ *
+ * 6: a GET and a PUT over the utilization for several inline thresholds, each with the largest
+ * index that fits. 9a: over the index ratio, for several utilizations. 9b: over the utilization,
+ * with an index ratio of 0.5. A PUT replaces a value of the same length here. 10: the highest
+ * utilization over the index ratio, for several sizes of pairs: pairs are stored until one does not
+ * fit.
+ *
+ * 11: a GET and a PUT of a new key over the utilization, with settings of the store's tuner, and
+ * those of models of bucketised cuckoo hashing (MemC3) and hopscotch hashing (FaRM) in as much
+ * memory.
+ *
+ * Tables 5 and 6: the share of lines that are cacheable in near memory, by the paper's equation.
  *
  * Both models have slots of 16 bytes, four in a line. A slot has a pair of at most 14 bytes, or a
  * key of 8 bytes and a pointer to a slab with the value. The index has all memory that the slabs
@@ -12,10 +23,13 @@
  * slot, and moves it near by hops; if that fails, the pair goes to an overflow block, which costs a
  * GET one access more; at most 5% of the slots may overflow.
  */
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/rng.h"
+#include "kv/bucket.h"
 #include "kv/kv.h"
 #include "kv/slab.h"
 #include "kv/tune.h"
@@ -28,7 +42,10 @@
 #define REACH	  4096u /* slots that an insertion of hopscotch looks at */
 #define INLINE	  14u
 #define KEY	  8u
-#define LAST_PART 50u /* PUTs: the last 2% of the insertions */
+#define PARTS	  64u /* index ratios that are tried for figure 6 */
+#define PROBES	  50000u
+#define PAIRS	  6.4e9 /* 64 GiB of pairs of 10 bytes; fits the paper's table 5 */
+#define LAST_PART 50u	/* PUTs: the last 2% of the insertions */
 
 struct table {
 	uint32_t *keys; /* number of the key + 1; 0: empty */
@@ -142,14 +159,22 @@ static unsigned hopscotch_get(const struct table *t, uint32_t key)
 	return find(t, place(t, key, 0, 1), NEAR, key) >= 0 ? 1 : 2;
 }
 
-static bool first = true;
+struct row {
+	const char *figure, *way;
+	unsigned bytes; /* of a pair; 0: a mix */
+	unsigned inline_max;
+	double ratio, utilization, get, put;
+};
 
-static void row(const char *way, unsigned bytes, double utilization, double get, double put)
+static void print(struct row r)
 {
-	printf("%s\n  {\"way\": \"%s\", \"bytes\": %u, \"utilization\": %.2f, \"get\": %.3f, "
-	       "\"put\": %.3f}",
-	       first ? "" : ",", way, bytes, utilization, get, put);
-	first = false;
+	static bool more;
+
+	printf("%s\n  {\"figure\": \"%s\", \"way\": \"%s\", \"bytes\": %u, \"inline_max\": %u, "
+	       "\"ratio\": %.3f, \"utilization\": %.3f, \"get\": %.3f, \"put\": %.3f}",
+	       more ? "," : "", r.figure, r.way, r.bytes, r.inline_max, r.ratio, r.utilization,
+	       r.get, r.put);
+	more = true;
 }
 
 static void model(const char *way, unsigned bytes, double utilization,
@@ -178,22 +203,38 @@ static void model(const char *way, unsigned bytes, double utilization,
 		}
 		for (uint32_t k = 1; k <= n; k++)
 			sum += get(&t, k);
-		row(way, bytes, utilization, (double)sum / n + outside,
-		    (double)last / (n / LAST_PART) + outside);
+		print((struct row){.figure = "11",
+				   .way = way,
+				   .bytes = bytes,
+				   .utilization = utilization,
+				   .get = (double)sum / n + outside,
+				   .put = (double)last / (n / LAST_PART) + outside});
 	}
 out:
 	free(t.keys);
 	free(t.over);
 }
 
-static uint64_t run(struct kv *kv, uint8_t code, uint64_t key, uint32_t len)
+/* Sizes of pairs. Each has the same number of pairs. */
+struct sizes {
+	unsigned n;
+	struct kv_tune_size size[4];
+};
+
+static unsigned bytes_of(const struct sizes *s, uint64_t key)
+{
+	return s->size[mix(key) % s->n].bytes;
+}
+
+/* Returns the accesses of an operation; 0: the pair does not fit. */
+static uint64_t run(struct kv *kv, const struct sizes *s, uint8_t code, uint64_t key)
 {
 	static uint8_t value[256], out[256];
 	struct kv_op op = {.code = code,
 			   .key = &key,
 			   .key_len = KEY,
 			   .value = value,
-			   .value_len = len,
+			   .value_len = bytes_of(s, key) - KEY,
 			   .out = out,
 			   .out_cap = sizeof(out)};
 	struct kv_stat a, b;
@@ -201,39 +242,185 @@ static uint64_t run(struct kv *kv, uint8_t code, uint64_t key, uint32_t len)
 	kv_get_stat(kv, &a);
 	kv_run(kv, &op, 1);
 	kv_get_stat(kv, &b);
-	if (op.status)
+	if (op.status && op.status != -ENOSPC)
 		exit(1);
-	return b.reads + b.writes - a.reads - a.writes;
+	return op.status ? 0 : b.reads + b.writes - a.reads - a.writes;
 }
 
-static void ours(unsigned bytes, double utilization)
+static struct kv *open_store(unsigned inline_max, uint64_t buckets)
 {
 	static const uint8_t secret[KV_SECRET] = {3};
-	struct kv_tune_size size = {bytes, 1};
-	struct kv_workload w = {&size, 1, MEMORY, utilization};
-	struct kv_config c = {.secret = secret};
-	uint64_t gets = 0, last = 0;
+	struct kv_config c = {.secret = secret,
+			      .size = MEMORY - buckets * BUCKET_BYTES,
+			      .buckets = buckets,
+			      .buckets_max = buckets,
+			      .inline_max = inline_max};
+	struct kv *kv;
+
+	if (kv_open(&c, &kv))
+		exit(1);
+	return kv;
+}
+
+static double mean(struct kv *kv, const struct sizes *s, uint8_t code, uint64_t pairs)
+{
+	uint64_t sum = 0;
+	struct rng rng;
+
+	rng_seed(&rng, 1);
+	for (unsigned i = 0; i < PROBES; i++)
+		sum += run(kv, s, code, rng_below(&rng, pairs));
+	return (double)sum / PROBES;
+}
+
+/* Prints the accesses of a store with these settings, if the pairs fit. Returns whether they do. */
+static bool settings(const char *figure, const struct sizes *s, unsigned inline_max, double ratio,
+		     double utilization)
+{
+	struct kv *kv = open_store(inline_max, (uint64_t)(MEMORY * ratio) / BUCKET_BYTES);
+	uint64_t bytes = 0, pairs = 0;
+	bool fit = true;
+
+	for (; fit && bytes < MEMORY * utilization; pairs++) {
+		bytes += bytes_of(s, pairs);
+		fit = run(kv, s, KV_PUT, pairs);
+	}
+	if (fit)
+		print((struct row){.figure = figure,
+				   .way = "store",
+				   .bytes = s->n == 1 ? s->size[0].bytes : 0,
+				   .inline_max = inline_max,
+				   .ratio = ratio,
+				   .utilization = utilization,
+				   .get = mean(kv, s, KV_GET, pairs),
+				   .put = mean(kv, s, KV_PUT, pairs)});
+	kv_close(kv);
+	return fit;
+}
+
+/* Figure 6. A prediction finds the largest index. */
+static void thresholds(void)
+{
+	static const struct sizes s = {4, {{10, 1}, {15, 1}, {20, 1}, {25, 1}}};
+
+	for (unsigned max = 10; max <= 25; max += 5)
+		for (unsigned u = 1; u <= 16; u++) {
+			struct kv_workload w = {s.size, s.n, MEMORY, u * 0.05};
+			unsigned part = PARTS - 1;
+			struct kv_tuned t;
+
+			while (part &&
+			       kv_predict(&w, max, (uint64_t)MEMORY / PARTS * part / 64, &t))
+				part--;
+			if (part)
+				settings("6", &s, max, (double)part / PARTS, u * 0.05);
+		}
+}
+
+/* Figures 9a and 9b: pairs of 10 bytes inline, and records of 60 bytes. */
+static void ratios(void)
+{
+	static const struct sizes sizes[] = {{1, {{10, 1}}}, {1, {{60, 1}}}};
+
+	for (unsigned i = 0; i < 2; i++) {
+		for (unsigned u = 3; u <= 5; u++)
+			for (unsigned r = 1; r <= 9; r++)
+				settings("9a", &sizes[i], 10, r * 0.1, u * 0.1);
+		for (unsigned u = 1; u <= 16; u++)
+			settings("9b", &sizes[i], 10, 0.5, u * 0.05);
+	}
+}
+
+/* Figure 10: the highest utilization. */
+static void most(void)
+{
+	static const unsigned bytes[] = {10, 20, 60, 252, 254};
+
+	for (unsigned i = 0; i < sizeof(bytes) / sizeof(*bytes); i++)
+		for (unsigned r = 1; r <= 9; r++) {
+			struct sizes s = {1, {{bytes[i], 1}}};
+			struct kv *kv = open_store(20, (uint64_t)(MEMORY * 0.1 * r) / BUCKET_BYTES);
+			uint64_t pairs = 0;
+
+			while (run(kv, &s, KV_PUT, pairs))
+				pairs++;
+			print((struct row){.figure = "10",
+					   .way = "store",
+					   .bytes = bytes[i],
+					   .inline_max = 20,
+					   .ratio = 0.1 * r,
+					   .utilization = (double)(pairs * bytes[i]) / MEMORY,
+					   .get = mean(kv, &s, KV_GET, pairs),
+					   .put = mean(kv, &s, KV_PUT, pairs)});
+			kv_close(kv);
+		}
+}
+
+/* Figure 11. */
+static void ours(unsigned bytes, double utilization)
+{
+	struct sizes s = {1, {{bytes, 1}}};
+	struct kv_workload w = {s.size, 1, MEMORY, utilization};
+	uint64_t last = 0;
 	struct kv_tuned t;
 	struct kv *kv;
 
 	if (kv_tune(&w, &t))
 		return;
-	c.size = t.size;
-	c.buckets = c.buckets_max = t.buckets;
-	c.inline_max = t.inline_max;
-	if (kv_open(&c, &kv))
-		exit(1);
+	kv = open_store(t.inline_max, t.buckets);
 	for (uint64_t k = 0; k < t.pairs; k++) {
-		uint64_t accesses = run(kv, KV_PUT, k, bytes - KEY);
+		uint64_t accesses = run(kv, &s, KV_PUT, k);
 
 		if (k >= t.pairs - t.pairs / LAST_PART)
 			last += accesses;
 	}
-	for (uint64_t k = 0; k < t.pairs; k++)
-		gets += run(kv, KV_GET, k, bytes - KEY);
-	row("store", bytes, utilization, (double)gets / (double)t.pairs,
-	    (double)last / (double)(t.pairs / LAST_PART));
+	print((struct row){.figure = "11",
+			   .way = "store",
+			   .bytes = bytes,
+			   .inline_max = t.inline_max,
+			   .ratio = t.index_ratio,
+			   .utilization = utilization,
+			   .get = mean(kv, &s, KV_GET, t.pairs),
+			   .put = (double)last / (double)(t.pairs / LAST_PART)});
 	kv_close(kv);
+}
+
+/*
+ * Tables 5 and 6. The load dispatcher sends a share of the lines to near memory, which caches them.
+ * A hit costs near memory an access, a miss costs far memory one; so do the lines that are not
+ * cacheable. The best share makes both take the same time. With Zipf load the hit rate is
+ * log(cache) / log(cacheable lines) (section 3.3.4); with uniform load it is the ratio of both.
+ */
+static double busy_far(double share, double near, bool zipf)
+{
+	double hits = zipf ? log(near * PAIRS) / log(share * PAIRS) : near / share;
+
+	return 1 - share * (hits < 1 || zipf ? hits : 1);
+}
+
+static void dispatch(bool zipf)
+{
+	for (double speed = 0.5; speed <= 1024; speed *= speed < 8 ? 2 : 128)
+		for (double near = 1.0 / 1024; near <= 1; near *= 4) {
+			double low = 1e-6, high = 1, plain = near / (1 + near), far, rate;
+
+			/* Below the best share, far memory takes longer. */
+			for (unsigned i = 0; i < 50; i++) {
+				double share = (low + high) / 2;
+
+				if (share / speed > busy_far(share, near, zipf))
+					high = share;
+				else
+					low = share;
+			}
+			far = busy_far(high, near, zipf);
+			rate = 1 / (high / speed > far ? high / speed : far);
+			if (plain > speed / (1 + speed))
+				plain = speed / (1 + speed);
+			printf(",\n  {\"figure\": \"dispatch\", \"way\": \"%s\", \"speed\": %g, "
+			       "\"near\": %g, \"share\": %.3f, \"times\": %.2f}",
+			       zipf ? "Zipf" : "uniform", speed, near, high, rate * (1 - plain));
+		}
 }
 
 int main(void)
@@ -247,6 +434,11 @@ int main(void)
 			model("cuckoo", sizes[s], u * 0.05, cuckoo_put, cuckoo_get);
 			model("hopscotch", sizes[s], u * 0.05, hopscotch_put, hopscotch_get);
 		}
+	thresholds();
+	ratios();
+	most();
+	dispatch(true);
+	dispatch(false);
 	printf("\n]}\n");
 	return 0;
 }

@@ -118,28 +118,115 @@ def far(f):
 
 
 def index(f):
-    """Accesses over utilization, beside models of other hash tables."""
+    """Accesses over utilization, beside models of other hash tables; over the settings."""
     rows = f.load(INDEX).get('rows', [])
     if not rows:
         yield 'Accesses over utilization: not measured.'
         return
     ways = ('store', 'cuckoo', 'hopscotch')
     cells = {(r['bytes'], r['utilization'], r['way']): f'{r["get"]:.2f}, {r["put"]:.2f}'
-             for r in rows}
+             for r in rows if r['figure'] == '11'}
     yield (
         'Accesses of a GET, and of a PUT of a new key, over utilization: the store with settings '
         'of its tuner, and models of cuckoo and hopscotch hashing in as much memory '
         '(bench_kv_index.c). Paper (figure 11): KV-Direct is close to 1 and 2 for inline pairs of '
-        '10 bytes, one more otherwise; cuckoo takes up to 2 a GET; both others hold at most 55% '
-        'of 10-byte pairs.')
+        '10 bytes, one more otherwise, and holds more than 55% of 10-byte pairs; cuckoo takes up '
+        'to 2 a GET; both others hold at most 55%.')
     yield ''
     yield '| bytes | utilization | ' + ' | '.join(ways) + ' |'
     yield '|---:|---:|---:|---:|---:|'
-    for size, used in sorted({(r['bytes'], r['utilization']) for r in rows}):
+    for size, used in sorted({c[:2] for c in cells}):
         yield f'| {size} | {used:.2f} | ' + ' | '.join(
             cells.get((size, used, way), 'do not fit') for way in ways) + ' |'
     yield ''
+    yield from settings(rows)
+    yield ''
+    yield from dispatch(rows)
+    yield ''
     yield '![accesses](../docs/perf-kv.svg)'
+
+
+def table(rows, figure, x, group, value):
+    """A line for each value of x, a column for each group."""
+    some = [r for r in rows if r['figure'] == figure]
+    groups = list(dict.fromkeys(group(r) for r in some))
+    cells = {(round(r[x], 2), group(r)): value(r) for r in some}
+    yield f'| {"index ratio" if x == "ratio" else x} | ' + ' | '.join(groups) + ' |'
+    yield '|---:|' + '---:|' * len(groups)
+    for at in sorted({c[0] for c in cells}):
+        yield f'| {at:.2f} | ' + ' | '.join(
+            cells.get((at, g), 'do not fit') for g in groups) + ' |'
+
+
+def settings(rows):
+    """Figures 6, 9a, 9b and 10 of KV-Direct."""
+    def accesses(r):
+        return f'{r["get"]:.2f}'
+
+    yield (
+        'Accesses of a GET over utilization, by inline threshold, with the largest index that '
+        'fits; as many pairs of 10, 15, 20 and 25 bytes. A PUT that replaces a value takes one '
+        'more in this table and the next two. Paper (figure 6, chart only): grows with '
+        'utilization, steeper for higher thresholds.')
+    yield ''
+    yield from table(rows, '6', 'utilization', lambda r: f'{r["inline_max"]} bytes', accesses)
+    yield ''
+    yield (
+        'Accesses of a GET over the index ratio; pairs of 10 bytes are inline. Paper (figure 9a, '
+        'chart only, utilization 0.5): fall as the ratio grows.')
+    yield ''
+    yield from table(rows, '9a', 'ratio', lambda r: f'{r["bytes"]} bytes, {r["utilization"]:g}',
+                     accesses)
+    yield ''
+    yield ('Accesses of a GET over utilization, index ratio 0.5. Paper (figure 9b, chart only): '
+           'rise.')
+    yield ''
+    yield from table(rows, '9b', 'utilization', lambda r: f'{r["bytes"]} bytes', accesses)
+    yield ''
+    yield (
+        'Highest utilization, and accesses of a GET there, over the index ratio, by bytes of a '
+        'pair; pairs of at most 20 bytes are inline. Paper (figure 10, chart only): one takes the '
+        'largest ratio that still fits the data.')
+    yield ''
+    yield from table(rows, '10', 'ratio', lambda r: f'{r["bytes"]} bytes',
+                     lambda r: f'{r["utilization"]:.2f}, {r["get"]:.2f}')
+
+
+# Tables 5 and 6 of KV-Direct, by the rate of near memory for each access of far memory, for near
+# memory of 1/1024 to all of far memory.
+NEAR = (1024, 256, 64, 16, 4, 1)
+DISPATCH = {
+    0.5: ((0.366, 1.36), (0.358, 1.39), (0.350, 1.40), (0.342, 1.37), (0.335, 1.19), (0.327, 1.02)),
+    1: ((0.583, 1.71), (0.562, 1.77), (0.543, 1.81), (0.525, 1.79), (0.508, 1.57), (0.492, 1.01)),
+    2: ((0.830, 2.40), (0.789, 2.52), (0.752, 2.62), (0.718, 2.62), (0.687, 2.33), (0.658, 1.52)),
+    4: ((1, 3.99), (0.991, 4.02), (0.933, 4.22), (0.881, 4.27), (0.835, 3.83), (0.793, 2.52)),
+    8: ((1, 7.99), (1, 7.97), (1, 7.87), (0.995, 7.56), (0.937, 6.83), (0.885, 4.52)),
+}
+
+
+def dispatch(rows):
+    """The load dispatcher by its equation."""
+    cells = {(r['way'], r['speed'], round(1 / r['near'])): (r['share'], r['times'])
+             for r in rows if r['figure'] == 'dispatch'}
+    yield (
+        'Load dispatcher, by the equation of the paper: the best share of cacheable lines, and the '
+        'rate with it against plain partitioning, over the size and the speed of near memory in '
+        'relation to far memory. In brackets: tables 5 and 6 of the paper. Its rates with a share '
+        'of 1 leave out the misses. With uniform load it gains at most 7%, unless near memory is '
+        'as large as far memory.')
+    yield ''
+    yield '| load | speed | ' + ' | '.join(f'1/{n}' if n > 1 else '1' for n in NEAR) + ' |'
+    yield '|---|---:|' + '---:|' * len(NEAR)
+    for way, speed in dict.fromkeys(c[:2] for c in cells):
+        if way == 'uniform' and speed not in (1, 1024):
+            continue
+        row = []
+        for i, n in enumerate(NEAR):
+            text = '{:.3f}, {:.2f}'.format(*cells[way, speed, n])
+            if way == 'Zipf' and speed in DISPATCH:
+                text += ' ({:.3f}, {:.2f})'.format(*DISPATCH[speed][i])
+            row.append(text)
+        yield f'| {way} | {speed:g} | ' + ' | '.join(row) + ' |'
 
 
 def ycsb(f):

@@ -12,12 +12,20 @@ import time
 import measure
 
 NAME = 'kv-nic'
+YCSB = 'kv-nic-ycsb'
+BATCHES = 'kv-nic-batches'
 KEYS, VALUE, SECONDS = 1000000, 64, 0.4
 STORE = '256M'  # about half of it is in use
 ADDRESSES = {'shm': ('10.0.0.2', '10.0.0.3'), 'udp': ('127.0.0.2', '127.0.0.3')}
 
 # Bytes of the UDP payloads of a call that GETs an 8-byte key, and of its reply.
 CALL, REPLY = 72, 112
+
+# YCSB: bytes of keys and values (keys have 8 bytes), operations in a call, calls in flight.
+SIZES, YCSB_BATCH, YCSB_DEPTH, YCSB_KEYS = (10, 62, 126, 254), 64, 8, 250000
+
+# Operations in a call; operations in flight.
+STEPS, FLIGHT = (1, 2, 4, 8, 16, 32, 64, 128), 512
 
 # Name, port, operations in a call, calls in flight; of memcached beside it: keys in a request,
 # requests in flight.
@@ -46,12 +54,12 @@ class Node:
         if not self.process.stdout.readline().startswith('{'):
             raise measure.Failed(f'the node over {kind} does not start')
 
-    def bench(self, batch, depth):
+    def bench(self, batch, depth, keys=KEYS, value=VALUE, load=('--put', '0')):
         there, here = ADDRESSES[self.kind]
         return measure.last_json(measure.command(
             [self.roost, 'kv', 'bench', there, '--port', f'{self.kind}:{here}', '--batch',
-             str(batch), '--depth', str(depth), '--keys', str(KEYS), '--value', str(VALUE), '--put',
-             '0', '--duration', str(SECONDS), '--json']))
+             str(batch), '--depth', str(depth), '--keys', str(keys), '--value', str(value), *load,
+             '--duration', str(SECONDS), '--json']))
 
     def sends(self):
         """Returns the number of packets that the node has sent, and of the system calls or ring
@@ -66,8 +74,8 @@ class Node:
         self.process.wait(10)
 
 
-def memcached(folder, client, batch, depth):
-    """Returns the rate of memcached; None: it is not installed."""
+def memcached(folder, client, batch, depth, keys=KEYS, value=VALUE):
+    """Returns the rate of GETs of memcached; None: it is not installed."""
     if not shutil.which('memcached'):
         return None
     path = os.path.join(folder, 'memcached')
@@ -80,7 +88,7 @@ def memcached(folder, client, batch, depth):
                 if os.path.exists(path):
                     break
                 time.sleep(0.01)
-            args = [path, str(batch), str(depth), str(KEYS), str(VALUE), str(SECONDS)]
+            args = [path, str(batch), str(depth), str(keys), str(value), str(SECONDS)]
             return measure.last_json(measure.command([client, *args]))['per_second']
         finally:
             p.terminate()
@@ -126,6 +134,47 @@ def one_round(roost, client):
     return {'rows': rows}
 
 
+def batches_round(roost):
+    """GETs over the number of operations in a call: many calls in flight, and one."""
+    rows = []
+    for kind in ADDRESSES:
+        node = Node(roost, kind)
+        try:
+            for batch in STEPS:
+                many = node.bench(batch, min(FLIGHT // batch, 160), YCSB_KEYS)
+                one = node.bench(batch, 1, YCSB_KEYS)
+                rows.append({'port': kind, 'batch': batch, 'rate': many['per_second'],
+                             'p50_us': one['p50_us'], 'p99_us': one['p99_us']})
+        finally:
+            node.end()
+    return {'rows': rows}
+
+
+def ycsb_round(roost, client):
+    """YCSB's workloads, and memcached's multi-gets of values as long."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in ADDRESSES:
+            for size in SIZES:
+                node = Node(roost, kind)  # D adds keys
+                try:
+                    for zipf in (0, 1):
+                        for load in 'ABCDF':
+                            got = node.bench(YCSB_BATCH, YCSB_DEPTH, YCSB_KEYS, size - 8,
+                                             ('--workload', load, '--zipf', str(0.99 * zipf)))
+                            rows.append({'port': kind, 'bytes': size, 'zipf': zipf,
+                                         'workload': load, 'rate': got['per_second'],
+                                         'p50_us': got['p50_us'], 'p99_us': got['p99_us']})
+                finally:
+                    node.end()
+        for size in SIZES:
+            rate = memcached(folder, client, YCSB_BATCH, YCSB_DEPTH, YCSB_KEYS, size - 8)
+            if rate:
+                rows.append({'port': 'memcached', 'bytes': size, 'zipf': 0, 'workload': 'C',
+                             'rate': rate})
+    return {'rows': rows}
+
+
 def merge(runs):
     rows = []
     for several in zip(*(r['rows'] for r in runs)):
@@ -140,7 +189,11 @@ def merge(runs):
 def plan(roost):
     client = os.path.join(os.path.dirname(roost), 'bench', 'bench-memcached')
     return [measure.Measurement(NAME, 'roost kv bench; bench-memcached',
-                                lambda: one_round(roost, client), merge=merge)]
+                                lambda: one_round(roost, client), merge=merge),
+            measure.Measurement(YCSB, 'roost kv bench --workload; bench-memcached',
+                                lambda: ycsb_round(roost, client), merge=merge),
+            measure.Measurement(BATCHES, 'roost kv bench --batch N', lambda: batches_round(roost),
+                                merge=merge)]
 
 
 def verdict(row):
@@ -180,6 +233,46 @@ def section(f):
             if row.get('echo') else '')
         yield (f'| {row["way"]} | {row["port"]} | {row["rate"] / 1e6:.2f} M/s, p50 '
                f'{row["p50_us"]:.0f} us | {beside} | {verdict(row)} |')
+
+
+def batches(f):
+    rows = f.load(BATCHES).get('rows', [])
+    if not rows:
+        return
+    first = {r['port']: r for r in rows if r['batch'] == 1}
+    yield ''
+    yield (
+        f'GETs over the number of operations in a call: the rate with {FLIGHT} operations in '
+        f'flight (in at most 160 calls), and the delay of a call alone. {YCSB_KEYS} keys, values '
+        f'of {VALUE} bytes. Paper (figure 15): up to 4 times by batching, with a network latency '
+        'below 3.5 us; figure 17: less than 1 us more latency by batching.')
+    yield ''
+    yield '| port | operations in a call | rate | times | p50, p99 of a call alone |'
+    yield '|---|---:|---:|---:|---:|'
+    for r in rows:
+        yield (f'| {r["port"]} | {r["batch"]} | {r["rate"] / 1e6:.2f} M/s | '
+               f'{r["rate"] / first[r["port"]]["rate"]:.1f} | {r["p50_us"]:.1f}, '
+               f'{r["p99_us"]:.1f} us |')
+
+
+def ycsb(f):
+    rows = f.load(YCSB).get('rows', [])
+    if not rows:
+        return
+    cells = {(r['port'], r['zipf'], r['bytes'], r['workload']): f'{r["rate"] / 1e6:.2f}'
+             for r in rows}
+    yield ''
+    yield (
+        "YCSB's workloads through the NIC, million operations a second, by bytes of a pair: "
+        f'{YCSB_KEYS} keys, {YCSB_BATCH} operations in a call, {YCSB_DEPTH} calls in flight. F '
+        'counts a read and its write as one operation. memcached: multi-gets of values as long, '
+        'with keys of 12 bytes, uniform, as workload C. Paper (figure 16): see the engine.')
+    yield ''
+    yield '| port | keys | bytes | A | B | C | D | F |'
+    yield '|---|---|---:|' + '---:|' * 5
+    for port, zipf, size in dict.fromkeys(c[:3] for c in cells):
+        yield f'| {port} | {"Zipf 0.99" if zipf else "uniform"} | {size} | ' + ' | '.join(
+            cells.get((port, zipf, size, load), '') for load in 'ABCDF') + ' |'
 
 
 if __name__ == '__main__':

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Client of the key-value store of a node (`roost node --kv SIZE`). The functions are in Roost's
- * librdmacm.so.1; link with `pkg-config --cflags --libs roost`.
+ * librdmacm.so.1; link with `pkg-config --cflags --libs roost`. roost/node.h has
+ * ROOST_NODE_SERVICE.
  *
  *	struct roost_kv *kv;
  *

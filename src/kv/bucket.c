@@ -29,7 +29,7 @@ void bucket_clear(struct bucket *b, unsigned i)
 		struct inline_pair p;
 
 		bucket_inline_at(b, i, &p);
-		mask = ((1u << bucket_slots_for(p.key_len, p.value_len, p.expires)) - 1) << i;
+		mask = ((1u << bucket_slots_for(p.key_len + p.value_len, p.expires)) - 1) << i;
 		set_maps(b, in & ~mask, starts & ~mask);
 	}
 	b->used &= (uint16_t)~mask;
@@ -73,11 +73,17 @@ static void write_inline(struct bucket *b, unsigned i, const struct inline_pair 
 
 	set_maps(b, bucket_inline(b) | mask, bucket_starts(b) | 1u << i);
 	set_class(b, i, p->tag);
-	*at++ = (uint8_t)(p->key_len | (p->expires ? BUCKET_EXPIRES : 0));
-	*at++ = p->value_len;
-	if (p->expires) {
-		memcpy(at, &p->expires, 4);
-		at += 4;
+	if (bucket_is_dense(p->key_len + p->value_len, p->expires)) {
+		set_class(b, i + 1, (p->key_len - 1u) % BUCKET_DENSE + 1);
+		if (n > 2)
+			set_class(b, i + 2, (p->key_len - 1u) / BUCKET_DENSE);
+	} else {
+		*at++ = (uint8_t)(p->key_len | (p->expires ? BUCKET_EXPIRES : 0));
+		*at++ = p->value_len;
+		if (p->expires) {
+			memcpy(at, &p->expires, 4);
+			at += 4;
+		}
 	}
 	memcpy(at, p->key, p->key_len);
 	memcpy(at + p->key_len, p->value, p->value_len);
@@ -102,7 +108,7 @@ static void pack(struct bucket *b)
 			unsigned n;
 
 			bucket_inline_at(&old, i, &p);
-			n = bucket_slots_for(p.key_len, p.value_len, p.expires);
+			n = bucket_slots_for(p.key_len + p.value_len, p.expires);
 			write_inline(b, to, &p, n);
 			to += n;
 		} else if (!(in >> i & 1) && bucket_slot(&old, i)) {
@@ -119,7 +125,7 @@ static void pack(struct bucket *b)
 
 int bucket_add_inline(struct bucket *b, const struct inline_pair *p)
 {
-	unsigned n = bucket_slots_for(p->key_len, p->value_len, p->expires);
+	unsigned n = bucket_slots_for(p->key_len + p->value_len, p->expires);
 	uint32_t empty = bucket_empty(b);
 	int i;
 

@@ -5,13 +5,19 @@
  *	 0   ten slots of 5 bytes: a pointer (31 bits, in units of 32 bytes), and a secondary hash
  *	     (9 bits); 0: the slot is empty
  *	50   of each slot, 4 bits: the slab class of a record; the tag of an inline pair, in the
- *	     slot where it begins; 0 in other slots
+ *	     slot where it begins; the key length of a dense pair (below), in the slots after that;
+ *	     0 in other slots
  *	55   two bitmaps of 10 bits: slots of inline pairs, and those in which one begins
  *	58   the place of the next bucket of the chain; 0: none
  *	62   a bitmap of slots that were used since the eviction clock passed
  *
  * An inline pair takes consecutive slots: key length (bit 7: the pair expires), value length, the
  * second at which the pair expires (4 bytes, only if it does), key, value.
+ *
+ * A pair is dense if it does not expire and the bytes of its key and value fill two slots or more
+ * exactly. Its slots have the key and the value only. The key length is L + 15 H: L (1 to 15) is in
+ * the 4 bits of the second slot, H in those of the third one (0 if there is none). The value takes
+ * the rest of the slots.
  */
 #ifndef ROOST_KV_BUCKET_H
 #define ROOST_KV_BUCKET_H
@@ -29,6 +35,7 @@
 #define BUCKET_BYTES	  64u
 #define BUCKET_INLINE_MAX (BUCKET_SLOTS * BUCKET_SLOT - 2) /* bytes of key and value */
 #define BUCKET_EXPIRES	  0x80u
+#define BUCKET_DENSE	  15u /* largest L */
 
 struct bucket {
 	uint8_t slots[BUCKET_SLOTS * BUCKET_SLOT];
@@ -180,16 +187,53 @@ static inline bool bucket_holds(const struct bucket *b, unsigned i)
 	return bucket_starts(b) >> i & 1 || (!(bucket_inline(b) >> i & 1) && bucket_slot(b, i));
 }
 
-/* Returns the number of slots that an inline pair takes. */
-static inline unsigned bucket_slots_for(uint32_t key_len, uint32_t value_len, bool expires)
+static inline bool bucket_is_dense(uint32_t bytes, bool expires)
 {
-	return (2 + (expires ? 4 : 0) + key_len + value_len + BUCKET_SLOT - 1) / BUCKET_SLOT;
+	return !expires && bytes >= 2 * BUCKET_SLOT && bytes % BUCKET_SLOT == 0;
+}
+
+/* Returns the number of slots that an inline pair of `bytes` bytes of key and value takes. */
+static inline unsigned bucket_slots_for(uint32_t bytes, bool expires)
+{
+	if (bucket_is_dense(bytes, expires))
+		return bytes / BUCKET_SLOT;
+	return (2 + (expires ? 4 : 0) + bytes + BUCKET_SLOT - 1) / BUCKET_SLOT;
+}
+
+/*
+ * Returns the key length of the pair that begins in slot i if it is dense, and the length of key
+ * and value together; otherwise 0.
+ */
+static inline unsigned bucket_dense_at(const struct bucket *b, unsigned i, unsigned *bytes)
+{
+	uint64_t word = bucket_classes_and_maps(b) >> 4 * i;
+	unsigned low = word >> 4 & 0xf, high = word >> 8 & 0xf, slots;
+	uint32_t more;
+
+	if (!low)
+		return 0;
+	/* the slots behind slot i in which no pair begins */
+	more = (bucket_inline(b) & ~bucket_starts(b)) >> i >> 1;
+	if (!(more & 1))
+		return 0;
+	slots = 1 + (unsigned)__builtin_ctz(~more);
+	*bytes = slots * BUCKET_SLOT;
+	return slots == 2 ? low : low + BUCKET_DENSE * high;
 }
 
 static inline void bucket_inline_at(const struct bucket *b, unsigned i, struct inline_pair *p)
 {
 	const uint8_t *at = b->slots + i * BUCKET_SLOT;
+	unsigned bytes, key_len = bucket_dense_at(b, i, &bytes);
 
+	if (key_len) {
+		*p = (struct inline_pair){.key = at,
+					  .value = at + key_len,
+					  .key_len = (uint8_t)key_len,
+					  .value_len = (uint8_t)(bytes - key_len),
+					  .tag = (uint8_t)bucket_class(b, i)};
+		return;
+	}
 	p->key_len = at[0] & 0x7f;
 	p->value_len = at[1];
 	p->tag = (uint8_t)bucket_class(b, i);

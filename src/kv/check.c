@@ -54,7 +54,7 @@ static const char *check_bucket(struct kv *kv, uint64_t home, const struct bucke
 			unsigned n;
 
 			bucket_inline_at(b, i, &p);
-			n = bucket_slots_for(p.key_len, p.value_len, p.expires);
+			n = bucket_slots_for(p.key_len + p.value_len, p.expires);
 			covered |= ((1u << n) - 1) << i;
 			hash = kv_hash(kv, p.key, p.key_len);
 			if (kv_home(kv, hash) != home)

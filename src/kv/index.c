@@ -9,7 +9,7 @@ unsigned kv_slots_of(const struct kv *kv, const struct kv_pair *p)
 {
 	if (p->key_len + p->value_len > kv->config.inline_max)
 		return 0;
-	return bucket_slots_for(p->key_len, p->value_len, p->expires);
+	return bucket_slots_for(p->key_len + p->value_len, p->expires);
 }
 
 static bool match_inline(struct kv_loc *loc, uint64_t hash, const void *key, uint32_t len)

@@ -27,13 +27,24 @@ QUICK_INLINE bool find_inline(struct bucket *b, uint64_t hash, const struct kv_o
 	while (map) {
 		unsigned i = bucket_next(&map, BUCKET_NIBBLES);
 		uint8_t *at = b->slots + i * BUCKET_SLOT;
+		unsigned bytes, dense;
 
-		/* the first byte of a pair that expires may equal the length of a longer key */
-		if (!(starts >> i & 1) || at[0] & BUCKET_EXPIRES || at[0] != op->key_len ||
-		    !match_equal(at + 2, op->key, op->key_len))
+		if (!(starts >> i & 1))
 			continue;
-		found->value = at + 2 + op->key_len;
-		found->value_len = at[1];
+		dense = bucket_dense_at(b, i, &bytes);
+		if (dense) {
+			if (dense != op->key_len || !match_equal(at, op->key, op->key_len))
+				continue;
+			found->value = at + op->key_len;
+			found->value_len = bytes - op->key_len;
+		} else {
+			/* the first byte of a pair that expires may equal the length of a key */
+			if (at[0] & BUCKET_EXPIRES || at[0] != op->key_len ||
+			    !match_equal(at + 2, op->key, op->key_len))
+				continue;
+			found->value = at + 2 + op->key_len;
+			found->value_len = at[1];
+		}
 		found->record = 0;
 		return true;
 	}

@@ -123,7 +123,7 @@ static bool fill(struct sample *s, const struct kv_workload *w, unsigned inline_
 		while (i + 1 < w->num_sizes && which >= s->limit[i])
 			i++;
 		inlined = w->sizes[i].bytes <= inline_max;
-		if (!add(s, chain, inlined ? bucket_slots_for(w->sizes[i].bytes, 0, false) : 1,
+		if (!add(s, chain, inlined ? bucket_slots_for(w->sizes[i].bytes, false) : 1,
 			 inlined))
 			return false;
 	}

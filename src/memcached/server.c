@@ -257,7 +257,11 @@ static int listen_at(struct mc_server *s, const char *where, char *err, size_t e
 		s->path[s->listeners] = strdup(where);
 	} else if (!strrchr(where, ':') ||
 		   evutil_parse_sockaddr_port(where, (struct sockaddr *)&ss, &len)) {
-		return fail(err, errlen, where, EINVAL);
+		snprintf(err, errlen,
+			 "can't listen at %s: write ADDRESS:PORT, [ADDRESS]:PORT or the "
+			 "path of a socket, with a '/'",
+			 where);
+		return -EINVAL;
 	}
 	s->listener[s->listeners] = evconnlistener_new_bind(s->base, on_accept, s, flags, BACKLOG,
 							    (struct sockaddr *)&ss, len);

@@ -61,6 +61,11 @@ def command(kind, where):
     says('get', 'green\n', 'get', where[0], 'colour')
     says('incr of no key', '1\n', 'incr', where[0], 'count')
     says('incr', '42\n', 'incr', where[0], 'count', '41')
+    for n in ('abc', '1x', '99999999999999999999'):
+        one_line_error(f'incr by {n}', kv('incr', where[0], 'count', n), 2, f"'{n}'")
+    for verb, *rest in (('get',), ('put', 'v'), ('del',), ('incr',), ('update', 'add', '1')):
+        one_line_error(f'{verb} of an empty key', kv(verb, where[0], '', *rest), 2, '1 to 255')
+    one_line_error('a key that is too long', kv('get', where[0], 'k' * 256), 1, '255 bytes')
     one_line_error('incr of a text', kv('incr', where[0], 'colour'), 1, 'decimal')
     r = kv('scan', where[0])
     check('scan', r.returncode == 0 and {'colour\tgreen', 'count\t42'} <= set(r.stdout.split('\n')),
@@ -94,9 +99,29 @@ def command(kind, where):
     j = last_json(r)
     check('bench',
           r.returncode == 0 and j.get('per_second', 0) > 0 and 0 < j['p50_us'] <= j['p99_us'], r)
+    workloads(kv, where[0])
     r = kv('stat', where[0], '--json')
     check('stat', r.returncode == 0 and last_json(r).get('pairs', 0) > 1000
           and json.loads(r.stdout)['batches'] > 10, r)
+
+
+def workloads(kv, node):
+    """The workloads of YCSB: D adds keys and reads the newest; F writes after half of its reads."""
+    for name in 'ABCDF':
+        before = last_json(kv('stat', node, '--json'))
+        r = kv('bench', node, '--workload', name, '--zipf', '0.99', '--keys', '1000', '--duration',
+               '0.1', '--json')
+        after, j = last_json(kv('stat', node, '--json')), last_json(r)
+        check(f'workload {name}', r.returncode == 0 and j['workload'] == name
+              and j['put_percent'] == {'A': 50, 'B': 5, 'C': 0, 'D': 5, 'F': 50}[name]
+              and j['per_second'] > 0, r)
+        check(f'workload {name}: keys', (after['pairs'] > before['pairs']) == (name == 'D'))
+        # The difference has the 1000 keys that were stored, and those in flight at the end.
+        times = (after['operations'] - before['operations'] - 1000) / j['operations']
+        check(f'workload {name}: operations',
+              times > 1.3 if name == 'F' else times < 1.3 or j['operations'] < 5000)
+    one_line_error('a workload of get', kv('get', node, 'a', '--workload', 'A'), 2, 'for bench')
+    one_line_error('no workload', kv('bench', node, '--workload', 'E'), 2, '--workload')
 
 
 def killed(kind, where):
@@ -178,7 +203,7 @@ def tune():
           all(t['buckets'] * 64 + t['size'] == 64 << 20 for t in (small, large)))
     for t in (small, large):
         use_settings(t)
-    r = run('kv', 'tune', '64M', '--sizes', '10')
+    r = run('kv', 'tune', '64M', '--sizes', '10', '--utilization', '0.8')
     one_line_error('pairs that do not fit', r, 1, '--utilization')
     one_line_error('tune without sizes', run('kv', 'tune', '64M'), 2, '--sizes')
     one_line_error('no list of sizes', run('kv', 'tune', '64M', '--sizes', '10:,3'), 2, "'10:,3'")

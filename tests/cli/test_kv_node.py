@@ -6,11 +6,12 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 
-from cli import LIMIT, check, finish, last_json, one_line_error, run
+from cli import LIMIT, ROOST, check, finish, last_json, one_line_error, run
 from node import Node, addresses
 
 SEED = 7
@@ -131,8 +132,15 @@ def snapshots(folder):
     one_line_error('a damaged file',
                    run('node', '--port', f'shm:{where[0]}', '--kv', '1M', '--snapshot', path), 1,
                    'damaged')
-    n = node('--snapshot', os.path.join(folder, 'none', 'store'))
-    one_line_error('a folder that is not there', kv('snapshot', str(n.pid)), 1, 'No such file')
+    none = os.path.join(folder, 'none')
+    path = os.path.join(none, 'store')
+    one_line_error('a folder that is not there',
+                   run('node', '--port', f'shm:{where[0]}', '--kv', '1M', '--snapshot', path), 1,
+                   path)
+    os.mkdir(none)
+    n = node('--snapshot', path)
+    os.rmdir(none)
+    one_line_error('a folder that is gone', kv('snapshot', str(n.pid)), 1, 'No such file')
     says('the store goes on', '', 'put', where[0], 'colour', 'black')
     check('a node that can not write its last snapshot says so', n.end()[0] == 1)
     n = node()
@@ -171,6 +179,20 @@ def kills(folder):
     check('it ends well', n.end()[0] == 0 and not os.path.exists(path + '.new'))
 
 
+def dies():
+    """A node that is killed during a measurement."""
+    n = node()
+    with subprocess.Popen([ROOST, 'kv', '--port', f'shm:{where[1][:-1]}4', 'bench', where[0],
+                           '--keys', '500', '--duration', '60'], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+        until('keys are stored', lambda: last_json(kv('stat', where[0], '--json'))['pairs'] >= 500)
+        n.end(signal.SIGKILL)
+        out, err = p.communicate()
+        one_line_error('bench of a node that dies',
+                       subprocess.CompletedProcess(p.args, p.returncode, out, err), 1,
+                       'check that the node runs')
+
+
 def top():
     n = node()
     r = kv('bench', where[0], '--keys', '1000', '--duration', '0.1')
@@ -189,4 +211,5 @@ with tempfile.TemporaryDirectory() as temporary:
     snapshots(temporary)
     kills(temporary)
 top()
+dies()
 finish()

@@ -283,6 +283,75 @@ static void a_long_key_is_no_pair_that_expires(void **state)
 	kv_close(kv);
 }
 
+/* Slots of an inline pair. Its lengths take two bytes unless key and value fill its slots. */
+static unsigned slots_of(uint32_t bytes, bool expires)
+{
+	if (!expires && bytes >= 10 && bytes % 5 == 0)
+		return bytes / 5;
+	return (bytes + (expires ? 6 : 2) + 4) / 5;
+}
+
+static uint64_t slots_in_use(struct kv *kv)
+{
+	struct kv_stat stat;
+
+	kv_get_stat(kv, &stat);
+	return stat.slots;
+}
+
+/*
+ * Each division of an inline pair into key and value is kept, between two other pairs, and whether
+ * it expires or not.
+ */
+static void inline_pairs_of_all_lengths(void **state)
+{
+	struct kv_config c = {
+		.size = 8u << 20, .buckets = 1, .buckets_max = 1, .inline_max = KV_INLINE_MAX};
+	uint8_t key[3][KV_INLINE_MAX + 1], value[KV_INLINE_MAX + 1], out[KV_INLINE_MAX];
+	struct kv *kv;
+
+	assert_int_equal(kv_open(&c, &kv), 0);
+	for (uint32_t bytes = 2; bytes <= KV_INLINE_MAX; bytes++)
+		for (uint32_t len = 1; len <= bytes; len++) {
+			bool expires = len & 1;
+			unsigned slots = 2 * slots_of(bytes, false) + slots_of(bytes, expires);
+
+			/* The second round sets other values of the same length. */
+			for (unsigned i = 0; i < 6; i++) {
+				struct kv_op put = {.code = KV_PUT,
+						    .key = key[i % 3],
+						    .key_len = len,
+						    .value = value,
+						    .value_len = bytes - len,
+						    .expires = expires && i % 3 == 1 ? 9 : 0};
+
+				memset(key[i % 3], (int)(i % 3 + 1), sizeof(key[0]));
+				memset(value, (int)(i + 10), sizeof(value));
+				assert_int_equal(run(kv, &put), 0);
+			}
+			assert_int_equal(slots_in_use(kv), slots);
+			assert_null(kv_check(kv));
+			for (unsigned i = 0; i < 3; i++) {
+				struct kv_op op = {.code = KV_GET,
+						   .key = key[i],
+						   .key_len = len + 1,
+						   .out = out,
+						   .out_cap = sizeof(out)};
+
+				assert_int_equal(run(kv, &op), -ENOENT); /* another key */
+				op.key_len = len;
+				assert_int_equal(run(kv, &op), 0);
+				assert_int_equal(op.out_len, bytes - len);
+				memset(value, (int)(i + 13), sizeof(value));
+				assert_memory_equal(out, value, bytes - len);
+				op.code = KV_DELETE;
+				assert_int_equal(run(kv, &op), 0);
+			}
+			assert_int_equal(slots_in_use(kv), 0);
+		}
+	kv_close(kv);
+}
+
 static void more_memory_may_be_allowed(void **state)
 {
 	static uint8_t value[1000];
@@ -356,6 +425,7 @@ int main(void)
 		cmocka_unit_test(a_key_or_value_of_any_length),
 		cmocka_unit_test(pairs_expire),
 		cmocka_unit_test(a_long_key_is_no_pair_that_expires),
+		cmocka_unit_test(inline_pairs_of_all_lengths),
 		cmocka_unit_test(more_memory_may_be_allowed),
 		cmocka_unit_test(eviction_spares_what_is_used),
 	};

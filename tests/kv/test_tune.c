@@ -97,9 +97,10 @@ static const struct kv_tune_size small[] = {{10, 1}}, large[] = {{74, 1}, {254, 
 
 static void the_prediction_is_what_a_store_counts(void **state)
 {
-	static const struct kv_workload loads[] = {WORKLOAD(small, 0.2),  WORKLOAD(small, 0.4),
-						   WORKLOAD(large, 0.3),  WORKLOAD(large, 0.4),
-						   WORKLOAD(mixed, 0.25), WORKLOAD(mixed, 0.4)};
+	static const struct kv_workload loads[] = {WORKLOAD(small, 0.2), WORKLOAD(small, 0.4),
+						   WORKLOAD(small, 0.6), WORKLOAD(large, 0.3),
+						   WORKLOAD(large, 0.4), WORKLOAD(mixed, 0.25),
+						   WORKLOAD(mixed, 0.4)};
 	struct kv_tuned t;
 
 	for (unsigned i = 0; i < sizeof(loads) / sizeof(*loads); i++) {

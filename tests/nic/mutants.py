@@ -466,6 +466,10 @@ MUTANTS = [
     ('kv/far:clients_share_keys', 'src/kv/near.c', 'memcpy(s.at, n->log + n->logged, s.len);', ''),
     ('kv/far:clients_share_keys', 'src/kv/flight.c', '*kv = kv->flight->saved;', ''),
     # Pairs in buckets overtake others, except on one key, and if results are in an arena.
+    ('kv/ops:inline_pairs_of_all_lengths', 'src/kv/bucket.h',
+     'return slots == 2 ? low : low + BUCKET_DENSE * high;', 'return low;'),
+    ('kv/ops:inline_pairs_of_all_lengths', 'src/kv/bucket.h', 'return !expires && bytes >=',
+     'return bytes >='),
     ('kv/ops:a_batch_is_in_order_on_each_key', 'src/kv/quick.c', 'waiting |= bit;', ''),
     ('kv/ops:results_in_an_arena_are_in_order', 'src/kv/quick.c',
      'op->arena ? UINT64_MAX : bit', 'bit'),

@@ -2,6 +2,10 @@
 /*
  * `roost kv bench`: the rate and delay of operations on a store. `depth` batches are in flight all
  * the time. Values begin with their key, which each GET checks.
+ *
+ * The workloads of YCSB: A has 50% PUTs, B 5%, C none. D has 5% PUTs of new keys, and its GETs
+ * prefer the newest keys. F has 50% read-modify-writes: a GET, and then a PUT of the same key; they
+ * count as one operation.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -21,11 +25,17 @@
 
 #define SEED 1
 
+const char *const kv_workloads[] = {"A", "B", "C", "D", "F", NULL};
+enum { WORKLOAD_D = 3, WORKLOAD_F = 4 };
+static const unsigned put_percents[] = {50, 5, 0, 5, 50};
+
 /* One operation in flight, and its memory. */
 struct slot {
 	struct roost_kv_op op;
 	uint64_t key, began;
 	uint8_t *value;
+	bool inserts;  /* the PUT of a new key is in flight */
+	bool modifies; /* a PUT follows the GET */
 	struct slot *next;
 };
 
@@ -37,6 +47,8 @@ static struct {
 	struct rng rng;
 	struct hist hist;
 	uint64_t now, done, wrong;
+	uint64_t keys; /* keys that were stored, or are being stored */
+	unsigned put_percent;
 	bool now_is_fresh;
 	int err;
 	double zeta, eta, alpha, half; /* parameters of the Zipf distribution */
@@ -60,7 +72,7 @@ static void zipf_prepare(uint64_t n, double skew)
 	run.eta = (1 - pow(2.0 / (double)n, 1 - skew)) / (1 - two / zeta);
 }
 
-static uint64_t draw_key(void)
+static uint64_t draw_rank(void)
 {
 	uint64_t n = run.b->keys, k;
 	double u, uz;
@@ -77,6 +89,17 @@ static uint64_t draw_key(void)
 	return k < n ? k : n - 1;
 }
 
+/* Returns the number of keys below the first one that is being stored. */
+static uint64_t stored_keys(void)
+{
+	uint64_t n = run.keys;
+
+	for (uint64_t i = 0; i < run.b->batch * run.b->depth; i++)
+		if (run.slots[i].inserts && run.slots[i].key < n)
+			n = run.slots[i].key;
+	return n;
+}
+
 /* ---- operations ---- */
 
 static void on_complete(struct roost_kv_op *op)
@@ -87,8 +110,12 @@ static void on_complete(struct roost_kv_op *op)
 		run.now = clock_ns();
 		run.now_is_fresh = true;
 	}
-	hist_add(&run.hist, run.now - s->began);
-	run.done++;
+	s->inserts = false;
+	s->modifies = s->modifies && op->code == ROOST_KV_GET;
+	if (!s->modifies) {
+		hist_add(&run.hist, run.now - s->began);
+		run.done++;
+	}
 	if (op->status)
 		run.err = op->status;
 	if (op->code == ROOST_KV_GET && run.b->value >= sizeof(s->key) &&
@@ -103,7 +130,6 @@ static int submit(struct slot *s, unsigned code, uint64_t key)
 	struct roost_kv_op *op = &s->op;
 
 	s->key = key;
-	s->began = run.now;
 	*op = (struct roost_kv_op){.code = (uint8_t)code,
 				   .key = &s->key,
 				   .key_len = sizeof(s->key),
@@ -142,9 +168,31 @@ static int load(void)
 			continue;
 		}
 		run.ready = s->next;
+		s->began = run.now;
 		rc = submit(s, ROOST_KV_PUT, key++);
 	}
+	run.keys = key;
 	return rc ? rc : roost_kv_wait(run.kv);
+}
+
+/* Submits the next operation of the workload. */
+static int submit_next(struct slot *s, uint64_t newest)
+{
+	bool put = run.put_percent && rng_below(&run.rng, 100) < run.put_percent;
+	uint64_t key;
+
+	if (s->modifies) /* the value is the one that was read */
+		return submit(s, ROOST_KV_PUT, s->key);
+	s->began = run.now;
+	key = draw_rank();
+	if (run.b->workload == WORKLOAD_D) {
+		s->inserts = put;
+		key = put ? run.keys++ : newest - 1 - key;
+	} else if (run.b->workload == WORKLOAD_F) {
+		s->modifies = put;
+		put = false;
+	}
+	return submit(s, put ? ROOST_KV_PUT : ROOST_KV_GET, key);
 }
 
 /*
@@ -154,14 +202,13 @@ static int load(void)
 static int submit_round(void)
 {
 	uint64_t left = run.b->batch * run.b->depth;
+	uint64_t newest = run.b->workload == WORKLOAD_D ? stored_keys() : 0;
 	int rc = 0;
 
 	for (struct slot *s; !rc && left && (s = run.ready) != NULL; left--) {
-		bool put = run.b->put_percent && rng_below(&run.rng, 100) < run.b->put_percent;
-
 		run.ready = s->next;
 		run.now_is_fresh = false;
-		rc = submit(s, put ? ROOST_KV_PUT : ROOST_KV_GET, draw_key());
+		rc = submit_next(s, newest);
 	}
 	return rc;
 }
@@ -238,9 +285,13 @@ static void print(uint64_t done, uint64_t ns)
 	json_t *o;
 
 	if (!b->json) {
-		printf("%.3f million operations a second, p50 %.1f us, p99 %.1f us (%" PRIu64
-		       "%% PUT, batches of %" PRIu64 ", %" PRIu64 " in flight)\n",
-		       rate / 1e6, p50, p99, b->put_percent, b->batch, b->depth);
+		printf("%.3f million operations a second, p50 %.1f us, p99 %.1f us (", rate / 1e6,
+		       p50, p99);
+		if (b->workload < 0)
+			printf("%u%% PUT", run.put_percent);
+		else
+			printf("YCSB %s", kv_workloads[b->workload]);
+		printf(", batches of %" PRIu64 ", %" PRIu64 " in flight)\n", b->batch, b->depth);
 		if (far.has_far)
 			printf("far tier: %.1f%% of the operations forwarded, %.2f writes merged for each, "
 			       "%.1f%% of the accesses in near memory\n",
@@ -251,7 +302,9 @@ static void print(uint64_t done, uint64_t ns)
 		      "operations", (json_int_t)done, "per_second", rate, "p50_us", p50, "p99_us",
 		      p99, "batch", (json_int_t)b->batch, "depth", (json_int_t)b->depth, "keys",
 		      (json_int_t)b->keys, "value", (json_int_t)b->value, "put_percent",
-		      (json_int_t)b->put_percent, "zipf", b->zipf);
+		      (json_int_t)run.put_percent, "zipf", b->zipf);
+	if (b->workload >= 0)
+		json_object_set_new(o, "workload", json_string(kv_workloads[b->workload]));
 	add_far(o);
 	json_dumpf(o, stdout, JSON_COMPACT);
 	putchar('\n');
@@ -267,6 +320,7 @@ int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, struct kv_v
 
 	run.b = b;
 	run.kv = kv;
+	run.put_percent = b->workload < 0 ? (unsigned)b->put_percent : put_percents[b->workload];
 	rng_seed(&run.rng, SEED);
 	if (b->zipf > 0)
 		zipf_prepare(b->keys, b->zipf);

@@ -35,6 +35,7 @@ static struct {
 	  .bench = {.keys = 100000,
 		    .value = 64,
 		    .put_percent = 5,
+		    .workload = -1,
 		    .batch = 16,
 		    .depth = 16,
 		    .duration_ns = 3000000000}};
@@ -62,6 +63,8 @@ static const struct opt opts[] = {
 		  "bench: percent of PUTs; the others are GETs (5)", .max = 100),
 	OPT_VALUE("zipf", 0, OPT_NUMBER, &want.bench.zipf, "SKEW",
 		  "bench: draw keys from a Zipf distribution (uniform)", .max = 0.999),
+	OPT_VALUE("workload", 0, OPT_CHOICE, &want.bench.workload, "NAME",
+		  "bench: A, B, C, D or F of YCSB, in place of --put", .choices = kv_workloads),
 	OPT_VALUE("duration", 0, OPT_TIME, &want.bench.duration_ns, "TIME", "bench: duration (3s)",
 		  .min = 1e6, .max = 3600e9),
 	OPT_VALUE("sizes", 0, OPT_STRING, &want.sizes, "LIST",
@@ -123,7 +126,7 @@ static const struct opt_command cmd = {
 		    "[OPTIONS] --sizes LIST tune MEMORY",
 	.about =
 		"Operations on the key-value store of the node at ADDR (roost node --kv SIZE). incr adds N (1) to a\n"
-		"decimal number, which is 0 if the key does not exist. scan prints a line with key, tab and value for\n"
+		"decimal number of 64 bits, which is 0 if the key does not exist, and wraps. scan prints a line with key, tab and value for\n"
 		"each pair. With --type, a value is a list of numbers: 1,2,3. update applies FUNCTION (add, sub, mul,\n"
 		"min, max, and, or, xor, assign, add-sat, sub-sat, mul-sat) and VALUE, a number or a vector, to each\n"
 		"element; reduce combines the elements, from VALUE on; filter prints those for which FUNCTION (eq,\n"
@@ -174,11 +177,12 @@ const char *kv_error(int err)
 	case -EREMCHG:
 		return "another node owns the key: use --partitions FILE";
 	case -EHOSTDOWN:
-		return "the node of this partition is lost";
+		return "the node of this partition is lost: start it again, or give the partition "
+		       "to another one (roost kv move --lost)";
 	case -ENOTCONN:
-		return "the connection ended";
+		return "the connection ended: check that the node runs (roost node)";
 	case -ETIMEDOUT:
-		return "no answer in time (--timeout)";
+		return "no answer in time: check that the node runs, or wait longer (--timeout)";
 	default:
 		return strerror(-err);
 	}
@@ -329,10 +333,20 @@ static int do_elements(enum verb verb, char **args)
 	return status;
 }
 
+/* Parses a decimal number of 64 bits without a sign. */
+static bool parse_decimal(const char *text, uint64_t *value)
+{
+	char *end;
+
+	errno = 0;
+	*value = strtoull(text, &end, 10);
+	return isdigit((unsigned char)*text) && !*end && !errno;
+}
+
 /* Tries once to replace the number. Returns -ECANCELED if another client was faster. */
 static int try_incr(const char *key, uint64_t by, uint64_t *value)
 {
-	char old[24], new[24], *end;
+	char old[24], new[24];
 	struct roost_kv_op op = {.key = key,
 				 .key_len = (uint32_t)strlen(key),
 				 .value = new,
@@ -344,8 +358,8 @@ static int try_incr(const char *key, uint64_t by, uint64_t *value)
 	if (rc && rc != -ENOENT)
 		return rc == -EMSGSIZE ? -EINVAL : rc;
 	old[rc ? 0 : len] = '\0';
-	*value = strtoull(old, &end, 10);
-	if (!rc && (!isdigit((unsigned char)*old) || *end))
+	*value = 0;
+	if (!rc && !parse_decimal(old, value))
 		return -EINVAL;
 	*value += by;
 	op.code = rc ? ROOST_KV_PUT_ABSENT : ROOST_KV_PUT_COMPARE;
@@ -359,13 +373,15 @@ static int try_incr(const char *key, uint64_t by, uint64_t *value)
 
 static int do_incr(const char *key, const char *by)
 {
-	uint64_t value = 0, step = by ? strtoull(by, NULL, 10) : 1;
+	uint64_t value = 0, step = 1;
 	int rc = -ECANCELED;
 
+	if (by && !parse_decimal(by, &step))
+		return opt_usage(&cmd, "'%s' is no decimal number of 64 bits without a sign", by);
 	for (unsigned i = 0; rc == -ECANCELED && i < INCR_TRIES; i++)
 		rc = try_incr(key, step, &value);
 	if (rc == -EINVAL)
-		return opt_failed(&cmd, "the value is not a decimal number");
+		return opt_failed(&cmd, "the value is not a decimal number of 64 bits");
 	if (!rc)
 		printf("%" PRIu64 "\n", value);
 	return show(rc);
@@ -602,6 +618,8 @@ int cmd_kv(int argc, char **argv)
 		return opt_usage(&cmd, "--snapshot is for move --lost");
 	if (want.lost && verb != MOVE)
 		return opt_usage(&cmd, "--lost is for move");
+	if (want.bench.workload >= 0 && verb != BENCH)
+		return opt_usage(&cmd, "--workload is for bench");
 	if (want.partitions && verb >= SNAPSHOT)
 		return opt_usage(&cmd, "%s has no --partitions", verbs[verb]);
 	where = want.partitions ? NULL : argv[++at];
@@ -611,6 +629,8 @@ int cmd_kv(int argc, char **argv)
 		return opt_usage(&cmd, "%s needs more arguments: see the forms", verbs[verb]);
 	if (given > operands[verb][1])
 		return opt_usage(&cmd, "unexpected argument '%s'", argv[argc - 1]);
+	if (verb <= FILTER && !*argv[at])
+		return opt_usage(&cmd, "the key is empty: keys have 1 to 255 bytes");
 	if (verb == TUNE)
 		return kv_tune_command(&cmd, where, want.sizes, want.utilization, want.bench.json);
 	if (verb == SNAPSHOT)

@@ -16,9 +16,12 @@
 struct kv_bench {
 	uint64_t keys, value, put_percent, batch, depth;
 	uint64_t duration_ns;
-	double zipf; /* skew; 0: uniform */
+	double zipf;  /* skew; 0: uniform */
+	int workload; /* index into kv_workloads; -1: none */
 	bool json;
 };
+
+extern const char *const kv_workloads[]; /* names of YCSB's */
 
 /* Connections to one node, or to each node of a table. */
 struct kv_view {

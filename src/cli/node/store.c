@@ -2,7 +2,9 @@
 #include "cli/node/store.h"
 
 #include <errno.h>
+#include <libgen.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -103,13 +105,32 @@ int node_store_snapshot(struct node_store *s)
 	return 0;
 }
 
+/* Returns an error if the folder of the snapshot's file is missing or read-only. */
+static int check_folder(const char *file, char *err, size_t errlen)
+{
+	char *copy = strdup(file);
+	int rc = 0;
+
+	if (!copy)
+		return fail(err, errlen, -ENOMEM, file, strerror(ENOMEM));
+	if (access(dirname(copy), W_OK | X_OK)) {
+		rc = -errno;
+		snprintf(err, errlen, "can't write snapshots to %s: %s", file, strerror(-rc));
+	}
+	free(copy);
+	return rc;
+}
+
 static int load_snapshot(struct node_store *s, char *err, size_t errlen)
 {
 	struct kv_stat stat;
 	int rc;
 
-	if (!s->snapshot || (access(s->snapshot, F_OK) && errno == ENOENT))
+	if (!s->snapshot)
 		return 0;
+	rc = check_folder(s->snapshot, err, errlen);
+	if (rc || (access(s->snapshot, F_OK) && errno == ENOENT))
+		return rc;
 	rc = kv_store_load(s->store, s->snapshot, err, errlen);
 	kv_get_stat(s->store->kv, &stat);
 	s->loaded = stat.pairs;
