@@ -102,6 +102,10 @@ def trace_and_steps():
           r.returncode == 0 and 'then = 1\n' in r.stdout and 'answer = 42\n' in r.stdout, r)
     r = chain('run', '--break', 'then', example('if'), text='p answer\nq\n')
     check('a break', 'answer = 42' in r.stdout, r)
+    r = chain('run', '--break', 'more', example('while'), text='p sum\nc\np sum\nc\np sum\nq\n')
+    check('a break in a loop stops each turn', r.returncode == 0 and re.findall(
+        r'^> sum = operand\((\d+)\)$', r.stdout, re.M) == ['1', '3', '6']
+          and r.stdout.endswith('sum = operand(6)\n'), r)
     for steps in (1, 5, 9):
         r = chain('run', '--step', example('forever'), text='s\n' * (steps - 1) + 'q\n')
         check(f'q after {steps} steps shows the memory of that moment',
