@@ -25,6 +25,12 @@
 struct nic_ah;
 
 #define NIC_GSI_DESTS 32
+/*
+ * The most datagrams of QP 1 that wait for space in the port, in total and to one destination. A
+ * program may end a thousand connections to another one at once.
+ */
+#define NIC_GSI_WAITING	     4096
+#define NIC_GSI_WAITING_DEST 2048
 
 struct nic {
 	/* cfg.ports is the number of port numbers; `ports` is the number of ports */
@@ -60,6 +66,7 @@ struct nic {
 	/* QP 1's last destinations, with a reference each; PU 0's owner */
 	struct dest *gsi_dests[NIC_GSI_DESTS];
 	unsigned gsi_oldest;
+	struct gsi_wait *gsi_wait; /* gsi_wait.c; NULL: no datagram has waited. PU 0's owner */
 	unsigned num_region_hooks;
 	struct {
 		uint32_t key;

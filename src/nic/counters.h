@@ -77,6 +77,8 @@
 	X(peer_gone, "peers found dead, whose connections were ended")                               \
 	X(rx_management, "management datagrams received by QP 1")                                    \
 	X(tx_management, "management datagrams sent by QP 1")                                        \
+	X(tx_management_waits, "of these, datagrams that waited for space in the port, or wait")     \
+	X(tx_management_dropped, "management datagrams dropped: too many waited for space")          \
 	X(loopback_wqes, "work requests between QPs of this NIC, executed without packets")          \
 	X(np_cnp_sent, "congestion notifications sent")                                              \
 	X(rp_cnp_handled, "congestion notifications received")                                       \

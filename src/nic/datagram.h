@@ -41,6 +41,20 @@ void uc_rx(struct nic_qp *qp, const struct pkt_view *v);
 
 /* gsi.c: releases the destinations of QP 1 */
 void gsi_forget(struct nic *nic);
+/* gsi.c: puts a datagram into the port. Returns 0, or the port's error. */
+int gsi_put(struct pu *pu, struct dest *d, uint8_t tclass, const uint8_t *mad);
+
+/* gsi_wait.c */
+/*
+ * Keeps a datagram for which the port had no space. Returns 0, or -EAGAIN without memory.
+ * [owner of PU 0]
+ */
+int gsi_wait(struct pu *pu, struct dest *d, uint8_t tclass, const uint8_t *mad);
+/* Sends datagrams that wait, as far as there is space. Returns their number. [owner of the PU] */
+unsigned gsi_resume(struct pu *pu);
+/* Drops the datagrams that wait. */
+void gsi_wait_end(struct nic *nic);
+
 /* gsi.c: does the remaining checks of a packet for QP 1 and delivers the packet */
 enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port_pkt *pkt,
 		      const struct pkt_view *v);

@@ -54,6 +54,9 @@ struct dest {
 	 * the tick of alive_await_rx() when the peer was found stalled; 0: a packet has come since
 	 */
 	uint64_t stalled_at;
+	/* datagrams of QP 1 that wait for space, if there are any: gsi_wait.c */
+	struct list_head gsi_waiting, gsi_link;
+	unsigned num_gsi_waiting;
 };
 
 /*

@@ -2,8 +2,8 @@
 /*
  * QP 1, the general services interface: management datagrams of 256 bytes, sent and received as UD
  * SENDs with a Q_Key of their own (IBA 13.5.1, 3.9.4). It has no queues and no completions.
- * Received datagrams go to the host. A datagram is sent at once or not at all, since its sender
- * repeats it. QP 1 belongs to the first PU.
+ * Received datagrams go to the host. A datagram that finds no space in the port waits (gsi_wait.c).
+ * QP 1 belongs to the first PU.
  */
 #include "nic/alive.h"
 #include "nic/datagram.h"
@@ -56,6 +56,7 @@ static void keep(struct nic *nic, struct dest *d)
 
 void gsi_forget(struct nic *nic)
 {
+	gsi_wait_end(nic);
 	for (unsigned i = 0; i < NIC_GSI_DESTS; i++) {
 		if (nic->gsi_dests[i])
 			dest_put(nic->gsi_dests[i]);
@@ -74,15 +75,30 @@ void nic_gsi_expect(struct nic *nic, unsigned port_index, const struct pkt_addr 
 		port->ops->expect(port, dst, n);
 }
 
-int nic_gsi_stage(struct nic *nic, unsigned port_index, const struct pkt_addr *dst, uint8_t tclass,
-		  const uint8_t *mad)
+int gsi_put(struct pu *pu, struct dest *d, uint8_t tclass, const uint8_t *mad)
 {
 	const uint32_t len =
 		sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + NIC_GSI_LEN + PKT_ICRC_LEN;
-	struct pu *pu = nic->pus[0];
 	struct port_buf buf;
-	struct dest *d;
 	uint8_t *p;
+	int rc = tx_begin_to(pu, d, tclass, len, &buf);
+
+	if (rc)
+		return rc;
+	p = pkt_put_bth(buf.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, NIC_GSI_QPN, false,
+			pu->nic->gsi_psn++);
+	p = pkt_put_deth(p, NIC_GSI_QKEY, NIC_GSI_QPN);
+	memcpy(p, mad, NIC_GSI_LEN);
+	tx_end_to(pu, d, &buf, len);
+	pu->ctr.tx_management++;
+	return 0;
+}
+
+int nic_gsi_stage(struct nic *nic, unsigned port_index, const struct pkt_addr *dst, uint8_t tclass,
+		  const uint8_t *mad)
+{
+	struct pu *pu = nic->pus[0];
+	struct dest *d;
 	int rc;
 
 	if (port_index >= port_count(nic) || pkt_addr_is_group(dst))
@@ -91,15 +107,10 @@ int nic_gsi_stage(struct nic *nic, unsigned port_index, const struct pkt_addr *d
 	if (rc)
 		return rc;
 	keep(nic, d);
-	rc = tx_begin_to(pu, d, tclass, len, &buf);
-	if (rc == 0) {
-		p = pkt_put_bth(buf.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, NIC_GSI_QPN, false,
-				nic->gsi_psn++);
-		p = pkt_put_deth(p, NIC_GSI_QKEY, NIC_GSI_QPN);
-		memcpy(p, mad, NIC_GSI_LEN);
-		tx_end_to(pu, d, &buf, len);
-		pu->ctr.tx_management++;
-	}
+	/* a datagram does not overtake those that wait */
+	rc = d->num_gsi_waiting ? -EAGAIN : gsi_put(pu, d, tclass, mad);
+	if (rc == -EAGAIN)
+		rc = gsi_wait(pu, d, tclass, mad);
 	dest_put(d);
 	return rc;
 }

@@ -538,6 +538,7 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 		take_hints(pu);
 	if (unlikely(pu->stuck)) {
 		pu->stuck = false;
+		work += gsi_resume(pu);
 		requeue_stuck(pu, &pu->stuck_senders, &pu->senders);
 		requeue_stuck(pu, &pu->stuck_responders, &pu->responders);
 	}

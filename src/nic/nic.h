@@ -438,8 +438,9 @@ uint32_t nic_qp_groups(const struct nic_qp *qp);
 
 /*
  * Sends a datagram from QP 1 to QP 1 of dst. Delivery is unreliable: 0 means that the port has
- * taken it. -EAGAIN: the port has no space; -EINVAL: no such port; or the port's error if it cannot
- * reach dst. [control+owner of PU 0]
+ * taken it, or that it waits until the port has space. -EAGAIN: the port has no space, and there is
+ * no memory to wait in; -EINVAL: no such port; or the port's error if it cannot reach dst.
+ * [control+owner of PU 0]
  */
 int nic_gsi_send(struct nic *nic, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
 		 const uint8_t *mad);

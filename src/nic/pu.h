@@ -50,7 +50,11 @@ struct pu {
 	 * turn
 	 */
 	struct list_head stuck_senders, stuck_responders;
-	bool stuck; /* one of these two lists is not empty, or was not empty when the turn began */
+	/*
+	 * one of these two lists is not empty, or was not empty when the turn began, or datagrams
+	 * of QP 1 wait (gsi_wait.c)
+	 */
+	bool stuck;
 	struct list_head lost; /* QPs that are about to end because a CQ overran: qp_end_lost() */
 	struct list_head chain_later; /* managed queues that continue in the next turn */
 	unsigned num_dirty;

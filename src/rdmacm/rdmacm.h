@@ -137,7 +137,11 @@ extern struct rdmacm_agent agent;
 #define RDMACM_ACK_TIMEOUT	19 /* packet life time 18, plus one for the way back */
 #define RDMACM_MAX_RETRIES	15
 #define RDMACM_HOP_LIMIT	64
-#define RDMACM_MAX_BACKLOG	1024
+/*
+ * The kernel's largest backlog is 1024 (net.rdma_ucm.max_backlog), and one client may fill it. Here
+ * one source gets three quarters of a backlog (cm/challenge.c), so the largest one is longer.
+ */
+#define RDMACM_MAX_BACKLOG (1024 * 4 / 3 + 1)
 
 static inline struct rdmacm_id *rdmacm_id(struct rdma_cm_id *id)
 {

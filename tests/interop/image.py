@@ -65,13 +65,13 @@ def contents(tree, release, programs):
     return dict(files, **initramfs.modules(tree, release, MODULES))
 
 
-def build(folder, programs):
+def build(folder, programs, package=KERNEL):
     """Builds missing files, with these programs in the guest. Returns (kernel, initial file
     system)."""
     if platform.machine() != 'x86_64':
         raise Missing(f'the guest is made for x86_64 only, this is {platform.machine()}')
     os.makedirs(folder, exist_ok=True)
     release, tree = initramfs.kernel(
-        folder, KERNEL, lambda: output('apt-get', '-q', '-o', 'DPkg::Lock::Timeout=300', 'update'))
+        folder, package, lambda: output('apt-get', '-q', '-o', 'DPkg::Lock::Timeout=300', 'update'))
     image = initramfs.pack(folder, release, contents(tree, release, programs), 'dash')
     return os.path.join(tree, 'boot', 'vmlinuz-' + release), image

@@ -3,7 +3,7 @@
 """Tests Roost over UDP on this machine against the Linux kernel's RoCE v2 (rdma_rxe) in a virtual
 machine.
 
-usage: run.py [--build DIR] [--only TEXT] [--list]
+usage: run.py [--build DIR] [--only TEXT] [--kernel PACKAGE] [--list]
 
 The same programs run at both ends of a tap device, in both directions: perftest on either stack,
 and our own pair, which checks each byte. Roost's captures must pass the oracles of `roost pcap`,
@@ -138,9 +138,11 @@ class Wire:
 
 
 class Rig:
-    def __init__(self, build):
+    def __init__(self, build, kernel):
         self.roost = os.path.join(build, 'roost')
         folder = os.path.join(build, 'interop')
+        if kernel != image.KERNEL:
+            folder = os.path.join(folder, 'kernel-' + kernel)
         self.failed = os.path.join(folder, 'failed')
         self.scratch = os.path.join(folder, 'row')
         self.link_mtu = ROWS[0].link_mtu
@@ -155,7 +157,8 @@ class Rig:
             self.tests = os.path.join(build, 'tests')
             made = image.build(folder, sorted({self.here(row.program) for row in ROWS}
                                               | {os.path.join(self.tests, test)
-                                                 for test in GROUP_TESTS} | {self.roost}))
+                                                 for test in GROUP_TESTS} | {self.roost}),
+                               kernel)
             self.guest = guest.Guest(folder, made, self.tap, self.link_mtu)
             self.release = self.guest.wait_ready()
             # The Linux kernel drops all but a few datagrams that are sent before the neighbour has
@@ -407,6 +410,9 @@ def main():
     parser.add_argument(
         '--only', default='', metavar='TEXT',
         help='rows whose name and direction hold TEXT, or one of several between bars')
+    parser.add_argument(
+        '--kernel', default=image.KERNEL, metavar='PACKAGE',
+        help=f'the kernel of the guest, as a package of Debian; default: {image.KERNEL}')
     parser.add_argument('--list', action='store_true', help='name the rows')
     options = parser.parse_args()
     rows = [row for row in ROWS if any(text in str(row) for text in options.only.split('|'))]
@@ -421,7 +427,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     begin = time.monotonic()
     try:
-        rig = Rig(os.path.abspath(options.build))
+        rig = Rig(os.path.abspath(options.build), options.kernel)
     except Missing as e:
         skip(f"nothing was tried against the kernel's stack: {e}")
     print(f'the guest runs {rig.release}, up after {time.monotonic() - begin:.0f} s', flush=True)
