@@ -303,7 +303,11 @@ static int create_qp(struct rdmacm_id *id, struct ibv_qp_init_attr_ex *a)
 	rdmacm_unlock();
 	if (ret)
 		goto destroy_qp;
-	if (ibv_query_ece(qp, &id->local_ece))
+	/*
+	 * A passive id makes no offer. With one, the peer's offer would be taken for it in one
+	 * connection of 65,536, whose offers are equal by chance.
+	 */
+	if (id->passive || ibv_query_ece(qp, &id->local_ece))
 		memset(&id->local_ece, 0, sizeof(id->local_ece));
 	rdmacm_lock();
 	pub->pd = qp->pd;

@@ -74,7 +74,8 @@ static int enable_features(struct verbs_qp *qp, uint32_t features)
 
 static int set_options(struct verbs_qp *qp, uint32_t options)
 {
-	uint32_t features = options & offered_features(qp), offer = offer_of(qp);
+	/* 0: this end has made no offer, so `options` is not that offer */
+	uint32_t features = options & offered_features(qp), offer = qp->ece;
 	int ret;
 
 	if (options & ECE_ANSWER) {
