@@ -138,7 +138,7 @@ extern struct rdmacm_agent agent;
 #define RDMACM_MAX_RETRIES	15
 #define RDMACM_HOP_LIMIT	64
 /*
- * The kernel's largest backlog is 1024 (net.rdma_ucm.max_backlog), and one client may fill it. Here
+ * The largest backlog of Linux is 1024 (net.rdma_ucm.max_backlog), and one client may fill it. Here
  * one source gets three quarters of a backlog (cm/challenge.c), so the largest one is longer.
  */
 #define RDMACM_MAX_BACKLOG (1024 * 4 / 3 + 1)

@@ -14,14 +14,14 @@
 #define DEPTH 64
 #define BYTES 4096
 
-/* A queue with its image and data. */
-struct bench {
+/* A queue with its image. */
+struct queue {
 	struct roost_wqe wqe[DEPTH];
 	struct roost_chain_queue queue;
 };
 
 struct costs {
-	struct bench main, other; /* `other`: the function of a call */
+	struct queue main, other; /* `other`: the function of a call */
 	uint64_t bytes[BYTES / 8];
 	struct roost_chain_data data;
 	struct roost_chain c, function;
@@ -34,13 +34,13 @@ struct program_wqes {
 	uint32_t at, n;
 };
 
-static void open_queue(struct bench *b, uint32_t key, uint32_t depth)
+static void open_queue(struct queue *q, uint32_t key, uint32_t depth)
 {
-	b->queue = (struct roost_chain_queue){.ring = {(uintptr_t)b->wqe, key},
+	q->queue = (struct roost_chain_queue){.ring = {(uintptr_t)q->wqe, key},
 					      .qp_num = key,
 					      .depth = depth,
 					      .stride = sizeof(struct roost_wqe),
-					      .image = b->wqe};
+					      .image = q->wqe};
 }
 
 static void open_costs(struct costs *c, uint32_t depth)
@@ -60,28 +60,30 @@ static void open_costs(struct costs *c, uint32_t depth)
 
 /* ---- constructs. Each returns its WQEs that are the program's ---- */
 
+static struct program_wqes condition(struct costs *c, enum roost_compare cmp,
+				     struct roost_operand y)
+{
+	return (struct program_wqes){roost_chain_if(&c->c, c->x, cmp, y, c->wqe), 1};
+}
+
 static struct program_wqes equal(struct costs *c)
 {
-	return (struct program_wqes){
-		roost_chain_if(&c->c, c->x, ROOST_EQ, roost_constant(7), c->wqe), 1};
+	return condition(c, ROOST_EQ, roost_constant(7));
 }
 
 static struct program_wqes equal_word(struct costs *c)
 {
-	return (struct program_wqes){
-		roost_chain_if(&c->c, c->x, ROOST_EQ, roost_word(c->y), c->wqe), 1};
+	return condition(c, ROOST_EQ, roost_word(c->y));
 }
 
 static struct program_wqes less(struct costs *c)
 {
-	return (struct program_wqes){
-		roost_chain_if(&c->c, c->x, ROOST_LE, roost_constant(7), c->wqe), 1};
+	return condition(c, ROOST_LE, roost_constant(7));
 }
 
 static struct program_wqes less_word(struct costs *c)
 {
-	return (struct program_wqes){
-		roost_chain_if(&c->c, c->x, ROOST_LE, roost_word(c->y), c->wqe), 1};
+	return condition(c, ROOST_LE, roost_word(c->y));
 }
 
 static struct program_wqes if_else(struct costs *c)
