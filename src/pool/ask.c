@@ -25,6 +25,7 @@
 static const unsigned high[] = {1024, 512};
 /* The descriptors above that number that the sockets of many addresses need. */
 #define MOST_FDS 4096
+#define LOOK_MS	 10 /* the most that a look of struct pool_wait counts */
 
 socklen_t pool_name(struct sockaddr_un *n, enum name_kind kind, unsigned slot)
 {
@@ -131,6 +132,22 @@ void pool_sleep_ms(unsigned ms)
 	sys_ppoll(NULL, 0, &ts, NULL);
 }
 
+struct pool_wait pool_wait_begin(unsigned ms)
+{
+	return (struct pool_wait){ms, pool_clock_ms()};
+}
+
+unsigned pool_wait_look(struct pool_wait *w)
+{
+	uint64_t now = pool_clock_ms(), passed = now - w->last;
+
+	if (passed > LOOK_MS)
+		passed = LOOK_MS;
+	w->last = now;
+	w->left -= passed < w->left ? (unsigned)passed : w->left;
+	return w->left < LOOK_MS ? w->left : LOOK_MS;
+}
+
 int pool_answer(int fd, const int *fds, unsigned n)
 {
 	union {
@@ -233,15 +250,14 @@ static unsigned send_all(const struct pool *p, const struct ask *ask, struct pol
 int pool_ask(const struct pool *p, const struct ask *ask, int *fds, unsigned want, unsigned *silent,
 	     bool *hung_up)
 {
-	uint64_t until = pool_clock_ms() + ANSWER_MS, now;
+	struct pool_wait wait = pool_wait_begin(ANSWER_MS);
 	struct pollfd at[POOL_SLOTS];
-	unsigned unreached, n = send_all(p, ask, at, &unreached), left = n;
+	unsigned unreached, n = send_all(p, ask, at, &unreached), left = n, ms;
 	int got = 0;
 
 	*hung_up = false;
-	while (left && !got && (now = pool_clock_ms()) < until) {
-		struct timespec ts = {.tv_sec = (time_t)((until - now) / 1000),
-				      .tv_nsec = (long)((until - now) % 1000) * 1000000};
+	while (left && !got && (ms = pool_wait_look(&wait)) != 0) {
+		struct timespec ts = {.tv_nsec = ms * 1000000l};
 
 		if (sys_ppoll(at, n, &ts, NULL) < 1)
 			continue;

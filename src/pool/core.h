@@ -13,7 +13,7 @@
 #include "pool/state.h"
 
 #define POOL_UDP_PORT 4791
-#define ANSWER_MS     1000 /* the longest wait for members that do not answer */
+#define ANSWER_MS     1000 /* the longest pool_wait for members that do not answer */
 
 struct pool_addr {
 	struct list_head link;
@@ -122,6 +122,19 @@ int pool_high(int fd);
 /* Raises the soft limit of descriptors, so that the sockets of many addresses fit. */
 void pool_raise_limit(void);
 void pool_sleep_ms(unsigned ms);
+/*
+ * A wait for other programs. Each look counts at most a few milliseconds, whatever time has passed:
+ * on a machine that is too busy, or was halted, this process did not run either. A plain deadline
+ * would then end before the others had a chance, or although their answers had come.
+ */
+struct pool_wait {
+	unsigned left; /* ms */
+	uint64_t last; /* pool_clock_ms() of the last look */
+};
+
+struct pool_wait pool_wait_begin(unsigned ms);
+/* Counts a look. Returns the milliseconds until the next one, or 0 if the wait is over. */
+unsigned pool_wait_look(struct pool_wait *w);
 /* Returns the milliseconds of a monotonic clock. */
 uint64_t pool_clock_ms(void);
 

@@ -407,7 +407,7 @@ static int start_thread(struct pool *p)
 static int get_state(struct pool *p, int *founder)
 {
 	struct ask ask = {.magic = STATE_MAGIC, .what = ASK_STATE, .slot = p->slot[0]};
-	uint64_t until = pool_clock_ms() + ANSWER_MS, joins = pool_clock_ms() + JOIN_MS;
+	struct pool_wait answer = pool_wait_begin(ANSWER_MS), joins = pool_wait_begin(JOIN_MS);
 	unsigned silent;
 	int rc;
 
@@ -416,14 +416,14 @@ static int get_state(struct pool *p, int *founder)
 	 * that then ends, and a second program that sees neither of them would found another pool.
 	 */
 	while ((*founder = pool_bind_name(NAME_FOUNDER, 0)) == -EADDRINUSE &&
-	       pool_clock_ms() < joins)
+	       pool_wait_look(&joins))
 		pool_sleep_ms(FOUND_SLEEP);
 	while ((rc = pool_ask(p, &ask, &p->state_fd, 1, &silent, &p->foreign)) == 0 &&
 	       *founder < 0) {
 		*founder = pool_bind_name(NAME_FOUNDER, 0);
 		if (*founder < 0 && *founder != -EADDRINUSE)
 			return *founder;
-		p->alone = silent || (*founder < 0 && pool_clock_ms() >= until);
+		p->alone = silent || (*founder < 0 && !pool_wait_look(&answer));
 		if (p->alone)
 			break;
 		if (*founder < 0)

@@ -53,9 +53,10 @@ struct pool_addr;
 /*
  * Makes this process a member, or adds a reference to its membership. Returns NULL with errno set;
  * EFBIG: the limit of file sizes (RLIMIT_FSIZE) is below pool_file_bytes(), which the first member
- * needs. Waits at most about a second for members that do not answer. pool_put() drops the
- * reference; the last one ends the membership and frees the slots. In a forked child, pool_put()
- * only closes the child's descriptors, and pool_get() makes a new membership.
+ * needs. Waits at most about a second for members that do not answer; time in which the machine did
+ * not run this process does not count. pool_put() drops the reference; the last one ends the
+ * membership and frees the slots. In a forked child, pool_put() only closes the descriptors of the
+ * child, and pool_get() makes a new membership.
  */
 struct pool *pool_get(void);
 /* Drops a reference to the membership; see pool_get(). */

@@ -93,10 +93,10 @@ static bool taken(struct pool *p, unsigned slot, uint64_t id, const struct servi
  */
 static int hold_publisher(void)
 {
-	uint64_t until = pool_clock_ms() + ANSWER_MS;
+	struct pool_wait wait = pool_wait_begin(ANSWER_MS);
 	int fd;
 
-	while ((fd = pool_bind_name(NAME_PUBLISHER, 0)) == -EADDRINUSE && pool_clock_ms() < until)
+	while ((fd = pool_bind_name(NAME_PUBLISHER, 0)) == -EADDRINUSE && pool_wait_look(&wait))
 		pool_sleep_ms(PUBLISH_SLEEP);
 	return fd < 0 ? -1 : fd;
 }

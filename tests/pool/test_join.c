@@ -2,7 +2,7 @@
 /*
  * A program is stopped or killed at a step of joining: before its n-th system call. The next
  * program that joins waits at most a second. Each case has a network of its own, and many run at a
- * time.
+ * time. The second counts only while the machine runs the program that joins.
  */
 #include "../common/network.h"
 
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -65,12 +66,23 @@ int __real_sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *ts,
 int __wrap_sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *ts,
 		     const sigset_t *mask);
 
+/* ---- a program that joins on a slow machine: each look at the members takes SLOW_US ---- */
+
+#define SLOW_US	   300000
+#define SLOW_LOOKS 8 /* longer than a second */
+
+static atomic_uint *slow_looks; /* shared with the test; NULL: the machine is not slow */
+
 int __wrap_sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *ts,
 		     const sigset_t *mask)
 {
 	int rc;
 
 	at_step();
+	if (joining && slow_looks) {
+		atomic_fetch_add(slow_looks, 1);
+		usleep(SLOW_US);
+	}
 	rc = __real_sys_ppoll(fds, n, ts, mask);
 	if (joining && rc == 0)
 		waited_ms += (double)ts->tv_sec * 1e3 + (double)ts->tv_nsec / 1e6;
@@ -339,6 +351,58 @@ static void unwatched(void **state)
 	assert_int_equal(status, 0);
 }
 
+static int run_slow(void)
+{
+	struct result first = {0}, r;
+	pid_t member, joiner;
+	int status = 1;
+
+	if (!network_own())
+		return 77;
+	slow_looks = mmap(NULL, sizeof(*slow_looks), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (slow_looks == MAP_FAILED)
+		return 1;
+	member = start_whole(&first);
+	atomic_store(slow_looks, 0);
+	kill(member, SIGSTOP);
+	joiner = fork();
+	if (joiner == 0) {
+		r = join();
+		printf("%s, %u silent, %u looks\n", r.rc ? strerror(-r.rc) : "joined", r.silent,
+		       atomic_load(slow_looks));
+		fflush(stdout);
+		_exit(r.rc || r.silent);
+	}
+	while (atomic_load(slow_looks) < SLOW_LOOKS && waitpid(joiner, &status, WNOHANG) == 0)
+		usleep(1000);
+	kill(member, SIGCONT);
+	if (atomic_load(slow_looks) >= SLOW_LOOKS)
+		waitpid(joiner, &status, 0);
+	return first.rc || status;
+}
+
+/* The member answers late, but then the program that joins has hardly waited for it. */
+static void slow_machine(void **state)
+{
+	int status = 0;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		int rc = run_slow();
+
+		fflush(stdout);
+		_exit(rc);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(status, 0);
+}
+
 /* Usage: test_pool_join [every]	every step, in about a minute */
 int main(int argc, char **argv)
 {
@@ -346,6 +410,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(killed),
 		cmocka_unit_test(stopped),
 		cmocka_unit_test(unwatched),
+		cmocka_unit_test(slow_machine),
 	};
 	const struct CMUnitTest every[] = {
 		cmocka_unit_test(killed_at_every_step),
