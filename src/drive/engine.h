@@ -137,11 +137,15 @@ struct gsi_lost {
 	uint64_t tid;
 };
 
-/* the most datagrams that the user gets before their answers are sent */
-#define GSI_AT_ONCE 32
+/*
+ * The most datagrams that the user gets while its lock is held. The program's threads wait for the
+ * lock, so it is held for microseconds.
+ */
+#define GSI_AT_ONCE 8
 
-/* the most answers that the service thread keeps before it sends them */
-#define GSI_ANSWERS 64
+/* the most answers that the service thread keeps, and the number from which on it sends them */
+#define GSI_ANSWERS	 64
+#define GSI_ANSWERS_MANY 32
 
 struct gsi_answer {
 	unsigned port;

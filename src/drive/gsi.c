@@ -142,6 +142,11 @@ static void expect(struct drive *d, unsigned port)
 	nic_gsi_expect(d->nic, port, dst, n);
 }
 
+/*
+ * The control mutex is not taken: QP 1 belongs to the owner of PU 0, and a port is only added while
+ * all PUs are owned. With the mutex, each control call of the program waited for the system calls
+ * of the answers to a flood.
+ */
 static void send_answers(struct drive *d)
 {
 	struct gsi *g = &d->gsi;
@@ -149,7 +154,6 @@ static void send_answers(struct drive *d)
 
 	if (!g->num_answers)
 		return;
-	drive_control_lock(d);
 	drive_own(d, 0);
 	for (unsigned i = 0; i < g->num_answers; i++) {
 		const struct gsi_answer *a = &g->answer[i];
@@ -168,7 +172,6 @@ static void send_answers(struct drive *d)
 			nic_gsi_flush(d->nic, port);
 	}
 	pu_disown(d, 0, PU_SENT);
-	drive_control_unlock(d);
 	g->num_answers = 0;
 }
 
@@ -227,9 +230,11 @@ void gsi_serve(struct drive *d)
 
 		do {
 			some = hand_over(d);
-			send_answers(d);
 			n += some;
+			if (g->num_answers >= GSI_ANSWERS_MANY)
+				send_answers(d);
 		} while (some == GSI_AT_ONCE && n < GSI_QUEUE);
+		send_answers(d);
 		report_lost(g);
 		report_gone(g);
 		if (n >= GSI_QUEUE) /* the thread handles the rest after its other work */
@@ -339,11 +344,9 @@ int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, u
 		keep_answer(d, port, dst, tclass, mad);
 		return 0;
 	}
-	drive_control_lock(d);
 	drive_own(d, 0);
 	rc = nic_gsi_send(d->nic, port, dst, tclass, mad);
 	pu_disown(d, 0, PU_SENT);
-	drive_control_unlock(d);
 	return rc;
 }
 

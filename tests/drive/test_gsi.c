@@ -202,8 +202,31 @@ static void a_lock_is_for_many(void **state)
 	assert_true(fake_reached(&u.inputs, QUEUE));
 	assert_true(fake_reached(&drive_nic(*state)->gsi_sent, QUEUE));
 	drive_gsi_close(*state);
-	assert_int_equal(atomic_load(&u.most), 32);
-	assert_int_equal(atomic_load(&u.locks), QUEUE / 32);
+	assert_int_equal(atomic_load(&u.most), 8);
+	assert_int_equal(atomic_load(&u.locks), QUEUE / 8);
+}
+
+/*
+ * Control calls of the program, and answers of QP 1, do not wait for each other: the mutex of
+ * control calls is held here until the answers and a datagram of the program have left.
+ */
+static void no_datagram_waits_for_control_calls(void **state)
+{
+	struct user u = {.d = *state, .due = UINT64_MAX, .answer = true};
+	struct pkt_addr dst = {{0}};
+	uint8_t mad[NIC_GSI_LEN] = {0};
+	bool left;
+
+	assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
+	drive_control_lock(*state);
+	for (unsigned i = 0; i < QUEUE / 2; i++)
+		fake_datagram(*state, 1);
+	left = fake_reached(&drive_nic(*state)->gsi_sent, QUEUE / 2) &&
+	       drive_gsi_send(*state, 0, &dst, 0, mad) == 0;
+	drive_control_unlock(*state);
+	assert_true(left);
+	assert_int_equal(atomic_load(&drive_nic(*state)->pu[0].overlaps), 0);
+	drive_gsi_close(*state);
 }
 
 /*
@@ -318,6 +341,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(waiting_datagrams_are_answered, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(a_lock_is_for_many, harness_setup,
+						harness_teardown),
+		cmocka_unit_test_setup_teardown(no_datagram_waits_for_control_calls, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(the_peer_of_a_datagram_is_woken, harness_setup,
 						harness_teardown),

@@ -136,6 +136,44 @@ static void ends_of_ours_agree_through_ece(void **state)
 	pair_close(&p);
 }
 
+/*
+ * The QP of a passive id makes no offer, so none can equal that of the peer by chance: it takes no
+ * answer, whatever its number, and agrees on the offer of the peer afterwards.
+ */
+static void a_passive_end_makes_no_offer(void **state)
+{
+	struct rdma_conn_param param = {.responder_resources = 2, .initiator_depth = 2};
+	struct rdma_event_channel *lch = channel(), *ach = channel();
+	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, any(0), 0);
+	struct rdma_cm_id *a = resolved(ach, RDMA_PS_TCP, port_of(l)), *p;
+	struct ibv_ece offer, answer;
+	struct rdma_cm_event *e;
+
+	make_qp(a, IBV_QPT_RC);
+	assert_int_equal(ibv_query_ece(a->qp, &offer), 0);
+	assert_int_equal(rdma_connect(a, &param), 0);
+	e = next_event(lch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	p = e->id;
+	make_qp(p, IBV_QPT_RC);
+	for (uint32_t number = 0; number < 1 << 16; number++) {
+		answer = (struct ibv_ece){.vendor_id = offer.vendor_id,
+					  .options = number << 16 | 1u << 15 | 1};
+		if (ibv_set_ece(p->qp, &answer) != EOPNOTSUPP)
+			fail_msg("an answer was taken: %#x", answer.options);
+	}
+	assert_int_equal(rdma_accept(p, &param), 0);
+	assert_int_equal(rdma_ack_cm_event(e), 0);
+	assert_int_equal(expect(ach, RDMA_CM_EVENT_ESTABLISHED), 0);
+	assert_int_equal(expect(lch, RDMA_CM_EVENT_ESTABLISHED), 0);
+	assert_int_equal(ibv_query_ece(a->qp, &offer), 0);
+	assert_int_equal(ibv_query_ece(p->qp, &answer), 0);
+	assert_int_not_equal(answer.options & 1u << 15, 0);
+	assert_int_equal(answer.options, offer.options);
+	drop(a);
+	drop(p);
+	quit(l, lch, ach);
+}
+
 /* Calls have op-codes only if both programs offered them. Then a call works. */
 static void programs_agree_on_calls(void **state)
 {
@@ -660,6 +698,7 @@ int main(void)
 		cmocka_unit_test(ids_may_go_without_disconnecting),
 		cmocka_unit_test(each_end_sees_the_others_addresses_and_parameters),
 		cmocka_unit_test(ends_of_ours_agree_through_ece),
+		cmocka_unit_test(a_passive_end_makes_no_offer),
 		cmocka_unit_test(programs_agree_on_calls),
 		cmocka_unit_test(a_rejection_brings_reason_and_private_data),
 		cmocka_unit_test(nobody_listens),

@@ -122,6 +122,31 @@ static void an_offer_of_calls_may_follow_a_query(void **state)
 	pair_close(&p);
 }
 
+/*
+ * An end that has made no offer takes no answer, whatever its number, and draws no number to
+ * compare with. It once drew one: its peer's offer had the same number in one connection of 65,536,
+ * was taken for this end's own offer, and there was no agreement.
+ */
+static void without_an_offer_there_is_no_answer(void **state)
+{
+	struct pair_options o = {.cap = {4, 4, 1, 1, 0}, .leave_reset = true};
+	struct ibv_ece offer, answer, any;
+	struct pair p;
+
+	pair_open(&p, &o);
+	offer = ece_of(p.qp[0]);
+	for (uint32_t number = 0; number < 1 << 16; number++) {
+		any = (struct ibv_ece){.vendor_id = offer.vendor_id,
+				       .options = number << 16 | 1u << 15 | 1};
+		if (ibv_set_ece(p.qp[1], &any) != EOPNOTSUPP)
+			fail_msg("an answer was taken: %#x", any.options);
+	}
+	assert_int_equal(ibv_set_ece(p.qp[1], &offer), 0);
+	answer = ece_of(p.qp[1]);
+	assert_int_equal(ibv_set_ece(p.qp[0], &answer), 0);
+	pair_close(&p);
+}
+
 static void ece_of_others(void **state)
 {
 	struct pair_options o = {.cap = {4, 4, 1, 1, 0}, .leave_reset = true};
@@ -148,6 +173,7 @@ int main(void)
 		cmocka_unit_test(ece_is_agreed),
 		cmocka_unit_test(calls_are_agreed_on_by_both_or_not_at_all),
 		cmocka_unit_test(an_offer_of_calls_may_follow_a_query),
+		cmocka_unit_test(without_an_offer_there_is_no_answer),
 		cmocka_unit_test(ece_of_others),
 	};
 
