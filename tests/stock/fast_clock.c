@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A time of day that passes eight times as fast, preloaded into perftest. For each size, perftest
- * compares the CPU's cycle counter with gettimeofday() for a quarter of a second (get_clock.c), and
- * uses the result only to print speeds. The transfers themselves take milliseconds. Roost and the C
- * library do not call this function.
+ * A time of day that passes eight times as fast, and waits that take an eighth of their time. Stock
+ * programs are preloaded with it; Roost and the C library do not call these functions.
+ *
+ * - For each size, perftest compares the CPU's cycle counter with gettimeofday() for a quarter of a
+ *   second (get_clock.c), and uses the result only to print speeds. The transfers themselves take
+ *   milliseconds.
+ * - ib_write_bw sleeps for a second in each process, and the sender of mckey for three after it has
+ *   joined the group.
+ * - Each test of qperf runs until a timer of the given number of seconds, of which the least is 1.
+ *   Longer timers, its time-outs, keep their time.
  */
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 #define TIMES 8ull
 
@@ -22,4 +30,25 @@ __attribute__((visibility("default"))) int gettimeofday(struct timeval *restrict
 	tv->tv_sec = (time_t)(ns / 1000000000);
 	tv->tv_usec = (suseconds_t)(ns % 1000000000 / 1000);
 	return 0;
+}
+
+__attribute__((visibility("default"))) unsigned sleep(unsigned seconds)
+{
+	unsigned long long ns = seconds * 1000000000ull / TIMES;
+	struct timespec left = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+
+	return nanosleep(&left, &left) ? (unsigned)left.tv_sec + 1 : 0;
+}
+
+__attribute__((visibility("default"))) int setitimer(__itimer_which_t which,
+						     const struct itimerval *restrict value,
+						     struct itimerval *restrict old)
+{
+	struct itimerval new = *value;
+
+	if (new.it_value.tv_sec == 1) {
+		new.it_value.tv_sec = 0;
+		new.it_value.tv_usec = (suseconds_t)(1000000 / TIMES);
+	}
+	return (int)syscall(SYS_setitimer, which, &new, old);
 }

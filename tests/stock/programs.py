@@ -22,6 +22,8 @@ from skip import skip  # noqa: E402
 # program (docs/platforms.md). UCX 1.13 has no such variable.
 WEAK_FENCES = "UCX_FENCE_MODE=weak UCX_WARN_UNUSED_ENV_VARS=n"
 
+CLOCKED = ("ib_", "mckey", "qperf")  # programs that take less time with fast-clock.so
+
 RUN_LIMIT = 120  # seconds; the slowest takes a few
 
 # Lines that a successful run does not print, with any exit status.
@@ -45,11 +47,11 @@ class Side:
     """One of the two processes, with its output in a file."""
     MARK = "ROOST_TEST_SIDE"
     numbers = itertools.count()
-    clock = None  # path of fast-clock.so, for perftest; None: the clock of the machine
+    clock = None  # path of fast-clock.so, for CLOCKED; None: the clock of the machine
 
     def __init__(self, lib, roost_port, command):
         env = dict(os.environ, LD_LIBRARY_PATH=lib, ROOST_PORT=roost_port)
-        if Side.clock and command[0].startswith("ib_"):
+        if Side.clock and command[0].startswith(CLOCKED):
             env["LD_PRELOAD"] = Side.clock
         self.start(command, env)
         self.command = f"ROOST_PORT={roost_port} {' '.join(command)}"
@@ -226,7 +228,7 @@ def parser(description, **folders):
 
 def add_clock(options):
     options.add_argument("--clock", metavar="FILE",
-                         help="fast-clock.so, preloaded into perftest, which then takes less time")
+                         help="fast-clock.so, preloaded into programs that then take less time")
 
 
 def choose(options, rows, label):

@@ -7,7 +7,7 @@ usage: run.py --lib DIR --port host|udp|shm [--clock FILE] [--only TEXT] [--list
 
 The script prints a line for each combination, and the output of both sides of a failed one. The
 exit status is 0 if all passed. Each run has its own addresses and TCP ports (these programs connect
-over TCP). With --clock (fast_clock.c) the speeds that perftest prints mean nothing.
+over TCP). With --clock (fast_clock.c) the speeds that programs print mean nothing.
 """
 import os
 import re
