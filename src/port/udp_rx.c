@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Receives into buffers of the port. With UDP_GRO Linux delivers merged datagrams, or groups that it
- * did not segment (over loopback a group arrives as it was sent), and the length of the pieces. The
- * pieces are handed out as packets without a copy.
+ * Receives into buffers of the port. With UDP_GRO Linux delivers merged datagrams, or groups that
+ * it did not segment (over loopback a group arrives as it was sent), and the length of the pieces.
+ * The pieces are handed out as packets without a copy.
  *
  * Buffers are filled again only when all their packets were handed out and the caller has requested
  * the next burst, so descriptors stay valid as port.h promises.
