@@ -31,7 +31,7 @@
 #include "port/port_impl.h"
 
 #define HOT_LOOKS 4096 /* looks without a packet after which the udp port is cold */
-#define COLD_LOOK 32
+#define COLD_LOOK 128
 
 struct host_port {
 	struct port port; /* first */
