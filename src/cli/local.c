@@ -23,6 +23,28 @@ void local_kind(const char *spec, char *buf, size_t n)
 	snprintf(buf, n, "%.*s", (int)strcspn(spec, ":,"), spec);
 }
 
+bool local_port_fits(const struct opt_command *cmd, const char *spec)
+{
+	const char *next = spec ? spec : sys_env("ROOST_PORT");
+	struct pkt_addr addr;
+	char one[512];
+
+	while (next && *next) {
+		size_t len = strcspn(next, ";");
+
+		snprintf(one, sizeof(one), "%.*s", (int)len, next);
+		if (len && (len >= sizeof(one) || port_first_address(one, &addr))) {
+			opt_usage(
+				cmd,
+				"'%.64s' is no port: host, udp or shm, perhaps with an address and options, as udp:127.0.0.2,loss=0.01",
+				one);
+			return false;
+		}
+		next += len + (next[len] == ';');
+	}
+	return true;
+}
+
 /*
  * Computes 127.x.y.z from the process id, which is below 2^22, and the side. No two processes get
  * the same address, and none gets 127.0.0.1.

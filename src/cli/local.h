@@ -13,6 +13,8 @@
 
 #define LOCAL_SPEC_LEN 256
 
+struct opt_command;
+
 struct local {
 	char port[LOCAL_SPEC_LEN];	/* port specification of this process */
 	char peer_port[LOCAL_SPEC_LEN]; /* port specification of the target */
@@ -43,6 +45,12 @@ bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool 
 int local_start(struct local *lo, int (*target)(struct local *lo, void *arg), void *arg);
 /* Waits for the end of the target. Returns its exit status, or 128 + signal. */
 int local_wait(struct local *lo);
+
+/*
+ * Returns whether Roost can read the specification of --port, or of ROOST_PORT (spec NULL).
+ * Otherwise it has printed a usage error.
+ */
+bool local_port_fits(const struct opt_command *cmd, const char *spec);
 
 /* Copies the kind of port of a specification into buf: the part before ':' or ','. */
 void local_kind(const char *spec, char *buf, size_t n);

@@ -28,9 +28,15 @@ struct kv_memory {
 	struct kv_near *near;	/* NULL: all memory is near */
 };
 
-/* Reserves `size` bytes, rounded up to a page. Returns 0 or -ENOMEM. */
+/*
+ * Reserves `size` bytes, rounded up to a page, with huge pages. Without a far tier the first access
+ * to a huge page takes as long as Linux needs to clear it: 0.1 ms, but up to 8 ms if a hypervisor
+ * has to find the memory. Returns 0 or -ENOMEM.
+ */
 int kv_memory_open(struct kv_memory *m, uint64_t size);
 void kv_memory_close(struct kv_memory *m);
+/* Gives a range small pages, whose first access is short. */
+void kv_memory_small(const struct kv_memory *m, uint64_t addr, uint64_t len);
 
 /* near.c: get the lines of an access into near memory, and save the bytes that will be written */
 void kv_near_need(struct kv_near *n, uint64_t addr, uint32_t len);

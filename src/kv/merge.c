@@ -51,9 +51,10 @@ static void mark_some(struct slab *s)
 	uint32_t entries[SLAB_BATCH];
 
 	if (!n) {
-		while (k->near_count)
+		for (uint32_t i = 0; i < SLAB_BATCH && k->near_count; i++)
 			mark(s, k->near[--k->near_count]);
-		begin_sweep(&s->merge);
+		if (!k->near_count)
+			begin_sweep(&s->merge);
 		return;
 	}
 	k->far_count -= n;

@@ -51,6 +51,34 @@ QUICK_INLINE bool find_inline(struct bucket *b, uint64_t hash, const struct kv_o
 	return false;
 }
 
+enum match { OTHER_KEY, UNCOMMON, COMMON };
+
+/* Compares the key with that of the record at `addr`, to which slot i points. */
+QUICK_INLINE enum match match_key(struct kv *kv, const struct bucket *b, unsigned i, uint64_t addr,
+				  const struct kv_op *op, struct found *found)
+{
+	uint8_t *at = kv->mem.base + addr;
+	uint32_t head = match_u32(at);
+
+	found->reads++;
+	if ((head & RECORD_KEY) != op->key_len ||
+	    !match_equal(at + RECORD_HEAD, op->key, op->key_len))
+		return OTHER_KEY;
+	/* The eviction clock needs the mark of the pair as used. */
+	if (head & (RECORD_EXPIRES | RECORD_EXTENTS) || (kv->config.evict && !(b->used >> i & 1)))
+		return UNCOMMON;
+	found->value = at + RECORD_HEAD + op->key_len;
+	found->value_len = head >> RECORD_VALUE_SHIFT;
+	found->class = bucket_class(b, i);
+	found->record = 1;
+	return COMMON;
+}
+
+static inline uint64_t record_at(struct kv *kv, const struct bucket *b, unsigned i, uint64_t hash)
+{
+	return slab_addr(kv_segment(kv, hash), slot_place(bucket_slot(b, i)));
+}
+
 static bool find_record(struct kv *kv, struct bucket *b, uint64_t hash, const struct kv_op *op,
 			struct found *found)
 {
@@ -58,26 +86,13 @@ static bool find_record(struct kv *kv, struct bucket *b, uint64_t hash, const st
 
 	while (map) {
 		unsigned i = bucket_next(&map, BUCKET_BYTEWISE);
-		uint8_t *at;
-		uint32_t head;
+		enum match m;
 
 		if (!match_record(b, i, hash))
 			continue;
-		at = kv->mem.base + slab_addr(kv_segment(kv, hash), slot_place(bucket_slot(b, i)));
-		found->reads++;
-		head = match_u32(at);
-		if ((head & RECORD_KEY) != op->key_len ||
-		    !match_equal(at + RECORD_HEAD, op->key, op->key_len))
-			continue;
-		/* The eviction clock needs the mark of the pair as used. */
-		if (head & (RECORD_EXPIRES | RECORD_EXTENTS) ||
-		    (kv->config.evict && !(b->used >> i & 1)))
-			return false;
-		found->value = at + RECORD_HEAD + op->key_len;
-		found->value_len = head >> RECORD_VALUE_SHIFT;
-		found->class = bucket_class(b, i);
-		found->record = 1;
-		return true;
+		m = match_key(kv, b, i, record_at(kv, b, i, hash), op, found);
+		if (m != OTHER_KEY)
+			return m == COMMON;
 	}
 	return false;
 }
@@ -97,7 +112,8 @@ static bool get(struct kv *kv, struct kv_op *op, struct found found)
 	return true;
 }
 
-static bool put(struct kv *kv, struct kv_op *op, struct found found)
+/* A call would store `found` to memory, and the value would be copied after it was loaded again. */
+QUICK_INLINE bool put(struct kv *kv, struct kv_op *op, struct found found)
 {
 	if (op->expires)
 		return false;
@@ -183,6 +199,14 @@ bool kv_quick(struct kv *kv, struct kv_op *op)
 
 /* ---- groups ---- */
 
+bool kv_quick_record(struct kv *kv, struct kv_op *op, const struct kv_hint *h)
+{
+	struct found found = {.reads = 1};
+
+	return match_key(kv, h->bucket, h->slot, h->addr, op, &found) == COMMON &&
+	       execute(kv, op, found);
+}
+
 /* Returns whether an inline pair with the tag of the hash begins in the bucket. */
 static inline bool may_be_inline(const struct bucket *b, uint64_t hash)
 {
@@ -197,11 +221,16 @@ static inline bool may_be_inline(const struct bucket *b, uint64_t hash)
 	return false;
 }
 
-/* Notes the records to which the operation's bucket points, and the next bucket. */
-static void note(struct kv *kv, const struct bucket *b, uint64_t hash, struct kv_later *later)
+/*
+ * Notes the records to which the operation's bucket points, and the next bucket. Returns the
+ * record, if there is only one.
+ */
+static struct kv_hint note(struct kv *kv, const struct bucket *b, uint64_t hash,
+			   struct kv_later *later)
 {
 	uint64_t map = bucket_candidates(b, kv_second_hash(hash));
-	struct slab *s = kv_segment(kv, hash);
+	struct kv_hint hint = {.bucket = b};
+	unsigned num = 0;
 
 	while (map) {
 		unsigned k = bucket_next(&map, BUCKET_BYTEWISE), class;
@@ -210,7 +239,9 @@ static void note(struct kv *kv, const struct bucket *b, uint64_t hash, struct kv
 		if (!match_record(b, k, hash))
 			continue;
 		class = bucket_class(b, k);
-		addr = slab_addr(s, slot_place(bucket_slot(b, k)));
+		addr = record_at(kv, b, k, hash);
+		hint.addr = num++ ? 0 : addr;
+		hint.slot = k;
 		later->addrs[later->num_addrs++] = addr;
 		if (class > KV_CHAIN_CLASS) /* the value is in the second line */
 			later->addrs[later->num_addrs++] = addr + BUCKET_BYTES;
@@ -218,7 +249,8 @@ static void note(struct kv *kv, const struct bucket *b, uint64_t hash, struct kv
 			later->long_records[later->num_long++] = addr;
 	}
 	if (b->chain)
-		later->addrs[later->num_addrs++] = slab_addr(s, b->chain);
+		later->addrs[later->num_addrs++] = slab_addr(kv_segment(kv, hash), b->chain);
+	return hint;
 }
 
 static inline uint64_t key_bit(uint64_t hash)
@@ -243,8 +275,9 @@ void kv_quick_group(struct kv *kv, struct kv_op *ops, unsigned n, struct kv_late
 		    find_inline(b, hash, op, &found) && execute(kv, op, found))
 			continue;
 		waiting |= bit;
-		later->ops[later->n++] = op;
+		later->hints[later->n].addr = 0;
 		if (!may_be_inline(b, hash))
-			note(kv, b, hash, later);
+			later->hints[later->n] = note(kv, b, hash, later);
+		later->ops[later->n++] = op;
 	}
 }

@@ -14,9 +14,23 @@ bool kv_quick(struct kv *kv, struct kv_op *op);
 /* Operations that are looked at together. */
 #define KV_QUICK_GROUP 16u
 
+/* The record to which a slot of the bucket points; addr 0: none. */
+struct kv_hint {
+	uint64_t addr;
+	const struct bucket *bucket;
+	unsigned slot;
+};
+
+/*
+ * Does the same as kv_quick() for an operation whose key is that of the record, and returns false
+ * for any other. Pairs must not have moved since kv_quick_group() found the record.
+ */
+bool kv_quick_record(struct kv *kv, struct kv_op *op, const struct kv_hint *hint);
+
 /* Operations of a group that need more than the first bucket of their chain. */
 struct kv_later {
 	struct kv_op *ops[KV_QUICK_GROUP];
+	struct kv_hint hints[KV_QUICK_GROUP]; /* for each operation */
 	unsigned n, num_addrs, num_long;
 	/* Records, the second lines of records, and chained buckets; records of several lines. */
 	uint64_t addrs[KV_QUICK_GROUP * (2 * BUCKET_SLOTS + 1)];

@@ -188,14 +188,16 @@ void kv_execute(struct kv *kv, struct kv_op *op)
 	}
 }
 
-static void execute(struct kv *kv, struct kv_op *op)
+/* Returns whether all pairs kept their place. */
+static bool execute(struct kv *kv, struct kv_op *op)
 {
 	if (likely(kv_quick(kv, op)))
-		return;
+		return true;
 	kv_execute(kv, op);
 	/* An inline pair may take ten slots: as many as two buckets have at the fill limit. */
 	if (unlikely(kv->slots > kv->grow_at))
 		kv_grow(kv, 2);
+	return false;
 }
 
 /*
@@ -282,6 +284,22 @@ static bool leave(const struct kv_later *later, unsigned from, struct kv_op *ops
 	return false;
 }
 
+/* Executes the operations of `later` until kv->bytes has reached `until`. Returns their number. */
+static unsigned run_later(struct kv *kv, const struct kv_later *later, uint64_t until)
+{
+	bool hints = true; /* no pair has moved */
+	unsigned i;
+
+	for (i = 0; i < later->n && kv->bytes < until; i++) {
+		const struct kv_hint *h = &later->hints[i];
+
+		if (likely(hints && h->addr) && likely(kv_quick_record(kv, later->ops[i], h)))
+			continue;
+		hints &= execute(kv, later->ops[i]);
+	}
+	return i;
+}
+
 /* Executes operations until kv->bytes has reached `until`. Returns whether all were executed. */
 static bool run_until(struct kv *kv, struct kv_op *ops, unsigned n, uint64_t until)
 {
@@ -295,16 +313,16 @@ static bool run_until(struct kv *kv, struct kv_op *ops, unsigned n, uint64_t unt
 	}
 	begin(kv, ops, least(n, GROUP));
 	for (unsigned at = 0; at < n; at += GROUP) {
+		unsigned done;
+
 		if (n - at > GROUP)
 			begin(kv, ops + at + GROUP, least(n - at - GROUP, GROUP));
 		kv_quick_group(kv, ops + at, least(n - at, GROUP), &later);
 		load_all(kv, later.addrs, later.num_addrs);
 		prefetch_rest(kv, &later);
-		for (unsigned i = 0; i < later.n; i++) {
-			if (unlikely(kv->bytes >= until))
-				return leave(&later, i, ops, at + GROUP, n);
-			execute(kv, later.ops[i]);
-		}
+		done = run_later(kv, &later, until);
+		if (unlikely(done < later.n))
+			return leave(&later, done, ops, at + GROUP, n);
 	}
 	return true;
 }

@@ -28,6 +28,7 @@ void slab_init(struct slab *s, struct kv_memory *mem, uint64_t base, uint64_t re
 		stacks += ALIGN_UP(reserve / slab_size(c) * sizeof(uint32_t), 64);
 	}
 	s->merge.marks = stacks;
+	kv_memory_small(mem, s->classes[0].far, slab_stack_bytes(reserve));
 }
 
 static void push_far(struct slab *s, struct slab_class *k, const uint32_t *entries, uint32_t n)
@@ -65,10 +66,22 @@ void slab_push(struct slab *s, unsigned class, uint32_t place)
 	k->near[k->near_count++] = place;
 }
 
+/*
+ * Makes the part of the merge's bitmap present that belongs to the next block, which has no bit
+ * there. A step of a merge sets bits at random places, and would otherwise take a page fault for
+ * each. With a far tier a line that was never written is not read.
+ */
+static void touch_marks(struct slab *s)
+{
+	if (!s->mem->near)
+		*(volatile uint8_t *)(s->mem->base + s->merge.marks + s->top / SLAB_UNIT / 8) = 0;
+}
+
 static bool add_block(struct slab *s)
 {
 	if (s->top + SLAB_MAX > s->limit)
 		return false;
+	touch_marks(s);
 	/* Place 0 means none, so the first unit of the first block is not used. */
 	if (s->top == 0) {
 		for (unsigned c = 0; c + 1 < SLAB_CLASSES; c++)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 
 from cli import LIMIT, ROOST, check, finish, last_json, one_line_error, run
 from node import Node, addresses
@@ -66,6 +67,12 @@ def command(kind, where):
     for verb, *rest in (('get',), ('put', 'v'), ('del',), ('incr',), ('update', 'add', '1')):
         one_line_error(f'{verb} of an empty key', kv(verb, where[0], '', *rest), 2, '1 to 255')
     one_line_error('a key that is too long', kv('get', where[0], 'k' * 256), 1, '255 bytes')
+    files(kv, where[0])
+    one_line_error('a port of no kind', run('kv', '--port', 'foo:1', 'get', where[0], 'k'), 2,
+                   "'foo:1' is no port")
+    one_line_error('a port of no kind in the environment',
+                   run('kv', 'get', where[0], 'k', env={'ROOST_PORT': 'udp;foo:1'}), 2,
+                   "'foo:1' is no port")
     one_line_error('incr of a text', kv('incr', where[0], 'colour'), 1, 'decimal')
     r = kv('scan', where[0])
     check('scan', r.returncode == 0 and {'colour\tgreen', 'count\t42'} <= set(r.stdout.split('\n')),
@@ -103,6 +110,33 @@ def command(kind, where):
     r = kv('stat', where[0], '--json')
     check('stat', r.returncode == 0 and last_json(r).get('pairs', 0) > 1000
           and json.loads(r.stdout)['batches'] > 10, r)
+
+
+def files(kv, node):
+    """Values from files. Arguments are not that long on Linux."""
+    most = 1 << 20
+    with tempfile.NamedTemporaryFile() as f:
+        f.write(bytes(range(65, 91)) * (most // 26) + b'-' * (most % 26))
+        f.flush()
+        r = kv('put', node, 'long', '--from', f.name)
+        check('put of a mebibyte', r.returncode == 0 and not r.stdout and not r.stderr, r)
+        f.write(b'x')
+        f.flush()
+        one_line_error('put of a mebibyte and a byte', kv('put', node, 'long', '--from', f.name), 1,
+                       '1 MiB')
+        r = kv('get', node, 'long')
+        check('the long value is as before', r.returncode == 0 and len(r.stdout) == most + 1
+              and r.stdout.startswith('ABC') and r.stdout.endswith('-\n'), r)
+        one_line_error('put of a value and a file',
+                       kv('put', node, 'long', 'value', '--from', f.name), 2, 'unexpected')
+        one_line_error('get with a file', kv('get', node, 'long', '--from', f.name), 2, '--from')
+    r = kv('put', node, 'long', '--from', '-')  # standard input is empty
+    check('put from standard input', r.returncode == 0 and kv('get', node, 'long').stdout == '\n',
+          r)
+    one_line_error('put of no file', kv('put', node, 'long', '--from', '/no/file'), 1,
+                   '/no/file: No such file')
+    one_line_error('put of a folder', kv('put', node, 'long', '--from', '/'), 1, 'directory')
+    kv('del', node, 'long')
 
 
 def workloads(kv, node):

@@ -5,13 +5,18 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "../common/allocations.h"
 #include "kv/slab.h"
 
-#define SEGMENT (16ull << 20)
+#define SEGMENT	   (16ull << 20)
+#define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage"
 
 struct rig {
 	struct kv_memory mem;
@@ -173,6 +178,90 @@ static void merges_come_in_small_steps(void **state)
 	drop(&r);
 }
 
+static long page_faults(void)
+{
+	struct rusage u;
+
+	assert_int_equal(getrusage(RUSAGE_SELF, &u), 0);
+	return u.ru_minflt;
+}
+
+/*
+ * Returns whether memory has only small pages, whose first access is short: the mapping has the
+ * flag "nh", or the kernel has no huge pages.
+ */
+static bool has_small_pages(const uint8_t *at)
+{
+	FILE *f = fopen("/proc/self/smaps", "r");
+	char line[1000];
+	bool in = false, small = false;
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		unsigned long from, to;
+
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			in = (uintptr_t)at >= from && (uintptr_t)at < to;
+		if (in && strncmp(line, "VmFlags:", 8) == 0)
+			small = strstr(line, " nh") || access(HUGE_PAGES, F_OK);
+	}
+	fclose(f);
+	return small;
+}
+
+/*
+ * The free slabs are in random order, and no memory of stacks and bitmap has been used before. The
+ * first access to a page takes long, so a step has few of them.
+ */
+static void steps_are_short_on_fresh_memory(void **state)
+{
+	enum { BYTES = 64 << 20, SLABS = BYTES / SLAB_UNIT };
+	uint32_t *places = calloc(SLABS, sizeof(*places)), n = 0;
+	uint64_t steps = 0, accesses = 0;
+	long faults = 0, all;
+	struct kv_memory mem;
+	struct rng rng;
+	struct slab s;
+
+	assert_non_null(places);
+	assert_int_equal(kv_memory_open(&mem, BYTES + slab_stack_bytes(BYTES)), 0);
+	slab_init(&s, &mem, 0, BYTES, BYTES, BYTES);
+	for (uint64_t at = BYTES; at < BYTES + slab_stack_bytes(BYTES); at += 1 << 20)
+		assert_true(has_small_pages(mem.base + at));
+	rng_seed(&rng, 11);
+	while ((places[n] = slab_alloc(&s, 0)))
+		n++;
+	for (uint32_t i = n; i > 1; i--) {
+		uint32_t k = (uint32_t)rng_below(&rng, i), t = places[k];
+
+		places[k] = places[i - 1];
+		places[i - 1] = t;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		slab_free(&s, places[i], 0);
+	slab_merge_start(&s);
+	all = page_faults();
+	for (bool more = true; more; steps++) {
+		uint64_t before = s.accesses;
+		long start = page_faults();
+
+		more = slab_merge_step(&s);
+		start = page_faults() - start;
+		faults = start > faults ? start : faults;
+		accesses = s.accesses - before > accesses ? s.accesses - before : accesses;
+	}
+	print_message("%llu steps, at most %llu accesses and %ld page faults in one; %ld in all\n",
+		      (unsigned long long)steps, (unsigned long long)accesses, faults,
+		      page_faults() - all);
+	assert_true(steps > SLABS / 256);
+	assert_true(accesses <= 2 * SLAB_BATCH + 1);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they touch pages, too */
+	assert_true(faults <= 8);
+#endif
+	free(places);
+	kv_memory_close(&mem);
+}
+
 /* The paper's figure: 0.07 accesses per allocation, amortised. */
 static void stacks_cost_few_accesses(void **state)
 {
@@ -223,6 +312,7 @@ int main(void)
 		cmocka_unit_test(random_slabs_never_overlap),
 		cmocka_unit_test(free_neighbours_merge),
 		cmocka_unit_test(merges_come_in_small_steps),
+		cmocka_unit_test(steps_are_short_on_fresh_memory),
 		cmocka_unit_test(stacks_cost_few_accesses),
 		cmocka_unit_test(a_segment_above_64_gib),
 	};

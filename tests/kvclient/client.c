@@ -185,8 +185,9 @@ static void additions(void)
 /* The longest value and key, and longer ones. */
 static void limits(void)
 {
-	uint8_t *big = malloc(ROOST_KV_VALUE_MAX), *back = malloc(ROOST_KV_VALUE_MAX);
+	uint8_t *big = malloc(ROOST_KV_VALUE_MAX + 1), *back = malloc(ROOST_KV_VALUE_MAX);
 	char key[ROOST_KV_KEY_MAX + 1], few[4];
+	struct roost_kv_op op;
 	size_t len;
 	int rc;
 
@@ -201,6 +202,18 @@ static void limits(void)
 	     rc);
 	rc = roost_kv_get(kv, key, ROOST_KV_KEY_MAX, few, sizeof(few), &len);
 	must(rc == -EMSGSIZE && len == ROOST_KV_VALUE_MAX, "a GET that does not fit", rc);
+	rc = roost_kv_put(kv, key, ROOST_KV_KEY_MAX, big, ROOST_KV_VALUE_MAX + 1, 0);
+	must(rc == -E2BIG, "a PUT of a mebibyte and a byte", rc);
+	op = (struct roost_kv_op){.code = ROOST_KV_PUT,
+				  .key = key,
+				  .key_len = ROOST_KV_KEY_MAX,
+				  .value = big,
+				  .value_len = ROOST_KV_VALUE_MAX + 1};
+	rc = roost_kv_submit(kv, &op);
+	must(rc == -E2BIG, "an asynchronous PUT of a mebibyte and a byte", rc);
+	rc = roost_kv_get(kv, key, ROOST_KV_KEY_MAX, back, ROOST_KV_VALUE_MAX, &len);
+	must(!rc && len == ROOST_KV_VALUE_MAX && !memcmp(big, back, len), "the value is as before",
+	     rc);
 	rc = roost_kv_put(kv, key, sizeof(key), "", 0, 0);
 	must(rc == -E2BIG, "a key that is too long", rc);
 	rc = roost_kv_get(kv, key, 0, few, sizeof(few), &len);

@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "cli/commands.h"
+#include "cli/local.h"
 #include "cli/node/table.h"
 #include "cli/options.h"
 #include "cli/term.h"
@@ -273,6 +274,8 @@ int cmd_call(int argc, char **argv)
 		return opt_usage(&cmd, get ? "get takes one key" : "unexpected argument '%s'",
 				 argv[argc - 1]);
 	if (read_kernel(argv[at + 1]) || read_hex())
+		return CLI_USAGE;
+	if (!local_port_fits(&cmd, want.port))
 		return CLI_USAGE;
 	opt_environment(want.port, 0);
 	rc = run(argv[at], get ? argv[at + 2] : NULL);

@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/kv/kv.h"
 #include "cli/kv/vector.h"
+#include "cli/local.h"
 #include "cli/options.h"
 #include "roost/node.h"
 
@@ -20,7 +21,7 @@
 #define INCR_TRIES 1000
 
 static struct {
-	const char *port, *param, *partitions, *snapshot, *sizes;
+	const char *port, *param, *partitions, *snapshot, *sizes, *from;
 	double utilization;
 	uint64_t service, timeout, ttl;
 	struct kv_bench bench;
@@ -43,6 +44,8 @@ static struct {
 static const struct opt opts[] = {
 	OPT_VALUE("ttl", 0, OPT_COUNT, &want.ttl, "SECONDS",
 		  "put: the pair expires after this time (never)", .max = 4294967295.0),
+	OPT_VALUE("from", 0, OPT_STRING, &want.from, "FILE",
+		  "put: the value is what this file contains (-: standard\ninput)"),
 	OPT_VALUE("type", 't', OPT_CHOICE, &want.type, "TYPE",
 		  "of the elements of a vector: u8 to u64, i8 to i64, float,\n"
 		  "double (get, put: text; update, reduce, filter: u64)",
@@ -117,6 +120,7 @@ static const struct opt_command cmd = {
 	.name = "kv",
 	.synopsis = "[OPTIONS] get|del ADDR KEY\n"
 		    "[OPTIONS] put ADDR KEY VALUE\n"
+		    "[OPTIONS] --from FILE put ADDR KEY\n"
 		    "[OPTIONS] incr ADDR KEY [N]\n"
 		    "[OPTIONS] update|reduce|filter ADDR KEY FUNCTION VALUE\n"
 		    "[OPTIONS] scan|stat|bench|top|snapshot ADDR\n"
@@ -143,6 +147,7 @@ static const struct opt_command cmd = {
 	.opts = opts,
 	.examples = "  roost kv put 127.0.0.2 colour green\n"
 		    "  roost kv get 127.0.0.2 colour\n"
+		    "  roost kv put 127.0.0.2 picture --from picture.png\n"
 		    "  roost kv put 127.0.0.2 counts 1,2,3 --type u32\n"
 		    "  roost kv update 127.0.0.2 counts add 10 --type u32\n"
 		    "  roost kv bench 127.0.0.2 --batch 64 --put 50 --zipf 0.99\n"
@@ -216,6 +221,45 @@ static int do_get(const char *key)
 	}
 	free(value);
 	return show(rc);
+}
+
+/*
+ * Reads a file, and one byte more than a value may have, so that the client refuses a longer file.
+ * Returns 0 or a negative errno value.
+ */
+static int read_value(const char *path, void **out, uint32_t *len)
+{
+	FILE *f = strcmp(path, "-") != 0 ? fopen(path, "rb") : stdin;
+	int rc = 0;
+
+	*len = 0;
+	if (!f)
+		return -errno;
+	*out = malloc(ROOST_KV_VALUE_MAX + 1);
+	if (!*out) {
+		rc = -ENOMEM;
+	} else {
+		*len = (uint32_t)fread(*out, 1, ROOST_KV_VALUE_MAX + 1, f);
+		if (ferror(f))
+			rc = -errno;
+	}
+	if (f != stdin)
+		fclose(f);
+	return rc;
+}
+
+static int put_file(const char *key)
+{
+	void *value = NULL;
+	uint32_t len;
+	int rc = read_value(want.from, &value, &len), status;
+
+	if (rc)
+		status = opt_failed(&cmd, "%s: %s", want.from, strerror(-rc));
+	else
+		status = show(roost_kv_put(kv, key, strlen(key), value, len, (uint32_t)want.ttl));
+	free(value);
+	return status;
 }
 
 static int do_put(const char *key, const char *text)
@@ -515,7 +559,7 @@ static int perform(enum verb verb, char **args)
 	case GET:
 		return do_get(args[0]);
 	case PUT:
-		return do_put(args[0], args[1]);
+		return want.from ? put_file(args[0]) : do_put(args[0], args[1]);
 	case DEL:
 		return show(roost_kv_delete(kv, args[0], strlen(args[0])));
 	case INCR:
@@ -600,7 +644,7 @@ int cmd_kv(int argc, char **argv)
 		[UPDATE] = {3, 3},  [REDUCE] = {3, 3}, [FILTER] = {3, 3}, [SCAN] = {0, 0},
 		[STAT] = {0, 0},    [BENCH] = {0, 0},  [TOP] = {0, 0},	  [SNAPSHOT] = {0, 0},
 		[TABLE] = {0, 255}, [MOVE] = {2, 2},   [TUNE] = {0, 0}};
-	int at = opt_parse(&cmd, argc, argv, false), verb, given, rc;
+	int at = opt_parse(&cmd, argc, argv, false), verb, given, least, most, rc;
 	const char *where;
 
 	if (at < 0)
@@ -620,14 +664,18 @@ int cmd_kv(int argc, char **argv)
 		return opt_usage(&cmd, "--lost is for move");
 	if (want.bench.workload >= 0 && verb != BENCH)
 		return opt_usage(&cmd, "--workload is for bench");
+	if (want.from && (verb != PUT || want.type >= 0))
+		return opt_usage(&cmd, "--from is for put without --type");
 	if (want.partitions && verb >= SNAPSHOT)
 		return opt_usage(&cmd, "%s has no --partitions", verbs[verb]);
 	where = want.partitions ? NULL : argv[++at];
 	at++;
 	given = argc - at;
-	if (given < operands[verb][0])
+	least = operands[verb][0] - (want.from != NULL); /* without VALUE */
+	most = operands[verb][1] - (want.from != NULL);
+	if (given < least)
 		return opt_usage(&cmd, "%s needs more arguments: see the forms", verbs[verb]);
-	if (given > operands[verb][1])
+	if (given > most)
 		return opt_usage(&cmd, "unexpected argument '%s'", argv[argc - 1]);
 	if (verb <= FILTER && !*argv[at])
 		return opt_usage(&cmd, "the key is empty: keys have 1 to 255 bytes");
@@ -642,6 +690,8 @@ int cmd_kv(int argc, char **argv)
 	if (verb == TABLE)
 		return kv_create_table(&cmd, where, argv[at], argv + at + 1, given - 1,
 				       (uint16_t)want.service);
+	if (!local_port_fits(&cmd, want.port))
+		return CLI_USAGE;
 	opt_environment(want.port, 0);
 	if (verb == MOVE)
 		return do_move(where, argv[at], argv[at + 1]);
