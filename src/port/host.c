@@ -32,6 +32,7 @@
 
 #define HOT_LOOKS 4096 /* looks without a packet after which the udp port is cold */
 #define COLD_LOOK 128
+#define COLD_BUSY 4 /* the looks for which a look with packets counts, because it takes longer */
 
 struct host_port {
 	struct port port; /* first */
@@ -162,18 +163,25 @@ static int poll_udp(struct host_port *h, struct port_pkt *pkts, int max)
 	return n;
 }
 
+/*
+ * If the udp port's turn has come, it gets a quarter of the burst: rings that are always full would
+ * otherwise keep it from any look.
+ */
 static int host_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 {
 	struct host_port *h = host_port(p);
 	uint64_t version = pool_version(h->pool);
-	int n = h->shm->ops->rx_burst(h->shm, pkts, max);
+	bool due = h->hot || !h->cold;
+	int n = h->shm->ops->rx_burst(h->shm, pkts, due ? max - max / 4 : max);
 
-	if (n < max && (h->hot || --h->cold == 0)) {
+	if (due && n < max) {
 		int more = poll_udp(h, pkts + n, max - n);
 
 		n += more > 0 ? more : 0;
-	} else if (!h->cold) {
-		h->cold = 1;
+	} else if (h->cold) {
+		uint32_t looks = n ? COLD_BUSY : 1;
+
+		h->cold -= looks < h->cold ? looks : h->cold;
 	}
 	if (unlikely(version != h->version)) {
 		h->version = version;
@@ -218,7 +226,7 @@ static void host_disarm(struct port *p, bool woken)
 	}
 	if (by_udp)
 		set_hot(h);
-	h->cold = 1;
+	h->cold = 0;
 }
 
 static void host_control(struct port *p)

@@ -197,6 +197,32 @@ static void test_sleep(void **state)
 	}
 }
 
+/* Packets by udp come although a sender by shared memory fills each burst. */
+static void test_full_bursts(void **state)
+{
+	struct port *a = rig_open("host:" A), *b = rig_open("host:127.0.0.2"),
+		    *u = rig_open("udp:127.0.0.3");
+	struct port_path *ba = path_to(b, a);
+	struct port_pkt pkts[4];
+	bool found = false;
+
+	exchange(a, b);
+	for (int i = 0; i < 10000; i++)
+		assert_int_equal(a->ops->rx_burst(a, pkts, 1), 0);
+	assert_int_equal(a->batch, 0);
+	send_one(u, path_to(u, a), rig_qpn(a), 1);
+	for (uint32_t i = 0; i < 1000 && !found; i++) {
+		int n;
+
+		for (uint32_t k = 0; k < ARRAY_SIZE(pkts); k++)
+			send_one(b, ba, rig_qpn(a), k);
+		n = a->ops->rx_burst(a, pkts, ARRAY_SIZE(pkts));
+		assert_int_equal(n, ARRAY_SIZE(pkts));
+		found = pkt_addr_eq(pkts[n - 1].src, &u->addr);
+	}
+	assert_true(found);
+}
+
 /* While the udp port is cold, packets there are found by looks that are not made each time. */
 static void test_cold(void **state)
 {
@@ -551,11 +577,12 @@ static void test_other_user(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		TEST(test_ways),     TEST(test_last_words),  TEST(test_by_udp),
-		TEST(test_rests),    TEST(test_sleep),	     TEST(test_cold),
-		TEST(test_wrapped),  TEST(test_options),     TEST(test_successor),
-		TEST(test_fork),     TEST(test_no_shm),	     TEST(test_no_ring),
-		TEST(test_no_space), TEST(test_no_own_ring), TEST(test_other_user),
+		TEST(test_ways),	TEST(test_last_words), TEST(test_by_udp),
+		TEST(test_rests),	TEST(test_sleep),      TEST(test_cold),
+		TEST(test_full_bursts), TEST(test_wrapped),    TEST(test_options),
+		TEST(test_successor),	TEST(test_fork),       TEST(test_no_shm),
+		TEST(test_no_ring),	TEST(test_no_space),   TEST(test_no_own_ring),
+		TEST(test_other_user),
 	};
 
 	if (!network_own()) {
