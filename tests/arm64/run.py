@@ -6,9 +6,9 @@ usage: run.py [--build DIR] [--sysroot DIR] [--only TEXT] [--brief]
 
 Each test is a process in qemu-aarch64, qemu's emulation of a user's process. UNABLE names the tests
 that cannot run there, SLOW those that take long: guest.py runs them. The tests of OLDEST also run
-on the processor OLDEST_CPU. With --brief, only what is installed and the
-programs of the tests are built, and the linker does not optimize the programs as a whole. No unit
-test has such a program.
+on the processor OLDEST_CPU. With --brief, only what is installed and the programs of the tests
+that --only names are built, and the linker does not optimize the programs as a whole. No unit test
+has such a program.
 
 The exit status is 0 if all tests passed, and 77, with the reason in the last line, if packages or
 tools are missing; with ROOST_INTEROP=required in the environment it is then 1.
@@ -78,19 +78,20 @@ def unit_tests(build):
             and entry["cmd"][0].startswith(build + os.sep)]
 
 
-def needed(build):
-    """What is installed or generated, and the programs of the unit tests."""
+def needed(build, wanted):
+    """What is installed or generated, and the programs of the unit tests whose name is wanted."""
     tests, targets = (json.loads(sysroot.output("meson", "introspect", what, build))
                       for what in ("--tests", "--targets"))
     ids = {target for test in tests if any(suite.endswith("unit") for suite in test["suite"])
-           for target in test["depends"]}
+           and wanted(test["name"]) for target in test["depends"]}
     return sorted({os.path.relpath(name, build) for target in targets
                    if target["installed"] or target["type"] == "custom" or target["id"] in ids
                    for name in target["filename"]})
 
 
-def make(options, brief=False):
-    """Builds, and returns the folder of the packages."""
+def make(options, wanted=lambda name: True):
+    """Builds, and returns the folder of the packages. `wanted` tells the names of tests whose
+    programs --brief builds."""
     def build(*targets):
         if subprocess.run([*command, "--", *targets], cwd=TOP, stdin=subprocess.DEVNULL,
                           check=False).returncode:
@@ -99,16 +100,16 @@ def make(options, brief=False):
     root = sysroot.make(options.sysroot)
     command = [os.path.join(TOP, "scripts/build"), options.build, "--cross-file",
                os.path.join(options.sysroot, "cross.ini"),
-               *(["-Dwhole_program=false"] if brief else [])]
-    if brief:
+               *(["-Dwhole_program=false"] if options.brief else [])]
+    if options.brief:
         build("build.ninja")
-    build(*(needed(options.build) if brief else []))
+    build(*(needed(options.build, wanted) if options.brief else []))
     return root
 
 
-def why_not(test):
-    """Returns the reason why only a guest runs this test, or None."""
-    return next((why for pattern, why in UNABLE + SLOW if re.search(pattern, test.name)), None)
+def why_not(name):
+    """Returns the reason why only a guest runs the test of this name, or None."""
+    return next((why for pattern, why in UNABLE + SLOW if re.search(pattern, name)), None)
 
 
 def on_oldest(test):
@@ -138,7 +139,7 @@ def run_user(test, root):
 
 def all_user(tests, root, jobs):
     """Runs the tests. Returns (failed, passed, left out)."""
-    able = [test for test in tests if not why_not(test)]
+    able = [test for test in tests if not why_not(test.name)]
     left = len(tests) - len(able)
     able += [on_oldest(test) for test in able if re.search(OLDEST, test.name)]
     for pattern, why in UNABLE + SLOW:
@@ -164,6 +165,8 @@ def parse(about, more=lambda parser: None):
                         help="keeps the packages")
     parser.add_argument("--only", default="", metavar="TEXT",
                         help="tests whose name matches this regular expression")
+    parser.add_argument("--brief", action="store_true",
+                        help="build little, and without optimizing programs as a whole")
     more(parser)
     options = parser.parse_args()
     options.build, options.sysroot = os.path.abspath(options.build), os.path.abspath(
@@ -172,15 +175,11 @@ def parse(about, more=lambda parser: None):
 
 
 def main():
-    def more(parser):
-        parser.add_argument("--brief", action="store_true",
-                            help="build little, and without optimizing programs as a whole")
-
-    options = parse(__doc__.splitlines()[0], more)
+    options = parse(__doc__.splitlines()[0])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     begin = time.monotonic()
     try:
-        root = make(options, options.brief)
+        root = make(options, lambda name: re.search(options.only, name))
         tests = [test for test in unit_tests(options.build) if re.search(options.only, test.name)]
         print(f"built for arm64 after {time.monotonic() - begin:.0f} s; {len(tests)} unit tests",
               flush=True)

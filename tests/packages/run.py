@@ -3,12 +3,13 @@
 """Tests the Debian packages: builds them, checks them with lintian, installs them in a fresh
 system, runs the tests of debian/tests there, and checks that nothing is left when they are removed.
 
-usage: run.py --source DIR --folder DIR [--here | SUITE...]
+usage: run.py --source DIR --folder DIR [--here | [--steps STEP,...] [--quick] SUITE...]
 
 With --here the packages are built on this machine, without the tests of a build and without
 optimizing programs as a whole, and installed in a fresh system of this release. Otherwise all steps
 run in fresh systems of each suite (default: bookworm and trixie), the packages for arm64 are built
-there by a cross compiler, and the Containerfile is executed.
+there by a cross compiler, and the Containerfile is executed. --steps takes some of the steps
+native, cross and container; with --quick the packages are built as with --here.
 
 tests/distros/system.py makes the systems in the folder. The exit status is 0 if all tests passed,
 and 77, with the reason in the last line, if this machine can make no system; with
@@ -33,6 +34,9 @@ from skip import skip  # pylint: disable=wrong-import-position
 from system import copy_source  # pylint: disable=wrong-import-position
 
 SUITES = ['bookworm', 'trixie']
+STEPS = ['native', 'cross', 'container']
+# Build options without the tests of a build and without optimizing programs as a whole.
+QUICK = 'nocheck optimize=-lto'
 PACKAGES = ['roost', 'libroost-dev', 'roost-doc']
 # The packages that debian/tests/control needs in addition.
 FOR_TESTS = ['ibverbs-utils', 'perftest', 'rdmacm-utils', 'gcc', 'libc6-dev', 'make', 'pkg-config']
@@ -77,14 +81,15 @@ def build_here(source, folder):
         if not shutil.which(program):
             raise Missing(f'no program {program}: scripts/setup check installs it')
     here('dpkg-buildpackage', '-us', '-uc', '-b', '-Pnocheck', cwd=os.path.join(out, 'roost'),
-         env={'DEB_BUILD_OPTIONS': 'nocheck optimize=-lto'})
+         env={'DEB_BUILD_OPTIONS': QUICK})
     here(*lintian_words(out), cwd=out)
     return out
 
 
-def build_in(place, source, architecture, native):
+def build_in(place, source, architecture, native, quick):
     """Builds in a fresh system with the packages of Build-Depends alone. Returns the folder with
     the packages."""
+    options = QUICK if quick else '' if native else 'nocheck'
     copy_source(source, place.path('src/roost'))
     profiles = [] if native else ['-Pcross,nocheck']
     if not native:
@@ -97,7 +102,7 @@ def build_in(place, source, architecture, native):
     # A native build makes the source package, too, which lintian checks.
     place.run('dpkg-buildpackage', '-us', '-uc', f'-a{architecture}',
               *(profiles + ['-b'] if not native else []), start='/src/roost',
-              env={} if native else {'DEB_BUILD_OPTIONS': 'nocheck'})
+              env={'DEB_BUILD_OPTIONS': options})
     place.run(*lintian_words(place.path('src')), start='/src')
     return place.path('src')
 
@@ -184,20 +189,24 @@ def check_here(source, folder):
              lambda: use(place, source, debs(built, architecture)))
 
 
-def check_suite(source, folder, suite):
+def check_native(source, folder, suite, quick):
     with Place(folder, suite, 'build') as builder:
         builder.run('apt-get', 'update', '-q')
         architecture = builder.run('dpkg', '--print-architecture').strip()
         built = step(f'{suite}: built, lintian has no error',
-                     lambda: build_in(builder, source, architecture, True))
+                     lambda: build_in(builder, source, architecture, True, quick))
         with Place(folder, suite, 'use') as place:
             step(f'{suite}: installed, run, removed',
                  lambda: use(place, source, debs(built, architecture)))
-    if architecture == 'amd64':
-        with Place(folder, suite, 'cross') as builder:
-            built = step(f'{suite}: built for arm64, lintian has no error',
-                         lambda: build_in(builder, source, 'arm64', False))
-            step(f'{suite}: the packages for arm64', lambda: check_foreign(builder, built, 'arm64'))
+
+
+def check_cross(source, folder, suite, quick):
+    with Place(folder, suite, 'cross') as builder:
+        if builder.run('dpkg', '--print-architecture').strip() != 'amd64':
+            return
+        built = step(f'{suite}: built for arm64, lintian has no error',
+                     lambda: build_in(builder, source, 'arm64', False, quick))
+        step(f'{suite}: the packages for arm64', lambda: check_foreign(builder, built, 'arm64'))
 
 
 def main():
@@ -206,8 +215,15 @@ def main():
     parser.add_argument('--folder', required=True, metavar='DIR', help='where systems are made')
     parser.add_argument('--here', action='store_true',
                         help='build on this machine, and the short form of the rest')
+    parser.add_argument('--steps', default=','.join(STEPS), metavar='STEP,...',
+                        help=f'some of {", ".join(STEPS)}; default: all')
+    parser.add_argument('--quick', action='store_true',
+                        help='build without tests, and optimize less')
     parser.add_argument('suites', nargs='*', metavar='SUITE')
     args = parser.parse_args()
+    steps = args.steps.split(',')
+    if not set(steps) <= set(STEPS):
+        parser.error(f'--steps: some of {", ".join(STEPS)}')
     source, folder = os.path.abspath(args.source), os.path.abspath(args.folder)
     try:
         if system.HERE_IS_ONE:
@@ -218,8 +234,12 @@ def main():
             check_here(source, folder)
         else:
             for suite in args.suites or SUITES:
-                check_suite(source, folder, suite)
-            step('Containerfile: carried out, and run', lambda: carry_out(source, folder))
+                if 'native' in steps:
+                    check_native(source, folder, suite, args.quick)
+                if 'cross' in steps:
+                    check_cross(source, folder, suite, args.quick)
+            if 'container' in steps:
+                step('Containerfile: carried out, and run', lambda: carry_out(source, folder))
     except Missing as e:
         skip(f'the packages: {e}')
     except Failed as e:
