@@ -18,6 +18,9 @@
 #define ROUNDS 7u  /* the median counts */
 #define VALUE  64u /* bytes of a record's value */
 
+/* Vectors of which the lines come while another one is changed, in the limit of vectors. */
+#define VECTORS_AHEAD 4u
+
 static double seconds = 0.2;
 static struct rng rng;
 static bool first = true;
@@ -133,6 +136,28 @@ static uint64_t read_records(void *ctx)
 	return 1024;
 }
 
+#define VECTOR 1024u /* bytes */
+
+/* Adds one to each element of random vectors. The lines of the next vectors come meanwhile. */
+static uint64_t add_to_vectors(void *ctx)
+{
+	struct reads *r = ctx;
+	uint64_t *at[VECTORS_AHEAD];
+
+	for (unsigned i = 0; i < VECTORS_AHEAD; i++)
+		at[i] = (uint64_t *)r->mem.base;
+	for (unsigned n = 0; n < 64; n++) {
+		uint64_t **v = &at[n % VECTORS_AHEAD];
+
+		for (unsigned k = 0; k < VECTOR / 8; k++)
+			(*v)[k]++;
+		*v = (uint64_t *)(r->mem.base + rng_below(&rng, r->lines * 64 / VECTOR) * VECTOR);
+		for (unsigned k = 0; k < VECTOR / 8; k += 8)
+			__builtin_prefetch(*v + k);
+	}
+	return 64 * VECTOR / 8;
+}
+
 /* Returns the limit with 16 in flight. */
 static double limit(uint64_t bytes)
 {
@@ -148,6 +173,7 @@ static double limit(uint64_t bytes)
 	row("random reads of 64 bytes, 64 in flight", many, 0);
 	row("a random line, and the two lines that it names, 16 in flight", rate(read_records, &r),
 	    few);
+	row("elements of vectors, 1024 bytes, without a store", rate(add_to_vectors, &r), 0);
 	kv_memory_close(&r.mem);
 	return few;
 }

@@ -4,6 +4,13 @@
  * memory is a sixteenth of the pairs. One operation after the other, and out of order; a snapshot;
  * then the far tier alone: one read at a time, many reads, and as many reads and writes as the run
  * out of order had. Prints JSON.
+ *
+ * With --throttle the far tier is memory with a throttle, and the rows are those of figures 13 and
+ * 14 and of tables 5 and 6 of KV-Direct. Pairs of 16 bytes are inline, so an operation needs one
+ * line. Figure 13: atomics on some keys, and Zipf with several shares of PUTs, in order and out of
+ * order. One line in a hundred may stay in near memory, so nearly each operation that is not
+ * forwarded reads a line, as in the paper. Figure 14: GETs over the share of lines that may stay in
+ * near memory, in order and without a delay: the lines that are read for each are counted.
  */
 #include <getopt.h>
 #include <math.h>
@@ -14,6 +21,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "far_throttle.h"
 #include "kv/far.h"
 #include "kv/kv.h"
 #include "kv/snapshot.h"
@@ -29,9 +37,11 @@
 #define SKEW	  0.99
 #define LINE	  4096u
 #define DEEP	  256u /* lines in flight in the measurement of the far tier alone */
+#define GAP_NS	  100u /* between two lines of the throttled tier */
 
 static const char usage[] =
 	"usage: bench-kv-far [--pairs N] [FOLDER [SECONDS]]\n"
+	"       bench-kv-far [--pairs N] --throttle US [SECONDS]\n"
 	"\n"
 	"Measures a store with a far tier in a file in FOLDER (.), SECONDS (2) for each row.\n"
 	"\n"
@@ -39,6 +49,8 @@ static const char usage[] =
 	"             has 256 bytes of the file and 8 bytes of near memory. With few pairs near\n"
 	"             memory has fewer lines than operations may be in flight, and the rate out of\n"
 	"             order falls\n"
+	"  --throttle US  the far tier is memory; a line comes US microseconds after its request,\n"
+	"             and at most 10 million lines come in a second\n"
 	"  --help     prints this text\n";
 
 static uint32_t pairs = 1u << 19;
@@ -47,6 +59,22 @@ static double seconds = 2;
 static struct rng rng;
 static bool first = true;
 static uint32_t *scattered; /* the key of each rank */
+
+/* The load. */
+static struct {
+	uint32_t value_len;
+	unsigned puts; /* percent */
+	bool uniform;
+	uint64_t atomics; /* keys of atomics; 0: GETs and PUTs */
+} load = {.value_len = VALUE, .puts = 50};
+
+/* The store. */
+struct store {
+	unsigned in_flight, cacheable;
+	bool throttle;
+	uint64_t delay_ns, gap_ns; /* of the throttled tier */
+	uint64_t near;		   /* bytes */
+};
 
 /* The time that passes: waits for the far tier count. */
 static double clock_ns(void)
@@ -151,7 +179,7 @@ static void fill(struct kv *kv)
 				   .key = &all[i].key,
 				   .key_len = 8,
 				   .value = value,
-				   .value_len = VALUE};
+				   .value_len = load.value_len};
 
 		kv_run(kv, &op, 1);
 		if (op.status)
@@ -160,17 +188,21 @@ static void fill(struct kv *kv)
 	free(all);
 }
 
-static struct kv *open_store(unsigned in_flight, unsigned cacheable)
+static struct kv *open_store(const struct store *s)
 {
 	struct kv_config c = {.size = store_size(),
 			      .inline_max = 20,
-			      .buckets = pairs / 5,
-			      .near = near_size(),
-			      .cacheable = cacheable,
-			      .in_flight = in_flight};
+			      .buckets = s->throttle ? pairs : pairs / 5,
+			      .near = s->near,
+			      .cacheable = s->cacheable,
+			      .in_flight = s->in_flight};
 	struct kv *kv;
-	int err = kv_far_file(folder, false, &c.far);
+	int err = 0;
 
+	if (s->throttle)
+		c.far = far_throttle(s->delay_ns, s->gap_ns);
+	else
+		err = kv_far_file(folder, false, &c.far);
 	if (err || kv_open(&c, &kv)) {
 		fprintf(stderr, "bench_kv_far: no store in %s: %s\n", folder, strerror(-err));
 		exit(1);
@@ -179,15 +211,27 @@ static struct kv *open_store(unsigned in_flight, unsigned cacheable)
 	return kv;
 }
 
+static uint8_t next_code(void)
+{
+	if (load.atomics)
+		return KV_UPDATE;
+	return rng_below(&rng, 100) < load.puts ? KV_PUT : KV_GET;
+}
+
 static void submit(struct kv *kv, struct client *c)
 {
 	for (unsigned i = 0; i < BATCH; i++) {
-		c->keys[i] = next_key();
-		c->ops[i] = (struct kv_op){.code = rng_below(&rng, 2) ? KV_PUT : KV_GET,
+		c->keys[i] = load.atomics   ? scattered[rng_below(&rng, load.atomics)]
+			     : load.uniform ? rng_below(&rng, pairs)
+					    : next_key();
+		c->ops[i] = (struct kv_op){.code = next_code(),
+					   .type = KV_U64,
+					   .fn = KV_ADD,
+					   .fetch = load.atomics,
 					   .key = &c->keys[i],
 					   .key_len = 8,
 					   .value = value,
-					   .value_len = VALUE,
+					   .value_len = load.value_len,
 					   .out = c->outs[i],
 					   .out_cap = VALUE};
 	}
@@ -242,9 +286,10 @@ static double cpu_us(void)
 	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-static struct result row(const char *way, unsigned in_flight, unsigned cacheable)
+/* Measures a row. `what` has further members of its object. */
+static struct result row(const char *way, const char *what, const struct store *st)
 {
-	struct kv *kv = open_store(in_flight, cacheable);
+	struct kv *kv = open_store(st);
 	struct kv_stat a, b;
 	struct result r;
 	double start, t, cpu, accesses;
@@ -261,8 +306,8 @@ static struct result row(const char *way, unsigned in_flight, unsigned cacheable
 	accesses = (double)(b.reads + b.writes - a.reads - a.writes);
 	r = (struct result){(double)n / t, (double)(b.far_reads - a.far_reads) / (double)n,
 			    (double)(b.far_writes - a.far_writes) / (double)n};
-	printf("%s\n  {\"way\": \"%s\", \"rate\": %.0f, \"cpu_us\": %.2f, \"near_hits\": %.3f, ",
-	       first ? "" : ",", way, r.rate, cpu / (double)n,
+	printf("%s\n  {\"way\": \"%s\", %s\"rate\": %.0f, \"cpu_us\": %.2f, \"near_hits\": %.3f, ",
+	       first ? "" : ",", way, what, r.rate, cpu / (double)n,
 	       1 - (double)(b.far_reads - a.far_reads) / accesses);
 	printf("\"forwarded\": %.4f, \"far_reads\": %.3f, \"far_writes\": %.3f, "
 	       "\"writes_merged\": %.3f}",
@@ -278,7 +323,8 @@ static struct result row(const char *way, unsigned in_flight, unsigned cacheable
 
 static void snapshot_row(void)
 {
-	struct kv *kv = open_store(0, 100);
+	const struct store all = {.cacheable = 100, .near = near_size()};
+	struct kv *kv = open_store(&all);
 	struct kv_snapshot *s;
 	struct kv_stat a, b;
 	char path[4096];
@@ -390,10 +436,64 @@ static struct far_limit {
 	return l;
 }
 
+/* ---- figures 13 and 14 ---- */
+
+static void both(const char *what, uint64_t delay_ns)
+{
+	struct store s = {.cacheable = 1,
+			  .throttle = true,
+			  .delay_ns = delay_ns,
+			  .gap_ns = GAP_NS,
+			  .near = near_size()};
+
+	row("out of order", what, &s);
+	s.in_flight = 1;
+	row("in order", what, &s);
+}
+
+static void order_rows(uint64_t delay_ns)
+{
+	char what[100];
+
+	for (load.atomics = 1; load.atomics <= 4096; load.atomics *= 8) {
+		snprintf(what, sizeof(what), "\"figure\": \"13a\", \"keys\": %u, ",
+			 (unsigned)load.atomics);
+		both(what, delay_ns);
+	}
+	load.atomics = 0;
+	for (load.puts = 0; load.puts <= 100; load.puts += 25) {
+		snprintf(what, sizeof(what), "\"figure\": \"13b\", \"puts\": %u, ", load.puts);
+		both(what, delay_ns);
+	}
+}
+
+static void dispatch_rows(void)
+{
+	struct store s = {.in_flight = 1, .throttle = true};
+
+	load.puts = 0;
+	for (unsigned uniform = 0; uniform < 2; uniform++)
+		for (unsigned part = 64; part >= 4; part /= 4)
+			for (s.cacheable = 10; s.cacheable <= 100; s.cacheable += 10) {
+				char what[100];
+
+				load.uniform = uniform;
+				s.near = (uint64_t)pairs * 64 / part;
+				snprintf(what, sizeof(what),
+					 "\"figure\": \"14\", \"near\": %.6f, \"share\": %.1f, ",
+					 1.0 / part, s.cacheable / 100.0);
+				row(uniform ? "uniform" : "Zipf", what, &s);
+			}
+}
+
+static double throttle_us; /* 0: a file */
+
 static void read_options(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"pairs", required_argument, NULL, 'p'}, {"help", no_argument, NULL, 'h'}, {0}};
+	static const struct option options[] = {{"pairs", required_argument, NULL, 'p'},
+						{"throttle", required_argument, NULL, 't'},
+						{"help", no_argument, NULL, 'h'},
+						{0}};
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
@@ -402,24 +502,28 @@ static void read_options(int argc, char **argv)
 
 		if (c == 'p')
 			n = strtoul(optarg, &end, 10);
+		if (c == 't')
+			throttle_us = strtod(optarg, &end);
 		if (c == 'h')
 			fputs(usage, stdout);
 		if (c == 'h')
 			exit(0);
-		if (c == '?' || *end || n < PAIRS_MIN || n > PAIRS_MAX || n % PAIRS_BY) {
+		if (c == '?' || *end || (c == 't' && !(throttle_us > 0)) || n < PAIRS_MIN ||
+		    n > PAIRS_MAX || n % PAIRS_BY) {
 			fputs(usage, stderr);
 			exit(2);
 		}
 		pairs = (uint32_t)n;
 	}
+	if (optind < argc && throttle_us <= 0)
+		folder = argv[optind++];
 	if (optind < argc)
-		folder = argv[optind];
-	if (optind + 1 < argc)
-		seconds = atof(argv[optind + 1]);
+		seconds = atof(argv[optind]);
 }
 
 int main(int argc, char **argv)
 {
+	struct store s = {0};
 	struct result one, many;
 	struct far_limit far;
 	double moved;
@@ -427,13 +531,25 @@ int main(int argc, char **argv)
 	read_options(argc, argv);
 	rng_seed(&rng, 7);
 	prepare_zipf();
+	s.near = near_size();
 	printf("{\"tool\": \"bench_kv_far\", \"unit\": \"operations per second; the others for each "
 	       "operation\", \"pairs\": %u, \"size\": %llu, \"near\": %llu, \"rows\": [",
 	       pairs, (unsigned long long)store_size(), (unsigned long long)near_size());
-	one = row("in order", 1, 100);
-	many = row("out of order", 0, 100);
-	row("in order, 60% cacheable", 1, 60);
-	row("out of order, 60% cacheable", 0, 60);
+	if (throttle_us > 0) {
+		load.value_len = 8;
+		order_rows((uint64_t)(throttle_us * 1000));
+		dispatch_rows();
+		printf("\n]}\n");
+		return 0;
+	}
+	s.cacheable = 100;
+	many = row("out of order", "", &s);
+	s.in_flight = 1;
+	one = row("in order", "", &s);
+	s.cacheable = 60;
+	row("in order, 60% cacheable", "", &s);
+	s.in_flight = 0;
+	row("out of order, 60% cacheable", "", &s);
 	snapshot_row();
 	moved = many.reads + many.writes;
 	far = far_rows(many.writes / moved);

@@ -23,7 +23,7 @@ class Panel:
     def ticks(self):
         if not self.low:
             return [self.high * i / 5 for i in range(6)]
-        return [d * s for d in (0.1, 1, 10, 100, 1000) for s in (1, 2, 5)
+        return [d * s for d in (0.1, 1, 10, 100, 1000, 10000) for s in (1, 2, 5)
                 if self.low <= d * s <= self.high]
 
     def axes(self):

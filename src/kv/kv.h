@@ -253,6 +253,16 @@ int kv_set_limit(struct kv *kv, uint64_t bytes);
 unsigned kv_grow(struct kv *kv, unsigned n);
 
 /*
+ * Makes memory present that growth needs next, a huge page of the index and of each segment at a
+ * time, and up to two ahead. Otherwise the first operation that uses the page waits until Linux has
+ * cleared it. A thread of its own may call this while another thread uses the store. Returns
+ * whether memory was missing. `grown` is called by the thread that uses the store when growth
+ * reaches another huge page. With a far tier both do nothing.
+ */
+bool kv_prepare(struct kv *kv);
+void kv_on_growth(struct kv *kv, void (*grown)(void *ctx), void *ctx);
+
+/*
  * A pair that `visit` gets. `visit` must not use the store. It returns false to stop the scan
  * before this pair, which a scan from the new cursor visits again. The pair is valid during the
  * call.

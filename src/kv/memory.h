@@ -26,7 +26,16 @@ struct kv_memory {
 	uint64_t size;
 	uint64_t reads, writes; /* counts of accesses */
 	struct kv_near *near;	/* NULL: all memory is near */
+	void (*grown)(void *);	/* called when growth reaches another huge page; may be NULL */
+	void *grown_ctx;
 };
+
+/* The index or a segment, which ended at `from`, ends at `to`. */
+static inline void kv_memory_grows(const struct kv_memory *m, uint64_t from, uint64_t to)
+{
+	if (unlikely((from ^ to) / MEM_HUGE_PAGE) && m->grown)
+		m->grown(m->grown_ctx);
+}
 
 /*
  * Reserves `size` bytes, rounded up to a page, with huge pages. Without a far tier the first access

@@ -23,6 +23,7 @@ void slab_init(struct slab *s, struct kv_memory *mem, uint64_t base, uint64_t re
 	s->mem = mem;
 	s->base = base;
 	s->limit = limit;
+	s->reserve = reserve;
 	for (unsigned c = 0; c < SLAB_CLASSES; c++) {
 		s->classes[c].far = stacks;
 		stacks += ALIGN_UP(reserve / slab_size(c) * sizeof(uint32_t), 64);
@@ -90,6 +91,8 @@ static bool add_block(struct slab *s)
 		slab_push(s, SLAB_CLASSES - 1, (uint32_t)(s->top / SLAB_UNIT));
 	}
 	s->top += SLAB_MAX;
+	atomic_store_explicit(&s->end, s->top, memory_order_relaxed);
+	kv_memory_grows(s->mem, s->top - SLAB_MAX, s->top);
 	return true;
 }
 

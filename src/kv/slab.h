@@ -15,6 +15,7 @@
 #ifndef ROOST_KV_SLAB_H
 #define ROOST_KV_SLAB_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -53,7 +54,10 @@ struct slab {
 	uint64_t base;	/* address of the segment; place 0 is never allocated */
 	uint64_t limit; /* bytes that may be in use, including free slabs */
 	uint64_t top;	/* bytes that were ever in use */
-	uint64_t used;	/* bytes in slabs that are not free */
+	uint64_t reserve;
+	_Atomic uint64_t end; /* `top`, for kv_prepare() */
+	uint64_t ready;	      /* used by kv_prepare() */
+	uint64_t used;	      /* bytes in slabs that are not free */
 	uint64_t allocs, frees, splits, merges;
 	uint64_t merged_at; /* `frees` when the last merge began */
 	uint64_t accesses;  /* accesses of the stacks */

@@ -4,6 +4,7 @@
 #define ROOST_KV_STORE_H
 
 #include <errno.h>
+#include <stdatomic.h>
 
 #include "kv/bucket.h"
 #include "kv/element.h"
@@ -29,7 +30,9 @@ struct kv {
 	struct slab *slabs;
 	uint64_t home_mask; /* the least power of two that is not below `buckets`, minus 1 */
 	uint64_t grow_at;   /* slots in use above which the index grows */
-	uint8_t *gather;    /* KV_VALUE_MAX bytes, to assemble a value from its extents */
+	_Atomic uint64_t index_end; /* bytes of the index, for kv_prepare() */
+	uint64_t index_ready;	    /* used by kv_prepare() */
+	uint8_t *gather;	    /* KV_VALUE_MAX bytes, to assemble a value from its extents */
 	const struct element_table *elements;
 	struct kv_functions *functions; /* NULL: none is registered */
 	struct kv_flight *flight;	/* operations with a far tier; NULL: none */
@@ -94,6 +97,8 @@ static inline struct bucket *kv_bucket(const struct kv *kv, uint64_t addr)
 /* Sets the fields that depend on the number of buckets. */
 static inline void kv_set_buckets(struct kv *kv, uint64_t buckets)
 {
+	atomic_store_explicit(&kv->index_end, kv_bucket_addr(buckets), memory_order_relaxed);
+	kv_memory_grows(&kv->mem, kv_bucket_addr(kv->buckets), kv_bucket_addr(buckets));
 	kv->buckets = buckets;
 	kv->home_mask = pow2_ceil(buckets) - 1;
 	kv->grow_at = kv->buckets < kv->buckets_max

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "kv/kv.h"
 
@@ -65,6 +66,61 @@ static void a_long_chain_is_split(void **state)
 	assert_true(s.slots * 100 <= s.buckets * 10 * 56);
 	assert_true(s.pairs == 30000);
 	assert_null(kv_check(kv));
+	kv_close(kv);
+}
+
+static long page_faults(void)
+{
+	struct rusage u;
+
+	assert_int_equal(getrusage(RUSAGE_SELF, &u), 0);
+	return u.ru_minflt;
+}
+
+static void note_growth(void *ctx)
+{
+	*(bool *)ctx = true;
+}
+
+/*
+ * Index and memory grow, and kv_prepare() is called after each operation that asks for it. An
+ * operation then takes a page fault only for the allocator's bitmap, one for each MiB of growth.
+ * The accesses of growth are few in each operation.
+ */
+static void growth_finds_its_memory_present(void **state)
+{
+	struct kv_config c = {.size = 64u << 20, .inline_max = 20, .secret = secret};
+	uint64_t most = 0, before = 0;
+	struct kv_stat s;
+	bool grows = true;
+	long faults = 0;
+	struct kv *kv;
+
+	assert_int_equal(kv_open(&c, &kv), 0);
+	kv_on_growth(kv, note_growth, &grows);
+	for (uint32_t key = 0; key < 300000; key++) {
+		long start;
+
+		while (grows && kv_prepare(kv))
+			;
+		grows = false;
+		start = page_faults();
+		assert_int_equal(run(kv, KV_PUT, key, 100, NULL), 0);
+		faults += page_faults() - start;
+		kv_get_stat(kv, &s);
+		if (s.growth_accesses - before > most)
+			most = s.growth_accesses - before;
+		before = s.growth_accesses;
+	}
+	print_message("%llu MiB, %llu buckets: %ld page faults; at most %llu accesses of growth in "
+		      "an operation\n",
+		      (unsigned long long)s.top >> 20, (unsigned long long)s.buckets, faults,
+		      (unsigned long long)most);
+	assert_true(s.top > 32u << 20 && s.growth_steps > 30000);
+	assert_true(most <= 100);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they touch pages, too */
+	assert_true(faults <= (long)(s.top >> 20) + 8);
+#endif
 	kv_close(kv);
 }
 
@@ -152,6 +208,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_long_chain_is_split),
+		cmocka_unit_test(growth_finds_its_memory_present),
 		cmocka_unit_test(an_eviction_looks_at_few_buckets),
 		cmocka_unit_test(a_scan_goes_on_where_it_stopped),
 	};

@@ -9,7 +9,10 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "builtin/kv_store.h"
+
+#define STACK_BYTES (256u << 10)
 
 static int fail(char *err, size_t errlen, int rc, const char *file, const char *why)
 {
@@ -137,6 +140,46 @@ static int load_snapshot(struct node_store *s, char *err, size_t errlen)
 	return rc;
 }
 
+/* ---- memory for growth ---- */
+
+static void grown(void *ctx)
+{
+	struct node_store *s = ctx;
+
+	sem_post(&s->growth);
+}
+
+static void *prepare(void *arg)
+{
+	struct node_store *s = arg;
+
+	while (!atomic_load(&s->prepared)) {
+		if (!kv_prepare(s->store->kv))
+			sem_wait(&s->growth);
+	}
+	return NULL;
+}
+
+/* Without the thread the processing units wait for the memory. */
+static void start_preparer(struct node_store *s)
+{
+	sem_init(&s->growth, 0, 0);
+	if (thread_start(&s->preparer, STACK_BYTES, prepare, s))
+		return;
+	s->prepares = true;
+	kv_on_growth(s->store->kv, grown, s);
+}
+
+static void end_preparer(struct node_store *s)
+{
+	if (!s->prepares)
+		return;
+	atomic_store(&s->prepared, true);
+	sem_post(&s->growth);
+	pthread_join(s->preparer, NULL);
+	s->prepares = false;
+}
+
 /* ---- the store ---- */
 
 int node_store_open(struct node_store *s, char *err, size_t errlen)
@@ -151,6 +194,7 @@ int node_store_open(struct node_store *s, char *err, size_t errlen)
 		return rc;
 	}
 	s->config.store = s->store;
+	start_preparer(s);
 	rc = load_functions(s, err, errlen);
 	return rc ? rc : load_snapshot(s, err, errlen);
 }
@@ -161,6 +205,7 @@ void node_store_close(struct node_store *s)
 		return;
 	atomic_store(&s->stop, true);
 	join(s);
+	end_preparer(s);
 	kv_store_close(s->store);
 	s->store = NULL;
 	for (unsigned i = 0; i < s->num_objects; i++)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The key-value store of `roost node`: its functions, its snapshot file, and the thread that writes
- * snapshots. All functions are called by the main thread.
+ * The key-value store of `roost node`: its functions, its snapshot file, the thread that writes
+ * snapshots, and the thread that makes memory present before the store grows into it. All functions
+ * are called by the main thread.
  */
 #ifndef ROOST_CLI_NODE_STORE_H
 #define ROOST_CLI_NODE_STORE_H
 
 #include <jansson.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,6 +41,12 @@ struct node_store {
 	_Atomic uint64_t done; /* number of snapshots that are complete */
 	_Atomic int error;     /* result of the last snapshot: 0 or a negative errno */
 	uint64_t loaded;       /* pairs that were loaded at the start */
+
+	/* The thread that makes memory present for growth. */
+	pthread_t preparer;
+	bool prepares;
+	atomic_bool prepared; /* the thread ends */
+	sem_t growth;
 };
 
 /*
