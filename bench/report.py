@@ -7,7 +7,9 @@ import statistics
 
 import kernels
 import kv
+import kvload
 import kvnic
+import kvstores
 import lookups
 import mpi
 import papers
@@ -322,7 +324,8 @@ def write(folder, path):
               '## Programs behind one address', '', *pool.section(f), '', '## MPI', '',
               *mpi.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Look-ups',
               '', *lookups.section(f), '', '## Key-value store', '', *kv.section(f),
-              *kvnic.section(f), *kvnic.batches(f), *kvnic.ycsb(f), '', '## Peers', '',
+              *kvnic.section(f), *kvnic.batches(f), *kvnic.ycsb(f), *kvstores.section(f),
+              *kvload.section(f), '', '## Peers', '',
               *peer_table(f), '',
               '## Beside the papers', '', *papers.section(f), '', '## What the machine allows', '',
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '',
