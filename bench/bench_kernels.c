@@ -168,6 +168,7 @@ static const struct {
 	{"writers", kern_writers},
 	{"endless", kern_endless},
 	{"walk", kern_walk},
+	{"gather", kern_gather},
 	{"hll", kern_hll},
 	{"shuffle", kern_shuffle},
 };

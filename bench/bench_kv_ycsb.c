@@ -4,6 +4,10 @@
  * 16): uniform and Zipf 0.99, pairs of 5 to 254 bytes, with keys of 4 bytes. F counts a read and
  * the write after it as one operation. D reads the newest pairs most. The limit, random reads of 64
  * bytes with 16 in flight, is measured in the same run. Prints JSON.
+ *
+ *	bench-kv-ycsb [BYTES]
+ *
+ * measures pairs of all sizes, or of this one.
  */
 #include <math.h>
 #include <stdio.h>
@@ -117,9 +121,10 @@ static double limit(void)
 	return (double)count * 1e9 / t;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static const uint32_t sizes[] = {5, 10, 62, 126, 254};
+	unsigned any = 0;
 	double lines;
 
 	rng_seed(&rng, 5);
@@ -131,6 +136,8 @@ int main(void)
 		struct kv_op op;
 		struct kv *kv;
 
+		if (argc > 1 && sizes[s] != (uint32_t)atoi(argv[1]))
+			continue;
 		if (kv_open(&c, &kv))
 			return 1;
 		for (uint32_t k = 0; k < n; k++) {
@@ -144,8 +151,7 @@ int main(void)
 
 				printf("%s\n  {\"workload\": \"%c\", \"zipf\": %u, \"bytes\": %u, "
 				       "\"rate\": %.0f, \"of_limit\": %.3f}",
-				       s || z || *w != 'A' ? "," : "", *w, z, sizes[s], r,
-				       r / lines);
+				       any++ ? "," : "", *w, z, sizes[s], r, r / lines);
 			}
 		}
 		kv_close(kv);

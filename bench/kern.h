@@ -69,6 +69,7 @@ void kern_chain(void);
 void kern_chain_list(void);
 void kern_writers(void);
 void kern_endless(void);
+void kern_gather(void);
 void kern_hll(void);
 void kern_shuffle(void);
 

@@ -2,13 +2,11 @@
 """The store through the NIC: its rates next to memcached's on the same cores, the delay of a GET
 next to that of a READ, and their part of RESULTS.md."""
 import os
-import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
-import time
 
+import kvstores
 import measure
 
 NAME = 'kv-nic'
@@ -17,6 +15,8 @@ BATCHES = 'kv-nic-batches'
 KEYS, VALUE, SECONDS = 1000000, 64, 0.4
 STORE = '256M'  # about half of it is in use
 ADDRESSES = {'shm': ('10.0.0.2', '10.0.0.3'), 'udp': ('127.0.0.2', '127.0.0.3')}
+
+FEW = 1000  # keys that fit into the cache
 
 # Bytes of the UDP payloads of a call that GETs an 8-byte key, and of its reply.
 CALL, REPLY = 72, 112
@@ -27,19 +27,22 @@ SIZES, YCSB_BATCH, YCSB_DEPTH, YCSB_KEYS = (10, 62, 126, 254), 64, 8, 250000
 # Operations in a call; operations in flight.
 STEPS, FLIGHT = (1, 2, 4, 8, 16, 32, 64, 128), 512
 
-# Name, port, operations in a call, calls in flight; of memcached beside it: keys in a request,
-# requests in flight.
+# Name, port, operations in a call, calls in flight. memcached: keys in a get, gets in flight.
 RATES = [
-    ('GETs, one in a call, 64 calls in flight', 'shm', 1, 64, (1, 64)),
-    ('GETs, 64 in a call', 'shm', 64, 8, (64, 8)),
-    ('GETs, one in a call, 64 calls in flight', 'udp', 1, 64, None),
-    ('GETs, one in a call, 160 calls in flight', 'udp', 1, 160, None),
-    ('GETs, 64 in a call', 'udp', 64, 8, None),
+    ('GETs, one in a call, 64 calls in flight', 'shm', 1, 64),
+    ('GETs, one in a call, 160 calls in flight', 'shm', 1, 160),
+    ('GETs, 64 in a call, 8 calls in flight', 'shm', 64, 8),
+    ('GETs, 128 in a call, 8 calls in flight', 'shm', 128, 8),
+    ('GETs, one in a call, 64 calls in flight', 'udp', 1, 64),
+    ('GETs, one in a call, 160 calls in flight', 'udp', 1, 160),
+    ('GETs, 64 in a call, 8 calls in flight', 'udp', 64, 8),
 ]
 BARS = {
     ('shm', 1): lambda r: ('at least 5 times', r['rate'] >= 5 * r['beside']),
     ('shm', 64): lambda r: ('at least 5 M/s and 3 times',
                             r['rate'] >= 5e6 and r['rate'] >= 3 * r['beside']),
+    ('shm', 128): lambda r: ('at least 5 M/s and 3 times',
+                             r['rate'] >= 5e6 and r['rate'] >= 3 * r['beside']),
     ('udp', 1): lambda r: ('at least 2 M/s', r['rate'] >= 2e6),
     ('udp', 64): lambda r: ('at least 6 M/s', r['rate'] >= 6e6),
 }
@@ -74,27 +77,38 @@ class Node:
         self.process.wait(10)
 
 
-def memcached(folder, client, batch, depth, keys=KEYS, value=VALUE):
-    """Returns the rate of GETs of memcached; None: it is not installed."""
-    if not shutil.which('memcached'):
-        return None
-    path = os.path.join(folder, 'memcached')
-    user = ['-u', 'nobody'] if os.geteuid() == 0 else []
-    os.chmod(folder, 0o777)
-    with subprocess.Popen(['memcached', '-s', path, '-a', '777', '-m', '1024', '-t', '1', '-R',
-                           '1000', *user], stderr=subprocess.DEVNULL) as p:
+def memcached(roost, folder, steps, keys=KEYS, value=VALUE):
+    """Returns the rates of GETs of memcached by (batch, depth), each with the better of one and two
+    threads; None: it is not installed."""
+    rates = {}
+    for threads in kvstores.THREADS:
         try:
-            for _ in range(200):
-                if os.path.exists(path):
-                    break
-                time.sleep(0.01)
-            args = [path, str(batch), str(depth), str(keys), str(value), str(SECONDS)]
-            return measure.last_json(measure.command([client, *args]))['per_second']
+            peer = kvstores.Peer(roost, folder, 'memcached', threads)
+        except measure.Failed:
+            return None
+        try:
+            peer.fill(keys=keys, value=value)
+            for batch, depth in steps:
+                got = peer.load(batch=batch, depth=depth, keys=keys, value=value, seconds=SECONDS)
+                rates.setdefault((batch, depth), {})[threads] = got['per_second']
         finally:
-            p.terminate()
-            p.wait()
-            if os.path.exists(path):
-                os.unlink(path)
+            peer.end()
+    return rates
+
+
+def limits(roost):
+    """Random reads of one core, and what udp allows."""
+    reads = measure.last_json(measure.command(
+        [kvstores.tool(roost, 'bench-stores'), 'store=memory', f'seconds={SECONDS}']))
+    yield {'way': 'random reads of 64 bytes of one core, 16 in flight', 'port': '',
+           'limit': reads['per_second']}
+    write = [roost, 'perf', 'write', '--local', '--port', 'udp', '--size', '64', '--depth', '64',
+             '--seconds', str(SECONDS), '--json']
+    for way, more in (('one by one', ()), ('in lists of 32', ('--post-list', '32')),
+                      ('in lists of 32, both ways at once', ('--post-list', '32', '--bidir'))):
+        got = measure.last_json(measure.command([*write, *more]))
+        yield {'way': f'WRITEs of 64 bytes {way}, 64 in flight', 'port': 'udp',
+               'limit': got['msg_rate']}
 
 
 def echo(roost, depth):
@@ -104,34 +118,41 @@ def echo(roost, depth):
          str(depth), '0.2']))['rate']
 
 
-def one_round(roost, client):
-    rows = []
+def one_round(roost):
+    rows = list(limits(roost))
     with tempfile.TemporaryDirectory() as folder:
+        steps = [(batch, depth) for _, port, batch, depth in RATES if port == 'shm']
+        peer = memcached(roost, folder, steps)
         for kind in ADDRESSES:
-            node = Node(roost, kind)
+            node = kvstores.Node(roost, kind)
             try:
-                for what, port, batch, depth, beside in RATES:
-                    if port != kind:
-                        continue
-                    got = node.bench(batch, depth)
-                    row = {'way': what, 'port': kind, 'batch': batch, 'depth': depth,
-                           'rate': got['per_second'], 'p50_us': got['p50_us'],
-                           'p99_us': got['p99_us']}
-                    if beside:
-                        row['beside'] = memcached(folder, client, *beside)
-                    if kind == 'udp' and batch == 1:
-                        row['echo'] = echo(roost, depth)
-                    rows.append(row)
-                read = measure.last_json(measure.command(
-                    [roost, 'perf', 'read', '--local', '--port', kind, '--size', str(VALUE),
-                     '--lat', 'completion', '--seconds', str(SECONDS), '--json']))
-                rows.append(
-                    {'way': 'a GET alone, p50', 'port': kind, 'us': node.bench(1, 1)['p50_us'],
-                     'read_us': read['rows'][0]['latency_us']['p50'] if 'rows' in read
-                     else read['latency_us']['p50']})
+                node.fill(keys=KEYS, value=VALUE)
+                rows += through_nic(roost, node, kind, peer)
             finally:
                 node.end()
     return {'rows': rows}
+
+
+def through_nic(roost, node, kind, peer):
+    pairs = {'value': VALUE, 'seconds': SECONDS}
+    for what, port, batch, depth in RATES:
+        if port != kind:
+            continue
+        got = node.load(batch=batch, depth=depth, keys=KEYS, **pairs)
+        row = {'way': what, 'port': kind, 'batch': batch, 'depth': depth,
+               'rate': got['per_second'], 'p50_us': got['p50_us'], 'p99_us': got['p99_us']}
+        if kind == 'shm' and peer:
+            row['peer'] = {str(t): r for t, r in peer[batch, depth].items()}
+        if kind == 'udp' and batch == 1:
+            row['echo'] = echo(roost, depth)
+        yield row
+    for keys in (KEYS, FEW):
+        read = measure.last_json(measure.command(
+            [roost, 'perf', 'read', '--local', '--port', kind, '--size', str(VALUE), '--lat',
+             'completion', '--seconds', str(SECONDS), '--json']))
+        yield {'way': f'a GET alone, of {keys} keys, p50', 'port': kind, 'keys': keys,
+               'us': node.load(batch=1, depth=1, keys=keys, **pairs)['p50_us'],
+               'read_us': read['latency_us']['p50']}
 
 
 def batches_round(roost):
@@ -150,7 +171,7 @@ def batches_round(roost):
     return {'rows': rows}
 
 
-def ycsb_round(roost, client):
+def ycsb_round(roost):
     """YCSB's workloads, and memcached's multi-gets of values as long."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -168,10 +189,10 @@ def ycsb_round(roost, client):
                 finally:
                     node.end()
         for size in SIZES:
-            rate = memcached(folder, client, YCSB_BATCH, YCSB_DEPTH, YCSB_KEYS, size - 8)
-            if rate:
+            rates = memcached(roost, folder, [(YCSB_BATCH, YCSB_DEPTH)], YCSB_KEYS, size - 8)
+            if rates:
                 rows.append({'port': 'memcached', 'bytes': size, 'zipf': 0, 'workload': 'C',
-                             'rate': rate})
+                             'rate': max(rates[YCSB_BATCH, YCSB_DEPTH].values())})
     return {'rows': rows}
 
 
@@ -179,19 +200,22 @@ def merge(runs):
     rows = []
     for several in zip(*(r['rows'] for r in runs)):
         row = dict(several[0])
-        for key in ('rate', 'beside', 'echo', 'p50_us', 'p99_us', 'us', 'read_us'):
+        for key in ('rate', 'limit', 'echo', 'p50_us', 'p99_us', 'us', 'read_us'):
             if row.get(key) is not None:
                 row[key] = statistics.median(s[key] for s in several)
+        if 'peer' in row:
+            row['peer'] = {t: statistics.median(s['peer'][t] for s in several)
+                           for t in row['peer']}
+            row['beside'] = max(row['peer'].values())
         rows.append(row)
     return rows
 
 
 def plan(roost):
-    client = os.path.join(os.path.dirname(roost), 'bench', 'bench-memcached')
-    return [measure.Measurement(NAME, 'roost kv bench; bench-memcached',
-                                lambda: one_round(roost, client), merge=merge),
-            measure.Measurement(YCSB, 'roost kv bench --workload; bench-memcached',
-                                lambda: ycsb_round(roost, client), merge=merge),
+    return [measure.Measurement(NAME, 'bench-kv-load; bench-stores', lambda: one_round(roost),
+                                merge=merge),
+            measure.Measurement(YCSB, 'roost kv bench --workload; bench-stores',
+                                lambda: ycsb_round(roost), merge=merge),
             measure.Measurement(BATCHES, 'roost kv bench --batch N', lambda: batches_round(roost),
                                 merge=merge)]
 
@@ -199,7 +223,7 @@ def plan(roost):
 def verdict(row):
     if 'us' in row:
         return (
-            '' if row['port'] != 'shm'
+            '' if row['port'] != 'shm' or row['keys'] != KEYS
             else f'READ + 0.6 us: {"met" if row["us"] <= row["read_us"] + 0.6 else "**missed**"}')
     bar = BARS.get((row['port'], row['batch']))
     if not bar or (row.get('beside') is None
@@ -216,21 +240,27 @@ def section(f):
     yield ''
     yield (
         f'Through the NIC, between two processes on two cores: {KEYS // 1000000} million keys, '
-        f'values of {VALUE} bytes. Beside it memcached with one '
-        'thread at a Unix socket, driven by a client that only counts bytes, with as many keys in '
-        'a request and requests in flight.')
+        f'values of {VALUE} bytes. Beside it memcached at a Unix socket with one and with two '
+        'threads, with a client for each that only counts bytes, and as many keys in a request '
+        'and requests in flight; the bar is about the better one. What the machine and udp allow '
+        'was measured in the same rounds.')
     yield ''
     yield '| what | port | | beside it | the bar |'
     yield '|---|---|---:|---:|---|'
     for row in rows:
+        if 'limit' in row:
+            yield f'| {row["way"]} | {row["port"]} | {row["limit"] / 1e6:.2f} M/s | | |'
+            continue
         if 'us' in row:
             yield (f'| {row["way"]} | {row["port"]} | {row["us"]:.2f} us | a READ: '
                    f'{row["read_us"]:.2f} us | {verdict(row)} |')
             continue
-        beside = (
-            f'memcached: {row["beside"] / 1e6:.2f} M/s, {row["rate"] / row["beside"]:.1f} times'
-            if row.get('beside') else f'a bare UDP echo: {row["echo"] / 1e6:.2f} M/s'
-            if row.get('echo') else '')
+        beside = ''
+        if row.get('beside'):
+            peer = ', '.join(f'{rate / 1e6:.2f}' for rate in row['peer'].values())
+            beside = f'memcached: {peer} M/s; {row["rate"] / row["beside"]:.1f} times'
+        elif row.get('echo'):
+            beside = f'a bare UDP echo: {row["echo"] / 1e6:.2f} M/s'
         yield (f'| {row["way"]} | {row["port"]} | {row["rate"] / 1e6:.2f} M/s, p50 '
                f'{row["p50_us"]:.0f} us | {beside} | {verdict(row)} |')
 
@@ -266,7 +296,8 @@ def ycsb(f):
         "YCSB's workloads through the NIC, million operations a second, by bytes of a pair: "
         f'{YCSB_KEYS} keys, {YCSB_BATCH} operations in a call, {YCSB_DEPTH} calls in flight. F '
         'counts a read and its write as one operation. memcached: multi-gets of values as long, '
-        'with keys of 12 bytes, uniform, as workload C. Paper (figure 16): see the engine.')
+        'uniform, with the better of one and two threads, as workload C. Paper (figure 16): '
+        'see the engine.')
     yield ''
     yield '| port | keys | bytes | A | B | C | D | F |'
     yield '|---|---|---:|' + '---:|' * 5
@@ -274,9 +305,3 @@ def ycsb(f):
         yield f'| {port} | {"Zipf 0.99" if zipf else "uniform"} | {size} | ' + ' | '.join(
             cells.get((port, zipf, size, load), '') for load in 'ABCDF') + ' |'
 
-
-if __name__ == '__main__':
-    ROOST = sys.argv[1]
-    import json
-    print(json.dumps(one_round(
-        ROOST, os.path.join(os.path.dirname(ROOST), 'bench', 'bench-memcached')), indent=1))

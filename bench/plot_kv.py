@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """docs/perf-kv.svg: accesses of the store's operations over utilization, beside cuckoo and
 hopscotch hashing, over inline threshold and index ratio, and YCSB on the engine and through the
-NIC; after KV-Direct's figures 6, 9, 10, 11 and 16."""
+NIC; delay under load, pieces of memory collected by the CPU, and partitions; after KV-Direct's
+figures 6, 9, 10, 11, 16, 17, 18 and 20."""
 import kv
+import kvload
 import kvnic
 from panel import Panel, entry, path, svg
 from plot import HEIGHT, LEFT, TOP, text
@@ -94,6 +96,55 @@ def ycsb(rows, first, place, most):
                 yield from entry(p, row, load, color)
 
 
+def under_load(rows):
+    """Figure 17: p50 (dashed) and p99 over the share of the peak."""
+    for index, port in enumerate(('shm', 'udp')):
+        p = Panel(index, f'delay of GETs over the share of the peak, {port}, us',
+                  list(kvload.SHARES), 1, 1000)
+        yield from [*p.axes(), *shares(p, list(kvload.SHARES))]
+        row = 0
+        for batch in kvload.BATCHES:
+            for poisson, name in enumerate(('evenly spaced', 'Poisson')):
+                some = [r for r in rows if 'share' in r and (r['port'], r['batch'], r['poisson'])
+                        == (port, batch, poisson)]
+                color = (BLUE, GREEN, RED, PURPLE)[row]
+                yield path(p, [(r['share'], r['p99_us']) for r in some], color)
+                yield path(p, [(r['share'], r['p50_us']) for r in some], color, '4 3')
+                yield from entry(p, row, f'batches of {batch}, {name}: p99, p50 dashed', color)
+                row += 1
+
+
+def collected(rows):
+    """Figure 18."""
+    some = [r for r in rows if 'pieces' in r]
+    sizes = sorted({r['size'] for r in some})
+    p = Panel(2, 'pieces of memory over their bytes, M/s', sizes, 1, 100)
+    if some:
+        yield from [*p.axes(), *p.names()]
+    for row, (way, name, color) in enumerate((
+            ('READs', '256 READs in flight', BLUE), ('lists', 'collected by the CPU', RED),
+            ('the CPU alone', 'the loop of the CPU alone', GREEN))):
+        points = [(r['size'], r['pieces'] / 1e6) for r in some if r['way'] == way]
+        if points:
+            yield path(p, points, color)
+            yield from entry(p, row, name, color)
+
+
+def scaled(rows):
+    """Figure 20."""
+    some = [r for r in rows if 'nodes' in r]
+    numbers = sorted({r['nodes'] for r in some})
+    p = Panel(3, 'GETs over the number of nodes (shm, two cores), M/s', numbers, 0, 15)
+    if some:
+        yield from [*p.axes(), *p.names()]
+    ways = dict.fromkeys((r['clients'], r['zipf']) for r in some)
+    for row, ((clients, zipf), color) in enumerate(zip(ways, (BLUE, RED, GREEN, PURPLE))):
+        yield path(p, [(r['nodes'], r['rate'] / 1e6) for r in some
+                       if (r['clients'], r['zipf']) == (clients, zipf)], color)
+        yield from entry(p, row, f'{clients} client{"s" if clients > 1 else ""}, '
+                         f'{"Zipf 0.99" if zipf else "uniform"}', color)
+
+
 def below(row, parts):
     return [f'<g transform="translate(0 {row * ROW})">', *parts, '</g>']
 
@@ -105,6 +156,9 @@ def write(f, file):
     nic = [r for r in f.load(kvnic.YCSB).get('rows', []) if r['port'] == 'shm']
     out = [*hashing(rows), *below(1, settings(rows)),
            *below(2, [*ycsb(f.load(kv.YCSB).get('rows', []), 0, 'on the engine', 25),
-                      *ycsb(nic, 2, 'through the NIC (shm)', 15)])]
+                      *ycsb(nic, 2, 'through the NIC (shm)', 15)]),
+           *below(3, [*under_load(f.load(kvload.LOAD).get('rows', [])),
+                      *collected(f.load(kvload.GATHER).get('rows', [])),
+                      *scaled(f.load(kvload.SCALE).get('rows', []))])]
     with open(file, 'w', encoding='utf-8') as picture:
-        picture.write(svg(4, 120 + 2 * ROW, out))
+        picture.write(svg(4, 120 + 3 * ROW, out))

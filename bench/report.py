@@ -7,8 +7,10 @@ import statistics
 
 import kernels
 import kv
+import kvload
 import kvnic
 import kvops
+import kvstores
 import lookups
 import mpi
 import papers
@@ -323,8 +325,9 @@ def write(folder, path):
               '## Programs behind one address', '', *pool.section(f), '', '## MPI', '',
               *mpi.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Look-ups',
               '', *lookups.section(f), '', '## Key-value store', '', *kv.section(f),
-              *kvnic.section(f), *kvnic.batches(f), *kvnic.ycsb(f), *kvops.section(f), '',
-              '## Peers', '', *peer_table(f), '',
+              *kvnic.section(f), *kvnic.batches(f), *kvnic.ycsb(f), *kvops.section(f),
+              *kvstores.section(f), *kvload.section(f), '', '## Peers', '',
+              *peer_table(f), '',
               '## Beside the papers', '', *papers.section(f), '', '## What the machine allows', '',
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '',
               *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
