@@ -322,7 +322,7 @@ static unsigned drain(unsigned n, int fd, unsigned i)
 	return got;
 }
 
-/* Takes `want` datagrams from all sockets. On a busy machine a thread of the kernel delivers them. */
+/* Takes `want` datagrams from all sockets. A thread of a busy kernel delivers them late. */
 static void drain_all(unsigned n, const int fd[POOL_SLOTS], unsigned want)
 {
 	struct pollfd at[POOL_SLOTS];
