@@ -11,8 +11,10 @@
  * flight.
  *
  * Operations on long values take long. After 256 KiB of values the step ends, also in the middle of
- * a group, and the bytes are charged to the turn. The rest of the group then waits in memory of its
- * own for the call's next step.
+ * a group or of an operation, and the bytes are charged to the turn. The rest of the group then
+ * waits in memory of its own for the call's next step. In the middle of an operation the call keeps
+ * the store, so that operations are atomic: calls of `kv` wait, and all other work of the node
+ * continues. With a far tier an operation is not divided.
  *
  * Calls of several processing units may run at the same time: a step owns the store alone, and a
  * step that finds the store taken tries again in its next turn.
@@ -57,6 +59,7 @@ struct call_state {
 	/* the group that is not finished; of the store's groups if it has a far tier; NULL: none */
 	struct kv_group *parked;
 	bool broken;
+	bool divided; /* an operation is divided: the call keeps the store until its next step */
 };
 
 _Static_assert(sizeof(struct call_state) <= STATE_MAX, "state and reply fit into a call");
@@ -379,6 +382,11 @@ static void cut(struct roost_call *c)
 	struct call_state *s = c->state;
 	const struct kernel *k = c->self;
 
+	if (s->divided) {
+		kv_end_divided(k->store->kv);
+		kv_store_leave(k->store);
+		s->divided = false;
+	}
 	if (s->parked && k->store->groups)
 		kv_store_drop_group(k->store, s->parked);
 	else
@@ -418,12 +426,13 @@ static struct kv_group *keep_group(struct kv_store *st, struct kv_group *g)
 	*kept = *g;
 	for (unsigned i = 0; i < g->n; i++)
 		kept->op[i].arena = &kept->arena;
+	kv_moved_ops(st->kv, g->op, kept->op, g->n);
 	return kept;
 }
 
 /*
  * If the table of partitions has changed since the group began, another node may own the keys of
- * the operations that are left.
+ * the operations that are left. The table does not change while an operation is divided.
  */
 static void refuse_rest(const struct kv_store *st, struct kv_group *g)
 {
@@ -513,8 +522,8 @@ static enum roost_next run_step(struct roost_call *c)
 	enum progress next;
 	uint64_t before;
 
-	if (!take_store(st))
-		return st->groups ? roost_pause(c) : ROOST_AGAIN;
+	if (!s->divided && !take_store(st))
+		return st->groups || kv_store_is_kept(st) ? roost_pause(c) : ROOST_AGAIN;
 	before = kv_bytes(st->kv);
 	if (st->groups) {
 		next = run_parked(st, s, c->owner);
@@ -523,7 +532,11 @@ static enum roost_next run_step(struct roost_call *c)
 		next = run_group(st, s);
 	}
 	roost_charge(c, (uint32_t)(kv_bytes(st->kv) - before));
-	kv_store_leave(st);
+	s->divided = kv_divided(st->kv);
+	if (unlikely(s->divided))
+		kv_store_keep(st);
+	else
+		kv_store_leave(st);
 	if (next == PARKED)
 		return roost_pause(c);
 	return next == MORE ? ROOST_AGAIN : ROOST_DONE;

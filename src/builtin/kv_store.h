@@ -57,6 +57,8 @@ enum kv_store_busy {
 	KV_STORE_FREE,
 	KV_STORE_SERVES,
 	KV_STORE_READS, /* the thread takes a snapshot and runs no operations */
+	/* an operation of a call is divided (kv_divided()); the call's next step continues it */
+	KV_STORE_DIVIDED,
 };
 
 struct kv_store {
@@ -141,6 +143,17 @@ static inline bool kv_store_try(struct kv_store *st, enum kv_store_busy busy)
 static inline void kv_store_leave(struct kv_store *st)
 {
 	atomic_store_explicit(&st->busy, KV_STORE_FREE, memory_order_release);
+}
+
+/* Keeps the store until the next step of the call. */
+static inline void kv_store_keep(struct kv_store *st)
+{
+	atomic_store_explicit(&st->busy, KV_STORE_DIVIDED, memory_order_relaxed);
+}
+
+static inline bool kv_store_is_kept(struct kv_store *st)
+{
+	return atomic_load_explicit(&st->busy, memory_order_relaxed) == KV_STORE_DIVIDED;
 }
 
 /*

@@ -187,8 +187,8 @@ void kv_set_time(struct kv *kv, uint32_t now);
 void kv_run(struct kv *kv, struct kv_op *ops, unsigned n);
 
 /*
- * The bytes of values after which kv_run_some() and kv_poll() begin no other operation. One
- * operation may exceed them.
+ * The bytes of values after which kv_run_some(), kv_run_on() and kv_poll() return. One operation
+ * may exceed them in kv_poll(), and if its function is registered.
  */
 #define KV_RUN_BYTES (256u << 10)
 
@@ -200,8 +200,18 @@ void kv_run(struct kv *kv, struct kv_op *ops, unsigned n);
 bool kv_run_some(struct kv *kv, struct kv_op *ops, unsigned n);
 bool kv_run_on(struct kv *kv, struct kv_op *ops, unsigned n);
 /*
+ * An operation on a long value may be divided: returns true if one has begun and is not finished.
+ * The store must then only be used by kv_run_on() with the same operations, or by the next two.
+ */
+bool kv_divided(const struct kv *kv);
+/* Finishes the operation that is divided. */
+void kv_end_divided(struct kv *kv);
+/* The caller has moved its operations. */
+void kv_moved_ops(struct kv *kv, const struct kv_op *from, struct kv_op *to, unsigned n);
+/*
  * Returns the bytes of values that all operations have read and written until now, except those of
- * short values.
+ * short values. Operations on elements count each element as 8 to 48
+ * bytes: by the time that the function takes.
  */
 uint64_t kv_bytes(const struct kv *kv);
 

@@ -78,7 +78,7 @@ static void free_extents(struct slab *s, const uint8_t *places, uint32_t n, uint
 	}
 }
 
-static bool write_extents(struct kv *kv, struct slab *s, const struct kv_pair *p, uint8_t *places)
+static bool new_extents(struct slab *s, const struct kv_pair *p, uint8_t *places)
 {
 	uint32_t n = extents_of(p->value_len);
 
@@ -90,11 +90,25 @@ static bool write_extents(struct kv *kv, struct slab *s, const struct kv_pair *p
 			free_extents(s, places, i, p->value_len);
 			return false;
 		}
-		memcpy(kv_write(&kv->mem, slab_addr(s, place), bytes),
-		       p->value + (uint64_t)i * SLAB_MAX, bytes);
 		memcpy(places + 4 * i, &place, 4);
 	}
 	return true;
+}
+
+/* Without a value, the caller writes the extents in pieces. */
+static void write_extents(struct kv *kv, struct slab *s, const struct kv_pair *p,
+			  const uint8_t *places)
+{
+	for (uint32_t i = 0; i < extents_of(p->value_len); i++) {
+		uint32_t bytes = extent_bytes(p->value_len, i), place;
+
+		memcpy(&place, places + 4 * i, 4);
+		if (p->value)
+			memcpy(kv_write(&kv->mem, slab_addr(s, place), bytes),
+			       p->value + (uint64_t)i * SLAB_MAX, bytes);
+		else
+			kv->part.extent[i] = slab_addr(s, place);
+	}
 }
 
 uint32_t kv_record_new(struct kv *kv, uint64_t hash, const struct kv_pair *p, unsigned *class)
@@ -111,10 +125,11 @@ uint32_t kv_record_new(struct kv *kv, uint64_t hash, const struct kv_pair *p, un
 		uint32_t list = 4 * extents_of(p->value_len);
 		uint8_t *at;
 
-		if (!write_extents(kv, s, p, places)) {
+		if (!new_extents(s, p, places)) {
 			slab_free(s, place, *class);
 			return 0;
 		}
+		write_extents(kv, s, p, places);
 		at = kv_write(&kv->mem, slab_addr(s, place), head_bytes(p) + list);
 		memcpy(write_head(at, p, RECORD_EXTENTS), places, list);
 	} else {
@@ -202,6 +217,23 @@ const uint8_t *kv_record_value(struct kv *kv, struct slab *s, uint32_t place, st
 		       extent_bytes(p->value_len, i));
 	}
 	return kv->gather;
+}
+
+void kv_record_extents(struct kv *kv, struct slab *s, uint32_t place, uint64_t *addrs)
+{
+	struct kv_pair p;
+	const uint8_t *at = parse_more(kv, slab_addr(s, place), &p);
+
+	if (p.value) {
+		addrs[0] = (uint64_t)(at - kv->mem.base);
+		return;
+	}
+	for (uint32_t i = 0; i < extents_of(p.value_len); i++) {
+		uint32_t extent;
+
+		memcpy(&extent, at + 4 * i, 4);
+		addrs[i] = slab_addr(s, extent);
+	}
 }
 
 uint8_t *kv_record_change(struct kv *kv, struct slab *s, uint32_t place, const struct kv_pair *p,

@@ -76,6 +76,8 @@ static int get(struct kv *kv, struct kv_op *op)
 	if (!lookup(kv, op, 0, &loc))
 		return -ENOENT;
 	mark_used(kv, &loc);
+	if (kv_part_divides(kv, &loc))
+		return kv_part_begin(kv, op, PART_GET, &loc);
 	/* the result comes first, so that no extent is read in vain */
 	err = kv_claim_result(op, loc.pair.value_len);
 	if (err)
@@ -87,14 +89,32 @@ static int get(struct kv *kv, struct kv_op *op)
 
 static int compare(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 {
-	const uint8_t *value = kv_value(kv, op->hash, loc);
+	const uint8_t *value;
 	int err;
 
+	if (kv_part_divides(kv, loc))
+		return kv_part_begin(kv, op, PART_COMPARE, loc);
+	value = kv_value(kv, op->hash, loc);
 	kv->bytes += loc->pair.value_len;
 	if (loc->pair.value_len == op->expect_len && memcmp(value, op->expect, op->expect_len) == 0)
 		return 0;
 	err = kv_put_result(op, value, loc->pair.value_len);
 	return err ? err : -ECANCELED;
+}
+
+/* Stores a pair whose key was looked up, or begins to do so if its value is long. */
+static int store(struct kv *kv, struct kv_op *op, struct kv_loc *loc, bool found, struct kv_pair *p)
+{
+	const uint8_t *value = p->value;
+	int err;
+
+	if (!kv->divides || p->value_len <= SLAB_MAX) {
+		kv->bytes += p->value_len;
+		return kv_store(kv, op->hash, loc, found, p);
+	}
+	p->value = NULL;
+	err = kv_store(kv, op->hash, loc, found, p);
+	return err ? err : kv_part_store(kv, op, value, p->value_len);
 }
 
 static int put(struct kv *kv, struct kv_op *op)
@@ -114,8 +134,7 @@ static int put(struct kv *kv, struct kv_op *op)
 		if (err)
 			return err;
 	}
-	kv->bytes += p.value_len;
-	return kv_store(kv, op->hash, &loc, found, &p);
+	return store(kv, op, &loc, found, &p);
 }
 
 static int touch(struct kv *kv, struct kv_op *op)
@@ -126,6 +145,8 @@ static int touch(struct kv *kv, struct kv_op *op)
 
 	if (!lookup(kv, op, 0, &loc))
 		return -ENOENT;
+	if (kv_part_divides(kv, &loc))
+		return kv_part_begin(kv, op, PART_GET_ALL, &loc);
 	value = kv_value(kv, op->hash, &loc);
 	/* Copy the value out of the record, which kv_store() may overwrite. */
 	if (value != kv->gather)
@@ -133,6 +154,21 @@ static int touch(struct kv *kv, struct kv_op *op)
 	p = (struct kv_pair){op->key, kv->gather, op->key_len, loc.pair.value_len, op->expires};
 	kv->bytes += 2ull * p.value_len; /* read and written */
 	return kv_store(kv, op->hash, &loc, true, &p);
+}
+
+/* The second half of PUT_COMPARE and of TOUCH. An eviction may have removed the pair. */
+static int store_again(struct kv *kv, struct kv_op *op)
+{
+	struct kv_pair p = {op->key, op->value, op->key_len, op->value_len, op->expires};
+	struct kv_loc loc;
+
+	if (!lookup(kv, op, kv_slots_of(kv, &p) ? kv_slots_of(kv, &p) : 1, &loc))
+		return -ENOENT;
+	if (op->code == KV_TOUCH) {
+		p.value = kv->gather;
+		p.value_len = loc.pair.value_len;
+	}
+	return store(kv, op, &loc, true, &p);
 }
 
 static int delete (struct kv *kv, struct kv_op *op)
@@ -148,12 +184,15 @@ static int delete (struct kv *kv, struct kv_op *op)
 static int elements(struct kv *kv, struct kv_op *op)
 {
 	struct kv_loc loc;
+	int status;
 
 	if (!lookup(kv, op, 0, &loc))
 		return -ENOENT;
 	mark_used(kv, &loc);
-	kv->bytes += loc.pair.value_len;
-	return kv_run_elements(kv, op, &loc);
+	status = kv_run_elements(kv, op, &loc);
+	if (likely(!status || status == -ECANCELED))
+		kv->bytes += kv_element_bytes(op, loc.pair.value_len);
+	return status;
 }
 
 static int run_op(struct kv *kv, struct kv_op *op)
@@ -176,16 +215,28 @@ static int run_op(struct kv *kv, struct kv_op *op)
 	}
 }
 
-void kv_execute(struct kv *kv, struct kv_op *op)
+static int with_eviction(struct kv *kv, struct kv_op *op,
+			 int (*run)(struct kv *kv, struct kv_op *op))
 {
 	unsigned budget = EVICT_BUCKETS;
+	int status = run(kv, op);
 
-	op->status = run_op(kv, op);
-	for (unsigned i = 0; unlikely(op->status == -ENOSPC) && i < EVICTIONS; i++) {
+	for (unsigned i = 0; unlikely(status == -ENOSPC) && i < EVICTIONS; i++) {
 		if (!kv->config.evict || !kv_evict(kv, &budget))
 			break;
-		op->status = run_op(kv, op);
+		status = run(kv, op);
 	}
+	return status;
+}
+
+void kv_execute(struct kv *kv, struct kv_op *op)
+{
+	op->status = with_eviction(kv, op, run_op);
+}
+
+int kv_store_rest(struct kv *kv, struct kv_op *op)
+{
+	return with_eviction(kv, op, store_again);
 }
 
 /* Returns whether all pairs kept their place. */
@@ -284,20 +335,29 @@ static bool leave(const struct kv_later *later, unsigned from, struct kv_op *ops
 	return false;
 }
 
-/* Executes the operations of `later` until kv->bytes has reached `until`. Returns their number. */
-static unsigned run_later(struct kv *kv, const struct kv_later *later, uint64_t until)
+/*
+ * Executes the operations of `later` until kv->bytes has reached `until`. Returns whether all are
+ * finished. Otherwise *begun is the number of operations that have begun.
+ */
+static bool run_later(struct kv *kv, const struct kv_later *later, uint64_t until, unsigned *begun)
 {
 	bool hints = true; /* no pair has moved */
-	unsigned i;
 
-	for (i = 0; i < later->n && kv->bytes < until; i++) {
+	for (unsigned i = 0; i < later->n; i++) {
 		const struct kv_hint *h = &later->hints[i];
+		struct kv_op *op = later->ops[i];
 
-		if (likely(hints && h->addr) && likely(kv_quick_record(kv, later->ops[i], h)))
+		*begun = i;
+		if (unlikely(kv->bytes >= until))
+			return false;
+		if (likely(hints && h->addr) && likely(kv_quick_record(kv, op, h)))
 			continue;
-		hints &= execute(kv, later->ops[i]);
+		hints &= execute(kv, op);
+		*begun = i + 1;
+		if (unlikely(op->status == -EINPROGRESS) && !kv_part_run(kv, until))
+			return false;
 	}
-	return i;
+	return true;
 }
 
 /* Executes operations until kv->bytes has reached `until`. Returns whether all were executed. */
@@ -309,20 +369,19 @@ static bool run_until(struct kv *kv, struct kv_op *ops, unsigned n, uint64_t unt
 		check_and_hash(kv, ops);
 		if (!ops->status)
 			execute(kv, ops);
-		return true;
+		return likely(ops->status != -EINPROGRESS) || kv_part_run(kv, until);
 	}
 	begin(kv, ops, least(n, GROUP));
 	for (unsigned at = 0; at < n; at += GROUP) {
-		unsigned done;
+		unsigned begun;
 
 		if (n - at > GROUP)
 			begin(kv, ops + at + GROUP, least(n - at - GROUP, GROUP));
 		kv_quick_group(kv, ops + at, least(n - at, GROUP), &later);
 		load_all(kv, later.addrs, later.num_addrs);
 		prefetch_rest(kv, &later);
-		done = run_later(kv, &later, until);
-		if (unlikely(done < later.n))
-			return leave(&later, done, ops, at + GROUP, n);
+		if (unlikely(!run_later(kv, &later, until, &begun)))
+			return leave(&later, begun, ops, at + GROUP, n);
 	}
 	return true;
 }
@@ -337,7 +396,30 @@ void kv_run(struct kv *kv, struct kv_op *ops, unsigned n)
 
 bool kv_run_some(struct kv *kv, struct kv_op *ops, unsigned n)
 {
-	return run_until(kv, ops, n, kv->bytes + KV_RUN_BYTES);
+	bool done;
+
+	kv->divides = true;
+	done = run_until(kv, ops, n, kv->bytes + KV_RUN_BYTES);
+	kv->divides = false;
+	return done;
+}
+
+static bool run_rest(struct kv *kv, struct kv_op *ops, unsigned n, uint64_t until)
+{
+	if (kv->part.op && !kv_part_run(kv, until))
+		return false;
+	for (unsigned i = 0; i < n; i++) {
+		if (ops[i].status != -EINPROGRESS)
+			continue;
+		if (kv->bytes >= until)
+			return false;
+		check_and_hash(kv, &ops[i]);
+		if (!ops[i].status)
+			execute(kv, &ops[i]);
+		if (ops[i].status == -EINPROGRESS && !kv_part_run(kv, until))
+			return false;
+	}
+	return true;
 }
 
 /*
@@ -347,16 +429,29 @@ bool kv_run_some(struct kv *kv, struct kv_op *ops, unsigned n)
  */
 bool kv_run_on(struct kv *kv, struct kv_op *ops, unsigned n)
 {
-	uint64_t until = kv->bytes + KV_RUN_BYTES;
+	bool done;
 
-	for (unsigned i = 0; i < n; i++) {
-		if (ops[i].status != -EINPROGRESS)
-			continue;
-		if (kv->bytes >= until)
-			return false;
-		check_and_hash(kv, &ops[i]);
-		if (!ops[i].status)
-			execute(kv, &ops[i]);
-	}
-	return true;
+	kv->divides = true;
+	done = run_rest(kv, ops, n, kv->bytes + KV_RUN_BYTES);
+	kv->divides = false;
+	return done;
+}
+
+bool kv_divided(const struct kv *kv)
+{
+	return kv->part.op;
+}
+
+void kv_end_divided(struct kv *kv)
+{
+	kv->divides = true;
+	if (kv->part.op)
+		kv_part_run(kv, UINT64_MAX);
+	kv->divides = false;
+}
+
+void kv_moved_ops(struct kv *kv, const struct kv_op *from, struct kv_op *to, unsigned n)
+{
+	if (kv->part.op >= from && kv->part.op < from + n)
+		kv->part.op = to + (kv->part.op - from);
 }

@@ -11,6 +11,7 @@
 #include "kv/kv.h"
 #include "kv/memory.h"
 #include "kv/near.h"
+#include "kv/part.h"
 #include "kv/slab.h"
 
 /* Slab class of a chained bucket: 64 bytes. */
@@ -36,6 +37,8 @@ struct kv {
 	const struct element_table *elements;
 	struct kv_functions *functions; /* NULL: none is registered */
 	struct kv_flight *flight;	/* operations with a far tier; NULL: none */
+	bool divides; /* kv_run_some(), kv_run_on(): long values are worked on in pieces */
+	struct kv_part part;
 };
 
 /* The location of a pair or, if it was not found, the state of its chain. */
@@ -113,7 +116,10 @@ static inline bool kv_is_expired(const struct kv *kv, uint32_t expires)
 
 /* record.c: pairs in slabs */
 
-/* Returns the place of a new record, or 0 if memory is full. */
+/*
+ * Returns the place of a new record, or 0 if memory is full. If the value is NULL, it is in
+ * extents, and the caller writes these: their addresses are in kv->part.
+ */
 uint32_t kv_record_new(struct kv *kv, uint64_t hash, const struct kv_pair *p, unsigned *class);
 /* Writes a pair over one with a record of the same shape. */
 void kv_record_write(struct kv *kv, struct slab *s, uint32_t place, const struct kv_pair *p);
@@ -129,6 +135,9 @@ const uint8_t *kv_record_value(struct kv *kv, struct slab *s, uint32_t place, st
  * at the same time.
  */
 void kv_want_records(struct kv *kv, const struct slab *s, const struct bucket *b);
+
+/* Gets the addresses of the extents of a pair that was read, or of its value in the record. */
+void kv_record_extents(struct kv *kv, struct slab *s, uint32_t place, uint64_t *addrs);
 
 /*
  * Returns the place of the value's bytes from `offset`, which the caller changes at once, and the
@@ -217,6 +226,9 @@ int kv_put_result(struct kv_op *op, const void *value, uint32_t len);
 int kv_check_elements(const struct kv *kv, const struct kv_op *op);
 /* Executes such an operation on the pair that was found. Returns its status. */
 int kv_run_elements(struct kv *kv, struct kv_op *op, struct kv_loc *loc);
+/* Changes the elements at `to`, which begin `offset` bytes behind the start of the value. */
+void kv_change_elements(const struct kv *kv, const struct kv_op *op, uint8_t *to, uint32_t offset,
+			uint32_t len);
 
 /* functions.c: registered functions */
 

@@ -42,10 +42,10 @@ static bool fits(const struct kv_op *op, uint32_t len, unsigned width)
 	return is_vector(op) ? len == op->value_len : len % width == 0;
 }
 
-/* Changes the elements at `to`, which begin `offset` bytes behind the start of the value. */
-static void change(const struct kv *kv, const struct kv_op *op, uint8_t *to, uint32_t offset,
-		   size_t n)
+void kv_change_elements(const struct kv *kv, const struct kv_op *op, uint8_t *to, uint32_t offset,
+			uint32_t len)
 {
+	size_t n = len / element_width(op->type);
 	const uint8_t *operand = op->value, *expect = op->expect;
 
 	if (op->fn == KV_SWAP) {
@@ -68,23 +68,24 @@ static void change(const struct kv *kv, const struct kv_op *op, uint8_t *to, uin
 
 static int update(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 {
-	unsigned width = element_width(op->type);
 	uint32_t len = loc->pair.value_len, n;
 
+	if (kv_part_divides_elements(kv, op, loc))
+		return kv_part_begin(kv, op, op->fetch ? PART_FETCH : PART_CHANGE, loc);
 	if (op->fetch || (op->code == KV_UPDATE && op->fn == KV_SWAP)) {
 		const uint8_t *value = kv_value(kv, op->hash, loc);
 		int err = op->fetch ? kv_put_result(op, value, len) : 0;
 
 		if (err)
 			return err;
-		if (op->code == KV_UPDATE && op->fn == KV_SWAP && memcmp(value, op->expect, width))
+		if (op->code == KV_UPDATE && op->fn == KV_SWAP && memcmp(value, op->expect, len))
 			return -ECANCELED;
 	}
 	/* Each extent has whole elements. */
 	for (uint32_t offset = 0; offset < len; offset += n) {
 		uint8_t *to = kv_value_change(kv, op->hash, loc, offset, &n);
 
-		change(kv, op, to, offset, n / width);
+		kv_change_elements(kv, op, to, offset, n);
 	}
 	return 0;
 }
@@ -94,6 +95,8 @@ static int reduce(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 	unsigned width = element_width(op->type);
 	uint64_t acc;
 
+	if (kv_part_divides_elements(kv, op, loc))
+		return kv_part_begin(kv, op, PART_REDUCE, loc);
 	memcpy(&acc, op->value, width);
 	kv->elements->fn[op->fn][op->type].reduce(&acc, kv_value(kv, op->hash, loc),
 						  loc->pair.value_len / width);
@@ -104,12 +107,13 @@ static int filter(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 {
 	element_filter_fn *f = element_filter(op->fn, op->type);
 	unsigned width = element_width(op->type);
-	const uint8_t *value = kv_value(kv, op->hash, loc);
-	uint32_t len = loc->pair.value_len;
+	uint32_t len = loc->pair.value_len, matched;
 	bool direct = !op->arena && op->out_cap >= len;
 	void *to = direct ? op->out : kv->gather;
-	uint32_t matched = (uint32_t)f(to, value, op->value, len / width) * width;
 
+	if (kv_part_divides_elements(kv, op, loc))
+		return kv_part_begin(kv, op, PART_FILTER, loc);
+	matched = (uint32_t)f(to, kv_value(kv, op->hash, loc), op->value, len / width) * width;
 	if (!direct)
 		return kv_put_result(op, to, matched);
 	op->out_len = matched;

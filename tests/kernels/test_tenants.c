@@ -17,6 +17,7 @@
 
 #include "base/hist.h"
 #include "builtin/builtin.h"
+#include "builtin/kv_store.h"
 #include "kvwire/kvwire.h"
 #include "rig.h"
 #include "roost/aggregate.h"
@@ -43,7 +44,9 @@ struct attack {
 	uint32_t step_ns, kib_ns; /* KiB of payload */
 	uint64_t op;
 	uint32_t (*params)(uint8_t *to); /* returns their length; NULL: WRITEs */
-	void (*payload)(uint8_t *to);	 /* of PIECES bytes; NULL: none */
+	void (*payload)(uint8_t *to);	 /* of PIECES bytes, or payload_len; NULL: none */
+	/* kv: ns of a KiB of values that operations read or write; and other sizes than usual */
+	uint32_t value_ns, payload_len, space;
 };
 
 /* ---- the attacks ---- */
@@ -192,6 +195,111 @@ static uint32_t kv_params(uint8_t *to)
 	return len;
 }
 
+/*
+ * Operations on a value of a MiB, in a batch of 32, except GET and PUT. Their values are as long as
+ * a reply and a payload can be here.
+ */
+#define GET_LEN 500000u
+#define PUT_LEN 240000u
+
+static struct kv_store *store;
+static uint64_t values_before; /* kv_bytes() at the last turn */
+
+static uint32_t long_batch(uint8_t *to, const struct roost_kv_op *op, unsigned n, uint8_t flags)
+{
+	struct kvwire_writer w;
+
+	kvwire_begin(&w, to, 4000);
+	while (n--)
+		assert_true(kvwire_add(&w, op));
+	return (uint32_t)kvwire_finish(&w, flags);
+}
+
+static uint32_t touch_params(uint8_t *to)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_TOUCH, .key = "v", .key_len = 1};
+
+	return long_batch(to, &op, 32, 0);
+}
+
+/* The slowest function of all, by measurement. */
+static uint32_t reduce_params(uint8_t *to)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_REDUCE,
+				 .function = ROOST_KV_SUB_SAT,
+				 .type = ROOST_KV_I8,
+				 .key = "v",
+				 .key_len = 1,
+				 .value = "1",
+				 .value_len = 1};
+
+	return long_batch(to, &op, 32, 0);
+}
+
+static uint32_t update_params(uint8_t *to)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_UPDATE_EACH,
+				 .function = ROOST_KV_ADD,
+				 .type = ROOST_KV_U64,
+				 .key = "v",
+				 .key_len = 1,
+				 .value = "12345678",
+				 .value_len = 8};
+
+	return long_batch(to, &op, 32, 0);
+}
+
+static uint32_t long_get_params(uint8_t *to)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_GET, .key = "g", .key_len = 1};
+
+	return long_batch(to, &op, 1, KVWIRE_LONG);
+}
+
+static uint32_t no_params(uint8_t *to)
+{
+	return 0;
+}
+
+static void long_put(uint8_t *to)
+{
+	static uint8_t value[PUT_LEN - 100];
+	struct roost_kv_op op = {.code = ROOST_KV_PUT,
+				 .key = "p",
+				 .key_len = 1,
+				 .value = value,
+				 .value_len = sizeof(value)};
+	struct kvwire_writer w;
+	size_t len;
+
+	kvwire_begin(&w, to, PUT_LEN);
+	assert_true(kvwire_add(&w, &op));
+	len = kvwire_finish(&w, 0);
+	assert_in_range(len, 1, PUT_LEN);
+	memset(to + len, 0, PUT_LEN - len);
+}
+
+static void open_store(struct roost_kv_config *config)
+{
+	uint8_t *value = calloc(1, KV_VALUE_MAX);
+
+	assert_non_null(value);
+	assert_int_equal(kv_store_open(config, NULL, &store), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		struct kv_op put = {.code = KV_PUT,
+				    .key = i ? "g" : "v",
+				    .key_len = 1,
+				    .value = value,
+				    .value_len = i ? GET_LEN : KV_VALUE_MAX};
+
+		kv_run(store->kv, &put, 1);
+		assert_int_equal(put.status, 0);
+	}
+	free(value);
+	config->store = store;
+	values_before = kv_bytes(store->kv);
+}
+
 static void one_each(uint8_t *to)
 {
 	for (uint64_t i = 0; i < PIECES / 8; i++)
@@ -201,16 +309,58 @@ static void one_each(uint8_t *to)
 static const struct attack
 	writes = {.name = "WRITEs"},
 	attacks[] = {
-		{"get", 210, 0, ROOST_GET_OP, get_params, NULL},
-		{"traversal", 1500, 0, ROOST_TRAVERSAL_OP, traversal_params, NULL},
-		{"consistency", 1500, 0, ROOST_CONSISTENCY_OP, consistency_params, NULL},
-		{"hll, estimates", 2000, 0, ROOST_HLL_OP, estimate_params, NULL},
-		{"hll, items", 300, 300, ROOST_HLL_OP, items_params, any},
-		{"prism", 300, 0, ROOST_PRISM_OP, prism_params, NULL},
-		{"aggregate", 300, 2600, ROOST_AGGREGATE_OP, aggregate_params, any},
-		{"shuffle", 8000, 400, ROOST_SHUFFLE_OP, shuffle_params, one_each},
-		{"shuffle-out", 700, 400, ROOST_SHUFFLE_OUT_OP, shuffle_out_params, one_each},
-		{"kv", 2400, 0, ROOST_KV_OP, kv_params, NULL},
+		{.name = "get", 210, 0, ROOST_GET_OP, get_params, NULL},
+		{.name = "traversal", 1500, 0, ROOST_TRAVERSAL_OP, traversal_params, NULL},
+		{.name = "consistency", 1500, 0, ROOST_CONSISTENCY_OP, consistency_params, NULL},
+		{.name = "hll, estimates", 2000, 0, ROOST_HLL_OP, estimate_params, NULL},
+		{.name = "hll, items", 300, 300, ROOST_HLL_OP, items_params, any},
+		{.name = "prism", 300, 0, ROOST_PRISM_OP, prism_params, NULL},
+		{.name = "aggregate", 300, 2600, ROOST_AGGREGATE_OP, aggregate_params, any},
+		{.name = "shuffle", 8000, 400, ROOST_SHUFFLE_OP, shuffle_params, one_each},
+		{.name = "shuffle-out",
+		 700,
+		 400,
+		 ROOST_SHUFFLE_OUT_OP,
+		 shuffle_out_params,
+		 one_each},
+		{.name = "kv", 2400, 0, ROOST_KV_OP, kv_params, NULL},
+		{.name = "kv, TOUCH of a MiB",
+		 300,
+		 0,
+		 ROOST_KV_OP,
+		 touch_params,
+		 NULL,
+		 .value_ns = 105},
+		{.name = "kv, REDUCE of a MiB",
+		 300,
+		 0,
+		 ROOST_KV_OP,
+		 reduce_params,
+		 NULL,
+		 .value_ns = 105},
+		{.name = "kv, UPDATE_EACH of a MiB",
+		 300,
+		 0,
+		 ROOST_KV_OP,
+		 update_params,
+		 NULL,
+		 .value_ns = 105},
+		{.name = "kv, long GET",
+		 300,
+		 0,
+		 ROOST_KV_OP,
+		 long_get_params,
+		 NULL,
+		 .value_ns = 105,
+		 .space = GET_LEN + 64},
+		{.name = "kv, long PUT",
+		 300,
+		 100,
+		 ROOST_KV_OP,
+		 no_params,
+		 long_put,
+		 .value_ns = 105,
+		 .payload_len = PUT_LEN},
 };
 
 /* ---- time ---- */
@@ -240,8 +390,10 @@ static void a_turn(const struct attack *a)
 	end += (now.packets - before.packets) * PACKET_NS +
 	       (now.bytes - before.bytes) / 1024 * KIB_NS +
 	       (now.steps - before.steps) * a->step_ns +
-	       (now.payload - before.payload) / 1024 * a->kib_ns;
+	       (now.payload - before.payload) / 1024 * a->kib_ns +
+	       (kv_bytes(store->kv) - values_before) / 1024 * a->value_ns;
 	before = now;
+	values_before = kv_bytes(store->kv);
 	if (nic_turn_end_requested(r->w.nic[1], 0))
 		nic_turn_ended(r->w.nic[1], 0, end);
 	sim_advance(r->w.sim, end);
@@ -268,7 +420,9 @@ static void reap_attacker(void)
 
 static void keep_attacking(const struct attack *a)
 {
-	unsigned slots = a->payload ? 8 : MAX_CALLS;
+	unsigned slots = a->space > RIG_REPLY ? 1 : a->payload_len ? 2 : a->payload ? 8 : MAX_CALLS;
+	uint32_t space = a->space ? a->space : 4096;
+	struct roost_rpc_head head;
 	struct rig_reply reply;
 	uint8_t params[4096];
 	uint32_t len;
@@ -280,14 +434,17 @@ static void keep_attacking(const struct attack *a)
 		return;
 	}
 	for (unsigned i = 0; i < slots; i++) {
-		if (attacker.busy[i] && !rig_poll(r, ATTACKER, i, 4096, &reply))
+		if (attacker.busy[i] && !rig_poll(r, ATTACKER, i, space, &reply))
 			continue;
 		attacker.busy[i] = true;
 		len = a->params(params);
-		rig_post(r, ATTACKER, i, a->op, params, len, 4096,
-			 a->payload ? ROOST_RPC_STREAM : 0);
+		head = rig_head(r, ATTACKER, i, 4096, a->payload ? ROOST_RPC_STREAM : 0);
+		head.reply_len = space + 8; /* a long reply takes the space of many slots */
+		memset(r->caller[ATTACKER].mem + i * RIG_REPLY + space, 0, 8);
+		rig_post_head(r, ATTACKER, i, a->op, &head, params, len);
 		if (a->payload)
-			rig_post_payload(r, ATTACKER, a->op, PIECES);
+			rig_post_payload(r, ATTACKER, a->op,
+					 a->payload_len ? a->payload_len : PIECES);
 	}
 }
 
@@ -325,13 +482,18 @@ static uint64_t read_on(const struct attack *a, uint64_t until, struct hist *h)
 
 static struct seen tenant_beside(const struct attack *a)
 {
+	struct roost_kv_config config = {.size = 32u << 20};
 	static struct hist h;
 	struct seen seen;
 	unsigned number;
 
 	rig_open(r, 5, &(struct rig_shape){.sp = {.delay_ns = 1000}, .mtu = 4096, .rnr_retry = 7});
+	open_store(&config);
 	for (unsigned i = 0; kernels_builtin_at(i); i++)
-		assert_int_equal(runtime_deploy(r->f, kernels_builtin_at(i), NULL), 0);
+		assert_int_equal(
+			runtime_deploy(r->f, kernels_builtin_at(i),
+				       kernels_builtin_at(i)->op == ROOST_KV_OP ? &config : NULL),
+			0);
 	assert_int_equal(runtime_bind_qp(r->f, ROOST_SHUFFLE_OUT_OP, r->node[ATTACKER].qp,
 					 &(struct runtime_qp_limits){0}, &number),
 			 0);
@@ -351,6 +513,7 @@ static struct seen tenant_beside(const struct attack *a)
 	seen.reads = read_on(a, world_now(&r->w) + MEASURED, &h);
 	seen.p99 = hist_percentile(&h, 99);
 	rig_close(r);
+	kv_store_close(store);
 	return seen;
 }
 
