@@ -7,8 +7,8 @@ usage: run.py [--build DIR] [--sysroot DIR] [--only TEXT] [--brief]
 Each test is a process in qemu-aarch64, qemu's emulation of a user's process. UNABLE names the tests
 that cannot run there, SLOW those that take long: guest.py runs them. The tests of OLDEST also run
 on the processor OLDEST_CPU. With --brief, only what is installed and the programs of the tests
-that --only names are built, and the linker does not optimize the programs as a whole. No unit test
-has such a program.
+that --only names are built, without debug information, and the linker does not optimize the
+programs as a whole. No unit test has such a program.
 
 The exit status is 0 if all tests passed, and 77, with the reason in the last line, if packages or
 tools are missing; with ROOST_INTEROP=required in the environment it is then 1.
@@ -100,7 +100,7 @@ def make(options, wanted=lambda name: True):
     root = sysroot.make(options.sysroot)
     command = [os.path.join(TOP, "scripts/build"), options.build, "--cross-file",
                os.path.join(options.sysroot, "cross.ini"),
-               *(["-Dwhole_program=false"] if options.brief else [])]
+               *(["-Dwhole_program=false", "-Ddebug=false"] if options.brief else [])]
     if options.brief:
         build("build.ninja")
     build(*(needed(options.build, wanted) if options.brief else []))

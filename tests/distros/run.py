@@ -4,13 +4,13 @@
 
 usage: run.py --folder DIR [--whole] [SUITE...]
 
-Of each suite: `make demo` of a build that does not optimize programs as a whole, the unit tests
-that are not slow, programs of other releases on the libraries that were built there, and the
-commands of docs/guide-ci.md (`make install`, ci.sh); with --whole, all commands of make in the
-README, `make install` with DESTDIR, and the commands of the guide. Without SUITE: trixie; with
---whole, bookworm and trixie. DIR keeps the systems, apt's downloads, and the output of the
-commands. A system in which a command failed stays as DIR/SUITE.failed, until the next failure; the
-last lines show how to run commands in it.
+Of each suite: `make demo` of a build without debug information that does not optimize programs as
+a whole, the unit tests that are not slow, programs of other releases on the libraries that were
+built there, and the commands of docs/guide-ci.md (`make install`, ci.sh); with --whole, all
+commands of make in the README, `make install` with DESTDIR, and the commands of the guide. Without
+SUITE: trixie; with --whole, bookworm and trixie. DIR keeps the systems, apt's downloads, and the
+output of the commands. A system in which a command failed stays as DIR/SUITE.failed, until the next
+failure; the last lines show how to run commands in it.
 
 The short set should take at most SHORT_SECONDS on a machine without other work. A longer time is a
 warning and no failure, because it depends on the machine.
@@ -60,13 +60,17 @@ INSTALL, SCRIPT = guide()
 DESTDIR = ("make install DESTDIR PREFIX",
            ["sh", "-exc", "make install DESTDIR=/tmp/staged PREFIX=/opt/roost\n"
             "/tmp/staged/opt/roost/bin/roost demo --size 1M"])
+# The release variant of `make check` runs all mutations of the seeds of fuzz targets, and 500 seeds
+# of the simulator.
+FEWER = ["ROOST_FUZZ_FRACTION=10", "ROOST_SIM_SEEDS=50"]
 UNIT = ("the unit tests",
-        ["meson", "test", "-C", "build", "--no-rebuild", "--suite", "unit", "--no-suite", "slow",
-         "--print-errorlogs", "--quiet"])
+        ["env", *FEWER, "meson", "test", "-C", "build", "--no-rebuild", "--suite", "unit",
+         "--no-suite", "slow", "--print-errorlogs", "--quiet"])
 # `make` keeps the options of a folder that is configured. To optimize the programs as a whole, the
-# linker would need nearly as much time as the compiler does for src; --whole does it.
+# linker would need nearly as much time as the compiler does for src; --whole does it. Debug
+# information would take a sixth of the compiler's time.
 PARTS = ("configure", ["sh", "-exc", "scripts/setup build demo\n"
-                       "scripts/build build -Dwhole_program=false -- build.ninja"])
+                       "scripts/build build -Dwhole_program=false -Ddebug=false -- build.ninja"])
 SHORT = [
     PARTS,
     ("make demo", ["make", "demo"]),
