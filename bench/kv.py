@@ -61,6 +61,9 @@ def bar(row):
         return 'at least 40% of the limit', row['of_limit'] >= 0.4
     if way.startswith('PUT'):
         return 'at least 20% of the limit', row['of_limit'] >= 0.2
+    for size, least in ((64, 5), (1024, 30)):
+        if way.startswith(f'vectors of {size} bytes against'):
+            return f'at least {least} times', row['times'] >= least
     if way.startswith('atomics on one key'):
         return 'at least 30 M/s', row['rate'] >= 30e6
     return None
