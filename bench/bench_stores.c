@@ -7,10 +7,12 @@
  *
  *	bench-stores store=memcached|redis at=PATH fill=1 batch=N depth=N keys=N value=BYTES
  *		put=0|100 zipf=SKEW seconds=S servers=PID
- *	bench-stores store=memory seconds=S
+ *	bench-stores store=memory|clock seconds=S
  *
- * With store=memory it measures random reads of 64 bytes instead, 16 in flight, in 256 MiB with
- * the page size that the store of a node has: the limit of one core.
+ * store=memory measures random reads of 64 bytes instead, 16 in flight, in 256 MiB with the page
+ * size that the store of a node has: the limit of one core. store=clock measures the delay of
+ * requests that arrive each microsecond and are done as soon as this program runs: the limit of any
+ * open loop on a machine that stops its programs at times.
  */
 #include <stdio.h>
 #include <string.h>
@@ -203,13 +205,27 @@ static uint64_t read_memory(void)
 	return done;
 }
 
+static uint64_t watch_clock(void)
+{
+	uint64_t now, next, until, done = 0;
+
+	load_prepare(&o);
+	load_begin();
+	next = now = monotonic_ns();
+	until = now + (uint64_t)(o.seconds * 1e9);
+	for (; now < until; now = monotonic_ns())
+		for (; next <= now; next += 1000, done++)
+			hist_add(&hist, now - next);
+	return done;
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t done;
 
 	load_parse(&o, argc, argv);
-	if (o.store && !strcmp(o.store, "memory")) {
-		done = read_memory();
+	if (o.store && (!strcmp(o.store, "memory") || !strcmp(o.store, "clock"))) {
+		done = *o.store == 'm' ? read_memory() : watch_clock();
 		load_print("bench-stores", done, &hist);
 		return 0;
 	}

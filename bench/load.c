@@ -169,10 +169,10 @@ void load_print(const char *tool, uint64_t operations, const struct hist *h)
 	for (unsigned i = 0; i < servers; i++)
 		server += (double)(cpu_ns(clocks[i]) - began_cpu_ns[i]) / 1e9;
 	printf("{\"tool\": \"%s\", \"batch\": %u, \"depth\": %u, \"per_second\": %.0f, "
-	       "\"mean_us\": %.3f, \"p50_us\": %.3f, \"p99_us\": %.3f, \"max_us\": %.3f, "
+	       "\"mean_us\": %.3f, \"p50_us\": %.3f, \"p90_us\": %.3f, \"p99_us\": %.3f, \"max_us\": %.3f, "
 	       "\"client_cpus\": %.3f, \"server_cpus\": %.3f, \"per_cpu_second\": %.0f}\n",
 	       tool, opt->batch, opt->depth, (double)operations / seconds, hist_mean(h) / 1e3,
-	       (double)hist_percentile(h, 50) / 1e3, (double)hist_percentile(h, 99) / 1e3,
-	       (double)hist_max(h) / 1e3, own / seconds, server / seconds,
-	       (double)operations / (own + server));
+	       (double)hist_percentile(h, 50) / 1e3, (double)hist_percentile(h, 90) / 1e3,
+	       (double)hist_percentile(h, 99) / 1e3, (double)hist_max(h) / 1e3, own / seconds,
+	       server / seconds, (double)operations / (own + server));
 }
