@@ -284,20 +284,25 @@ static bool leave(const struct kv_later *later, unsigned from, struct kv_op *ops
 	return false;
 }
 
-/* Executes the operations of `later` until kv->bytes has reached `until`. Returns their number. */
-static unsigned run_later(struct kv *kv, const struct kv_later *later, uint64_t until)
+/*
+ * Executes the operations of `later` until kv->bytes has reached `until`. Returns whether all were
+ * executed. *done: their number.
+ */
+static bool run_later(struct kv *kv, const struct kv_later *later, uint64_t until, unsigned *done)
 {
 	bool hints = true; /* no pair has moved */
-	unsigned i;
 
-	for (i = 0; i < later->n && kv->bytes < until; i++) {
-		const struct kv_hint *h = &later->hints[i];
+	for (*done = 0; *done < later->n; ++*done) {
+		const struct kv_hint *h = &later->hints[*done];
+		struct kv_op *op = later->ops[*done];
 
-		if (likely(hints && h->addr) && likely(kv_quick_record(kv, later->ops[i], h)))
+		if (unlikely(kv->bytes >= until))
+			return false;
+		if (likely(hints && h->addr) && likely(kv_quick_record(kv, op, h)))
 			continue;
-		hints &= execute(kv, later->ops[i]);
+		hints &= execute(kv, op);
 	}
-	return i;
+	return true;
 }
 
 /* Executes operations until kv->bytes has reached `until`. Returns whether all were executed. */
@@ -320,8 +325,7 @@ static bool run_until(struct kv *kv, struct kv_op *ops, unsigned n, uint64_t unt
 		kv_quick_group(kv, ops + at, least(n - at, GROUP), &later);
 		load_all(kv, later.addrs, later.num_addrs);
 		prefetch_rest(kv, &later);
-		done = run_later(kv, &later, until);
-		if (unlikely(done < later.n))
+		if (unlikely(!run_later(kv, &later, until, &done)))
 			return leave(&later, done, ops, at + GROUP, n);
 	}
 	return true;
