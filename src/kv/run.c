@@ -239,14 +239,16 @@ int kv_store_rest(struct kv *kv, struct kv_op *op)
 	return with_eviction(kv, op, store_again);
 }
 
-static void execute(struct kv *kv, struct kv_op *op)
+/* Returns false if the operation has begun, and is continued by kv_part_run(). */
+static bool execute(struct kv *kv, struct kv_op *op)
 {
 	if (likely(kv_quick(kv, op)))
-		return;
+		return true;
 	kv_execute(kv, op);
 	/* An inline pair may take ten slots: as many as two buckets have at the fill limit. */
 	if (unlikely(kv->slots > kv->grow_at))
 		kv_grow(kv, 2);
+	return op->status != -EINPROGRESS;
 }
 
 /*
@@ -340,9 +342,7 @@ static bool run_until(struct kv *kv, struct kv_op *ops, unsigned n, uint64_t unt
 
 	if (n == 1) {
 		check_and_hash(kv, ops);
-		if (!ops->status)
-			execute(kv, ops);
-		return likely(ops->status != -EINPROGRESS) || kv_part_run(kv, until);
+		return ops->status || likely(execute(kv, ops)) || kv_part_run(kv, until);
 	}
 	begin(kv, ops, least(n, GROUP));
 	for (unsigned at = 0; at < n; at += GROUP) {
@@ -354,9 +354,7 @@ static bool run_until(struct kv *kv, struct kv_op *ops, unsigned n, uint64_t unt
 		for (unsigned i = 0; i < later.n; i++) {
 			if (unlikely(kv->bytes >= until))
 				return leave(&later, i, ops, at + GROUP, n);
-			execute(kv, later.ops[i]);
-			if (unlikely(later.ops[i]->status == -EINPROGRESS) &&
-			    !kv_part_run(kv, until))
+			if (unlikely(!execute(kv, later.ops[i])) && !kv_part_run(kv, until))
 				return leave(&later, i + 1, ops, at + GROUP, n);
 		}
 	}
@@ -391,9 +389,7 @@ static bool run_rest(struct kv *kv, struct kv_op *ops, unsigned n, uint64_t unti
 		if (kv->bytes >= until)
 			return false;
 		check_and_hash(kv, &ops[i]);
-		if (!ops[i].status)
-			execute(kv, &ops[i]);
-		if (ops[i].status == -EINPROGRESS && !kv_part_run(kv, until))
+		if (!ops[i].status && !execute(kv, &ops[i]) && !kv_part_run(kv, until))
 			return false;
 	}
 	return true;
