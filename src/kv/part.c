@@ -26,22 +26,6 @@ bool kv_part_divides(const struct kv *kv, const struct kv_loc *loc)
 	return unlikely(kv->divides) && !loc->is_inline && !loc->pair.value;
 }
 
-/*
- * Returns the bytes that take about as long to copy as the function takes for an element. Many
- * functions take as long for short elements as for the longest.
- */
-static uint32_t element_cost(const struct kv_op *op)
-{
-	if (op->fn >= KV_ADD_SAT && op->fn <= KV_MUL_SAT)
-		return 48;
-	return op->code == KV_REDUCE || op->code == KV_FILTER ? 16 : 8;
-}
-
-uint32_t kv_element_bytes(const struct kv_op *op, uint32_t len)
-{
-	return len / element_width(op->type) * element_cost(op);
-}
-
 bool kv_part_divides_elements(const struct kv *kv, const struct kv_op *op, const struct kv_loc *loc)
 {
 	return unlikely(kv->divides) && !loc->is_inline &&
@@ -188,7 +172,7 @@ static uint32_t next_piece(const struct kv_part *p)
 	uint32_t n = SLAB_MAX - p->at % SLAB_MAX, most = SLAB_MAX;
 
 	if (on_elements(p))
-		most = SLAB_MAX / element_cost(p->op) * element_width(p->op->type);
+		most = SLAB_MAX / kv_element_cost(p->op) * element_width(p->op->type);
 	n = n < most ? n : most;
 	return n < p->len - p->at ? n : p->len - p->at;
 }

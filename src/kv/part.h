@@ -6,11 +6,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kv/element.h"
+#include "kv/kv.h"
 #include "kv/slab.h"
 
-struct kv;
 struct kv_loc;
-struct kv_op;
 
 /* The work on the next bytes of the value. */
 enum kv_part_work {
@@ -53,8 +53,23 @@ bool kv_part_run(struct kv *kv, uint64_t until);
 bool kv_part_divides(const struct kv *kv, const struct kv_loc *loc);
 bool kv_part_divides_elements(const struct kv *kv, const struct kv_op *op,
 			      const struct kv_loc *loc);
+
+/*
+ * Returns the bytes that take about as long to copy as the function takes for an element. Many
+ * functions take as long for short elements as for the longest.
+ */
+static inline uint32_t kv_element_cost(const struct kv_op *op)
+{
+	if (op->fn >= KV_ADD_SAT && op->fn <= KV_MUL_SAT)
+		return 48;
+	return op->code == KV_REDUCE || op->code == KV_FILTER ? 16 : 8;
+}
+
 /* Returns the bytes that work on the elements in `len` bytes counts as. */
-uint32_t kv_element_bytes(const struct kv_op *op, uint32_t len);
+static inline uint32_t kv_element_bytes(const struct kv_op *op, uint32_t len)
+{
+	return (len >> log2_floor(element_width(op->type))) * kv_element_cost(op);
+}
 
 /* run.c: stores the pair of an operation whose value was compared, or read into kv->gather */
 int kv_store_rest(struct kv *kv, struct kv_op *op);

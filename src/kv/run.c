@@ -239,16 +239,21 @@ int kv_store_rest(struct kv *kv, struct kv_op *op)
 	return with_eviction(kv, op, store_again);
 }
 
-/* Returns whether all pairs kept their place. */
-static bool execute(struct kv *kv, struct kv_op *op)
+enum executed {
+	IN_PLACE,     /* finished; all pairs kept their place */
+	MOVED,	      /* finished; pairs may have moved */
+	NOT_FINISHED, /* kv_part_run() continues it; pairs may have moved */
+};
+
+static enum executed execute(struct kv *kv, struct kv_op *op)
 {
 	if (likely(kv_quick(kv, op)))
-		return true;
+		return IN_PLACE;
 	kv_execute(kv, op);
 	/* An inline pair may take ten slots: as many as two buckets have at the fill limit. */
 	if (unlikely(kv->slots > kv->grow_at))
 		kv_grow(kv, 2);
-	return false;
+	return likely(op->status != -EINPROGRESS) ? MOVED : NOT_FINISHED;
 }
 
 /*
@@ -346,15 +351,17 @@ static bool run_later(struct kv *kv, const struct kv_later *later, uint64_t unti
 	for (unsigned i = 0; i < later->n; i++) {
 		const struct kv_hint *h = &later->hints[i];
 		struct kv_op *op = later->ops[i];
+		enum executed done;
 
 		*begun = i;
 		if (unlikely(kv->bytes >= until))
 			return false;
 		if (likely(hints && h->addr) && likely(kv_quick_record(kv, op, h)))
 			continue;
-		hints &= execute(kv, op);
+		done = execute(kv, op);
+		hints &= done == IN_PLACE;
 		*begun = i + 1;
-		if (unlikely(op->status == -EINPROGRESS) && !kv_part_run(kv, until))
+		if (unlikely(done == NOT_FINISHED) && !kv_part_run(kv, until))
 			return false;
 	}
 	return true;
@@ -367,9 +374,8 @@ static bool run_until(struct kv *kv, struct kv_op *ops, unsigned n, uint64_t unt
 
 	if (n == 1) {
 		check_and_hash(kv, ops);
-		if (!ops->status)
-			execute(kv, ops);
-		return likely(ops->status != -EINPROGRESS) || kv_part_run(kv, until);
+		return ops->status || likely(execute(kv, ops) != NOT_FINISHED) ||
+		       kv_part_run(kv, until);
 	}
 	begin(kv, ops, least(n, GROUP));
 	for (unsigned at = 0; at < n; at += GROUP) {
@@ -414,9 +420,8 @@ static bool run_rest(struct kv *kv, struct kv_op *ops, unsigned n, uint64_t unti
 		if (kv->bytes >= until)
 			return false;
 		check_and_hash(kv, &ops[i]);
-		if (!ops[i].status)
-			execute(kv, &ops[i]);
-		if (ops[i].status == -EINPROGRESS && !kv_part_run(kv, until))
+		if (!ops[i].status && execute(kv, &ops[i]) == NOT_FINISHED &&
+		    !kv_part_run(kv, until))
 			return false;
 	}
 	return true;

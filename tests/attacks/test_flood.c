@@ -8,8 +8,10 @@
  * which uses a raw socket.
  *
  * Usage: test-attacks-flood [6]			77: no network namespace or no raw socket
- *	  test-attacks-flood 4|6 measure [RATE [SECONDS]]	prints JSON: the time to connect,
- *		without and with a flood of RATE REQs a second (100000), and the server's CPU time
+ *	  test-attacks-flood 4|6 measure [RATE [SECONDS]]	prints JSON: the time to connect
+ *		without a flood, while RATE REQs a second (100000) go to a socket of another process
+ *		that only receives them ("elsewhere"), and while they go to the server ("flood");
+ *		and the server's CPU time. "elsewhere" is what no server can avoid on this machine
  *	  test-attacks-flood 4|6 new [RATE [SECONDS]]	prints JSON: the same, but each connection
  *		is from a new process at an address that did not connect before
  *	  test-attacks-flood 4|6 limit [RATE [SECONDS]]		prints JSON: the same with a bare
@@ -45,19 +47,21 @@
 #define REQUESTS   100000
 #define CONNECTS   100
 #define QUEUED_MAX (256 << 10)
-#define MEASURED   2000 /* at most, a round */
+#define MEASURED   100000 /* at most, a round */
 #define SECOND	   1000000000ull
 #define BATCH	   64 /* datagrams a system call of a bare server */
 
 static const uint64_t seed = 20260703;
-static const char *const ADDRESS[2][2] = {{"10.77.0.1", "10.77.0.2"}, {"fd77::1", "fd77::2"}};
+enum { SERVER, CLIENT, SINK };
+static const char *const ADDRESS[2][3] = {{"10.77.0.1", "10.77.0.2", "10.77.255.1"},
+					  {"fd77::1", "fd77::2", "fd77::ffff:1"}};
 static bool v6;
 static pid_t server;
 
 /* State of the attacker, for the other processes. */
 static struct shared {
 	_Atomic uint64_t sent, rate; /* rate: REQs a second; 0: no limit */
-	_Atomic int on;
+	_Atomic int on;		     /* 0, or 1 + the address to flood */
 	_Atomic int serving;
 	uint64_t took; /* ns of the connection of a process that ended */
 } * shared;
@@ -127,12 +131,12 @@ static void make_qp(struct rdma_cm_id *id)
 static void __attribute__((noreturn)) serve(void)
 {
 	struct rdma_event_channel *ch;
-	struct sockaddr_storage at = address(0, SERVICE);
+	struct sockaddr_storage at = address(SERVER, SERVICE);
 	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
 	struct rdma_cm_event *e;
 	struct rdma_cm_id *id;
 
-	use(ADDRESS[v6][0]);
+	use(ADDRESS[v6][SERVER]);
 	ch = rdma_create_event_channel();
 	if (!ch || rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) ||
 	    rdma_bind_addr(id, (struct sockaddr *)&at) || rdma_listen(id, BACKLOG))
@@ -161,13 +165,13 @@ static void __attribute__((noreturn)) serve(void)
  * A bare server: it receives, and sends each datagram back if it answers. Its CPU time is what the
  * Linux kernel takes for a REQ.
  */
-static void __attribute__((noreturn)) serve_bare(bool answers)
+static void __attribute__((noreturn)) serve_bare(unsigned which, bool answers)
 {
 	static uint8_t data[BATCH][2048];
 	static struct sockaddr_storage name[BATCH];
 	static struct iovec iov[BATCH];
 	static struct mmsghdr msg[BATCH];
-	struct sockaddr_storage at = address(0, PKT_UDP_PORT);
+	struct sockaddr_storage at = address(which, PKT_UDP_PORT);
 	int fd = socket(at.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), size = 4 << 20;
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size));
@@ -201,7 +205,7 @@ static void __attribute__((noreturn)) serve_bare(bool answers)
 struct forged {
 	int fd;
 	struct rng rng;
-	struct sockaddr_storage to;
+	struct sockaddr_storage to; /* the address to flood; dst is the same */
 	struct pkt_addr dst;
 	uint8_t ip[40 + 8 + LEN];
 };
@@ -354,6 +358,12 @@ static unsigned long queued(void)
 	return most;
 }
 
+static void aim(struct forged *f, unsigned which)
+{
+	f->to = address(which, 0);
+	f->dst = to_pkt(ADDRESS[v6][which]);
+}
+
 /*
  * Sends at the given rate by the clock, and catches up at once if it is late. Without a rate it
  * sends as fast as the server receives.
@@ -363,12 +373,15 @@ static void __attribute__((noreturn)) flood(struct forged *f)
 	uint64_t began = now(), due = 0, done = 0;
 
 	for (;;) {
-		if (!shared->on) {
+		int on = shared->on;
+
+		if (!on) {
 			usleep(1000);
 			began = now();
 			done = 0;
 			continue;
 		}
+		aim(f, (unsigned)on - 1);
 		if (shared->rate)
 			due = (now() - began) * shared->rate / SECOND;
 		else
@@ -402,7 +415,7 @@ static bool await(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
 /* Makes and ends a connection. Returns the ns until it was established. */
 static uint64_t connect_once(struct rdma_event_channel *ch)
 {
-	struct sockaddr_storage to = address(0, SERVICE);
+	struct sockaddr_storage to = address(SERVER, SERVICE);
 	struct rdma_conn_param param = {.responder_resources = 1,
 					.initiator_depth = 1,
 					.retry_count = 7,
@@ -488,14 +501,22 @@ static void measure(uint64_t (*once)(void), const char *name, uint64_t ns)
 	printf("}");
 }
 
-static void __attribute__((noreturn)) measure_both(uint64_t (*once)(void), uint64_t secs)
+static void measure_flood(uint64_t (*once)(void), const char *name, unsigned which, uint64_t secs)
+{
+	printf(",\n");
+	shared->on = 1 + (int)which;
+	usleep(500000);
+	measure(once, name, secs * SECOND);
+}
+
+static void __attribute__((noreturn))
+measure_both(uint64_t (*once)(void), uint64_t secs, bool elsewhere)
 {
 	printf("{\"tool\": \"test-attacks-flood\", \"family\": %d, \"rows\": [\n", v6 ? 6 : 4);
 	measure(once, "idle", secs * SECOND);
-	printf(",\n");
-	shared->on = 1;
-	usleep(500000);
-	measure(once, "flood", secs * SECOND);
+	if (elsewhere)
+		measure_flood(once, "elsewhere", SINK, secs);
+	measure_flood(once, "flood", SERVER, secs);
 	printf("\n]}\n");
 	exit(0);
 }
@@ -541,13 +562,13 @@ static void __attribute__((noreturn)) client(enum mode mode, uint64_t secs)
 	while (!shared->serving)
 		usleep(1000);
 	if (mode == NEW)
-		measure_both(connect_as_new, secs);
-	use(ADDRESS[v6][1]);
+		measure_both(connect_as_new, secs, false);
+	use(ADDRESS[v6][CLIENT]);
 	events = rdma_create_event_channel();
 	connect_by_cm(); /* opens the device */
 	if (mode == MEASURE)
-		measure_both(connect_by_cm, secs);
-	shared->on = 1;
+		measure_both(connect_by_cm, secs, true);
+	shared->on = 1 + SERVER;
 	while (shared->sent < 10000)
 		usleep(1000);
 	for (n = 0; n < CONNECTS || shared->sent < REQUESTS; n++)
@@ -560,7 +581,8 @@ static void __attribute__((noreturn)) client(enum mode mode, uint64_t secs)
 static uint64_t connect_bare(void)
 {
 	static int fd = -1;
-	struct sockaddr_storage to = address(0, PKT_UDP_PORT), us = address(1, PKT_UDP_PORT);
+	struct sockaddr_storage to = address(SERVER, PKT_UDP_PORT),
+				us = address(CLIENT, PKT_UDP_PORT);
 	socklen_t len = v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 	struct pollfd p = {.events = POLLIN};
 	uint64_t began = now();
@@ -586,7 +608,7 @@ static void __attribute__((noreturn)) bare_client(bool answers, uint64_t secs)
 {
 	while (!shared->serving)
 		usleep(1000);
-	measure_both(answers ? connect_bare : NULL, secs);
+	measure_both(answers ? connect_bare : NULL, secs, false);
 }
 
 /* ---- the processes ---- */
@@ -596,10 +618,9 @@ static bool open_forged(struct forged *f)
 	int on = 1;
 
 	f->fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW);
-	f->to = address(0, 0);
-	f->dst = to_pkt(ADDRESS[v6][0]);
+	aim(f, SERVER);
 	if (v6) { /* or the kernel looks for a source address among all of them for each REQ */
-		struct sockaddr_storage us = address(1, 0);
+		struct sockaddr_storage us = address(CLIENT, 0);
 
 		bind(f->fd, (struct sockaddr *)&us, sizeof(struct sockaddr_in6));
 	}
@@ -611,16 +632,23 @@ static bool open_forged(struct forged *f)
 /* Runs the server and the attacker until the third process ends. Returns 0 if it has succeeded. */
 static int run(struct forged *f, enum mode mode, uint64_t rate, uint64_t secs)
 {
-	pid_t flooder, last;
+	pid_t flooder, last, sink = 0;
 	int status;
 
 	shared->rate = rate;
 	shared->on = shared->serving = 0;
 	server = begin();
 	if (server == 0 && mode >= RECEIVE)
-		serve_bare(mode == ANSWER);
+		serve_bare(SERVER, mode == ANSWER);
 	if (server == 0)
 		serve();
+	if (mode == MEASURE) {
+		while (!shared->serving) /* the sink sets it, too */
+			usleep(1000);
+		sink = begin();
+		if (sink == 0)
+			serve_bare(SINK, false);
+	}
 	flooder = begin();
 	if (flooder == 0)
 		flood(f);
@@ -634,6 +662,10 @@ static int run(struct forged *f, enum mode mode, uint64_t rate, uint64_t secs)
 	kill(server, SIGKILL);
 	waitpid(flooder, NULL, 0);
 	waitpid(server, NULL, 0);
+	if (sink) {
+		kill(sink, SIGKILL);
+		waitpid(sink, NULL, 0);
+	}
 	return status != 0;
 }
 
@@ -647,6 +679,8 @@ int main(int argc, char **argv)
 	v6 = argc > 1 && !strcmp(argv[1], "6");
 	if (!network_private() || !open_forged(&f))
 		return skip_status("no network namespace with raw sockets");
+	if (v6 && !network_add6("lo", ADDRESS[v6][SINK]))
+		return skip_status("no address for the sink");
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	if (shared == MAP_FAILED)

@@ -221,15 +221,15 @@ static void same_values(void)
 static void groups_have_the_same_results(void **state)
 {
 	open_stores(64u << 20, false);
-	for (unsigned i = 0; i < 1500; i++) {
+	for (unsigned i = 0; i < 600; i++) {
 		run_group(1 + (unsigned)rng_below(&t.rng, GROUP), rng_below(&t.rng, 2));
 		if (i % 50 == 0)
 			same_values();
 	}
 	same_values();
-	assert_true(t.pieces > 1000);
+	assert_true(t.pieces > 400);
 	for (unsigned code = 0; code < KV_CODES; code++)
-		assert_true(code == KV_UPDATE || t.codes[code][1] > 50);
+		assert_true(code == KV_UPDATE || t.codes[code][1] > 20);
 	close_stores();
 }
 
@@ -237,7 +237,7 @@ static void groups_have_the_same_results(void **state)
 static void evictions_are_the_same(void **state)
 {
 	open_stores(6u << 20, true);
-	for (unsigned i = 0; i < 3000; i++) {
+	for (unsigned i = 0; i < 1200; i++) {
 		run_group(1, rng_below(&t.rng, 2));
 		if (i % 100 == 0)
 			same_values();
