@@ -5,10 +5,10 @@ system, runs the tests of debian/tests there, and checks that nothing is left wh
 
 usage: run.py --source DIR --folder DIR [--here | SUITE...]
 
-With --here the packages are built on this machine, without the tests of a build and without
-optimizing programs as a whole, and installed in a fresh system of this release. Otherwise all steps
-run in fresh systems of each suite (default: bookworm and trixie), the packages for arm64 are built
-there by a cross compiler, and the Containerfile is executed.
+With --here the packages are built on this machine with little optimization, without the tests of a
+build and without packages of debug symbols, and installed in a fresh system of this release.
+Otherwise all steps run in fresh systems of each suite (default: bookworm and trixie), the packages
+for arm64 are built there by a cross compiler, and the Containerfile is executed.
 
 tests/distros/system.py makes the systems in the folder. The exit status is 0 if all tests passed,
 and 77, with the reason in the last line, if this machine can make no system; with
@@ -77,7 +77,8 @@ def build_here(source, folder):
         if not shutil.which(program):
             raise Missing(f'no program {program}: scripts/setup check installs it')
     here('dpkg-buildpackage', '-us', '-uc', '-b', '-Pnocheck', cwd=os.path.join(out, 'roost'),
-         env={'DEB_BUILD_OPTIONS': 'nocheck optimize=-lto'})
+         env={'DEB_BUILD_OPTIONS': 'nocheck noautodbgsym optimize=-lto',
+              'DEB_CFLAGS_APPEND': '-O1 -g0'})
     here(*lintian_words(out), cwd=out)
     return out
 
