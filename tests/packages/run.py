@@ -5,11 +5,12 @@ system, runs the tests of debian/tests there, and checks that nothing is left wh
 
 usage: run.py --source DIR --folder DIR [--here | [--steps STEP,...] [--quick] SUITE...]
 
-With --here the packages are built on this machine, without the tests of a build and without
-optimizing programs as a whole, and installed in a fresh system of this release. Otherwise all steps
-run in fresh systems of each suite (default: bookworm and trixie), the packages for arm64 are built
-there by a cross compiler, and the Containerfile is executed. --steps takes some of the steps
-native, cross and container; with --quick the packages are built as with --here.
+With --here the packages are built on this machine with little optimization, without the tests of a
+build, without packages of debug symbols and without optimizing programs as a whole, and installed
+in a fresh system of this release. Otherwise all steps run in fresh systems of each suite (default:
+bookworm and trixie), the packages for arm64 are built there by a cross compiler, and the
+Containerfile is executed. --steps takes some of the steps native, cross and container; with --quick
+the packages are built without tests and without optimizing programs as a whole.
 
 tests/distros/system.py makes the systems in the folder. The exit status is 0 if all tests passed,
 and 77, with the reason in the last line, if this machine can make no system; with
@@ -81,7 +82,7 @@ def build_here(source, folder):
         if not shutil.which(program):
             raise Missing(f'no program {program}: scripts/setup check installs it')
     here('dpkg-buildpackage', '-us', '-uc', '-b', '-Pnocheck', cwd=os.path.join(out, 'roost'),
-         env={'DEB_BUILD_OPTIONS': QUICK})
+         env={'DEB_BUILD_OPTIONS': QUICK + ' noautodbgsym', 'DEB_CFLAGS_APPEND': '-O1 -g0'})
     here(*lintian_words(out), cwd=out)
     return out
 

@@ -27,7 +27,7 @@
 #define BYTES	 (WORDS * 8)
 #define PAUSE_US 200
 #define LOOK_US	 500
-/* Limits count looks, not the clock: a machine that is slow for the programs is slow for the test. */
+/* Limits count looks, not the clock: a slow machine slows the programs and the test. */
 #define MOST_LOOKS (TIMEOUT_S * 1000000 / LOOK_US)
 
 /* A message of a program to another about their connection. */
