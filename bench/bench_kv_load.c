@@ -2,8 +2,9 @@
 /*
  * A client of Roost's store, by one thread. Without `rate`, `depth` batches are in flight all the
  * time. With it, batches arrive at this rate of operations, whether earlier ones are done or not
- * (an open loop): evenly spaced, or at random times (a Poisson process). The delay of an operation
- * is counted from the time when its batch should have arrived.
+ * (an open loop): evenly spaced, or at random times (a Poisson process). At most `depth` batches
+ * are in flight; further ones wait here. The delay of an operation is counted from the time when
+ * its batch should have arrived.
  *
  *	bench-kv-load at=ADDRESS fill=1 batch=N depth=N keys=N value=BYTES put=PERCENT zipf=SKEW
  *		seconds=S servers=PID,PID rate=N poisson=0|1
@@ -173,8 +174,6 @@ int main(int argc, char **argv)
 	char why[256] = "";
 
 	load_parse(&o, argc, argv);
-	if (o.rate > 0)
-		o.depth = MOST_BATCHES;
 	if (o.depth > MOST_BATCHES || o.batch > 1024)
 		load_fail("a number is out of range");
 	attr = (struct roost_kv_attr){.batches = o.depth, .ops = o.batch};

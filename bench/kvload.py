@@ -21,7 +21,7 @@ SECONDS = 0.3
 # ---- figure 17 ----
 
 BATCHES, SHARES = (1, 16), (0.1, 0.25, 0.5, 0.7, 0.8, 0.9)
-FLIGHT = {1: 160, 16: 32}  # calls in flight at the peak
+FLIGHT = {1: 64, 16: 32}  # calls in flight at the peak, and at most under load
 # Short runs with pauses: a program at a real-time priority may use 95% of each second.
 PART = 0.15
 BAR = 10  # us, of the p99 of batches of 16 at 80% of their peak, evenly spaced
@@ -41,8 +41,8 @@ def load_round(roost):
                 for poisson in (0, 1):
                     for share in SHARES:
                         time.sleep(PART)
-                        got = node.load(batch=batch, rate=share * peak, poisson=poisson,
-                                        seconds=PART, **PAIRS)
+                        got = node.load(batch=batch, depth=FLIGHT[batch], rate=share * peak,
+                                        poisson=poisson, seconds=PART, **PAIRS)
                         rows.append({'port': kind, 'batch': batch, 'poisson': poisson,
                                      'share': share, 'rate': got['per_second'],
                                      'p50_us': got['p50_us'], 'p90_us': got['p90_us'],
