@@ -32,8 +32,8 @@
 #define COMES	200
 #define MANY	100 /* the last byte of the first of many addresses */
 #define SERVICE 0x0000000001061234ull
-#define SPORT	4790  /* that members say they send from; nobody has it */
-#define LONG_MS 20000 /* a limit for what ends much earlier on an idle machine */
+#define SPORT	4790   /* that members say they send from; nobody has it */
+#define LONG_MS 120000 /* a limit for what ends much earlier on an idle machine */
 
 enum op {
 	OP_JOIN,
