@@ -165,7 +165,7 @@ class Rig:
 
     def unit(self, test):
         words = [f"{key}={value}"
-                 for key, value in test.env.items()] + test.command + run.FEWER.get(test.name, [])
+                 for key, value in test.env.items()] + run.shorter(test)
         line = " ".join(shlex.quote(word) for word in words)
         status, text = self.guest.run(
             "rm -rf /tmp/test && mkdir /tmp/test && cd /tmp/test && export TMPDIR=/tmp/test && "

@@ -55,7 +55,9 @@ UNABLE = [
 # Tests that take minutes there; some have a shorter form. Fuzz targets run on a tenth of their
 # mutations.
 SLOW = [(r"^(drive-models|nic-longest|kernels-tenants|rdmacm-draws.*)$", "takes minutes")]
-FEWER = {"nic-simulator": ["--count", "40"], "drive-models": ["--few"]}
+# The arguments of a shorter form.
+FEWER = {"nic-simulator": ["--count", "40"], "drive-models": ["--few"], "verbs-churn": ["50"],
+         "verbs-churn-host": ["50"]}
 ENV = {"ROOST_FUZZ_FRACTION": "10"}
 # A processor of ARMv8.0, without the atomics of FEAT_LSE, and the test of the code that asks for
 # this feature at run time (src/nic/dma.c).
@@ -112,6 +114,11 @@ def why_not(name):
     return next((why for pattern, why in UNABLE + SLOW if re.search(pattern, name)), None)
 
 
+def shorter(test):
+    """Returns the command of a test, in its shorter form if it has one."""
+    return test.command[:1] + FEWER[test.name] if test.name in FEWER else test.command
+
+
 def on_oldest(test):
     """Returns the same test, on the oldest processor."""
     test = copy.copy(test)
@@ -126,8 +133,7 @@ def run_user(test, root):
     with tempfile.TemporaryDirectory(prefix="roost-arm64-") as scratch:
         env = dict(os.environ, TMPDIR=scratch, **test.env)
         try:
-            command = [*own_network(), "qemu-aarch64", "-L", root, *test.command,
-                       *FEWER.get(test.name, [])]
+            command = [*own_network(), "qemu-aarch64", "-L", root, *shorter(test)]
             done = subprocess.run(command, env=env, cwd=scratch, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                   errors="replace", timeout=LIMIT, check=False)
