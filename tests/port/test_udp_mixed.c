@@ -341,7 +341,6 @@ static void check_capture(unsigned i)
 /* `port`: of the sender; 0: any. */
 static void mixed(const char *here, const char *there, uint16_t port)
 {
-	uint64_t until = now_ms() + WAIT_MS;
 	struct icrc_flow flow;
 	struct rng r;
 	int fd;
@@ -355,6 +354,8 @@ static void mixed(const char *here, const char *there, uint16_t port)
 	for (unsigned n = 0; n < PACKETS; n++)
 		build(n, &r, &flow);
 	for (unsigned n = 0; n < PACKETS; n += GROUP) {
+		uint64_t until = now_ms() + WAIT_MS;
+
 		send_group(fd, n);
 		/* The programs look in turn, as often as it takes: no buffer is ever full. */
 		for (unsigned after = n + GROUP, got = 0; got < after && now_ms() < until;) {
