@@ -47,6 +47,7 @@ UNABLE = [
      "fork() in a program with threads ends in an assertion of the emulator"),
     (r"base-arena|base-mem|kv-sparse",
      "setrlimit(RLIMIT_AS) is ignored, and /proc/self/statm is the emulator's own"),
+    (r"kv-bounds|kv-slab", "page faults and /proc/self/smaps are the emulator's own"),
     (r"base-sys", "socket(2) of an unknown type has the emulator's own error"),
     (r"shm_hostile", "memfd_create() and fcntl(F_ADD_SEALS) know fewer flags"),
     (r"attacks-flood|attacks-collide", "ptrace(2) is not translated, and the flood is too slow"),
