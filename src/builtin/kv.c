@@ -615,8 +615,9 @@ static enum roost_next payload(struct roost_call *c)
 		return end_with(c, ROOST_RPC_BAD_PARAMS);
 	if (!begin_reply(s, c, c->scratch, KVWIRE_REPLY_MAX))
 		return no_space(c);
+	/* A call that pauses has taken the piece. Otherwise the piece would get an RNR NAK. */
 	while (run_step(c) == ROOST_AGAIN)
-		ROOST_WAIT(c, ROOST_AGAIN);
+		ROOST_PAUSE(c);
 	give_back(c);
 	ROOST_REPLY(c, c->scratch, finish(s));
 	ROOST_STEPS_END;

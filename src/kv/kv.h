@@ -267,10 +267,11 @@ unsigned kv_grow(struct kv *kv, unsigned n);
  * time, and up to two ahead. Otherwise the first operation that uses the page waits until Linux has
  * cleared it. A thread of its own may call this while another thread uses the store. Returns
  * whether memory was missing. `grown` is called by the thread that uses the store when growth
- * reaches another huge page. With a far tier both do nothing.
+ * reaches another huge page. A store with a far tier needs neither: kv_on_growth() returns false,
+ * and kv_prepare() must not be called.
  */
 bool kv_prepare(struct kv *kv);
-void kv_on_growth(struct kv *kv, void (*grown)(void *ctx), void *ctx);
+bool kv_on_growth(struct kv *kv, void (*grown)(void *ctx), void *ctx);
 
 /*
  * A pair that `visit` gets. `visit` must not use the store. It returns false to stop the scan

@@ -31,12 +31,10 @@ static bool prepare(const struct kv_memory *m, uint64_t base, uint64_t end, uint
 
 bool kv_prepare(struct kv *kv)
 {
-	bool missing;
+	bool missing =
+		prepare(&kv->mem, 0, atomic_load_explicit(&kv->index_end, memory_order_relaxed),
+			kv_bucket_addr(kv->buckets_max), &kv->index_ready);
 
-	if (kv->mem.near)
-		return false;
-	missing = prepare(&kv->mem, 0, atomic_load_explicit(&kv->index_end, memory_order_relaxed),
-			  kv_bucket_addr(kv->buckets_max), &kv->index_ready);
 	for (unsigned i = 0; i < kv->segments; i++) {
 		struct slab *s = &kv->slabs[i];
 
@@ -47,10 +45,11 @@ bool kv_prepare(struct kv *kv)
 	return missing;
 }
 
-void kv_on_growth(struct kv *kv, void (*grown)(void *ctx), void *ctx)
+bool kv_on_growth(struct kv *kv, void (*grown)(void *ctx), void *ctx)
 {
 	if (kv->mem.near)
-		return;
+		return false;
 	kv->mem.grown = grown;
 	kv->mem.grown_ctx = ctx;
+	return true;
 }

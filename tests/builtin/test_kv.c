@@ -647,6 +647,43 @@ static void a_connection_ends_within_a_group(void **state)
 	}
 }
 
+/*
+ * The payload of a batch is taken at once, however many turns its operations take. With an RNR NAK
+ * the peer would send it again after the RNR timer: 0.66 s in a connection by rdma_cm.
+ */
+static void payload_does_not_wait_for_operations(void **state)
+{
+	struct kv_store *store = open_long();
+	uint8_t *batch = r->caller[0].mem + RIG_PAYLOAD;
+	struct kvwire_results results;
+	struct kvwire_result got;
+	struct kvwire_writer w;
+	struct rig_reply reply;
+	uint64_t steps = rig_counters(r).steps;
+
+	kvwire_begin(&w, batch, BATCH);
+	for (unsigned i = 0; i < 32; i++) {
+		char key[4];
+		struct roost_kv_op op = {.code = ROOST_KV_TOUCH, .key = key};
+
+		op.key_len = (uint32_t)snprintf(key, sizeof(key), "v%u", i % LONG_VALUES);
+		assert_true(kvwire_add(&w, &op));
+	}
+	rig_post(r, 0, 0, ROOST_KV_OP, NULL, 0, 4096, ROOST_RPC_STREAM);
+	rig_post_payload(r, 0, ROOST_KV_OP, (uint32_t)kvwire_finish(&w, 0));
+	reply = rig_wait(r, 0, 0, 4096);
+	assert_int_equal(reply.status, ROOST_RPC_OK);
+	assert_int_equal(kvwire_reply_open(&results, reply.data, reply.len), 0);
+	for (unsigned i = 0; i < 32; i++) {
+		assert_int_equal(kvwire_reply_next(&results, &got), 1);
+		assert_int_equal(got.status, 0);
+	}
+	assert_true(rig_counters(r).steps - steps >= 32);
+	assert_int_equal(rig_counters(r).refused, 0);
+	rig_close(r);
+	kv_store_close(store);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -657,6 +694,7 @@ int main(void)
 		cmocka_unit_test(scans),
 		cmocka_unit_test(vectors),
 		cmocka_unit_test(long_values_take_turns),
+		cmocka_unit_test(payload_does_not_wait_for_operations),
 		cmocka_unit_test(a_divided_group_keeps_its_order),
 		cmocka_unit_test(a_connection_ends_within_a_group),
 		cmocka_unit_test(a_move_has_the_version_of_the_table),

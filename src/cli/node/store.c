@@ -164,10 +164,8 @@ static void *prepare(void *arg)
 static void start_preparer(struct node_store *s)
 {
 	sem_init(&s->growth, 0, 0);
-	if (thread_start(&s->preparer, STACK_BYTES, prepare, s))
-		return;
-	s->prepares = true;
-	kv_on_growth(s->store->kv, grown, s);
+	s->prepares = kv_on_growth(s->store->kv, grown, s) &&
+		      thread_start(&s->preparer, STACK_BYTES, prepare, s) == 0;
 }
 
 static void end_preparer(struct node_store *s)
