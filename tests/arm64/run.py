@@ -151,7 +151,8 @@ def all_user(tests, root, jobs):
     able += [on_oldest(test) for test in able if re.search(OLDEST, test.name)]
     for pattern, why in UNABLE + SLOW:
         names = [test.name for test in tests if re.search(pattern, test.name)]
-        print(f"left out: {' '.join(names)}: {why}", flush=True)
+        if names:
+            print(f"left out: {' '.join(names)}: {why}", flush=True)
     failed = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for test, status, text, seconds in pool.map(lambda test: run_user(test, root), able):
