@@ -210,8 +210,8 @@ void kv_end_divided(struct kv *kv);
 void kv_moved_ops(struct kv *kv, const struct kv_op *from, struct kv_op *to, unsigned n);
 /*
  * Returns the bytes of values that all operations have read and written until now, except those of
- * short values. Operations on elements count each element as 8 to 48
- * bytes: by the time that the function takes.
+ * short values. Operations on elements count each element as 8 to 48 bytes: by the time that the
+ * function takes.
  */
 uint64_t kv_bytes(const struct kv *kv);
 

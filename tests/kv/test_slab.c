@@ -106,6 +106,16 @@ static void random_slabs_never_overlap(void **state)
 	drop(&r);
 }
 
+static void shuffle(struct rng *rng, uint32_t *places, uint32_t n)
+{
+	for (uint32_t i = n; i > 1; i--) {
+		uint32_t k = (uint32_t)rng_below(rng, i), t = places[k];
+
+		places[k] = places[i - 1];
+		places[i - 1] = t;
+	}
+}
+
 /* A segment of small slabs that are all free again can be allocated as largest slabs. */
 static void free_neighbours_merge(void **state)
 {
@@ -120,12 +130,7 @@ static void free_neighbours_merge(void **state)
 		n++;
 	assert_int_equal(n, (4 << 20) / SLAB_UNIT - 1);
 	assert_int_equal(slab_alloc(&r.s, 5), 0);
-	for (uint32_t i = n; i > 1; i--) {
-		uint32_t k = (uint32_t)rng_below(&rng, i), t = places[k];
-
-		places[k] = places[i - 1];
-		places[i - 1] = t;
-	}
+	shuffle(&rng, places, n);
 	for (uint32_t i = 0; i < n; i++)
 		give(&r, places[i], 0);
 	slab_merge_start(&r.s);
@@ -231,12 +236,7 @@ static void steps_are_short_on_fresh_memory(void **state)
 	rng_seed(&rng, 11);
 	while ((places[n] = slab_alloc(&s, 0)))
 		n++;
-	for (uint32_t i = n; i > 1; i--) {
-		uint32_t k = (uint32_t)rng_below(&rng, i), t = places[k];
-
-		places[k] = places[i - 1];
-		places[i - 1] = t;
-	}
+	shuffle(&rng, places, n);
 	for (uint32_t i = 0; i < n; i++)
 		slab_free(&s, places[i], 0);
 	slab_merge_start(&s);

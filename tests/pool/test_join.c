@@ -314,6 +314,27 @@ static void stopped(void **state)
 	run_all(c, n);
 }
 
+/* Runs a test in a process with a network of its own. `run` returns 0, or 77 to skip the test. */
+static void in_child(int (*run)(void))
+{
+	int status = 0;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		int rc = run();
+
+		fflush(stdout);
+		_exit(rc);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(status, 0);
+}
+
 static int run_unwatched(void)
 {
 	struct result first = {0}, r;
@@ -333,22 +354,7 @@ static int run_unwatched(void)
  */
 static void unwatched(void **state)
 {
-	int status = 0;
-	pid_t pid;
-
-	fflush(stdout);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		int rc = run_unwatched();
-
-		fflush(stdout);
-		_exit(rc);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		skip();
-	assert_int_equal(status, 0);
+	in_child(run_unwatched);
 }
 
 static int run_slow(void)
@@ -385,22 +391,7 @@ static int run_slow(void)
 /* The member answers late, but then the program that joins has hardly waited for it. */
 static void slow_machine(void **state)
 {
-	int status = 0;
-	pid_t pid;
-
-	fflush(stdout);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		int rc = run_slow();
-
-		fflush(stdout);
-		_exit(rc);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		skip();
-	assert_int_equal(status, 0);
+	in_child(run_slow);
 }
 
 /* Usage: test_pool_join [every]	every step, in about a minute */
