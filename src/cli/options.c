@@ -140,13 +140,22 @@ static bool read_time(const char *s, uint64_t *v, const char **end)
 	return true;
 }
 
+int opt_find(const char *const *words, const char *word)
+{
+	for (int i = 0; words[i]; i++) {
+		if (strcmp(words[i], word) == 0)
+			return i;
+	}
+	return -1;
+}
+
 static int read_choice(const struct opt_command *cmd, const struct opt *o, const char *val)
 {
-	for (int i = 0; o->choices[i]; i++) {
-		if (strcmp(o->choices[i], val) == 0) {
-			*(int *)o->to = i;
-			return 0;
-		}
+	int choice = opt_find(o->choices, val);
+
+	if (choice >= 0) {
+		*(int *)o->to = choice;
+		return 0;
 	}
 	fprintf(stderr, "roost %s: --%s is one of", cmd->name, o->name);
 	for (int i = 0; o->choices[i]; i++)

@@ -103,6 +103,9 @@ void opt_help(const struct opt_command *cmd);
  */
 void opt_show_with(void (*show)(const struct opt_command *cmd));
 
+/* Returns the index of `word` in a list with a NULL at its end, or -1. */
+int opt_find(const char *const *words, const char *word);
+
 /*
  * Prints one line on stderr: "roost COMMAND: message". opt_usage() adds a hint at --help and
  * returns CLI_USAGE; opt_failed() returns CLI_FAILED.

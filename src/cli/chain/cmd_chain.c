@@ -224,14 +224,6 @@ static int execute(const char *file)
 	return rc;
 }
 
-static int find_verb(const char *word)
-{
-	for (int i = 0; verbs[i]; i++)
-		if (strcmp(verbs[i], word) == 0)
-			return i;
-	return -1;
-}
-
 int cmd_chain(int argc, char **argv)
 {
 	int at = opt_parse(&cmd, argc, argv, false), verb, given;
@@ -240,7 +232,7 @@ int cmd_chain(int argc, char **argv)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (at == argc)
 		return opt_usage(&cmd, "the action is missing: roost chain check FILE");
-	verb = find_verb(argv[at]);
+	verb = opt_find(verbs, argv[at]);
 	if (verb < 0)
 		return opt_usage(&cmd, "'%s' is none of asm, disasm, check, run, top and costs",
 				 argv[at]);

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* `roost kv`: operations on the store of a node, from the command line. */
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
-#include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/kv/kv.h"
 #include "cli/kv/vector.h"
@@ -18,7 +14,6 @@
 #include "roost/node.h"
 
 #define TIMEOUT_NS UINT64_C(10000000000)
-#define INCR_TRIES 1000
 
 static struct {
 	const char *port, *param, *partitions, *snapshot, *sizes, *from;
@@ -194,385 +189,35 @@ const char *kv_error(int err)
 	}
 }
 
-/* ---- verbs ---- */
-
-static int show(int rc)
-{
-	return rc ? opt_failed(&cmd, "%s", kv_error(rc)) : CLI_OK;
-}
-
-static int do_get(const char *key)
-{
-	char *value = malloc(ROOST_KV_VALUE_MAX);
-	size_t len;
-	int rc;
-
-	if (!value)
-		return show(-ENOMEM);
-	rc = roost_kv_get(kv, key, strlen(key), value, ROOST_KV_VALUE_MAX, &len);
-	if (!rc) {
-		if (want.type >= 0 && len % vector_width((unsigned)want.type) == 0) {
-			vector_print((unsigned)want.type, value, (uint32_t)len);
-		} else if (want.type >= 0) {
-			rc = -ERANGE;
-		} else {
-			fwrite(value, 1, len, stdout);
-			putchar('\n');
-		}
-	}
-	free(value);
-	return show(rc);
-}
-
-/*
- * Reads a file, and one byte more than a value may have, so that the client refuses a longer file.
- * Returns 0 or a negative errno value.
- */
-static int read_value(const char *path, void **out, uint32_t *len)
-{
-	FILE *f = strcmp(path, "-") != 0 ? fopen(path, "rb") : stdin;
-	int rc = 0;
-
-	*len = 0;
-	if (!f)
-		return -errno;
-	*out = malloc(ROOST_KV_VALUE_MAX + 1);
-	if (!*out) {
-		rc = -ENOMEM;
-	} else {
-		*len = (uint32_t)fread(*out, 1, ROOST_KV_VALUE_MAX + 1, f);
-		if (ferror(f))
-			rc = -errno;
-	}
-	if (f != stdin)
-		fclose(f);
-	return rc;
-}
-
-static int put_file(const char *key)
-{
-	void *value = NULL;
-	uint32_t len;
-	int rc = read_value(want.from, &value, &len), status;
-
-	if (rc)
-		status = opt_failed(&cmd, "%s: %s", want.from, strerror(-rc));
-	else
-		status = show(roost_kv_put(kv, key, strlen(key), value, len, (uint32_t)want.ttl));
-	free(value);
-	return status;
-}
-
-static int do_put(const char *key, const char *text)
-{
-	void *vector = NULL;
-	uint32_t len = (uint32_t)strlen(text);
-	int rc = 0;
-
-	if (want.type >= 0)
-		rc = vector_parse((unsigned)want.type, text, &vector, &len);
-	if (rc == -EINVAL)
-		return opt_usage(&cmd, "'%s' is no list of numbers of the type %s", text,
-				 vector_types[want.type]);
-	if (!rc)
-		rc = roost_kv_put(kv, key, strlen(key), vector ? vector : text, len,
-				  (uint32_t)want.ttl);
-	free(vector);
-	return show(rc);
-}
-
-static int find_word(const char *const *words, const char *word)
-{
-	for (int i = 0; words[i]; i++) {
-		if (!strcmp(words[i], word))
-			return i;
-	}
-	return -1;
-}
-
-/* Runs an update, a reduce or a filter, and prints its result. */
-static int run_elements(struct roost_kv_op *op, enum verb verb)
-{
-	unsigned type = op->type;
-	int rc;
-
-	op->out_cap = ROOST_KV_VALUE_MAX;
-	op->out = malloc(op->out_cap);
-	if (!op->out)
-		return show(-ENOMEM);
-	op->fetch = verb == UPDATE && want.fetch;
-	rc = roost_kv_run(kv, op, 1);
-	if (!rc)
-		rc = op->status;
-	if (!rc && (verb != UPDATE || want.fetch))
-		vector_print(type, op->out, op->out_len);
-	free(op->out);
-	if (rc == -EINVAL)
-		return opt_failed(&cmd, "%s has no such function for %s", verbs[verb],
-				  vector_types[type]);
-	return show(rc);
-}
-
-/* Sets the function of an operation: a built-in one, or one that the node has loaded. */
-static int take_function(struct roost_kv_op *op, enum verb verb, const char *name)
-{
-	static const uint8_t kinds[] = {[UPDATE] = ROOST_KV_KIND_UPDATE,
-					[REDUCE] = ROOST_KV_KIND_REDUCE,
-					[FILTER] = ROOST_KV_KIND_FILTER};
-	int function = find_word(vector_functions, name), rc;
-	struct roost_kv_function_info info;
-
-	op->type = (uint8_t)(want.type < 0 ? ROOST_KV_U64 : want.type);
-	op->function = (uint16_t)function;
-	/* swap needs an expected value; put and get do the same with compare and PUT. */
-	if (function >= 0 && function != ROOST_KV_SWAP)
-		return 0;
-	rc = roost_kv_find_function(kv, name, &info);
-	if (rc == -ENOENT)
-		return opt_usage(&cmd, "'%s' is no function, and none that the node has loaded",
-				 name);
-	if (rc)
-		return opt_failed(&cmd, "%s", kv_error(rc));
-	if (info.kind != kinds[verb] || info.type >= ROOST_KV_TYPES)
-		return opt_usage(&cmd, "'%s' is no function for %s", name, verbs[verb]);
-	if (want.type >= 0 && want.type != info.type)
-		return opt_usage(&cmd, "'%s' works on the type %s", name, vector_types[info.type]);
-	op->type = info.type;
-	op->function = info.number;
-	return 0;
-}
-
-/* Parses numbers of a type. Returns 0, or an exit status after a message. */
-static int take_numbers(unsigned type, const char *text, void **out, uint32_t *len)
-{
-	int rc = vector_parse(type, text, out, len);
-
-	if (rc == -EINVAL)
-		return opt_usage(&cmd, "'%s' is no list of numbers of the type %s", text,
-				 vector_types[type]);
-	return rc ? show(rc) : 0;
-}
-
-static int do_elements(enum verb verb, char **args)
-{
-	struct roost_kv_op op = {.key = args[0], .key_len = (uint32_t)strlen(args[0])};
-	void *operand = NULL, *param = NULL;
-	int status = take_function(&op, verb, args[1]);
-
-	if (!status)
-		status = take_numbers(op.type, args[2], &operand, &op.value_len);
-	if (!status && want.param)
-		status = take_numbers(op.type, want.param, &param, &op.param_len);
-	if (!status) {
-		op.value = operand;
-		op.param = param;
-		if (verb == UPDATE)
-			op.code = op.value_len == vector_width(op.type) ? ROOST_KV_UPDATE_EACH
-									: ROOST_KV_UPDATE_VECTOR;
-		else
-			op.code = verb == REDUCE ? ROOST_KV_REDUCE : ROOST_KV_FILTER;
-		status = run_elements(&op, verb);
-	}
-	free(operand);
-	free(param);
-	return status;
-}
-
-/* Parses a decimal number of 64 bits without a sign. */
-static bool parse_decimal(const char *text, uint64_t *value)
-{
-	char *end;
-
-	errno = 0;
-	*value = strtoull(text, &end, 10);
-	return isdigit((unsigned char)*text) && !*end && !errno;
-}
-
-/* Tries once to replace the number. Returns -ECANCELED if another client was faster. */
-static int try_incr(const char *key, uint64_t by, uint64_t *value)
-{
-	char old[24], new[24];
-	struct roost_kv_op op = {.key = key,
-				 .key_len = (uint32_t)strlen(key),
-				 .value = new,
-				 .expect = old,
-				 .ttl = (uint32_t)want.ttl};
-	size_t len = 0;
-	int rc = roost_kv_get(kv, key, strlen(key), old, sizeof(old) - 1, &len);
-
-	if (rc && rc != -ENOENT)
-		return rc == -EMSGSIZE ? -EINVAL : rc;
-	old[rc ? 0 : len] = '\0';
-	*value = 0;
-	if (!rc && !parse_decimal(old, value))
-		return -EINVAL;
-	*value += by;
-	op.code = rc ? ROOST_KV_PUT_ABSENT : ROOST_KV_PUT_COMPARE;
-	op.expect_len = (uint32_t)len;
-	op.value_len = (uint32_t)snprintf(new, sizeof(new), "%" PRIu64, *value);
-	rc = roost_kv_run(kv, &op, 1);
-	if (!rc)
-		rc = op.status;
-	return rc == -EEXIST || rc == -ENOENT ? -ECANCELED : rc;
-}
-
-static int do_incr(const char *key, const char *by)
-{
-	uint64_t value = 0, step = 1;
-	int rc = -ECANCELED;
-
-	if (by && !parse_decimal(by, &step))
-		return opt_usage(&cmd, "'%s' is no decimal number of 64 bits without a sign", by);
-	for (unsigned i = 0; rc == -ECANCELED && i < INCR_TRIES; i++)
-		rc = try_incr(key, step, &value);
-	if (rc == -EINVAL)
-		return opt_failed(&cmd, "the value is not a decimal number of 64 bits");
-	if (!rc)
-		printf("%" PRIu64 "\n", value);
-	return show(rc);
-}
-
-static int do_scan(void)
-{
-	uint32_t cap = 2 * ROOST_KV_VALUE_MAX;
-	struct roost_kv_op op = {.code = ROOST_KV_SCAN,
-				 .function = want.keys_only ? ROOST_KV_SCAN_KEYS : 0,
-				 .out = malloc(cap),
-				 .out_cap = cap};
-	struct roost_kv_pair p;
-	int rc = op.out ? 0 : -ENOMEM;
-
-	while (!rc) {
-		uint32_t at = 0;
-
-		rc = roost_kv_run(kv, &op, 1);
-		if (!rc)
-			rc = op.status;
-		if (rc)
-			break;
-		while (roost_kv_next_pair(&op, &at, &p, &op.cursor)) {
-			fwrite(p.key, 1, p.key_len, stdout);
-			if (!want.keys_only) {
-				putchar('\t');
-				fwrite(p.value, 1, p.value_len, stdout);
-			}
-			putchar('\n');
-		}
-		if (!op.cursor)
-			break;
-	}
-	free(op.out);
-	return show(rc);
-}
-
-/* Prints which nodes of the table do not answer, and their partitions. */
-static void print_lost(json_t *o)
-{
-	json_t *nodes = json_array();
-
-	for (unsigned i = 0; i < view.nodes; i++) {
-		const struct kv_table_node *n = &view.table.node[i];
-
-		if (view.kv[i])
-			continue;
-		json_array_append_new(nodes, json_pack("{s:s,s:i}", "address", n->address,
-						       "service", n->service));
-		if (!want.bench.json)
-			printf("lost node      %s, service %u\n", n->address, n->service);
-	}
-	json_object_set_new(o, "lost_nodes", nodes);
-	json_object_set_new(o, "lost", json_integer(kv_view_lost(&view)));
-	if (!want.bench.json)
-		printf("%-14s %u\n", "lost", kv_view_lost(&view));
-}
-
-static int do_stat(void)
-{
-	struct roost_kv_stat s = {0};
-	const struct {
-		const char *name;
-		uint64_t *value;
-	} rows[] = {{"pairs", &s.pairs},
-		    {"inline_pairs", &s.inline_pairs},
-		    {"buckets", &s.buckets},
-		    {"chained", &s.chained},
-		    {"slots", &s.slots},
-		    {"used", &s.used},
-		    {"limit", &s.limit},
-		    {"evicted", &s.evicted},
-		    {"expired", &s.expired},
-		    {"operations", &s.operations},
-		    {"batches", &s.batches},
-		    {"accesses", &s.accesses},
-		    {"far_reads", &s.far_reads},
-		    {"far_writes", &s.far_writes},
-		    {"parked", &s.parked},
-		    {"forwarded", &s.forwarded},
-		    {"merged", &s.merged},
-		    {"near_hits", &s.near_hits},
-		    /* only of nodes with partitions */
-		    {"table_version", &s.table_version},
-		    {"partitions", &s.partitions},
-		    {"hottest", &s.hottest},
-		    {"hottest_ops", &s.hottest_operations}};
-	size_t n = ARRAY_SIZE(rows);
-	json_t *o;
-	int rc = kv_view_read(&view, &s);
-
-	if (rc)
-		return show(rc);
-	o = json_object();
-	if (!s.table_version)
-		n -= 4;
-	for (size_t i = 0; i < n; i++) {
-		json_object_set_new(o, rows[i].name, json_integer((json_int_t)*rows[i].value));
-		if (!want.bench.json)
-			printf("%-14s %" PRIu64 "\n", rows[i].name, *rows[i].value);
-	}
-	if (view.table.partitions)
-		print_lost(o);
-	if (want.bench.json) {
-		json_dumpf(o, stdout, JSON_COMPACT);
-		putchar('\n');
-	}
-	json_decref(o);
-	return CLI_OK;
-}
-
-/* Scans each node that answers. */
-static int do_scans(void)
-{
-	int rc = CLI_OK;
-
-	for (unsigned i = 0; i < view.nodes; i++) {
-		kv = view.kv[i];
-		if (kv && do_scan())
-			rc = CLI_FAILED;
-	}
-	if (!rc && kv_view_lost(&view))
-		rc = opt_failed(&cmd, "%u partitions are lost", kv_view_lost(&view));
-	return rc;
-}
-
 static int perform(enum verb verb, char **args)
 {
+	const struct pair_call call = {.cmd = &cmd,
+				       .kv = kv,
+				       .param = want.param,
+				       .type = want.type,
+				       .ttl = (uint32_t)want.ttl,
+				       .fetch = want.fetch};
+
 	switch (verb) {
 	case GET:
-		return do_get(args[0]);
+		return pair_get(&call, args[0]);
 	case PUT:
-		return want.from ? put_file(args[0]) : do_put(args[0], args[1]);
+		return want.from ? pair_put_file(&call, args[0], want.from)
+				 : pair_put(&call, args[0], args[1]);
 	case DEL:
-		return show(roost_kv_delete(kv, args[0], strlen(args[0])));
+		return pair_delete(&call, args[0]);
 	case INCR:
-		return do_incr(args[0], args[1]);
+		return pair_incr(&call, args[0], args[1]);
 	case UPDATE:
+		return pair_elements(&call, ROOST_KV_KIND_UPDATE, args);
 	case REDUCE:
+		return pair_elements(&call, ROOST_KV_KIND_REDUCE, args);
 	case FILTER:
-		return do_elements(verb, args);
+		return pair_elements(&call, ROOST_KV_KIND_FILTER, args);
 	case SCAN:
-		return do_scans();
+		return kv_show_pairs(&cmd, &view, want.keys_only);
 	case STAT:
-		return do_stat();
+		return kv_show_stat(&cmd, &view, want.bench.json);
 	case BENCH:
 		return kv_bench_run(&cmd, kv, &view, &want.bench);
 	case TOP:
@@ -585,8 +230,6 @@ static int perform(enum verb verb, char **args)
 	}
 	return CLI_USAGE;
 }
-
-/* ---- the command ---- */
 
 /* Returns whether the verb works on nodes, not on keys. */
 static bool of_nodes(enum verb verb)
@@ -653,7 +296,7 @@ int cmd_kv(int argc, char **argv)
 	if (argc - at < (want.partitions ? 1 : 2))
 		return opt_usage(&cmd,
 				 "the action and the address are missing: roost kv get ADDR KEY");
-	verb = find_word(verbs, argv[at]);
+	verb = opt_find(verbs, argv[at]);
 	if (verb < 0)
 		return opt_usage(
 			&cmd,

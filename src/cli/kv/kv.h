@@ -102,6 +102,31 @@ int kv_snapshot(const struct opt_command *cmd, const char *node);
 int kv_tune_command(const struct opt_command *cmd, const char *memory, const char *sizes,
 		    double utilization, bool json);
 
+/* The store, and the options of an operation on one pair. */
+struct pair_call {
+	const struct opt_command *cmd;
+	struct roost_kv *kv;
+	const char *param; /* NULL, or the parameter of a function: numbers, as text */
+	int type;	   /* enum roost_kv_type; -1: text */
+	uint32_t ttl;	   /* seconds; 0: the pair does not expire */
+	bool fetch;	   /* update: print the previous value */
+};
+
+/* Each performs one operation, and prints its result. Returns an exit status. */
+int pair_get(const struct pair_call *c, const char *key);
+int pair_put(const struct pair_call *c, const char *key, const char *text);
+int pair_put_file(const struct pair_call *c, const char *key, const char *file);
+int pair_delete(const struct pair_call *c, const char *key);
+/* Adds `by`, or 1 if it is NULL, to a decimal number. */
+int pair_incr(const struct pair_call *c, const char *key, const char *by);
+/* Update, reduce or filter (enum roost_kv_kind) with key, function and value in `args`. */
+int pair_elements(const struct pair_call *c, unsigned kind, char **args);
+
+/* Prints the pairs of each node that answers. Returns an exit status. */
+int kv_show_pairs(const struct opt_command *cmd, struct kv_view *view, bool keys_only);
+/* Prints the statistics of all nodes together. Returns an exit status. */
+int kv_show_stat(const struct opt_command *cmd, struct kv_view *view, bool json);
+
 /* Returns the name of an error of the store, for a user. */
 const char *kv_error(int err);
 
