@@ -555,6 +555,32 @@ void drive_send_datagrams(struct drive *d, unsigned i)
 	nic_send_datagrams(d->nic, i, clock_now());
 }
 
+void drive_receive(struct drive *d, unsigned i)
+{
+	unsigned in_vain = 0;
+
+	/*
+	 * One of two turns may send only, and not look at the ports (nic_poll()). A peer may have
+	 * made its ring just before: the first control work accepts it, and the second one takes
+	 * its hello.
+	 */
+	for (unsigned n = 0; in_vain < 2 && n < RECEIVE_TURNS && !drive_dead(d); n++) {
+		uint64_t now;
+
+		pu_own(&d->pu[i], UINT64_MAX);
+		for (unsigned k = 0; k < drive_ports(d); k++) {
+			struct port *p = d->port[k][i];
+
+			if (p && p->ops->control)
+				p->ops->control(p);
+		}
+		now = clock_now();
+		in_vain = pu_poll(d, i, now) ? 0 : in_vain + 1;
+		pu_settle(d, i, now, PU_WORKED);
+		pu_release(d, i);
+	}
+}
+
 void drive_quiesce(struct drive *d)
 {
 	for (unsigned i = 0; i < d->pus; i++) {

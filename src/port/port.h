@@ -190,8 +190,8 @@ struct port_ops {
 	void (*disarm)(struct port *p, bool woken);
 
 	/*
-	 * Does control work. The service thread calls it with the PU owned when p->ctl_fd is
-	 * readable. Sets p->rests. NULL: there is none.
+	 * Does control work, with the PU owned. The service thread calls it when p->ctl_fd is
+	 * readable; other threads may call it at any time. Sets p->rests. NULL: there is none.
 	 */
 	void (*control)(struct port *p);
 

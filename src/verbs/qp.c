@@ -234,9 +234,15 @@ static bool qp_in_group(struct verbs_qp *qp)
 
 /*
  * Removes the QP from the NIC and its completions from the CQs: a later QP may get the same number.
+ *
+ * The program may know by other means than a packet of the connection that the peer has its last
+ * message, for example by a DREQ, which takes another way than packets through shared memory. The
+ * ACK has arrived by then, and the message must complete. A NIC in hardware has processed it: it
+ * processes packets in the order of their arrival, and does not wait for a core.
  */
 static void qp_end(struct verbs_qp *qp)
 {
+	drive_receive(qp->drive, qp->pu);
 	drive_control_lock(qp->drive);
 	drive_own(qp->drive, qp->pu);
 	if (qp->qp.qp_type == IBV_QPT_UD)

@@ -99,6 +99,8 @@ static int qp_modify(struct verbs_qp *qp, const struct nic_qp_attr *a, int mask)
 	bool reset = mask & IBV_QP_STATE && a->state == NIC_QPS_RESET;
 	int ret;
 
+	if (reset || (mask & IBV_QP_STATE && a->state == NIC_QPS_ERR))
+		drive_receive(qp->drive, qp->pu); /* as qp_end() does */
 	drive_control_lock(qp->drive);
 	drive_own(qp->drive, qp->pu);
 	if (reset)
