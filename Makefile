@@ -11,7 +11,7 @@ export FUZZ_SECONDS SOAK_SECONDS
 B := build
 C_FILES = $(shell find src include tests bench examples -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all demo test check check-arm64 check-packages check-distros interop install bench fuzz soak coverage format clean help
+.PHONY: all demo test check check-systems check-arm64 check-packages check-distros interop install bench fuzz soak coverage format clean help
 
 all:
 	@scripts/setup build
@@ -31,6 +31,10 @@ test:
 check:
 	@scripts/setup build check
 	@scripts/check
+
+check-systems:
+	@scripts/setup build check
+	@scripts/check systems
 
 check-packages:
 	@scripts/setup build check
@@ -90,7 +94,8 @@ help:
 	@echo "make            build/roost, and the drop-in libraries in build/lib"
 	@echo "make demo       what Roost does, on this machine"
 	@echo "make test       the quick tests: two to three minutes on two cores"
-	@echo "make check      all tests, in release and sanitized builds"
+	@echo "make check      all tests of this system, in release and sanitized builds"
+	@echo "make check-systems     the short tests of Debian 13, of arm64 and of the packages (root)"
 	@echo "make soak       the long ones: 10,000 seeds of the simulator, 2 GiB messages, SOAK_SECONDS=$(SOAK_SECONDS) of attacks under ASan (root)"
 	@echo "make check-packages    Debian's packages, built and tried in fresh systems of two releases, and the container (root)"
 	@echo "make check-distros     the README's commands, make check too, in fresh Debian 12 and 13 (root)"
