@@ -275,6 +275,14 @@ static void take_mtu(struct nic_qp *qp, uint32_t mtu)
 	qp->read_chunk = chunk >> qp->mtu_shift ? chunk >> qp->mtu_shift : 1;
 }
 
+/* Takes the MTU that the program states, or the larger one of the way to the peer. */
+static void take_mtu_of_path(struct nic_qp *qp, uint32_t stated)
+{
+	struct port *port = qp->pu->ports[qp->port].port;
+
+	take_mtu(qp, port_qp_mtu(port, &qp->attr.dgid, qp->dest_qpn, stated));
+}
+
 static void take_values(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask)
 {
 	struct nic_qp_attr *q = &qp->attr;
@@ -376,7 +384,7 @@ int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *
 		give_replay(qp, replay, a->max_dest_rd_atomic);
 	take_values(qp, a, mask);
 	if (mask & NIC_QPA_PATH_MTU)
-		take_mtu(qp, a->path_mtu);
+		take_mtu_of_path(qp, a->path_mtu);
 	if (mask & NIC_QPA_STATE)
 		enter_state(qp, a->state, a, mask);
 	qp_end_lost(qp->pu);

@@ -139,6 +139,22 @@ static const struct rule *rule_of(const struct nic_qp *qp, enum nic_qp_state fro
 	}
 }
 
+/*
+ * The MTU of the port is the limit, or that of the way to this peer, which a query has returned if
+ * the QP was connected to it before. Programs state the queried values again.
+ */
+static bool mtu_ok(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask,
+		   unsigned port_index)
+{
+	struct port *port = qp->pu->ports[port_index].port;
+	uint32_t dqpn = mask & NIC_QPA_DEST_QPN ? a->dest_qpn : qp->dest_qpn;
+
+	if (a->path_mtu < 256 || a->path_mtu & (a->path_mtu - 1))
+		return false;
+	return a->path_mtu <= port->mtu ||
+	       (mask & NIC_QPA_AV && a->path_mtu <= port_qp_mtu(port, &a->dgid, dqpn, port->mtu));
+}
+
 static bool values_ok(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask)
 {
 	const struct nic *nic = qp->nic;
@@ -151,9 +167,7 @@ static bool values_ok(const struct nic_qp *qp, const struct nic_qp_attr *a, uint
 		return false;
 	if (mask & NIC_QPA_AV && !nic_gid(nic, port_num, a->sgid_index, &gid))
 		return false;
-	if (mask & NIC_QPA_PATH_MTU &&
-	    (a->path_mtu < 256 || a->path_mtu > nic_port(nic, gid.port, 0)->mtu ||
-	     a->path_mtu & (a->path_mtu - 1)))
+	if (mask & NIC_QPA_PATH_MTU && !mtu_ok(qp, a, mask, gid.port))
 		return false;
 	if (mask & NIC_QPA_DEST_QPN && a->dest_qpn > PKT_QPN_MASK)
 		return false;

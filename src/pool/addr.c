@@ -466,6 +466,7 @@ int pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_socket 
 		atomic_store_explicit(&s->joins, sock->joins, memory_order_relaxed);
 		atomic_store_explicit(&s->host, sock->host, memory_order_relaxed);
 		atomic_store_explicit(&s->mtu, sock->mtu, memory_order_relaxed);
+		atomic_store_explicit(&s->local_mtu, sock->local_mtu, memory_order_relaxed);
 		atomic_store_explicit(&s->ring, 0, memory_order_relaxed);
 		atomic_store_explicit(&s->inode, fstat(a->sock[slot], &st) ? 0 : st.st_ino,
 				      memory_order_relaxed);
@@ -519,6 +520,7 @@ bool pool_find(struct pool *p, const struct pkt_addr *addr, uint32_t scope, unsi
 	sock->joins = atomic_load_explicit(&s->joins, memory_order_relaxed);
 	sock->host = atomic_load_explicit(&s->host, memory_order_relaxed);
 	sock->mtu = atomic_load_explicit(&s->mtu, memory_order_relaxed);
+	sock->local_mtu = atomic_load_explicit(&s->local_mtu, memory_order_relaxed);
 	sock->ring = atomic_load_explicit(&s->ring, memory_order_acquire);
 	sock->owner = owner;
 	return owner && owner == pool_owner(p, slot);

@@ -131,6 +131,8 @@ struct pool_socket {
 	bool joins;	/* the program accepts joined packets (port/udp_join.c) */
 	bool host;	/* the socket belongs to a host port, which takes rings if it can */
 	uint32_t mtu;	/* path MTU of the program's port */
+	/* the same for packets between programs of the pool (port/udp_path.c); 0: `mtu` */
+	uint32_t local_mtu;
 	/* pool_find() also sets the members below */
 	uint32_t ring;	/* pool_tell_ring(); 0: no shared memory */
 	uint32_t owner; /* pool_owner() */

@@ -14,7 +14,7 @@
 #include "base/secret.h"
 #include "pool/pool.h"
 
-#define STATE_MAGIC    0x42306c6f6f507352ull /* changes with the layout */
+#define STATE_MAGIC    0x43306c6f6f507352ull /* changes with the layout */
 #define SLOT_SOCKETS   16
 #define SLOT_SERVICES  256
 #define STATE_ATTACHED 64
@@ -25,7 +25,7 @@ struct slot_socket {
 	_Atomic uint16_t sport;
 	_Atomic uint8_t joins;
 	_Atomic uint8_t host;
-	_Atomic uint32_t mtu;
+	_Atomic uint32_t mtu, local_mtu;
 	_Atomic uint32_t ring;
 	struct pool_mailbox mailbox;
 	_Atomic uint32_t scope; /* of a link-local address */

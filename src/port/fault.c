@@ -290,6 +290,12 @@ static struct port_path *fault_path_get(struct port *p, const struct pkt_addr *d
 	return in->ops->path_get(in, dst, dqpn);
 }
 
+static uint32_t fault_qp_mtu(struct port *p, const struct pkt_addr *dst, uint32_t dqpn,
+			     uint32_t mtu)
+{
+	return port_qp_mtu(fault_port(p)->inner, dst, dqpn, mtu);
+}
+
 /* Releases the path after the waiting packets, which still need it. */
 static void fault_path_put(struct port *p, struct port_path *path)
 {
@@ -502,6 +508,7 @@ static void fault_close(struct port *p)
 static const struct port_ops fault_ops = {
 	.path_get = fault_path_get,
 	.path_put = fault_path_put,
+	.qp_mtu = fault_qp_mtu,
 	.reader = fault_reader,
 	.join = fault_join,
 	.leave = fault_leave,

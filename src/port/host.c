@@ -13,6 +13,9 @@
  * path are lost, although another process may have its slot. The next path_get() makes another
  * path.
  *
+ * The MTU of a connection within the pool does not depend on the way, because both ends must have
+ * the same: udp_qp_mtu().
+ *
  * Each look at the udp port and each flush of it cost a system call, which a program without such
  * traffic should not pay. The udp port is therefore hot while it sends or receives packets, and
  * cold otherwise. The host port looks at a cold udp port once in COLD_LOOK bursts, and after it has
@@ -79,6 +82,11 @@ static struct port_path *host_path_get(struct port *p, const struct pkt_addr *ds
 		h->fallbacks += !path && lacks_ring(h, dst, dqpn);
 	}
 	return path ? path : h->udp->ops->path_get(h->udp, dst, dqpn);
+}
+
+static uint32_t host_qp_mtu(struct port *p, const struct pkt_addr *dst, uint32_t dqpn, uint32_t mtu)
+{
+	return port_qp_mtu(host_port(p)->udp, dst, dqpn, mtu);
 }
 
 static void host_expect(struct port *p, const struct pkt_addr *dst, unsigned n)
@@ -292,6 +300,7 @@ static const struct port_ops host_ops = {
 	.name = "host",
 	.path_get = host_path_get,
 	.path_put = host_path_put,
+	.qp_mtu = host_qp_mtu,
 	.expect = host_expect,
 	.reader = host_reader,
 	.join = host_join,

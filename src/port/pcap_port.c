@@ -157,6 +157,11 @@ static struct port_path *pcap_path_get(struct port *p, const struct pkt_addr *ds
 	return in->ops->path_get(in, dst, dqpn);
 }
 
+static uint32_t pcap_qp_mtu(struct port *p, const struct pkt_addr *dst, uint32_t dqpn, uint32_t mtu)
+{
+	return port_qp_mtu(pcap_port(p)->inner, dst, dqpn, mtu);
+}
+
 static void pcap_path_put(struct port *p, struct port_path *path)
 {
 	struct pcap_port *c = pcap_port(p);
@@ -301,6 +306,7 @@ static void pcap_close(struct port *p)
 static const struct port_ops pcap_ops = {
 	.path_get = pcap_path_get,
 	.path_put = pcap_path_put,
+	.qp_mtu = pcap_qp_mtu,
 	.reader = pcap_reader,
 	.join = pcap_join,
 	.leave = pcap_leave,

@@ -128,6 +128,14 @@ struct port_ops {
 	void (*path_put)(struct port *p, struct port_path *path);
 
 	/*
+	 * Returns the MTU of a connected QP whose program states `mtu` (256 .. 4096), and whose
+	 * peer is `dqpn` at `dst`. It is never smaller. The port of the peer returns the same
+	 * number if it is told the same one. Control path: may make system calls. NULL: it is
+	 * `mtu`.
+	 */
+	uint32_t (*qp_mtu)(struct port *p, const struct pkt_addr *dst, uint32_t dqpn, uint32_t mtu);
+
+	/*
 	 * Says that paths from QP 1 to these addresses are about to be asked for, so that the port
 	 * may find out about all of them at once. What it finds is used until the next call; n is 0
 	 * when the paths were made. NULL: the port needs no system call for them.
@@ -314,6 +322,12 @@ int port_first_address(const char *spec, struct pkt_addr *out);
 static inline enum port_reader port_reader_of(struct port *p, const struct port_path *path)
 {
 	return p->ops->reader ? p->ops->reader(p, path) : PORT_READER_UNKNOWN;
+}
+
+static inline uint32_t port_qp_mtu(struct port *p, const struct pkt_addr *dst, uint32_t dqpn,
+				   uint32_t mtu)
+{
+	return p->ops->qp_mtu ? p->ops->qp_mtu(p, dst, dqpn, mtu) : mtu;
 }
 
 static inline struct port_stats port_stats_of(const struct port *p)

@@ -224,6 +224,8 @@ struct udp_port {
 	uint32_t watched, watched_out;
 	/* the interface of the address, for link-local addresses and groups; 0: unknown */
 	uint32_t scope;
+	/* port.mtu for packets to programs of the pool; 0: there is no other */
+	uint32_t local_mtu;
 	uint32_t buffer; /* bytes to request for the buffers of a socket */
 	bool joins;	 /* this port may send mixed packets to ports that accept them */
 	/*
@@ -302,6 +304,7 @@ void udp_mcast_close(struct udp_port *u);
 /* udp_path.c */
 struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn);
 void udp_path_put(struct port *p, struct port_path *path);
+uint32_t udp_qp_mtu(struct port *p, const struct pkt_addr *dst, uint32_t dqpn, uint32_t mtu);
 /* Asks for the readers of loopback addresses, for udp_path_get(). */
 void udp_expect(struct port *p, const struct pkt_addr *dst, unsigned n);
 /* Logs, once for each path, that a send failed permanently. */

@@ -96,6 +96,22 @@ static uint32_t same_as_primary(const struct udp_opening *o, uint32_t mtu)
 	return primary && primary < mtu ? primary : mtu;
 }
 
+/*
+ * Returns the MTU for packets to host ports of the pool, or 0 if it is that of the interface. Those
+ * that take no ring go over loopback.
+ */
+static uint32_t find_local_mtu(const struct udp_opening *o, uint32_t overhead)
+{
+	static const struct pkt_addr loopback = {
+		{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}};
+	uint32_t index, mtu;
+
+	if (strcmp(o->spec->kind, "host") != 0)
+		return 0;
+	udp_find_interface(&loopback, o->u->sock, &index, &mtu);
+	return mtu > overhead ? port_mtu_fit(mtu - overhead, o->spec->mtu) : 0;
+}
+
 static int set_mtu(struct udp_opening *o)
 {
 	struct udp_port *u = o->u;
@@ -116,10 +132,13 @@ static int set_mtu(struct udp_opening *o)
 		mtu = 1500;
 	mtu = same_as_primary(o, mtu);
 	u->port.mtu = mtu > overhead ? port_mtu_fit(mtu - overhead, o->spec->mtu) : 0;
+	u->local_mtu = find_local_mtu(o, overhead);
 	/* All lanes have the MTU of the first lane, which may have another reason to limit it. */
 	if (o->lane > 0 &&
-	    pool_find(u->pool, &u->port.addr, u->scope, (unsigned)pool_slot(u->pool, 0), &first))
+	    pool_find(u->pool, &u->port.addr, u->scope, (unsigned)pool_slot(u->pool, 0), &first)) {
 		u->port.mtu = first.mtu;
+		u->local_mtu = first.local_mtu;
+	}
 	if (u->port.mtu)
 		return 0;
 	udp_fail(
@@ -253,6 +272,7 @@ static const struct port_ops udp_ops = {
 	.name = "udp",
 	.path_get = udp_path_get,
 	.path_put = udp_path_put,
+	.qp_mtu = udp_qp_mtu,
 	.expect = udp_expect,
 	.reader = udp_reader,
 	.join = udp_join,
@@ -289,6 +309,7 @@ static int finish_open(struct udp_port *u, const struct port_spec *spec)
 		.joins = u->joins,
 		.host = strcmp(spec->kind, "host") == 0,
 		.mtu = u->port.mtu,
+		.local_mtu = u->local_mtu,
 	};
 
 	int rc = pool_addr_tell(u->pool_addr, u->port.slot, &sock);

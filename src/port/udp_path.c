@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/sys.h"
 
 socklen_t udp_name(union udp_name *n, const struct pkt_addr *addr, uint16_t port, uint32_t scope)
@@ -251,6 +252,29 @@ void udp_path_put(struct port *p, struct port_path *base)
 	udp_tx_forget(udp_port(p), path);
 	list_del(&path->link);
 	free(path);
+}
+
+/*
+ * The interface of the address limits packets to other machines, but not those to programs of this
+ * machine: they take rings, or loopback, whose MTU is large. Connected QPs between host ports of
+ * one pool therefore use the larger `local_mtu`, if their programs state the MTU that both ports
+ * report. A smaller one is a choice of the programs, and is kept.
+ *
+ * Both ends must come to the same result, because each PSN stands for one MTU of a READ response.
+ * So the result depends only on what the pool says about the two ports, which stays the same while
+ * their programs live. It does not depend on the way that the packets take.
+ */
+uint32_t udp_qp_mtu(struct port *p, const struct pkt_addr *dst, uint32_t dqpn, uint32_t mtu)
+{
+	struct udp_port *u = udp_port(p);
+	struct pool_socket peer;
+	uint32_t local;
+
+	if (!u->local_mtu || !pool_find(u->pool, dst, u->scope, PORT_SLOT_OF_QPN(dqpn), &peer) ||
+	    mtu != (peer.mtu < p->mtu ? peer.mtu : p->mtu))
+		return mtu;
+	local = peer.local_mtu < u->local_mtu ? peer.local_mtu : u->local_mtu;
+	return local > mtu && is_pow2(local) ? local : mtu;
 }
 
 void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t len)

@@ -65,6 +65,16 @@ def rows():
         found += [row(f'fi_pingpong {name}, {where}', words + ' -B {P}', words + ' -P {P} {S}',
                       meet='tcp', wanted=r'(?m)^(1k|64k)\s', space=space)
                   for where, space in (('one machine', 0), ('two machines', 1))]
+    # Two programs of one machine, whose MTU is larger than that of the interface.
+    for name, server, client, meet in (
+            ('ib_read_bw -R', 'ib_read_bw -R', '', 'cm'),
+            ('ib_send_bw UC', 'ib_send_bw -c UC', '', 'tcp'),
+            ('ib_read_bw, one side -m 512', 'ib_read_bw -m 512', 'ib_read_bw', 'tcp'),
+            ('ib_read_bw, one side udp', 'ib_read_bw', 'roost run --port udp -- ib_read_bw',
+             'tcp')):
+        words = '{} -F -p {{P}} -n 200'
+        found.append(row(f'{name}, one machine', words.format(server),
+                         words.format(client or server) + ' {S}', meet=meet, space=0))
     words = f'env UCX_TLS=rc UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n {ucx_perftest()}'
     found.append(
         row('ucx_perftest', words + ' -p {P}', words + ' {S} -p {P} -t tag_bw -s 65536 -n 500',
@@ -108,14 +118,16 @@ def node_rows():
 def shared_rows():
     """Several programs behind one address. Each step starts NAME in namespace 0 or 1, and waits
     until it listens (start), is connected (begin), or has ended in success (end) or failure (fail).
-    Other steps wait for the end of a connected program, kill a program, or check the path of its
-    packets."""
+    Other steps wait for the end of a connected program, kill a program, or check the path or the
+    length of its packets."""
     served = r'ping data: rdma-ping-9'
     # README.md's two commands, which name no port.
     terminals = [{'name': f'two terminals, {where}', 'family': 4, 'shared': [
         ('start', 'server', 0, 'ib_write_bw -F -p {P} -D 300', 'tcp'),
         ('begin', 'client', space, f'ib_write_bw -F -p {{P}} -D 300 {address}', 'rcvd_pkts'),
         ('way', 'server', by_shm), ('way', 'client', by_shm),
+        # The interfaces have 1500 bytes.
+        ('length', 'client', 4096 if by_shm else 1024),
     ]} for where, space, address, by_shm
                  in (('one machine', 0, '127.0.0.1', True), ('two machines', 1, '{S}', False))]
     # The first program, which disconnects the peer, has only the IPv4 address.
@@ -208,6 +220,15 @@ def wrong_way(nic, by_shm):
     return f'packets by shared memory: {stats}' if any(shm) or not stats else None
 
 
+def wrong_length(nic, mtu):
+    """Checks the mean length of the packets that a program has sent, nearly all of one message of
+    many packets after the other. Returns the problem or None."""
+    stats = [port['stats'] for port in nic.get('ports', [])]
+    packets = sum(s['tx_packets'] for s in stats)
+    mean = sum(s['tx_bytes'] for s in stats) / packets if packets else 0
+    return None if mtu * 0.95 < mean < mtu + 64 else f'packets of {mean:.0f} bytes, not {mtu}'
+
+
 def serve(roost, names, spec):
     """Runs a node and its commands. Returns (problem or None, report)."""
     kernel = build_kernel(os.environ['ROOST_SHM_DIR']) if any(
@@ -263,8 +284,9 @@ def share(roost, names, spec):
             if what == 'kill':
                 os.kill(sides[name].process.pid, signal.SIGKILL)
                 continue
-            if what == 'way':
-                problem = wrong_way(sides[name].nic(roost), rest[0])
+            if what in ('way', 'length'):
+                check = wrong_way if what == 'way' else wrong_length
+                problem = check(sides[name].nic(roost), rest[0])
                 if problem:
                     break
                 continue

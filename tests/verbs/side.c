@@ -47,7 +47,7 @@ void side_open(struct side *s, void *buf, size_t len, int access, int in, int ou
 	hear(in, &s->peer);
 	a = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTR,
-		.path_mtu = IBV_MTU_1024,
+		.path_mtu = s->mtu ? s->mtu : IBV_MTU_1024,
 		.dest_qp_num = s->peer.qpn,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 1,

@@ -25,7 +25,8 @@ struct side {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	struct name peer;
-	uint8_t timeout; /* of the queue pair; 0: SIDE_TIMEOUT */
+	uint8_t timeout;  /* of the queue pair; 0: SIDE_TIMEOUT */
+	enum ibv_mtu mtu; /* that the program states; 0: IBV_MTU_1024 */
 	/* Called before and after the queue pair is created, where not NULL. */
 	void (*prepare)(struct side *s, struct ibv_qp_init_attr *init);
 	void (*created)(struct side *s);

@@ -288,6 +288,17 @@ static int connect_qp(struct perf_link *l, struct perf_qp *q, uint32_t dqpn, uin
 	return 0;
 }
 
+/* Gets the MTU of the connections. It is larger than that of the ports between host ports. */
+static void take_mtu(struct perf_link *l)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	if (l->job.transport != PERF_UD && l->num_qps &&
+	    ibv_query_qp(l->qps[0].qp, &attr, IBV_QP_PATH_MTU, &init) == 0)
+		l->job.mtu = 128u << attr.path_mtu;
+}
+
 /* Converts an address from text to a GID: IPv6, or IPv4, which is mapped. */
 static bool parse_gid(const char *s, union ibv_gid *gid)
 {
@@ -349,6 +360,7 @@ int perf_link_connect(struct perf_link *l, struct oob *check, const json_t *peer
 		if (rc < 0)
 			return rc;
 	}
+	take_mtu(l);
 	return 0;
 }
 
