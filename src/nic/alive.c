@@ -185,9 +185,11 @@ static void suspect(struct dest *d)
 		end_connections(d, false);
 }
 
-static bool has_address(const struct dest *d, const struct port *port, const struct pkt_addr *dst)
+/* Other processes at the address of one that is gone may be stopped, and must not end with it. */
+static bool is_about(const struct port_hint *h, const struct dest *d, const struct port *port)
 {
-	return d->port == port && pkt_addr_eq(&d->path->dst, dst);
+	return d->port == port && pkt_addr_eq(&d->path->dst, &h->dst) &&
+	       (!h->owner || (d->path->owner == h->owner && d->slot == h->slot));
 }
 
 /*
@@ -213,8 +215,7 @@ static bool is_plausible(struct pu *pu, const struct port *port, const struct po
 		const struct dest *d = list_entry(l, struct dest, link);
 
 		pu->hint_checks++;
-		if (has_address(d, port, &h->dst) &&
-		    (!d->suspected || pu->now - d->hinted_at >= MS_NS) &&
+		if (is_about(h, d, port) && (!d->suspected || pu->now - d->hinted_at >= MS_NS) &&
 		    (!h->quotes || quotes_sent_packet(d, h)))
 			return true;
 	}
@@ -234,8 +235,8 @@ static void report_gsi_lost(struct pu *pu, const struct port_hint *h)
 }
 
 /*
- * Handles the port's hints. A hint is about an address, and so about all its slots and lanes. The
- * NIC probes each of these destinations separately.
+ * Handles the port's hints. A hint that names no process is about an address, and so about all its
+ * slots and lanes. The NIC probes each of these destinations separately.
  */
 void alive_hints(struct pu *pu, struct port *port)
 {
@@ -256,7 +257,7 @@ void alive_hints(struct pu *pu, struct port *port)
 		list_for_each (l, &pu->dests) {
 			struct dest *d = list_entry(l, struct dest, link);
 
-			if (has_address(d, port, &h->dst))
+			if (is_about(h, d, port))
 				suspect(d);
 		}
 	}

@@ -221,7 +221,10 @@ struct port_ops {
 #define PORT_HINTS 32
 struct port_hint {
 	struct pkt_addr dst; /* destination of the packet */
-	bool quotes;	     /* the report comes from the network and quotes the packet: */
+	/* the process that the hint is about, as `owner` of the path; 0: all processes at dst */
+	uint32_t owner;
+	uint8_t slot; /* of that process */
+	bool quotes;  /* the report comes from the network and quotes the packet: */
 	uint8_t opcode;
 	uint32_t dqpn, psn;
 	/* transaction id of a quoted management datagram to QP 1; 0: none */

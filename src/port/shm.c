@@ -158,14 +158,15 @@ static void path_put(struct port *p, struct port_path *pp)
 	free(path);
 }
 
-void shm_hint(struct shm_port *s, const struct pkt_addr *dst)
+void shm_hint(struct shm_port *s, const struct shm_peer *peer)
 {
-	struct port_hint hint = {.dst = *dst};
+	struct port_hint hint = {.dst = peer->addr, .owner = peer->owner, .slot = peer->lane};
 	uint32_t now = shm_now_ms();
 
-	if (now == s->hint_ms)
+	if (now == s->hint_ms && shm_peer_eq(peer, &s->hinted))
 		return;
 	s->hint_ms = now;
+	s->hinted = *peer;
 	port_add_hint(&s->base, &hint);
 }
 
@@ -175,7 +176,9 @@ void shm_hint(struct shm_port *s, const struct pkt_addr *dst)
  */
 static int reserve_lost(struct shm_port *s, const struct shm_path *path, struct port_buf *buf)
 {
-	shm_hint(s, &path->base.dst);
+	shm_hint(s, &(struct shm_peer){.addr = path->base.dst,
+				       .owner = path->base.owner,
+				       .lane = s->pool ? (uint8_t)path->lane_key : 0});
 	s->base.stats.tx_dropped++;
 	s->last_tx = NULL;
 	s->last_dropped = s->quote_due = true;

@@ -185,8 +185,9 @@ struct shm_port {
 	struct shm_claim claim;
 	uint32_t ring_size;
 	bool armed, forked;
-	uint32_t hint_ms; /* ms; time of the last hint about an absent peer */
-	bool flushed;	  /* packets were published since the last rx_burst */
+	uint32_t hint_ms;	/* ms; time of the last hint about an absent peer */
+	struct shm_peer hinted; /* that peer */
+	bool flushed;		/* packets were published since the last rx_burst */
 
 	/* Outgoing. */
 	struct list_head tx, paths;
@@ -256,10 +257,10 @@ static inline uint8_t shm_lane(const struct shm_port *s)
 }
 
 /*
- * Adds a hint that a packet had no receiver, or that a reader hung up. It adds at most one per
- * millisecond.
+ * Adds a hint that packets for the peer have no receiver, or that it hung up. It adds at most one
+ * per millisecond for a peer.
  */
-void shm_hint(struct shm_port *s, const struct pkt_addr *dst);
+void shm_hint(struct shm_port *s, const struct shm_peer *peer);
 
 /* Returns the milliseconds of a coarse monotonic clock. Makes no system call. */
 uint32_t shm_now_ms(void);

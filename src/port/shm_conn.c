@@ -406,7 +406,7 @@ static void connection_event(struct shm_port *s, struct shm_end *end)
 	if (end->kind == SHM_END_TX) {
 		struct shm_tx *tx = container_of(end, struct shm_tx, end);
 
-		shm_hint(s, &tx->to.addr);
+		shm_hint(s, &tx->to);
 		shm_tx_end(s, tx);
 	} else {
 		/*
