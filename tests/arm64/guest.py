@@ -8,10 +8,10 @@ usage: guest.py [--host DIR] [--build DIR] [--sysroot DIR] [--only TEXT] [--brie
 
 The guest runs Debian's arm64 kernel and has read-only access to the folders of the build and of the
 source. A tap device connects it to this machine. Rows: the unit tests that run.py leaves out, so
-that each unit test runs in one of the two (--whole: all unit tests); seeds of the simulator, whose
-packets must be the same on both machines; a quota of CPU time by control groups of version 2;
-perftest and calls of kernels between Roost on both machines, in both directions. --pages 16k boots
-a kernel with pages of 16 KiB, which Debian has since release 13.
+that each unit test runs in one of the two (--whole: all unit tests), two at a time; seeds of the
+simulator, whose packets must be the same on both machines; a quota of CPU time by control groups of
+version 2; perftest and calls of kernels between Roost on both machines, in both directions.
+--pages 16k boots a kernel with pages of 16 KiB, which Debian has since release 13.
 
 The exit status is 0 if all rows passed, and 77 if this machine can run no guest (no root, no tap
 device, no packages); with ROOST_INTEROP=required in the environment it is then 1.
@@ -44,6 +44,7 @@ PACKAGES = ["busybox-static", "perftest", "ibverbs-utils", "libisal2", "libxxhas
 MODULES = ["virtio_pci", "virtio_net", "virtio_console", "ipv6", "tun", "9pnet_virtio", "9p",
            "unix_diag", "udp_diag"]
 MTU = 1500
+PROCESSORS = 2
 BOOT_LIMIT = 600  # seconds; 15 on an idle machine
 LIMIT = 900       # for a unit test
 PAIR_LIMIT = 900  # for two programs that communicate
@@ -108,7 +109,7 @@ def image(folder, root, programs, pages):
 class Guest(Machine):
     def __init__(self, folder, made, tap, shared):
         options = ["-accel", "tcg,thread=multi", "-M", "virt", "-cpu", "max,pauth-impdef=on",
-                   "-smp", "2", "-m", "2G"]
+                   "-smp", str(PROCESSORS), "-m", "3G"]
         for i, path in enumerate(shared):
             options += [
                 "-virtfs",
@@ -163,15 +164,31 @@ class Rig:
     # ---- rows: each returns a problem or None; perftest() also the output of both ends, and the
     # reason to run it again ----
 
-    def unit(self, test):
-        words = [f"{key}={value}"
-                 for key, value in test.env.items()] + run.shorter(test)
+    def units(self, tests):
+        """Runs unit tests, as many at a time as the guest has processors. Yields (test, problem,
+        seconds)."""
+        waiting, running = list(tests), {}
+        while waiting or running:
+            for place in range(PROCESSORS):
+                if waiting and place not in running:
+                    running[place] = waiting.pop(0), time.monotonic()
+                    self.start_unit(running[place][0], place)
+            time.sleep(0.2)
+            for place, (test, start) in list(running.items()):
+                status, seconds = self.guest.status(place), time.monotonic() - start
+                if status is None and seconds > 2 * LIMIT:
+                    raise TimeoutError(f"{test.name} does not end, although it was killed")
+                if status is not None:
+                    del running[place]
+                    yield test, ("" if status in (0, 77) else f"exit status {status}\n"
+                                 f"{self.guest.text(place, 4000)}"), seconds
+
+    def start_unit(self, test, place):
+        words = [f"{key}={value}" for key, value in test.env.items()] + run.shorter(test)
         line = " ".join(shlex.quote(word) for word in words)
-        status, text = self.guest.run(
-            "rm -rf /tmp/test && mkdir /tmp/test && cd /tmp/test && export TMPDIR=/tmp/test && "
-            f"{{ timeout -s KILL {LIMIT} env {line} >/tmp/said 2>&1; s=$?; tail -c 4000 /tmp/said; "
-            f"exit $s; }}", LIMIT + 60)
-        return f"exit status {status}\n{text}" if status not in (0, 77) else ""
+        folder = f"/tmp/test{place}"
+        self.guest.start(f"rm -rf {folder} && mkdir {folder} && cd {folder} && export TMPDIR="
+                         f"{folder} && timeout -s KILL {LIMIT} env {line}", place)
 
     def seed(self, seed):
         """Addresses of memory differ from run to run; all else of a run, its times too, comes from
@@ -306,8 +323,8 @@ def is_wanted(options, test):
             and re.search(options.only, unit_row(test)))
 
 
-def rows(rig, tests):
-    """Returns [(name, function)]."""
+def rows(rig):
+    """Returns [(name, function)], without the unit tests."""
     found = []
     for program, words in PERFTEST:
         for guest_serves in (False, True):
@@ -319,8 +336,17 @@ def rows(rig, tests):
                       lambda g=guest_serves: rig.call(g)))
     found.append(("quota of a control group, version 2", rig.quota))
     found += [(f"seed {seed}", lambda s=seed: rig.seed(s)) for seed in SEEDS]
-    found += [(unit_row(test.name), lambda t=test: rig.unit(t)) for test in tests]
     return found
+
+
+def all_rows(rig, tests, only):
+    """Runs the rows that `only` selects. Yields (name, problem, seconds)."""
+    for name, function in rows(rig):
+        if re.search(only, name):
+            start = time.monotonic()
+            yield name, function(), time.monotonic() - start
+    for test, trouble, seconds in rig.units(tests):
+        yield unit_row(test.name), trouble, seconds
 
 
 def parse():
@@ -354,14 +380,8 @@ def main():
           flush=True)
     failed, passed = [], 0
     try:
-        for name, function in rows(rig, tests):
-            if not re.search(options.only, name):
-                continue
-            start = time.monotonic()
-            trouble = function()
-            print(
-                f"{'FAILED' if trouble else 'ok    '} {name:40} {time.monotonic() - start:6.1f} s",
-                flush=True)
+        for name, trouble, seconds in all_rows(rig, tests, options.only):
+            print(f"{'FAILED' if trouble else 'ok    '} {name:40} {seconds:6.1f} s", flush=True)
             if trouble:
                 failed.append(name)
                 print(trouble, flush=True)

@@ -134,21 +134,22 @@ class Machine:
         text = self._take(b'@@RC ', limit)
         return int(self._take(b'\n', limit)), text.decode(errors='replace')
 
-    def start(self, command):
-        """Runs one shell line in the background, one at a time. See status() and text()."""
-        self.run('rm -f /tmp/status')
-        self.run(
-            f'(({command}); echo $? >/tmp/status.new; mv /tmp/status.new /tmp/status) >/tmp/out '
-            f'2>&1 &')
+    def start(self, command, name=''):
+        """Runs one shell line in the background, one of a name at a time. See status() and
+        text()."""
+        status = f'/tmp/status{name}'
+        self.run(f'rm -f {status}')
+        self.run(f'(({command}); echo $? >{status}.new; mv {status}.new {status}) >/tmp/out{name} '
+                 f'2>&1 &')
 
-    def status(self):
+    def status(self, name=''):
         """Returns the exit status of the started line; None: it runs."""
-        text = self.run('[ ! -e /tmp/status ] || cat /tmp/status')[1].strip()
+        text = self.run(f'[ ! -e /tmp/status{name} ] || cat /tmp/status{name}')[1].strip()
         return int(text) if text else None
 
-    def text(self):
-        """Returns the output of the started line."""
-        return self.run('cat /tmp/out')[1]
+    def text(self, name='', limit=''):
+        """Returns the output of the started line, at most the last `limit` bytes."""
+        return self.run(f'tail -c {limit} /tmp/out{name}' if limit else f'cat /tmp/out{name}')[1]
 
     def listens(self, port):
         return self.run(f"grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6")[0] == 0
