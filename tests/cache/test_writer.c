@@ -4,6 +4,8 @@
  * writer has 16 threads that change values, and takes memory back at once. No get fails; each value
  * is whole and not older than a value that was seen before; keys that are not deleted are always
  * found, and a deleted key is not found.
+ *
+ *	test-cache-writer [KILLS]
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,13 +25,14 @@
 #include "client.h"
 #include "server.h"
 
-#define KILLS	20
 #define WRITERS 16
 #define KEYS	(WRITERS * 32u) /* key n belongs to writer n % WRITERS */
 #define SLOT	1024u
 #define SLOTS	4096u /* of a generation */
 #define SERVICE "7476"
-#define LIMIT	120 /* seconds; only a failure takes so long */
+#define LIMIT	600 /* seconds; only a failure takes so long */
+
+static unsigned max_kills = 20;
 
 static const struct roost_cache_shape shape = {
 	.seed = 99, .log_buckets = 12, .key_bits = 48, .max_item = SLOT};
@@ -238,14 +241,15 @@ static void sees_no_kill(void **state)
 	assert_non_null(c);
 	while (!get(c, 0, &v)) /* the first life begins */
 		;
-	for (uint32_t key = 0; kills < KILLS || v.life <= lives; key = (key + 1) % KEYS, gets++) {
+	for (uint32_t key = 0; kills < max_kills || v.life <= lives;
+	     key = (key + 1) % KEYS, gets++) {
 		if (!get(c, key, &v))
 			fail_msg("key %u is not found", key);
 		assert_true(v.number >= seen[key]);
 		seen[key] = v.number;
 		if (v.life <= lives)
 			since = gets; /* the life before still serves */
-		if (gets > since + 100 && kills < KILLS) {
+		if (gets > since + 100 && kills < max_kills) {
 			lives = v.life;
 			kills++;
 			assert_int_equal(kill((pid_t)v.pid, SIGKILL), 0);
@@ -261,11 +265,13 @@ static void sees_no_kill(void **state)
 	assert_int_equal(waitpid(hull, &status, 0), hull);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sees_no_kill),
 	};
 
+	if (argc > 1)
+		max_kills = (unsigned)strtoul(argv[1], NULL, 10);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
