@@ -58,7 +58,8 @@ UNABLE = [
 SLOW = [(r"^(drive-models|nic-longest|kernels-tenants|rdmacm-draws.*)$", "takes minutes")]
 # The arguments of a shorter form.
 FEWER = {"nic-simulator": ["--count", "40"], "drive-models": ["--few"], "verbs-churn": ["50"],
-         "verbs-churn-host": ["50"], "cache-writer-udp": ["5"], "cache-writer-shm": ["5"]}
+         "verbs-churn-host": ["50"], "cache-writer-udp": ["5"], "cache-writer-shm": ["5"],
+         "verbs-chain-hull-machines": ["--few"]}
 ENV = {"ROOST_FUZZ_FRACTION": "10"}
 # A processor of ARMv8.0, without the atomics of FEAT_LSE, and the test of the code that asks for
 # this feature at run time (src/nic/dma.c).

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A Turing machine and rule 110 run on the NIC, more than a million steps each, while the program
+ * A Turing machine and rule 110 run on the NIC, a million steps and more each, while the program
  * that made them is stopped. Three processes take part. This process is the client; it forks the
  * hull, which owns the NIC and has no other task; the hull's child builds the chains and hands them
  * over as images of work requests. The client stops the child, starts both chains by one SEND, and
@@ -9,6 +9,8 @@
  *	starter (loop-back)		machine, automaton (loop-back, managed, recycled)
  *	WAIT for a receive
  *	ENABLE a turn of both	--->	turns without end; the last one writes `done`
+ *
+ * With --few both take fewer steps.
  */
 #include "chain_hull.h"
 #include "forked.h"
@@ -21,25 +23,24 @@
 
 /*
  * Two machines of five states that halt: after 2,358,064 steps with 1,471 ones, and after 134,467
- * steps with 501 ones. With sanitizers, which cost much time, the test takes the shorter one.
+ * steps with 501 ones. With sanitizers, which cost much time, and with --few, the test takes the
+ * shorter one.
  */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static const struct rule RULES[] = {{1, 1, 2}, {0, -1, 3}, {1, 1, 3}, {1, 1, 4},  {1, -1, 1},
-				    {0, 1, 2}, {0, 1, 5},  {1, 1, 0}, {1, -1, 3}, {1, 1, 1}};
-#define STEPS	    134467
-#define ONES	    501
-#define GENERATIONS 50000
-#else
-static const struct rule RULES[] = {{1, 1, 2},	{1, 1, 0},  {1, -1, 3}, {1, 1, 3}, {0, 1, 5},
-				    {0, -1, 4}, {1, -1, 3}, {0, -1, 2}, {1, 1, 4}, {1, 1, 1}};
-#define STEPS	    2358064
-#define ONES	    1471
-#define GENERATIONS 1000000
-#endif
-#define STATES (sizeof(RULES) / sizeof(RULES[0]) / 2)
-#define TAPE   2048
-#define START  32 /* the machines go further to the right than to the left */
-#define CELLS  16 /* of rule 110: one byte each, with a dead cell at either end */
+#define STATES 5
+
+static const struct rule long_rules[] = {{1, 1, 2},  {1, 1, 0},	 {1, -1, 3}, {1, 1, 3}, {0, 1, 5},
+					 {0, -1, 4}, {1, -1, 3}, {0, -1, 2}, {1, 1, 4}, {1, 1, 1}},
+			 few_rules[] = {{1, 1, 2}, {0, -1, 3}, {1, 1, 3}, {1, 1, 4},  {1, -1, 1},
+					{0, 1, 2}, {0, 1, 5},  {1, 1, 0}, {1, -1, 3}, {1, 1, 1}};
+static const struct task {
+	const struct rule *rules;
+	uint64_t steps, ones, generations;
+} long_task = {long_rules, 2358064, 1471, 1000000}, few_task = {few_rules, 134467, 501, 50000};
+static const struct task *task = &long_task;
+
+#define TAPE  2048
+#define START 32 /* the machines go further to the right than to the left */
+#define CELLS 16 /* of rule 110: one byte each, with a dead cell at either end */
 
 enum { MACHINE, AUTOMATON, STARTER, QUEUES };
 static const uint32_t depths[QUEUES] = {16, 32, 4};
@@ -106,7 +107,8 @@ static bool post_machine(struct program *p)
 {
 	struct roost_chain c = begin(p, MACHINE);
 
-	p->t->turing = turing_build(&c, RULES, STATES, TAPE, START, write_done(p, &c, MACHINE));
+	p->t->turing =
+		turing_build(&c, task->rules, STATES, TAPE, START, write_done(p, &c, MACHINE));
 	return post(p);
 }
 
@@ -131,7 +133,7 @@ static bool post_automaton(struct program *p)
 		calc(&c, ROOST_OP_FETCH_ADD, sum, 0);
 	}
 	calc(&c, ROOST_OP_FETCH_ADD, count, ROOST_OPERAND(1));
-	roost_chain_loop_end(&c, count, ROOST_EQ, roost_constant(GENERATIONS),
+	roost_chain_loop_end(&c, count, ROOST_EQ, roost_constant(task->generations),
 			     write_done(p, &c, AUTOMATON));
 	return post(p);
 }
@@ -238,7 +240,7 @@ static void check_machine(void)
 	uint64_t steps = 0;
 
 	do {
-		const struct rule *r = &RULES[2 * s + tape[at]];
+		const struct rule *r = &task->rules[2 * s + tape[at]];
 
 		tape[at] = r->symbol;
 		at += (unsigned)r->move;
@@ -253,9 +255,9 @@ static void check_machine(void)
 			fail_msg("the tapes differ at cell %u", i);
 		ones += tape[i];
 	}
-	assert_int_equal(steps, STEPS);
-	assert_int_equal(ones, ONES);
-	assert_int_equal(*(uint64_t *)copied(local.turing.steps), STEPS);
+	assert_int_equal(steps, task->steps);
+	assert_int_equal(ones, task->ones);
+	assert_int_equal(*(uint64_t *)copied(local.turing.steps), task->steps);
 	assert_int_equal(*(uint64_t *)copied(local.turing.head), local.turing.tape.addr + 8 * at);
 }
 
@@ -265,7 +267,7 @@ static void check_automaton(void)
 	uint64_t sum = 0;
 
 	model[CELLS] = 1;
-	for (uint64_t n = 0; n < GENERATIONS; n++) {
+	for (uint64_t n = 0; n < task->generations; n++) {
 		memcpy(old, model, sizeof(old));
 		for (unsigned i = 1; i <= CELLS; i++)
 			model[i] = (old[i] | old[i + 1]) ^ (old[i - 1] & old[i] & old[i + 1]);
@@ -277,7 +279,7 @@ static void check_automaton(void)
 		}
 	}
 	assert_memory_equal(copied(local.cells), model + 1, CELLS);
-	assert_int_equal(*(uint64_t *)copied(local.generations), ROOST_OPERAND(GENERATIONS));
+	assert_int_equal(*(uint64_t *)copied(local.generations), ROOST_OPERAND(task->generations));
 	assert_int_equal(*(uint64_t *)copied(local.sum), sum);
 }
 
@@ -321,11 +323,16 @@ static void machines_run_without_their_program(void **state)
 	side_close(&client);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(machines_run_without_their_program),
 	};
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	task = &few_task;
+#endif
+	if (argc > 1 && !strcmp(argv[1], "--few"))
+		task = &few_task;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
