@@ -191,6 +191,7 @@ MUTANTS = [
      '(sq->stalled_at && alive_rx_since(qp->dest, sq->stalled_at)) ||', ''),
     ('alive:busy_elsewhere_is_not_stopped', 'src/nic/alive.c',
      'return a->port->ops->name == b->port->ops->name &&', 'return a->port == b->port &&'),
+    ('alive:another_is_gone', 'src/nic/alive.c', '(!h->owner ||', '(true ||'),
     ('alive:busy_in_brief_is_not_stopped', 'src/nic/dest.c', '\talive_copy_rx_tick(d);\n', ''),
     ('batch:not_for_long', 'src/nic/req.c', 'qp->pu->now - sq->batch_since >= BATCH_NS', 'false'),
     ('alive:kept_alive_beside_a_busy_one', 'src/nic/alive.c',

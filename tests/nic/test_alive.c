@@ -248,6 +248,27 @@ RULE(forged_and_wrong)
 	end();
 }
 
+/* Hints that another process at the address is gone have no effect, even on a stopped peer. */
+RULE(another_is_gone)
+{
+	struct port_hint h = {.owner = 7};
+	struct roost_cqe c;
+
+	begin(s, true, TIMEOUT);
+	h.dst = nic_port(w->nic[1], 0, 0)->addr;
+	w->paused_until[1] = world_now(w) + 8 * SEC;
+	post_write(0);
+	for (int i = 0; i < 100; i++) {
+		port_add_hint(w->port[0][0][0], &h);
+		world_run(w, world_now(w) + 70 * MSEC);
+	}
+	assert_int_equal(num_probes, 0);
+	assert_int_equal(count(hints_seen), 100);
+	assert_true(ep_wait_send(&A[0], &c, 10 * SEC));
+	assert_int_equal(c.status, NIC_WC_SUCCESS);
+	end();
+}
+
 /*
  * A peer with keepalive is probed from time to time. When it dies without a hint, the connections
  * with keepalive end.
@@ -499,6 +520,7 @@ int main(void)
 		cmocka_unit_test(timeout_zero),
 		cmocka_unit_test(forged_and_right),
 		cmocka_unit_test(forged_and_wrong),
+		cmocka_unit_test(another_is_gone),
 		cmocka_unit_test(kept_alive),
 		cmocka_unit_test(stopped),
 		cmocka_unit_test(busy_is_not_stopped),
