@@ -246,11 +246,43 @@ static void evictions_are_the_same(void **state)
 	close_stores();
 }
 
+/*
+ * A result that has no space has cost as much as one that has. 16 KiB of work each: a step ends
+ * after 16 of these operations.
+ */
+static void results_without_space_count(void **state)
+{
+	static const uint32_t above = 0;
+	struct kv_op put, ops[32];
+	unsigned steps = 1;
+	bool done;
+
+	open_stores(64u << 20, false);
+	put = (struct kv_op){
+		.code = KV_PUT, .key = "key", .key_len = 3, .value = t.values, .value_len = 4096};
+	kv_run(t.kv[DIVIDED], &put, 1);
+	for (unsigned i = 0; i < ARRAY_SIZE(ops); i++)
+		ops[i] = (struct kv_op){.code = KV_FILTER,
+					.key = "key",
+					.key_len = 3,
+					.type = KV_U32,
+					.fn = KV_GE,
+					.value = &above,
+					.value_len = 4};
+	for (done = kv_run_some(t.kv[DIVIDED], ops, ARRAY_SIZE(ops)); !done; steps++)
+		done = kv_run_on(t.kv[DIVIDED], ops, ARRAY_SIZE(ops));
+	for (unsigned i = 0; i < ARRAY_SIZE(ops); i++)
+		assert_int_equal(ops[i].status, -EMSGSIZE);
+	assert_int_equal(steps, 2);
+	close_stores();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(groups_have_the_same_results),
 		cmocka_unit_test(evictions_are_the_same),
+		cmocka_unit_test(results_without_space_count),
 	};
 
 	printf("seed %d\n", SEED);

@@ -161,6 +161,36 @@ static void reduce_and_filter(void **state)
 	assert_int_equal(run(r, with(r, KV_REDUCE, "none", KV_U16, &by, 2)), -EINVAL);
 }
 
+/*
+ * A step ends after 256 KiB, also if the results have no space: four of these operations, each of
+ * which takes as long as a copy of 64 KiB.
+ */
+static void steps_are_bounded(void **state)
+{
+	struct rig *r = *state;
+	uint16_t by = 1;
+	struct kv_op ops[16];
+
+	for (unsigned space = 0; space < 2; space++) {
+		unsigned steps = 1;
+		bool done;
+
+		put(r, value, 8192);
+		for (unsigned i = 0; i < 16; i++) {
+			ops[i] = with(r, KV_FILTER, "multiples", KV_U16, &by, 2);
+			ops[i].key = "key";
+			ops[i].key_len = 3;
+			ops[i].out = out;
+			ops[i].out_cap = space ? sizeof(out) : 0;
+		}
+		for (done = kv_run_some(r->kv, ops, 16); !done; steps++)
+			done = kv_run_on(r->kv, ops, 16);
+		for (unsigned i = 0; i < 16; i++)
+			assert_int_equal(ops[i].status, space ? 0 : -EMSGSIZE);
+		assert_int_equal(steps, 4);
+	}
+}
+
 static void check_fault(struct rig *r, uint8_t code, const char *name, int status)
 {
 	uint8_t one = 1;
@@ -251,6 +281,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(updates, make, drop),
 		cmocka_unit_test_setup_teardown(reduce_and_filter, make, drop),
+		cmocka_unit_test_setup_teardown(steps_are_bounded, make, drop),
 		cmocka_unit_test_setup_teardown(faults, make, drop),
 		cmocka_unit_test_setup_teardown(a_fault_within_a_step, make, drop),
 		cmocka_unit_test_setup_teardown(bad_functions, make, drop),
