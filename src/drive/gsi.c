@@ -14,6 +14,9 @@
 #include "drive/engine.h"
 #include "pool/pool.h"
 
+/* The engine whose QP 1 this thread serves; NULL in other threads. */
+static _Thread_local struct drive *serving;
+
 /* This function and the next two are called inside a turn or a control call. */
 void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
 		 const uint8_t *mad)
@@ -219,6 +222,7 @@ void gsi_serve(struct drive *d)
 	struct gsi *g = &d->gsi;
 	uint64_t due = atomic_load_explicit(&g->due, memory_order_relaxed);
 
+	serving = d;
 	if (!atomic_load_explicit(&g->woken, memory_order_relaxed) &&
 	    (due == UINT64_MAX || clock_now() < due))
 		return;
@@ -327,9 +331,10 @@ void drive_gsi_wake(struct drive *d)
 {
 	/*
 	 * Only the service thread is kicked, because it calls gsi_serve() even while a waiter is
-	 * the service poller.
+	 * the service poller. In its own turns it needs no kick: it looks at `woken` before it
+	 * sleeps.
 	 */
-	if (!atomic_exchange_explicit(&d->gsi.woken, 1, memory_order_acq_rel))
+	if (!atomic_exchange_explicit(&d->gsi.woken, 1, memory_order_acq_rel) && serving != d)
 		service_poller_kick(&d->service);
 }
 

@@ -238,7 +238,12 @@ static enum service_verdict service_turn(struct service_poller *t, unsigned i, u
 	}
 	more = nic_pending(d->nic, i);
 	tp->stuck = more && !work ? tp->stuck + 1 : 0;
-	if (work >= policy_table.busy || (more && tp->stuck < policy_table.stuck_turns)) {
+	/*
+	 * Datagrams for QP 1 that this turn received come first: to arm the ports before them would
+	 * cost system calls for each burst of requests.
+	 */
+	if (work >= policy_table.busy || (more && tp->stuck < policy_table.stuck_turns) ||
+	    (t->bit == BY_SERVICE_THREAD && work && !gsi_due(d))) {
 		pu_drop(&d->pu[i]);
 		return SERVICE_AGAIN;
 	}

@@ -203,7 +203,8 @@ struct udp_found {
 	struct pkt_addr addr;
 	enum udp_presence there;
 };
-#define UDP_EXPECT_MAX 64
+#define UDP_EXPECT_MAX	64
+#define UDP_READER_BITS 8192
 
 struct udp_port {
 	struct port port; /* first */
@@ -254,6 +255,8 @@ struct udp_port {
 	/* counts for paths to QP 1 at loopback addresses since gsi_since: */
 	uint32_t searches;  /* lists of sockets that were read */
 	uint32_t no_reader; /* addresses without a reader */
+	uint32_t questions; /* addresses whose reader the kernel was asked for */
+	bool listed;	    /* `readers` is from this time */
 	uint64_t gsi_since;
 	int diag; /* netlink socket of udp_diag.c; -1: none */
 	uint32_t diag_seq;
@@ -261,6 +264,8 @@ struct udp_port {
 	/* what udp_expect() has found; num_found is 0 after the paths were made */
 	struct udp_found found[UDP_EXPECT_MAX];
 	unsigned num_found;
+	/* a bit for each hash of an address that has a reader, and perhaps for others */
+	uint64_t readers[UDP_READER_BITS / 64];
 	struct udp_tx tx;
 	struct udp_rx rx;
 };
@@ -331,6 +336,10 @@ void udp_diag_close(struct udp_port *u);
 
 /* udp_reader.c */
 enum port_reader udp_reader(struct port *p, const struct port_path *path);
+/* Fills in `readers` from the list of all sockets. */
+void udp_readers_list(struct udp_port *u);
+/* Returns false if no socket received at this address when the list was read. */
+bool udp_readers_may_have(const struct udp_port *u, const struct pkt_addr *addr);
 /*
  * Returns true if a socket of this network namespace has the address and port 4791. Reads a whole
  * file of /proc.

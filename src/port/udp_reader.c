@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/sys.h"
 
@@ -33,12 +34,28 @@ static void print_words(char out[ADDR_DIGITS + 1], const struct pkt_addr *a)
 
 /* The result of a search in the file. */
 struct reader_search {
-	const struct pkt_addr *addr;
-	uint64_t inode; /* inode number of the wanted socket; 0: unknown */
+	const struct pkt_addr *addr; /* NULL: all sockets of port 4791 */
+	uint64_t *readers;	     /* for that, a bit for each: udp.h */
+	uint64_t inode;		     /* inode number of the wanted socket; 0: unknown */
 	char text[ADDR_DIGITS + 1];
 	unsigned sockets; /* number of sockets that match */
 	bool waits;	  /* bytes wait in one of them */
 };
+
+static unsigned bit_of(const char *text)
+{
+	return (unsigned)(XXH3_64bits(text, strlen(text)) % UDP_READER_BITS);
+}
+
+static void set_bit(uint64_t *bits, unsigned i)
+{
+	bits[i / 64] |= 1ull << i % 64;
+}
+
+static bool has_bit(const uint64_t *bits, unsigned i)
+{
+	return bits[i / 64] >> i % 64 & 1;
+}
 
 static void check_line(const char *line, struct reader_search *f)
 {
@@ -48,7 +65,13 @@ static void check_line(const char *line, struct reader_search *f)
 
 	if (sscanf(line, " %*u: %32[0-9A-F]:%x %*s %*x %*x:%x %*s %*s %*u %*d %llu", addr, &port,
 		   &waits, &inode) != 4 ||
-	    port != PKT_UDP_PORT || strcmp(addr, f->text) != 0 || (f->inode && f->inode != inode))
+	    port != PKT_UDP_PORT)
+		return;
+	if (!f->addr) {
+		set_bit(f->readers, bit_of(addr));
+		return;
+	}
+	if (strcmp(addr, f->text) != 0 || (f->inode && f->inode != inode))
 		return;
 	f->sockets++;
 	f->waits |= waits != 0;
@@ -63,7 +86,8 @@ static void read_file(bool v6, struct reader_search *f)
 
 	if (fd < 0)
 		return;
-	print_words(f->text, f->addr);
+	if (f->addr)
+		print_words(f->text, f->addr);
 	while ((n = sys_read(fd, buf + have, READ_BYTES - have)) > 0) {
 		char *line = buf, *end;
 
@@ -85,6 +109,26 @@ bool udp_reader_is_there(const struct udp_port *u, const struct pkt_addr *addr)
 
 	read_file(u->v6, &f);
 	return f.sockets > 0;
+}
+
+void udp_readers_list(struct udp_port *u)
+{
+	struct reader_search f = {.readers = u->readers};
+
+	memset(u->readers, 0, sizeof(u->readers));
+	read_file(u->v6, &f);
+}
+
+bool udp_readers_may_have(const struct udp_port *u, const struct pkt_addr *addr)
+{
+	static const struct pkt_addr any4 = {{[10] = 0xff, 0xff}}, any6;
+	char text[ADDR_DIGITS + 1];
+
+	print_words(text, addr);
+	if (has_bit(u->readers, bit_of(text)))
+		return true;
+	print_words(text, u->v6 ? &any6 : &any4);
+	return has_bit(u->readers, bit_of(text));
 }
 
 /*

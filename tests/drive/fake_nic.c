@@ -262,6 +262,9 @@ unsigned nic_poll(struct nic *nic, unsigned i, uint64_t now)
 		atomic_fetch_add(&p->requests, 1);
 	if (packets || done)
 		atomic_store(&p->last, (uintptr_t)pthread_self());
+	for (unsigned n = 0; n < packets && atomic_load(&nic->for_qp1); n++)
+		nic->cfg.ops->gsi(nic->cfg.host, 0, &nic->cfg.port[0][i]->addr,
+				  &nic->cfg.port[0][i]->addr, (uint8_t[NIC_GSI_LEN]){0});
 	if (packets && nic->event_ctx)
 		nic->cfg.ops->cq_event(nic->cfg.host, nic->event_ctx);
 	atomic_fetch_add(&p->executed, done);

@@ -53,7 +53,8 @@ struct nic {
 	atomic_uint ports;
 	struct fake_pu pu[NIC_MAX_PUS];
 	struct nic_qp qp[FAKE_QPS];
-	void *event_ctx; /* if not NULL, a packet makes a cq_event with it */
+	void *event_ctx;     /* if not NULL, a packet makes a cq_event with it */
+	atomic_bool for_qp1; /* each packet is a management datagram */
 	atomic_uint gsi_sent;
 };
 

@@ -172,6 +172,70 @@ static void datagrams_come(void **state)
 	drive_gsi_close(*state);
 }
 
+/* The calls of sys_write(), by which threads wake others. */
+static atomic_uint writes;
+
+ssize_t __real_sys_write(int fd, const void *buf, size_t len);
+ssize_t __wrap_sys_write(int fd, const void *buf, size_t len);
+ssize_t __wrap_sys_write(int fd, const void *buf, size_t len)
+{
+	atomic_fetch_add(&writes, 1);
+	return __real_sys_write(fd, buf, len);
+}
+
+/* The state when the last datagram came, in a turn. */
+static struct {
+	const struct nic_host_ops *ops;
+	struct fake_port *port;
+	unsigned arms, writes;
+} at_turn;
+
+static void came(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
+		 const uint8_t *mad)
+{
+	at_turn.arms = atomic_load(&at_turn.port->arms);
+	at_turn.writes = atomic_load(&writes);
+	at_turn.ops->gsi(host, port, src, dst, mad);
+}
+
+static void input_at_once(void *ctx, unsigned port, const struct pkt_addr *src,
+			  const struct pkt_addr *dst, const uint8_t *mad)
+{
+	if (atomic_load(&at_turn.port->arms) != at_turn.arms ||
+	    atomic_load(&writes) != at_turn.writes)
+		abort();
+	input(ctx, port, src, dst, mad);
+}
+
+/*
+ * The service thread neither wakes itself for the datagrams of its own turns, nor arms the ports
+ * before it has delivered them: both are system calls for each burst of a flood.
+ */
+static void own_datagrams_need_no_wake_up(void **state)
+{
+	static const struct drive_gsi_ops at_once = {.input = input_at_once, .expire = expire};
+	struct user u = {.d = *state, .due = UINT64_MAX};
+	struct nic *nic = drive_nic(*state);
+	struct nic_host_ops host = *nic->cfg.ops;
+
+	at_turn.ops = nic->cfg.ops;
+	at_turn.port = fake_port_of(*state, 0, 0);
+	host.gsi = came;
+	nic->cfg.ops = &host;
+	assert_int_equal(drive_gsi_open(*state, &at_once, &u), 0);
+	assert_true(fake_reached(&u.expires, 1));
+	atomic_store(&nic->for_qp1, true);
+	for (unsigned i = 1; i <= 100; i++) {
+		fake_inject(at_turn.port, 1);
+		assert_true(fake_reached(&u.inputs, i));
+		if (i % 25 == 0)
+			harness_sleep_ms(2); /* until the service thread sleeps */
+	}
+	drive_gsi_close(*state);
+	atomic_store(&nic->for_qp1, false);
+	nic->cfg.ops = at_turn.ops;
+}
+
 /* Many datagrams wait, and each gets its answer: more than the service thread keeps at a time. */
 static void waiting_datagrams_are_answered(void **state)
 {
@@ -338,6 +402,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(datagrams_are_lost, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(datagrams_come, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(own_datagrams_need_no_wake_up, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(waiting_datagrams_are_answered, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(a_lock_is_for_many, harness_setup,

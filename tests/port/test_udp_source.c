@@ -293,7 +293,8 @@ static bool may_diag(void)
 	return lists;
 }
 
-#define READER (99 << 8 | 1) /* number of an address that has a reader */
+#define READER	    (99 << 8 | 1) /* number of an address that has a reader */
+#define LATE_READER (98 << 8 | 1) /* of one that gets a reader during a test */
 
 /* Opens a port, and a socket at the address READER. */
 static struct port *open_beside_reader(int *reader)
@@ -373,6 +374,48 @@ static void readers_are_expected(void **state)
 	close(reader);
 	assert_int_not_equal(source_port(p, READER, PKT_GSI_QPN), PKT_UDP_PORT);
 	assert_in_range(diag_writes, 2, 3);
+	rig_close(p);
+}
+
+/*
+ * In a flood of requests from forged addresses the kernel is asked for the readers of 1,024
+ * addresses in 100 ms. Then a list of sockets tells which addresses may have a reader, and the
+ * kernel is asked for those alone. An address whose reader appears after the list gets its answers
+ * in the next 100 ms.
+ */
+static void a_flood_asks_few_questions(void **state)
+{
+	struct pkt_addr late = rig_addr("127.200.98.1");
+	int reader, other = -1;
+	unsigned n = 0;
+	struct port *p;
+
+	if (!private_net || !may_diag())
+		skip();
+	p = open_beside_reader(&reader);
+	for (unsigned slice = 0; slice < 2; slice++, clock_ns += 100000000) {
+		unsigned lists = lists_read, asked;
+
+		for (unsigned i = 0; i < 1024; i++)
+			source_port(p, ++n, PKT_GSI_QPN);
+		assert_int_equal(lists_read, lists);
+		asked = diag_writes;
+		for (unsigned i = 0; i < 3000; i++)
+			assert_int_equal(source_port(p, ++n, PKT_GSI_QPN), 0);
+		assert_in_range(diag_writes - asked, 0, 60); /* different addresses, same hash */
+		for (unsigned i = 0; i < 10; i++)
+			assert_int_equal(source_port(p, READER, PKT_GSI_QPN), PKT_UDP_PORT);
+		if (other < 0) {
+			other = socket_at(&late, PKT_UDP_PORT);
+			assert_int_equal(source_port(p, LATE_READER, PKT_GSI_QPN), 0);
+		} else {
+			assert_int_equal(source_port(p, LATE_READER, PKT_GSI_QPN), PKT_UDP_PORT);
+		}
+		assert_int_equal(lists_read, lists + 1);
+		assert_int_equal(source_port(p, LATE_READER, 0x111), PKT_UDP_PORT);
+	}
+	close(reader);
+	close(other);
 	rig_close(p);
 }
 
@@ -521,6 +564,7 @@ int main(void)
 		cmocka_unit_test_teardown(another_user_in_a_programs_name, rig_close_all),
 		cmocka_unit_test_teardown(absent_readers_get_few_answers, rig_close_all),
 		cmocka_unit_test_teardown(readers_are_expected, rig_close_all),
+		cmocka_unit_test_teardown(a_flood_asks_few_questions, rig_close_all),
 		cmocka_unit_test_teardown(few_answers_search, rig_close_all),
 		cmocka_unit_test_teardown(a_reader_that_appears_gets_another_path, rig_close_all),
 		cmocka_unit_test_teardown(an_absent_reader_changes_the_ways, rig_close_all),
