@@ -42,9 +42,26 @@ struct reader_search {
 	bool waits;	  /* bytes wait in one of them */
 };
 
-static unsigned bit_of(const char *text)
+/* Reads what print_words() prints. */
+static struct pkt_addr read_words(const char *text)
 {
-	return (unsigned)(XXH3_64bits(text, strlen(text)) % UDP_READER_BITS);
+	struct pkt_addr a = {{0}};
+	unsigned first = strlen(text) == 8 ? 3 : 0;
+
+	for (unsigned i = first; i < 4; i++) {
+		unsigned word = 0;
+
+		sscanf(text + 8 * (i - first), "%8x", &word);
+		memcpy(a.b + 4 * i, &word, sizeof(word));
+	}
+	if (first)
+		a.b[10] = a.b[11] = 0xff;
+	return a;
+}
+
+static unsigned bit_of(const struct pkt_addr *a)
+{
+	return (unsigned)(XXH3_64bits(a->b, sizeof(a->b)) % UDP_READER_BITS);
 }
 
 static void set_bit(uint64_t *bits, unsigned i)
@@ -61,6 +78,7 @@ static void check_line(const char *line, struct reader_search *f)
 {
 	char addr[ADDR_DIGITS + 1];
 	unsigned long long inode;
+	struct pkt_addr there;
 	unsigned port, waits;
 
 	if (sscanf(line, " %*u: %32[0-9A-F]:%x %*s %*x %*x:%x %*s %*s %*u %*d %llu", addr, &port,
@@ -68,7 +86,8 @@ static void check_line(const char *line, struct reader_search *f)
 	    port != PKT_UDP_PORT)
 		return;
 	if (!f->addr) {
-		set_bit(f->readers, bit_of(addr));
+		there = read_words(addr);
+		set_bit(f->readers, bit_of(&there));
 		return;
 	}
 	if (strcmp(addr, f->text) != 0 || (f->inode && f->inode != inode))
@@ -122,13 +141,9 @@ void udp_readers_list(struct udp_port *u)
 bool udp_readers_may_have(const struct udp_port *u, const struct pkt_addr *addr)
 {
 	static const struct pkt_addr any4 = {{[10] = 0xff, 0xff}}, any6;
-	char text[ADDR_DIGITS + 1];
 
-	print_words(text, addr);
-	if (has_bit(u->readers, bit_of(text)))
-		return true;
-	print_words(text, u->v6 ? &any6 : &any4);
-	return has_bit(u->readers, bit_of(text));
+	return has_bit(u->readers, bit_of(addr)) ||
+	       has_bit(u->readers, bit_of(u->v6 ? &any6 : &any4));
 }
 
 /*
