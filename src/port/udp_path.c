@@ -147,38 +147,48 @@ static bool may_ask(struct udp_port *u, const struct pkt_addr *dst)
 void udp_expect(struct port *p, const struct pkt_addr *dst, unsigned n)
 {
 	struct udp_port *u = udp_port(p);
+	struct pkt_addr absent[UDP_EXPECT_MAX];
+	unsigned num_absent = 0;
 
 	u->num_found = 0;
 	if (n)
 		count_gsi(u);
-	for (unsigned i = 0; i < n && u->num_found < UDP_EXPECT_MAX; i++) {
-		if (pkt_addr_is_v4(&dst[i]) != u->v6 && may_be_foreign(u, &dst[i]) &&
-		    may_ask(u, &dst[i]))
+	for (unsigned i = 0; i < n && i < UDP_EXPECT_MAX; i++) {
+		if (pkt_addr_is_v4(&dst[i]) == u->v6 || !may_be_foreign(u, &dst[i]))
+			continue;
+		if (may_ask(u, &dst[i]))
 			u->found[u->num_found++].addr = dst[i];
+		else
+			absent[num_absent++] = dst[i];
 	}
 	if (u->num_found)
 		udp_diag_all(u, u->found, u->num_found);
+	for (unsigned i = 0; i < num_absent; i++)
+		u->found[u->num_found++] = (struct udp_found){absent[i], UDP_ABSENT};
 }
 
-static enum udp_presence look_up(struct udp_port *u, const struct pkt_addr *dst)
+/* Returns what udp_expect() has found. */
+static enum udp_presence expected(const struct udp_port *u, const struct pkt_addr *dst)
 {
 	for (unsigned i = 0; i < u->num_found; i++) {
-		if (pkt_addr_eq(&u->found[i].addr, dst) && u->found[i].there != UDP_UNKNOWN)
+		if (pkt_addr_eq(&u->found[i].addr, dst))
 			return u->found[i].there;
 	}
-	return may_ask(u, dst) ? udp_diag(u, dst) : UDP_ABSENT;
+	return UDP_UNKNOWN;
 }
 
 /* Finds out who reads at an address. If this is unknown for QP 1, the result is READER_FOREIGN. */
 static enum reader find_reader(struct udp_port *u, const struct pkt_addr *dst, bool gsi)
 {
-	enum udp_presence there;
+	enum udp_presence there = gsi ? expected(u, dst) : UDP_UNKNOWN;
 
-	if (!may_be_foreign(u, dst))
-		return READER_REMOTE_OR_OURS;
-	if (gsi)
-		count_gsi(u);
-	there = gsi ? look_up(u, dst) : udp_diag(u, dst);
+	if (there == UDP_UNKNOWN) {
+		if (!may_be_foreign(u, dst))
+			return READER_REMOTE_OR_OURS;
+		if (gsi)
+			count_gsi(u);
+		there = !gsi || may_ask(u, dst) ? udp_diag(u, dst) : UDP_ABSENT;
+	}
 	if (there == UDP_UNKNOWN && (!gsi || u->searches++ < SEARCHES_MOST))
 		there = udp_reader_is_there(u, dst) ? UDP_PRESENT : UDP_ABSENT;
 	return there == UDP_ABSENT ? READER_ABSENT : READER_FOREIGN;

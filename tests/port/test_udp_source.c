@@ -245,19 +245,22 @@ static void another_user_in_a_programs_name(void **state)
 	rig_close(p);
 }
 
-/*
- * Returns the source port of the path to QP `qpn` of 127.200.x.y, where x.y is the number n; 0:
- * there is no such path.
- */
-static uint16_t source_port(struct port *p, unsigned n, uint32_t qpn)
+/* Returns 127.200.x.y, where x.y is the number n. */
+static struct pkt_addr numbered(unsigned n)
 {
-	struct pkt_addr to;
-	struct port_path *path;
-	uint16_t sport;
 	char text[40];
 
 	snprintf(text, sizeof(text), "127.200.%u.%u", n >> 8, n & 255);
-	to = rig_addr(text);
+	return rig_addr(text);
+}
+
+/* Returns the source port of the path to QP `qpn` of that address; 0: there is no such path. */
+static uint16_t source_port(struct port *p, unsigned n, uint32_t qpn)
+{
+	struct pkt_addr to = numbered(n);
+	struct port_path *path;
+	uint16_t sport;
+
 	path = p->ops->path_get(p, &to, qpn);
 	if (!path) {
 		assert_int_equal(errno, EHOSTUNREACH);
@@ -354,13 +357,8 @@ static void readers_are_expected(void **state)
 	if (!private_net || !may_diag())
 		skip();
 	p = open_beside_reader(&reader);
-	for (unsigned i = 0; i < 64; i++) {
-		char text[40];
-		unsigned n = i == 40 ? READER : 1000 + i;
-
-		snprintf(text, sizeof(text), "127.200.%u.%u", n >> 8, n & 255);
-		to[i] = rig_addr(text);
-	}
+	for (unsigned i = 0; i < 64; i++)
+		to[i] = numbered(i == 40 ? READER : 1000 + i);
 	diag_writes = 0;
 	p->ops->expect(p, to, 64);
 	assert_in_range(diag_writes, 1, 2); /* the first question is about the port itself */
@@ -385,7 +383,7 @@ static void readers_are_expected(void **state)
  */
 static void a_flood_asks_few_questions(void **state)
 {
-	struct pkt_addr late = rig_addr("127.200.98.1");
+	struct pkt_addr late = numbered(LATE_READER), to[64];
 	int reader, other = -1;
 	unsigned n = 0;
 	struct port *p;
@@ -411,6 +409,15 @@ static void a_flood_asks_few_questions(void **state)
 		} else {
 			assert_int_equal(source_port(p, LATE_READER, PKT_GSI_QPN), PKT_UDP_PORT);
 		}
+		/* The same for answers that leave together: one call asks for the reader alone. */
+		for (unsigned i = 0; i < 64; i++)
+			to[i] = numbered(i == 40 ? READER : ++n);
+		asked = diag_writes;
+		p->ops->expect(p, to, 64);
+		assert_int_equal(source_port(p, READER, PKT_GSI_QPN), PKT_UDP_PORT);
+		assert_int_equal(source_port(p, n, PKT_GSI_QPN), 0);
+		assert_int_equal(diag_writes, asked + 1);
+		p->ops->expect(p, NULL, 0);
 		assert_int_equal(lists_read, lists + 1);
 		assert_int_equal(source_port(p, LATE_READER, 0x111), PKT_UDP_PORT);
 	}
