@@ -4,7 +4,8 @@
  * time. With it, batches arrive at this rate of operations, whether earlier ones are done or not
  * (an open loop): evenly spaced, or at random times (a Poisson process). At most `depth` batches
  * are in flight; further ones wait here. The delay of an operation is counted from the time when
- * its batch should have arrived.
+ * its batch should have arrived. All slots are used once before the measurement, so that it has no
+ * page faults of a new connection.
  *
  *	bench-kv-load at=ADDRESS fill=1 batch=N depth=N keys=N value=BYTES put=PERCENT zipf=SKEW
  *		seconds=S servers=PID,PID rate=N poisson=0|1
@@ -21,6 +22,8 @@
 #include "roost/node.h"
 
 #define MOST_BATCHES 160u
+#define FEW	     16u /* operations */
+#define WARM_NS	     10000000u
 
 struct slot {
 	struct roost_kv_op op;
@@ -121,6 +124,7 @@ static void make_slots(unsigned n)
 
 	if (!slots || !values)
 		load_fail("no memory");
+	memset(values, 1, (size_t)n * (o.value + 1)); /* its page faults come before the load */
 	for (unsigned i = 0; i < n; i++) {
 		slots[i].value = values + (size_t)i * (o.value + 1);
 		slots[i].next = ready;
@@ -152,12 +156,17 @@ static void closed_loop(uint64_t until)
 	}
 }
 
+/*
+ * Begins only a few operations between two polls, also after a stop of this program. A poll sends
+ * what was posted since the last one, so the node would wait while this loop begins the others.
+ */
 static void open_loop(uint64_t until)
 {
 	double gap = 1e9 * o.batch / o.rate, next = (double)now;
+	unsigned most = o.batch < FEW ? FEW / o.batch : 1;
 
 	while (now < until) {
-		while ((double)now >= next && ready_num >= o.batch) {
+		for (unsigned k = 0; k < most && (double)now >= next && ready_num >= o.batch; k++) {
 			for (unsigned i = 0; i < o.batch; i++)
 				submit_next((uint64_t)next);
 			next += o.poisson ? -log(1 - load_random()) * gap : gap;
@@ -185,6 +194,9 @@ int main(int argc, char **argv)
 		fill();
 	} else {
 		load_prepare(&o);
+		now = monotonic_ns();
+		closed_loop(now + WARM_NS);
+		must(roost_kv_wait(kv), "the end of the warm-up");
 		load_begin();
 		hist_reset(&hist);
 		done = 0;

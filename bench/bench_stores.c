@@ -7,12 +7,14 @@
  *
  *	bench-stores store=memcached|redis at=PATH fill=1 batch=N depth=N keys=N value=BYTES
  *		put=0|100 zipf=SKEW seconds=S servers=PID
- *	bench-stores store=memory|clock seconds=S
+ *	bench-stores store=memory|clock seconds=S rate=SHARE
  *
  * store=memory measures random reads of 64 bytes instead, 16 in flight, in 256 MiB with the page
  * size that the store of a node has: the limit of one core. store=clock measures the delay of
  * requests that arrive each microsecond and are done as soon as this program runs: the limit of any
- * open loop on a machine that stops its programs at times.
+ * open loop on a machine that stops its programs at times. With a rate, each request takes this
+ * share of a microsecond of a server that stops with this program: at 0.8 a stop of 20 us delays
+ * the requests of the next 100 us.
  */
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +31,7 @@
 #define LOAD_ONE 64u   /* sets in flight */
 #define MEMORY	 (256ull << 20)
 #define READS	 16u
+#define STOP_NS	 1000u /* a look at the clock takes less */
 
 static struct load_options o = {.batch = 1, .depth = 1, .keys = 100000, .value = 64, .seconds = 1};
 static bool redis;
@@ -207,15 +210,26 @@ static uint64_t read_memory(void)
 
 static uint64_t watch_clock(void)
 {
-	uint64_t now, next, until, done = 0;
+	uint64_t last, now, next, until, done = 0;
+	double free_at = 0; /* of the server */
 
 	load_prepare(&o);
 	load_begin();
-	next = now = monotonic_ns();
+	next = last = now = monotonic_ns();
 	until = now + (uint64_t)(o.seconds * 1e9);
-	for (; now < until; now = monotonic_ns())
-		for (; next <= now; next += 1000, done++)
-			hist_add(&hist, now - next);
+	for (; now < until; last = now, now = monotonic_ns()) {
+		bool stopped = now - last > STOP_NS;
+
+		if (stopped && free_at > (double)last)
+			free_at += (double)(now - last);
+		for (; next <= now; next += 1000, done++) {
+			double from = (double)(stopped ? now : next);
+
+			free_at = (free_at > from ? free_at : from) + o.rate * 1000;
+			hist_add(&hist,
+				 o.rate > 0 ? (uint64_t)(free_at - (double)next) : now - next);
+		}
+	}
 	return done;
 }
 
