@@ -37,7 +37,7 @@ UNABLE = [
     (r"port-udp_lanes|port-udp_alone|port-udp_steer|port-udp_leftovers|port-udp_mixed|"
      r"port-udp_refused|port-udp_strangers|port-host|pool-faults|pool-filter|pool-pool|pool-view|"
      r"pool-join|pool-link_local|pool-wills|drive-link-local|rdmacm-forward|verbs-churn|"
-     r"verbs-successor|verbs-alone|verbs-scribble|verbs-mtu",
+     r"verbs-successor|verbs-alone|verbs-scribble|verbs-mtu|verbs-killed-one_address",
      "setsockopt(SO_ATTACH_REUSEPORT_CBPF) is not translated, so programs do not share an address"),
     (r"port-udp_join|port-udp_wire|nic-counters",
      "sockets' UDP_GRO, UDP_SEGMENT and IP options in control messages are not translated"),

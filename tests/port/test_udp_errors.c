@@ -15,11 +15,11 @@
 
 /*
  * The script: call n returns answer[n], which is an error or the number of messages to send. ALL:
- * the call is passed on unchanged.
+ * the call is passed on unchanged. It is the script of this thread: those of the pools send, too.
  */
 #define ALL 1000
-static const int *answer;
-static unsigned answers, calls;
+static _Thread_local const int *answer;
+static _Thread_local unsigned answers, calls;
 
 int __real_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
 int __wrap_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
