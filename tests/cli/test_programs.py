@@ -143,11 +143,14 @@ def lists_when_full():
 
 def like_a_container(words):
     """Returns a command line that runs without the files and processes of others; it shares only
-    the network."""
+    the network and the folder of the program, which can be in /tmp."""
     return [
         'unshare', '-m', '-p', '-f', '--mount-proc', 'sh', '-c',
+        'folder=$1; shift; exec 3<"$folder" && '
         'mount -t tmpfs none /tmp && mount -t tmpfs none /run && mount -t tmpfs none /dev/shm && '
-        f'unset ROOST_SHM_DIR XDG_RUNTIME_DIR && exec "$@"', 'sh', *words]
+        'mkdir -p "$folder" && mount -c --bind /proc/self/fd/3 "$folder" && exec 3<&- && '
+        'unset ROOST_SHM_DIR XDG_RUNTIME_DIR && exec "$@"',
+        'sh', os.path.dirname(os.path.abspath(ROOST)), *words]
 
 
 def shares_with_container(other):
