@@ -22,17 +22,23 @@
  * A function gets a copy of the value. It runs on the thread of the store, so it must not block,
  * sleep or allocate. A function that crashes, or does not return for a fifth of a second, is left
  * by a jump. Its operation fails, the value is unchanged, and the function is disabled.
+ *
+ * A function that does the same for each element gets a long value in pieces, by several calls in
+ * order, so that other work is done in between. The pieces are as long as the time of earlier calls
+ * allows. A function that needs all elements at once, to sort them for example, says so by `whole`:
+ * then the store does nothing else until it has returned.
  */
 #ifndef ROOST_KV_FUNCTION_H
 #define ROOST_KV_FUNCTION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "roost/kv_types.h"
 
 /* Version of the structures below. A store refuses objects of another version. */
-#define ROOST_KV_FUNCTION_ABI 1u
+#define ROOST_KV_FUNCTION_ABI 2u
 
 /* The arguments of a function. Elements, operands and acc are aligned to 8 bytes, param is not. */
 struct roost_kv_call {
@@ -40,7 +46,11 @@ struct roost_kv_call {
 	size_t num;
 	const void *operands; /* updates: `num` elements, or one; filters: one */
 	size_t num_operands;
-	void *acc;	   /* reduce: one element; the initial value, then the result */
+	/*
+	 * reduce: one element; the initial value, or the result of the call before, and then the
+	 * result
+	 */
+	void *acc;
 	const void *param; /* bytes that the client has sent */
 	size_t param_len;
 };
@@ -53,6 +63,7 @@ struct roost_kv_function {
 	void (*reduce)(const struct roost_kv_call *c); /* changes `acc` */
 	/* Moves the elements that match to the start of `elements`, and returns their number. */
 	size_t (*filter)(const struct roost_kv_call *c);
+	bool whole; /* gets all elements in one call; otherwise in one or more calls */
 };
 
 struct roost_kv_functions {

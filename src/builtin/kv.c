@@ -532,7 +532,10 @@ static enum roost_next run_step(struct roost_call *c)
 		next = run_group(st, s);
 	}
 	roost_charge(c, (uint32_t)(kv_bytes(st->kv) - before));
-	s->divided = kv_divided(st->kv);
+	/* With a far tier each call that polls continues the divided operation. */
+	if (unlikely(kv_divided(st->kv) && st->groups && next == PARKED))
+		next = MORE;
+	s->divided = kv_divided(st->kv) && !st->groups;
 	if (unlikely(s->divided))
 		kv_store_keep(st);
 	else

@@ -50,6 +50,11 @@ uint32_t kv_store_now(void)
 
 /* ---- opening ---- */
 
+static uint64_t monotonic(void *ctx)
+{
+	return ns_of(CLOCK_MONOTONIC);
+}
+
 static void put_free(struct kv_store *st, struct kv_group *g)
 {
 	g->next = st->free;
@@ -111,6 +116,7 @@ int kv_store_open(const struct roost_kv_config *want, const struct kv_store_far 
 		return rc;
 	}
 	kv_set_time(st->kv, kv_store_now());
+	kv_set_clock(st->kv, monotonic, NULL);
 	*out = st;
 	return 0;
 }

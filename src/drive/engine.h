@@ -121,8 +121,15 @@ struct service_poller {
 	struct service_pu pu[NIC_MAX_PUS];
 };
 
-/* the most management datagrams that wait for the service thread, or for QP 1's first user */
-#define GSI_QUEUE 256
+/*
+ * The most management datagrams that wait for the service thread, or for QP 1's first user. A
+ * sender repeats a lost one after seconds. Turns of other threads receive bursts of PORT_BURST
+ * while the service thread waits for a core or for the user's lock.
+ */
+#define GSI_QUEUE 1024
+
+/* the most datagrams that the service thread hands to the user before it does other work */
+#define GSI_ROUND 256
 
 enum gsi_state { GSI_AWAITED, GSI_OPEN, GSI_CLOSED };
 
@@ -384,6 +391,8 @@ void gsi_end_wills(struct drive *d);
  * thread only.
  */
 void gsi_serve(struct drive *d);
+/* Returns whether a thread that can wait should receive no more before gsi_serve(). Any thread. */
+bool gsi_is_filling(struct drive *d);
 /* Returns when gsi_serve() is due, in ns; 0: now. Service thread only. */
 uint64_t gsi_due(struct drive *d);
 

@@ -43,6 +43,17 @@ void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const st
 		drive_gsi_wake(d);
 }
 
+bool gsi_is_filling(struct drive *d)
+{
+	struct gsi *g = &d->gsi;
+	bool filling;
+
+	spin_lock(&g->queue_lock);
+	filling = g->tail - g->head >= GSI_QUEUE / 4;
+	spin_unlock(&g->queue_lock);
+	return filling;
+}
+
 void gsi_peer_gone(void *host, uint32_t qpn)
 {
 	struct drive *d = host;
@@ -121,6 +132,8 @@ static bool take(struct gsi *g, struct gsi_datagram *out)
 	any = g->head != g->tail;
 	if (any)
 		*out = g->queue[g->head++ % GSI_QUEUE];
+	else
+		g->head = g->tail = 0; /* few datagrams use few pages of the queue */
 	spin_unlock(&g->queue_lock);
 	return any;
 }
@@ -237,11 +250,11 @@ void gsi_serve(struct drive *d)
 			n += some;
 			if (g->num_answers >= GSI_ANSWERS_MANY)
 				send_answers(d);
-		} while (some == GSI_AT_ONCE && n < GSI_QUEUE);
+		} while (some == GSI_AT_ONCE && n < GSI_ROUND);
 		send_answers(d);
 		report_lost(g);
 		report_gone(g);
-		if (n >= GSI_QUEUE) /* the thread handles the rest after its other work */
+		if (n >= GSI_ROUND) /* the thread handles the rest after its other work */
 			atomic_store_explicit(&g->woken, 1, memory_order_relaxed);
 		atomic_store_explicit(&g->due, g->ops->expire(g->ctx, clock_now()),
 				      memory_order_relaxed);

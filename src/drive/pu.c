@@ -564,7 +564,8 @@ void drive_receive(struct drive *d, unsigned i)
 	 * made its ring just before: the first control work accepts it, and the second one takes
 	 * its hello.
 	 */
-	for (unsigned n = 0; in_vain < 2 && n < RECEIVE_TURNS && !drive_dead(d); n++) {
+	for (unsigned n = 0;
+	     in_vain < 2 && n < RECEIVE_TURNS && !drive_dead(d) && !gsi_is_filling(d); n++) {
 		uint64_t now;
 
 		pu_own(&d->pu[i], UINT64_MAX);

@@ -6,6 +6,10 @@
  * operation runs again from the start. An operation therefore takes effect at one moment, as in a
  * store without a far tier, and the index and the allocator need no code for the far tier.
  *
+ * An operation on a long value is divided as in a store without a far tier (part.h): its
+ * transaction is interrupted, and goes on in the next kv_poll(). Until it ends, no other operation
+ * runs, and no line leaves. If a line is missing after all, the whole operation runs again.
+ *
  * When an operation ends, the next operation on its key runs at once, with the lines of the first,
  * which are not written back in between (forwarding).
  */
@@ -108,15 +112,19 @@ void kv_flight_stat(const struct kv *kv, struct kv_stat *stat)
 static void undo(struct kv *kv)
 {
 	uint64_t bytes = kv->bytes; /* they took time */
+	uint32_t now = kv->now;	    /* of a divided operation; it may have changed meanwhile */
 
 	kv_near_undo(kv->flight->near);
 	*kv = kv->flight->saved;
 	kv->bytes = bytes;
+	kv->now = now;
 }
 
 static void do_op(struct kv *kv, void *arg)
 {
+	kv->divides = true;
 	kv_execute(kv, arg);
+	kv->divides = false;
 }
 
 static void grow_one(struct kv *kv, void *arg)
@@ -134,10 +142,12 @@ bool kv_attempt(struct kv *kv, kv_transaction what, void *arg, bool keep)
 		return false;
 	}
 	what(kv, arg);
-	if (keep)
-		kv_near_end(f->near);
-	else
+	if (!keep)
 		undo(kv);
+	else if (kv_divided(kv))
+		kv_near_suspend(f->near);
+	else
+		kv_near_end(f->near);
 	return true;
 }
 
@@ -173,16 +183,25 @@ static bool has_turn(const struct entry *en)
 	return en->op == &en->batch->ops[en->batch->ended];
 }
 
+static void leave_own_arena(struct kv_flight *f, struct entry *en)
+{
+	en->op->arena = f->arena;
+	en->result_len = (uint32_t)(f->own.at - en->result);
+	f->arena = NULL;
+}
+
 /* Executes an operation with an arena of its own. Returns false if lines are missing. */
 static bool attempt_in_own_arena(struct kv *kv, struct entry *en, bool keep)
 {
-	struct kv_arena *arena = en->op->arena, own = {en->result, en->result + en->result_cap};
+	struct kv_flight *f = kv->flight;
 	bool done;
 
-	en->op->arena = &own;
+	f->own = (struct kv_arena){en->result, en->result + en->result_cap};
+	f->arena = en->op->arena;
+	en->op->arena = &f->own;
 	done = kv_attempt(kv, do_op, en->op, keep);
-	en->op->arena = arena;
-	en->result_len = (uint32_t)(own.at - en->result);
+	if (!kv_divided(kv))
+		leave_own_arena(f, en);
 	return done;
 }
 
@@ -197,26 +216,33 @@ static bool enlarge(struct entry *en, uint32_t len)
 	return true;
 }
 
+/* Returns true if the result did not fit, and fits now. The operation has changed nothing. */
+static bool fits_now(struct entry *en)
+{
+	struct kv_op *op = en->op;
+
+	return op->status == -EMSGSIZE && op->out_len > en->result_cap && enlarge(en, op->out_len);
+}
+
 /* Executes an operation. Returns false if lines are missing. */
 static bool execute(struct kv *kv, struct entry *en)
 {
+	struct kv_flight *f = kv->flight;
 	struct kv_op *op = en->op;
-	uint8_t *at;
 
 	if (!op->arena)
 		return kv_attempt(kv, do_op, op, true);
 	if (has_turn(en)) {
-		at = op->arena->at;
+		f->arena_at = op->arena->at;
 		en->result_len = 0;
 		if (kv_attempt(kv, do_op, op, true))
 			return true;
-		op->arena->at = at;
+		op->arena->at = f->arena_at;
 		return false;
 	}
 	if (!attempt_in_own_arena(kv, en, true))
 		return false;
-	/* The operation has changed nothing. */
-	if (op->status == -EMSGSIZE && op->out_len > en->result_cap && enlarge(en, op->out_len))
+	if (!kv_divided(kv) && fits_now(en))
 		return attempt_in_own_arena(kv, en, true);
 	return true;
 }
@@ -299,6 +325,53 @@ static void park(struct kv_flight *f, uint16_t e)
 		make_ready(f, e);
 }
 
+/* Ends the transaction of the divided operation without an effect. */
+static void undo_divided(struct kv *kv)
+{
+	struct kv_flight *f = kv->flight;
+	struct entry *en = &f->entries[f->divided];
+
+	undo(kv);
+	if (f->arena)
+		leave_own_arena(f, en);
+	else if (en->op->arena)
+		en->op->arena->at = f->arena_at;
+}
+
+/* Continues the divided operation. Returns whether it is finished. */
+static bool continue_divided(struct kv *kv, uint64_t until)
+{
+	struct kv_flight *f = kv->flight;
+	struct entry *en = &f->entries[f->divided];
+
+	if (setjmp(*kv_near_resume(f->near))) {
+		undo_divided(kv);
+		park(f, f->divided);
+		return false;
+	}
+	kv->divides = true;
+	if (kv_part_run(kv, until)) {
+		kv->divides = false;
+		kv_near_end(f->near);
+		if (!f->arena)
+			return true;
+		leave_own_arena(f, en);
+		if (!fits_now(en))
+			return true;
+		en->op->status = -EINPROGRESS;
+		make_ready(f, f->divided);
+		return false;
+	}
+	kv->divides = false;
+	kv_near_suspend(f->near);
+	if (kv_near_error(f->near)) {
+		undo_divided(kv);
+		en->op->status = -EINPROGRESS;
+		make_ready(f, f->divided);
+	}
+	return false;
+}
+
 /* Runs an operation. Returns whether it is finished. */
 static bool run(struct kv *kv, uint16_t e)
 {
@@ -325,7 +398,34 @@ static bool run(struct kv *kv, uint16_t e)
 		return false;
 	}
 	f->forwarded += en->follows && !en->waited;
-	return true;
+	f->divided = e;
+	return !kv_divided(kv);
+}
+
+/* Ends an operation. Returns the next operation on the key, or STATION_NONE. */
+static uint16_t end_and_grow(struct kv *kv, uint16_t e)
+{
+	struct kv_flight *f = kv->flight;
+	uint16_t next = end(f, e);
+
+	if (next != STATION_NONE)
+		f->entries[next].follows = true;
+	grow(kv);
+	return next;
+}
+
+/* Runs an operation, and those that follow on its key. */
+static void run_chain(struct kv *kv, uint16_t e, uint64_t until)
+{
+	while (e != STATION_NONE) {
+		if (kv->bytes >= until) {
+			make_ready(kv->flight, e);
+			return;
+		}
+		if (!run(kv, e))
+			return;
+		e = end_and_grow(kv, e);
+	}
 }
 
 /*
@@ -336,17 +436,20 @@ static bool run_ready(struct kv *kv, uint64_t until)
 {
 	struct kv_flight *f = kv->flight;
 
-	while (f->num_ready && kv->bytes < until) {
-		uint16_t e = f->ready[f->first_ready];
+	while (kv->bytes < until && (kv_divided(kv) || f->num_ready)) {
+		uint16_t e;
 
+		if (kv_divided(kv)) {
+			if (continue_divided(kv, until))
+				run_chain(kv, end_and_grow(kv, f->divided), until);
+			continue;
+		}
+		e = f->ready[f->first_ready];
 		f->first_ready = (uint16_t)((f->first_ready + 1) % STATION_ENTRIES);
 		f->num_ready--;
-		while (e != STATION_NONE && run(kv, e)) {
-			e = end(f, e);
-			if (e != STATION_NONE)
-				f->entries[e].follows = true;
-			grow(kv);
-		}
+		run_chain(kv, e, until);
+		if (kv_divided(kv))
+			continue;
 		/* Lines that are not cacheable stay until the end of the turn. */
 		if (++f->runs % 64 == 0 && !kv_near_trim(f->near))
 			return false;
@@ -432,16 +535,17 @@ void kv_submit(struct kv *kv, struct kv_batch *b)
 void kv_poll(struct kv *kv, bool wait)
 {
 	struct kv_flight *f = kv->flight;
-	bool moved = kv_near_poll(f->near, false), space = kv_near_trim(f->near);
+	bool divided = kv_divided(kv), moved = kv_near_poll(f->near, false) || divided;
+	bool space = divided || kv_near_trim(f->near);
 	uint64_t until = kv->bytes + KV_RUN_BYTES;
 
-	if (space)
+	if (space && !divided)
 		grow(kv);
-	while (space && kv->bytes < until && (admit(kv) || f->num_ready)) {
+	while (space && kv->bytes < until && (admit(kv) || f->num_ready || kv_divided(kv))) {
 		moved = true;
 		space = run_ready(kv, until);
 	}
-	if (moved)
+	if (moved && !kv_divided(kv))
 		kv_near_trim(f->near);
 	if (wait && !moved)
 		kv_near_poll(f->near, true);
@@ -465,6 +569,8 @@ void kv_cancel(struct kv *kv, struct kv_batch *b)
 	struct kv_flight *f = kv->flight;
 	struct kv_batch **at = &f->first, *before = NULL;
 
+	if (kv_divided(kv) && f->entries[f->divided].batch == b)
+		undo_divided(kv);
 	while (*at && *at != b) {
 		before = *at;
 		at = &before->next;

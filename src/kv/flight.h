@@ -55,14 +55,19 @@ struct kv_flight {
 	struct kv_batch *first, *last; /* batches with operations that were not begun */
 	bool may_admit;		       /* a place became free, or a batch was submitted */
 	struct kv saved;	       /* the store before a transaction */
+	/* the entry whose operation is divided, if kv_divided() */
+	uint16_t divided;
+	/* the arena of the batch, while an operation uses `own`; NULL: it uses its own arena */
+	struct kv_arena *arena, own;
+	uint8_t *arena_at; /* where the results end that came before the operation */
 	uint64_t parked, forwarded, runs;
 };
 
 /* The function of a transaction. */
 typedef void (*kv_transaction)(struct kv *kv, void *arg);
 /*
- * Executes a transaction, which takes effect only with `keep`. Returns false if lines are
- * missing.
+ * Executes a transaction, which takes effect only with `keep`. Returns false if lines are missing.
+ * If the operation is divided now, the transaction goes on (kv_divided()).
  */
 bool kv_attempt(struct kv *kv, kv_transaction what, void *arg, bool keep);
 

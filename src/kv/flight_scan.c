@@ -97,6 +97,8 @@ int kv_scan_next(struct kv *kv, struct kv_scan_state *s, kv_visit visit, void *c
 		s->cursor = kv_scan(kv, s->cursor, 1, visit, ctx);
 		return 0;
 	}
+	if (kv_divided(kv)) /* the values are between two states */
+		return -EAGAIN;
 	err = kv_near_error(f->near);
 	if (!err && s->waiting && place_of(f, s)->holds.missing)
 		return -EAGAIN;

@@ -14,6 +14,7 @@ struct registered {
 	const struct roost_kv_function *f;
 	char name[KV_FUNCTION_NAME];
 	enum guard_end end; /* end of the call that disabled the function; 0: it is enabled */
+	uint64_t cost;	    /* time of an element in ps, by earlier calls; 0: not known */
 };
 
 struct kv_functions {
@@ -29,6 +30,17 @@ static bool is_valid(const struct roost_kv_function *f)
 {
 	return f->name && f->name[0] && strnlen(f->name, KV_FUNCTION_NAME) < KV_FUNCTION_NAME &&
 	       (unsigned)f->type < KV_TYPES && !!f->update + !!f->reduce + !!f->filter == 1;
+}
+
+/* A copy of SLAB_MAX bytes takes about PIECE_NS. */
+#define BYTES_PER_NS 10u
+#define PIECE_NS     (SLAB_MAX / BYTES_PER_NS)
+#define FIRST_PIECE  64u /* bytes, while the time of an element is not known */
+
+void kv_set_clock(struct kv *kv, uint64_t (*clock)(void *ctx), void *ctx)
+{
+	kv->clock = clock;
+	kv->clock_ctx = ctx;
 }
 
 static int begin(struct kv *kv)
@@ -122,6 +134,44 @@ static void run_step(void *arg)
 		s->matched = s->f->filter(&s->call);
 }
 
+/*
+ * A call that takes longer than before counts at once, so that the next pieces are shorter. It may
+ * have been interrupted, so this is forgotten within some calls.
+ */
+static void learn(struct registered *r, uint64_t ns, size_t num)
+{
+	uint64_t cost = ns * 1000 / num;
+
+	cost = cost ? cost : 1;
+	r->cost = cost > r->cost ? cost : r->cost - (r->cost - cost) / 8;
+}
+
+/* Calls a function that is enabled, and counts its time or its elements. */
+static void call(struct kv *kv, const struct kv_op *op, struct registered *r, struct step *s)
+{
+	uint64_t began = kv->clock ? kv->clock(kv->clock_ctx) : 0;
+	uint32_t len = (uint32_t)s->call.num * element_width(op->type);
+
+	r->end = guard_call(&kv->functions->guard, run_step, s);
+	/* This counts as a crash: the function returned elements that do not exist. */
+	if (s->matched > s->call.num)
+		r->end = GUARD_FAULT;
+	if (kv->clock) {
+		uint64_t ns = kv->clock(kv->clock_ctx) - began;
+
+		if (s->call.num)
+			learn(r, ns, s->call.num);
+		kv->bytes += len + ns * BYTES_PER_NS;
+	} else if (!r->end) {
+		kv->bytes += kv_element_bytes(op, len);
+	}
+}
+
+static int error_of(const struct registered *r)
+{
+	return !r->end ? 0 : r->end == GUARD_STUCK ? -ETIME : -EFAULT;
+}
+
 /* Writes the changed copy over the value. */
 static void write_back(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 {
@@ -168,16 +218,67 @@ int kv_run_registered(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 				  .param = op->param,
 				  .param_len = op->param_len}};
 
-	if (!r->end) {
-		memcpy(fs->elements, kv_value(kv, op->hash, loc), len);
-		memcpy(fs->operands, op->value, op->value_len);
-		memcpy(&acc, op->value, width);
-		r->end = guard_call(&fs->guard, run_step, &s);
-		/* This counts as a crash: the function returned elements that do not exist. */
-		if (s.matched > s.call.num)
-			r->end = GUARD_FAULT;
-	}
 	if (r->end)
-		return r->end == GUARD_STUCK ? -ETIME : -EFAULT;
-	return finish(kv, op, loc, &s, &acc);
+		return error_of(r);
+	if (kv_part_divides_registered(kv, op, loc))
+		return kv_part_begin(kv, op, PART_TAKE, loc);
+	memcpy(fs->elements, kv_value(kv, op->hash, loc), len);
+	memcpy(fs->operands, op->value, op->value_len);
+	memcpy(&acc, op->value, width);
+	call(kv, op, r, &s);
+	return r->end ? error_of(r) : finish(kv, op, loc, &s, &acc);
+}
+
+/* ---- in pieces ---- */
+
+uint8_t *kv_registered_elements(const struct kv *kv)
+{
+	return kv->functions->elements;
+}
+
+/* Each piece begins at a multiple of 8 bytes, because the elements of a call are aligned. */
+uint32_t kv_registered_piece(const struct kv *kv, const struct kv_op *op)
+{
+	const struct registered *r = registered_of(kv, op->fn);
+	uint32_t width = element_width(op->type), most = SLAB_MAX / kv_element_cost(op) * width;
+	uint64_t len = most;
+
+	if (r->f->whole)
+		return KV_VALUE_MAX;
+	if (kv->clock)
+		len = r->cost ? PIECE_NS * 1000ull / r->cost * width : FIRST_PIECE;
+	len = ALIGN_DOWN(len < most ? len : most, 8ull);
+	return len ? (uint32_t)len : 8;
+}
+
+void kv_begin_registered(struct kv *kv, const struct kv_op *op)
+{
+	kv->part.found = 0;
+	memcpy(&kv->part.acc, op->value, element_width(op->type));
+}
+
+int kv_call_registered(struct kv *kv, struct kv_part *p, uint32_t n)
+{
+	const struct kv_op *op = p->op;
+	struct kv_functions *fs = kv->functions;
+	struct registered *r = registered_of(kv, op->fn);
+	uint32_t width = element_width(op->type);
+	bool vector = op->value_len > width;
+	struct step s = {.f = r->f,
+			 .call = {.elements = fs->elements + p->at,
+				  .num = n / width,
+				  .operands = fs->operands,
+				  .num_operands = vector ? n / width : op->value_len / width,
+				  .acc = &p->acc,
+				  .param = op->param,
+				  .param_len = op->param_len}};
+
+	memcpy(fs->operands, (const uint8_t *)op->value + (vector ? p->at : 0),
+	       vector ? n : op->value_len);
+	call(kv, op, r, &s);
+	if (r->end)
+		return error_of(r);
+	memmove(fs->elements + p->found, s.call.elements, s.matched * width);
+	p->found += (uint32_t)s.matched * width;
+	return 0;
 }

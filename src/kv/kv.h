@@ -180,6 +180,14 @@ void kv_close(struct kv *kv);
 void kv_set_time(struct kv *kv, uint32_t now);
 
 /*
+ * Sets a clock in ns, for registered functions: kv_bytes() counts a ns as 10 bytes, which take
+ * about as long to copy, and an operation on a long value runs in pieces that take as long as a
+ * copy of 64 KiB, by the time of earlier calls. Without a clock each element counts as in a
+ * built-in function.
+ */
+void kv_set_clock(struct kv *kv, uint64_t (*clock)(void *ctx), void *ctx);
+
+/*
  * Executes the operations, with the same results as in order. Each has its own status, and none may
  * use the result of another one as its key or value. With a far tier only operations on one key are
  * in order, and the call blocks until all are finished.
@@ -187,8 +195,8 @@ void kv_set_time(struct kv *kv, uint32_t now);
 void kv_run(struct kv *kv, struct kv_op *ops, unsigned n);
 
 /*
- * The bytes of values after which kv_run_some(), kv_run_on() and kv_poll() return. One operation
- * may exceed them in kv_poll(), and if its function is registered.
+ * The bytes of values after which kv_run_some(), kv_run_on() and kv_poll() return. Operations on
+ * long values are divided, unless their registered function works on whole values.
  */
 #define KV_RUN_BYTES (256u << 10)
 
@@ -202,16 +210,17 @@ bool kv_run_on(struct kv *kv, struct kv_op *ops, unsigned n);
 /*
  * An operation on a long value may be divided: returns true if one has begun and is not finished.
  * The store must then only be used by kv_run_on() with the same operations, or by the next two.
+ * With a far tier kv_poll() continues it, and all functions for such a store may be called.
  */
 bool kv_divided(const struct kv *kv);
-/* Finishes the operation that is divided. */
+/* Finishes the operation that is divided, in a store without a far tier. */
 void kv_end_divided(struct kv *kv);
 /* The caller has moved its operations. */
 void kv_moved_ops(struct kv *kv, const struct kv_op *from, struct kv_op *to, unsigned n);
 /*
  * Returns the bytes of values that all operations have read and written until now, except those of
  * short values. Operations on elements count each element as 8 to 48 bytes: by the time that the
- * function takes.
+ * function takes. Registered functions count by their time, if there is a clock.
  */
 uint64_t kv_bytes(const struct kv *kv);
 

@@ -452,6 +452,18 @@ void kv_near_end(struct kv_near *n)
 	n->stat.merged += n->merged_now;
 }
 
+void kv_near_suspend(struct kv_near *n)
+{
+	n->active = false;
+}
+
+jmp_buf *kv_near_resume(struct kv_near *n)
+{
+	n->active = true;
+	n->wanted.n = 0;
+	return &n->abort;
+}
+
 void kv_near_undo(struct kv_near *n)
 {
 	n->active = false;

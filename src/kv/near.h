@@ -46,6 +46,13 @@ void kv_near_close(struct kv_near *n);
 
 jmp_buf *kv_near_begin(struct kv_near *n);
 void kv_near_end(struct kv_near *n);
+/*
+ * A transaction may be interrupted: kv_near_suspend(), and later kv_near_resume(), which returns
+ * the target of the next jump. In between lines may come, but there must be no kv_near_trim() and
+ * no access.
+ */
+void kv_near_suspend(struct kv_near *n);
+jmp_buf *kv_near_resume(struct kv_near *n);
 void kv_near_undo(struct kv_near *n);
 /*
  * Starts to read the lines that the last transaction missed. Operation number `id` holds and awaits

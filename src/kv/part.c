@@ -11,6 +11,15 @@
  *	updates			PART_CHANGE; with `fetch` after PART_FETCH
  *	REDUCE			PART_REDUCE
  *	FILTER			PART_FILTER; PART_RESULT if the result might not have fitted
+ *
+ * With a registered function, which works on a copy of the value:
+ *
+ *	updates			PART_TAKE, PART_CALL; with `fetch` PART_FETCH; PART_STORE
+ *	REDUCE			PART_TAKE, PART_CALL
+ *	FILTER			PART_TAKE, PART_CALL, PART_RESULT
+ *
+ * With a far tier an operation in pieces is one transaction. All lines of the value are requested
+ * before the first piece, so that a missing one ends the transaction before any piece was done.
  */
 #include "kv/part.h"
 
@@ -32,6 +41,34 @@ bool kv_part_divides_elements(const struct kv *kv, const struct kv_op *op, const
 	       kv_element_bytes(op, loc->pair.value_len) > SLAB_MAX;
 }
 
+bool kv_part_divides_registered(const struct kv *kv, const struct kv_op *op,
+				const struct kv_loc *loc)
+{
+	return unlikely(kv->divides) && !loc->is_inline &&
+	       loc->pair.value_len > kv_registered_piece(kv, op);
+}
+
+/* Ends the transaction if a line of the extents is missing. */
+static void need_extents(const struct kv *kv, uint32_t len)
+{
+	uint32_t missing_len = 0, n;
+	uint64_t missing = 0;
+
+	if (likely(kv->mem.near == NULL))
+		return;
+	for (uint32_t at = 0; at < len; at += n) {
+		uint64_t addr = kv->part.extent[at / SLAB_MAX];
+
+		n = len - at < SLAB_MAX ? len - at : SLAB_MAX;
+		if (kv_near_want(kv->mem.near, addr, n)) {
+			missing = addr;
+			missing_len = n;
+		}
+	}
+	if (missing_len)
+		kv_near_need(kv->mem.near, missing, missing_len);
+}
+
 static int begin(struct kv_part *p, struct kv_op *op, enum kv_part_work work, uint32_t len)
 {
 	p->op = op;
@@ -43,6 +80,7 @@ static int begin(struct kv_part *p, struct kv_op *op, enum kv_part_work work, ui
 
 int kv_part_store(struct kv *kv, struct kv_op *op, const void *from, uint32_t len)
 {
+	need_extents(kv, len);
 	kv->part.from = from;
 	return begin(&kv->part, op, PART_STORE, len);
 }
@@ -54,6 +92,7 @@ static void begin_filter(struct kv *kv, const struct kv_op *op, uint32_t len)
 	size_t space = op->arena ? (size_t)(op->arena->end - op->arena->at) : op->out_cap;
 
 	p->found = 0;
+	p->from = kv->gather;
 	p->out = space < len ? kv->gather : op->arena ? op->arena->at : op->out;
 }
 
@@ -76,12 +115,18 @@ int kv_part_begin(struct kv *kv, struct kv_op *op, enum kv_part_work work, struc
 		memcpy(&p->acc, op->value, element_width(op->type));
 	if (work == PART_FILTER)
 		begin_filter(kv, op, len);
+	if (work == PART_TAKE)
+		kv_begin_registered(kv, op);
 	kv_record_extents(kv, kv_segment(kv, op->hash), slot_place(bucket_slot(loc->at, loc->slot)),
 			  p->extent);
+	need_extents(kv, len);
 	return begin(p, op, work, len);
 }
 
-/* Works on the next n bytes, which are in one extent. Returns false if PART_COMPARE differs. */
+/*
+ * Works on the next n bytes, which are in one extent. Returns false if PART_COMPARE differs, or if
+ * the function of PART_CALL failed, whose error is p->status.
+ */
 static bool run_piece(struct kv *kv, struct kv_part *p, uint32_t n)
 {
 	const uint64_t addr = p->extent[p->at / SLAB_MAX] + p->at % SLAB_MAX;
@@ -97,8 +142,12 @@ static bool run_piece(struct kv *kv, struct kv_part *p, uint32_t n)
 		return true;
 	}
 	if (p->work == PART_RESULT) {
-		memcpy((uint8_t *)op->out + p->at, kv->gather + p->at, n);
+		memcpy((uint8_t *)op->out + p->at, p->from + p->at, n);
 		return true;
+	}
+	if (p->work == PART_CALL) {
+		p->status = kv_call_registered(kv, p, n);
+		return !p->status;
 	}
 	value = kv_read(&kv->mem, addr, n);
 	switch (p->work) {
@@ -106,6 +155,9 @@ static bool run_piece(struct kv *kv, struct kv_part *p, uint32_t n)
 		return memcmp(value, (const uint8_t *)op->expect + p->at, n) == 0;
 	case PART_GET_ALL:
 		memcpy(kv->gather + p->at, value, n);
+		break;
+	case PART_TAKE:
+		memcpy(kv_registered_elements(kv) + p->at, value, n);
 		break;
 	case PART_REDUCE:
 		kv->elements->fn[op->fn][op->type].reduce(&p->acc, value,
@@ -126,10 +178,27 @@ static bool run_piece(struct kv *kv, struct kv_part *p, uint32_t n)
 
 static int end_filter(struct kv *kv, struct kv_part *p)
 {
-	bool direct = p->out != kv->gather;
+	bool direct = p->work == PART_FILTER && p->out != kv->gather;
 	int err = kv_claim_result(p->op, p->found);
 
 	return err || direct ? err : begin(p, p->op, PART_RESULT, p->found);
+}
+
+/* The function has worked on all elements. */
+static int end_calls(struct kv *kv, struct kv_part *p)
+{
+	struct kv_op *op = p->op;
+	int err;
+
+	p->from = kv_registered_elements(kv);
+	if (op->code == KV_REDUCE)
+		return kv_put_result(op, &p->acc, element_width(op->type));
+	if (op->code == KV_FILTER)
+		return end_filter(kv, p);
+	if (!op->fetch)
+		return begin(p, op, PART_STORE, p->len);
+	err = kv_claim_result(op, p->len);
+	return err ? err : begin(p, op, PART_FETCH, p->len);
 }
 
 /* Ends a kind of work. Returns the status of the operation, -EINPROGRESS if other work follows. */
@@ -140,7 +209,12 @@ static int next_work(struct kv *kv, struct kv_part *p)
 	case PART_COMPARE:
 		return kv_store_rest(kv, p->op);
 	case PART_FETCH:
-		return begin(p, p->op, PART_CHANGE, p->len);
+		return begin(p, p->op, p->op->fn >= KV_FN_REGISTERED ? PART_STORE : PART_CHANGE,
+			     p->len);
+	case PART_TAKE:
+		return begin(p, p->op, PART_CALL, p->len);
+	case PART_CALL:
+		return end_calls(kv, p);
 	case PART_REDUCE:
 		return kv_put_result(p->op, &p->acc, element_width(p->op->type));
 	case PART_FILTER:
@@ -166,11 +240,18 @@ static bool on_elements(const struct kv_part *p)
 	return p->work == PART_CHANGE || p->work == PART_REDUCE || p->work == PART_FILTER;
 }
 
+static bool changes(const struct kv_part *p)
+{
+	return p->work == PART_STORE || p->work == PART_CHANGE;
+}
+
 /* Returns the length of the next piece: an extent, or elements that take as long. */
-static uint32_t next_piece(const struct kv_part *p)
+static uint32_t next_piece(const struct kv *kv, const struct kv_part *p)
 {
 	uint32_t n = SLAB_MAX - p->at % SLAB_MAX, most = SLAB_MAX;
 
+	if (p->work == PART_CALL)
+		most = kv_registered_piece(kv, p->op);
 	if (on_elements(p))
 		most = SLAB_MAX / kv_element_cost(p->op) * element_width(p->op->type);
 	n = n < most ? n : most;
@@ -183,13 +264,16 @@ bool kv_part_run(struct kv *kv, uint64_t until)
 	int status = -EINPROGRESS;
 
 	while (status == -EINPROGRESS) {
-		uint32_t n = next_piece(p);
+		uint32_t n = next_piece(kv, p);
 
 		if (kv->bytes >= until)
 			return false;
-		kv->bytes += on_elements(p) ? kv_element_bytes(p->op, n) : n;
+		if (p->work != PART_CALL)
+			kv->bytes += on_elements(p) ? kv_element_bytes(p->op, n) : n;
+		if (unlikely(kv->mem.near != NULL) && changes(p))
+			kv->bytes += n; /* the old bytes are saved */
 		if (n && !run_piece(kv, p, n)) {
-			status = differs(p);
+			status = p->work == PART_CALL ? p->status : differs(p);
 			continue;
 		}
 		p->at += n;

@@ -22,7 +22,9 @@ enum kv_part_work {
 	PART_CHANGE,
 	PART_REDUCE,
 	PART_FILTER,
-	PART_RESULT, /* the elements of a filter in kv->gather to the result */
+	PART_RESULT, /* the elements of a filter to the result, if they were put elsewhere */
+	PART_TAKE,   /* the value to a copy for a registered function */
+	PART_CALL,   /* the function on elements of the copy */
 };
 
 struct kv_part {
@@ -33,7 +35,7 @@ struct kv_part {
 	uint32_t len;	     /* bytes in all */
 	uint8_t *out;	     /* result of PART_FILTER */
 	uint32_t found;	     /* bytes of that result */
-	const uint8_t *from; /* source of PART_STORE */
+	const uint8_t *from; /* source of PART_STORE and PART_RESULT */
 	uint64_t acc;	     /* of PART_REDUCE */
 	uint64_t extent[16]; /* addresses */
 };
@@ -44,7 +46,10 @@ struct kv_part {
  */
 int kv_part_begin(struct kv *kv, struct kv_op *op, enum kv_part_work work, struct kv_loc *loc);
 int kv_part_store(struct kv *kv, struct kv_op *op, const void *from, uint32_t len);
-/* Works until kv->bytes has reached `until`. Returns whether the operation is finished. */
+/*
+ * Works until kv->bytes has reached `until`. Returns whether the operation is finished. With a far
+ * tier this belongs to the transaction of the operation.
+ */
 bool kv_part_run(struct kv *kv, uint64_t until);
 /*
  * Return whether operations on the value of a pair run in pieces now: those on its bytes if it is
@@ -53,6 +58,8 @@ bool kv_part_run(struct kv *kv, uint64_t until);
 bool kv_part_divides(const struct kv *kv, const struct kv_loc *loc);
 bool kv_part_divides_elements(const struct kv *kv, const struct kv_op *op,
 			      const struct kv_loc *loc);
+bool kv_part_divides_registered(const struct kv *kv, const struct kv_op *op,
+				const struct kv_loc *loc);
 
 /*
  * Returns the bytes that take about as long to copy as the function takes for an element. Many

@@ -183,13 +183,13 @@ static int delete (struct kv *kv, struct kv_op *op)
 
 /*
  * Returns whether the function has run on the elements. If the result has no space, only an update
- * by a built-in function finds that before.
+ * finds that before. Registered functions are counted by functions.c.
  */
 static bool has_worked(const struct kv_op *op, int status)
 {
 	if (likely(!status || status == -ECANCELED))
 		return true;
-	return status == -EMSGSIZE && (op->fn >= KV_FN_REGISTERED || op->code >= KV_REDUCE);
+	return status == -EMSGSIZE && op->code >= KV_REDUCE;
 }
 
 static int elements(struct kv *kv, struct kv_op *op)
@@ -201,7 +201,7 @@ static int elements(struct kv *kv, struct kv_op *op)
 		return -ENOENT;
 	mark_used(kv, &loc);
 	status = kv_run_elements(kv, op, &loc);
-	if (likely(has_worked(op, status)))
+	if (op->fn < KV_FN_REGISTERED && likely(has_worked(op, status)))
 		kv->bytes += kv_element_bytes(op, loc.pair.value_len);
 	return status;
 }

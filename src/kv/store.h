@@ -36,7 +36,9 @@ struct kv {
 	uint8_t *gather;	    /* KV_VALUE_MAX bytes, to assemble a value from its extents */
 	const struct element_table *elements;
 	struct kv_functions *functions; /* NULL: none is registered */
-	struct kv_flight *flight;	/* operations with a far tier; NULL: none */
+	uint64_t (*clock)(void *ctx);	/* kv_set_clock() */
+	void *clock_ctx;
+	struct kv_flight *flight; /* operations with a far tier; NULL: none */
 	bool divides; /* kv_run_some(), kv_run_on(): long values are worked on in pieces */
 	struct kv_part part;
 };
@@ -236,6 +238,13 @@ void kv_change_elements(const struct kv *kv, const struct kv_op *op, uint8_t *to
 bool kv_has_registered(const struct kv *kv, const struct kv_op *op);
 /* Executes a registered function as kv_run_elements() does, for a value that fits. */
 int kv_run_registered(struct kv *kv, struct kv_op *op, struct kv_loc *loc);
+/* For part.c: the copy of the value, and the bytes of elements that a call gets at most. */
+uint8_t *kv_registered_elements(const struct kv *kv);
+uint32_t kv_registered_piece(const struct kv *kv, const struct kv_op *op);
+/* Begins an operation in pieces on the copy. */
+void kv_begin_registered(struct kv *kv, const struct kv_op *op);
+/* Calls the function on the next n bytes of the copy. Returns 0, -EFAULT or -ETIME. */
+int kv_call_registered(struct kv *kv, struct kv_part *p, uint32_t n);
 void kv_functions_free(struct kv *kv);
 
 /*

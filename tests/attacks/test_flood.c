@@ -49,7 +49,8 @@
 #define QUEUED_MAX (256 << 10)
 #define MEASURED   100000 /* at most, a round */
 #define SECOND	   1000000000ull
-#define BATCH	   64 /* datagrams a system call of a bare server */
+#define BATCH	   64	      /* datagrams a system call of a bare server, and of the attacker */
+#define PREPARED   (1u << 17) /* REQs of the attacker, which it sends in turn if the rate is set */
 
 static const uint64_t seed = 20260703;
 enum { SERVER, CLIENT, SINK };
@@ -62,7 +63,7 @@ static pid_t server;
 static struct shared {
 	_Atomic uint64_t sent, rate; /* rate: REQs a second; 0: no limit */
 	_Atomic int on;		     /* 0, or 1 + the address to flood */
-	_Atomic int serving;
+	_Atomic int serving, prepared;
 	uint64_t took; /* ns of the connection of a process that ended */
 } * shared;
 
@@ -307,19 +308,25 @@ static size_t put_ip(struct forged *f, const struct pkt_addr *src)
 	return head + len;
 }
 
-static void send_one(struct forged *f)
+/* Builds a datagram in f->ip. Returns its length. */
+static size_t build(struct forged *f)
 {
 	struct pkt_addr src = anybody(f);
 	uint8_t *bth = f->ip + (v6 ? 40 : 20) + 8, *p;
 	struct icrc_flow flow;
-	size_t len;
 
 	p = pkt_put_bth(bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, 1, false, 0);
 	p = pkt_put_deth(p, CM_QKEY, 1);
 	put_req(f, &src, p);
 	icrc_flow_init(&flow, &src, &f->dst, PKT_UDP_PORT, PKT_UDP_PORT);
 	icrc_store(bth + LEN - PKT_ICRC_LEN, icrc_compute(&flow, 0, bth, LEN));
-	len = put_ip(f, &src);
+	return put_ip(f, &src);
+}
+
+static void send_one(struct forged *f)
+{
+	size_t len = build(f);
+
 	if (sendto(f->fd, f->ip, len, 0, (struct sockaddr *)&f->to,
 		   v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in)) == (ssize_t)len)
 		shared->sent++;
@@ -364,6 +371,51 @@ static void aim(struct forged *f, unsigned which)
 	f->dst = to_pkt(ADDRESS[v6][which]);
 }
 
+static uint8_t *prepared[2]; /* to the server, and to the sink */
+static size_t prepared_len;
+
+/*
+ * The attacker stands for another machine, whose work takes no time of these cores. So REQs are
+ * built in advance, and only sending them remains.
+ */
+static void prepare(struct forged *f)
+{
+	for (unsigned k = 0; k < 2; k++) {
+		aim(f, k ? SINK : SERVER);
+		prepared[k] = malloc(PREPARED * sizeof(f->ip));
+		if (!prepared[k])
+			die("no memory");
+		for (unsigned i = 0; i < PREPARED; i++) {
+			prepared_len = build(f);
+			memcpy(prepared[k] + i * sizeof(f->ip), f->ip, prepared_len);
+		}
+	}
+	shared->prepared = 1;
+}
+
+/* Sends the next n prepared REQs, at most BATCH. */
+static void send_prepared(struct forged *f, bool sink, unsigned n)
+{
+	static unsigned next;
+	struct mmsghdr msg[BATCH];
+	struct iovec iov[BATCH];
+	int sent;
+
+	for (unsigned i = 0; i < n; i++) {
+		iov[i] = (struct iovec){prepared[sink] + (next + i) % PREPARED * sizeof(f->ip),
+					prepared_len};
+		msg[i].msg_hdr = (struct msghdr){.msg_name = &f->to,
+						 .msg_namelen = v6 ? sizeof(struct sockaddr_in6)
+								   : sizeof(struct sockaddr_in),
+						 .msg_iov = &iov[i],
+						 .msg_iovlen = 1};
+	}
+	next += n;
+	sent = sendmmsg(f->fd, msg, n, 0);
+	if (sent > 0)
+		shared->sent += (unsigned)sent;
+}
+
 /*
  * Sends at the given rate by the clock, and catches up at once if it is late. Without a rate it
  * sends as fast as the server receives.
@@ -371,6 +423,9 @@ static void aim(struct forged *f, unsigned which)
 static void __attribute__((noreturn)) flood(struct forged *f)
 {
 	uint64_t began = now(), due = 0, done = 0;
+
+	if (shared->rate)
+		prepare(f);
 
 	for (;;) {
 		int on = shared->on;
@@ -386,6 +441,12 @@ static void __attribute__((noreturn)) flood(struct forged *f)
 			due = (now() - began) * shared->rate / SECOND;
 		else
 			due = queued() < QUEUED_MAX ? done + 64 : done;
+		while (shared->rate && done < due) {
+			unsigned n = due - done < BATCH ? (unsigned)(due - done) : BATCH;
+
+			send_prepared(f, on - 1 == SINK, n);
+			done += n;
+		}
 		for (; done < due; done++)
 			send_one(f);
 		/* leave CPU time to the other processes */
@@ -559,7 +620,7 @@ static void __attribute__((noreturn)) client(enum mode mode, uint64_t secs)
 {
 	unsigned n;
 
-	while (!shared->serving)
+	while (!shared->serving || (shared->rate && !shared->prepared))
 		usleep(1000);
 	if (mode == NEW)
 		measure_both(connect_as_new, secs, false);
@@ -606,7 +667,7 @@ static uint64_t connect_bare(void)
 
 static void __attribute__((noreturn)) bare_client(bool answers, uint64_t secs)
 {
-	while (!shared->serving)
+	while (!shared->serving || !shared->prepared)
 		usleep(1000);
 	measure_both(answers ? connect_bare : NULL, secs, false);
 }
@@ -636,7 +697,7 @@ static int run(struct forged *f, enum mode mode, uint64_t rate, uint64_t secs)
 	int status;
 
 	shared->rate = rate;
-	shared->on = shared->serving = 0;
+	shared->on = shared->serving = shared->prepared = 0;
 	server = begin();
 	if (server == 0 && mode >= RECEIVE)
 		serve_bare(SERVER, mode == ANSWER);

@@ -5,7 +5,7 @@
  */
 #include "harness.h"
 
-#define QUEUE 256 /* the drive's bound on waiting datagrams */
+#define QUEUE 1024 /* the drive's bound on waiting datagrams */
 
 struct user {
 	struct drive *d;
@@ -13,6 +13,7 @@ struct user {
 	_Atomic uint64_t due;
 	atomic_bool answer; /* send one for each received */
 	atomic_bool hold;   /* input() waits */
+	atomic_bool held;   /* it has waited */
 	_Atomic uintptr_t thread;
 	atomic_uint gone, gone_sum, lost;
 	_Atomic uint64_t lost_sum;
@@ -32,8 +33,10 @@ static void input(void *ctx, unsigned port, const struct pkt_addr *src, const st
 		if (mad[i] != mad[0])
 			abort();
 	}
-	while (atomic_load(&u->hold))
+	while (atomic_load(&u->hold)) {
+		atomic_store(&u->held, true);
 		harness_sleep_ms(1);
+	}
 	atomic_store(&u->thread, (uintptr_t)pthread_self());
 	if (atomic_load(&u->answer) && drive_gsi_send(u->d, port, src, 0, mad))
 		abort();
@@ -271,6 +274,33 @@ static void a_lock_is_for_many(void **state)
 }
 
 /*
+ * A control call that ends a queue pair receives what has arrived, but in a flood not more than can
+ * wait for the service thread, which is busy here. The rest stays in the port, and is not lost.
+ */
+static void control_calls_lose_no_datagrams(void **state)
+{
+	struct user u = {.d = *state, .due = UINT64_MAX, .hold = true};
+	struct nic *nic = drive_nic(*state);
+	struct fake_port *port = fake_port_of(*state, 0, 0);
+	const unsigned burst = 128, n = QUEUE + burst;
+
+	assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
+	assert_true(fake_reached(&u.expires, 1));
+	atomic_store(&nic->for_qp1, true);
+	fake_inject(port, 1);
+	while (!atomic_load(&u.held))
+		harness_sleep_ms(1);
+	for (unsigned i = 0; i < n; i += burst) {
+		fake_inject(port, burst);
+		drive_receive(*state, 0);
+	}
+	atomic_store(&u.hold, false);
+	assert_true(fake_reached(&u.inputs, n + 1));
+	drive_gsi_close(*state);
+	atomic_store(&nic->for_qp1, false);
+}
+
+/*
  * Control calls of the program, and answers of QP 1, do not wait for each other: the mutex of
  * control calls is held here until the answers and a datagram of the program have left.
  */
@@ -407,6 +437,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(waiting_datagrams_are_answered, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(a_lock_is_for_many, harness_setup,
+						harness_teardown),
+		cmocka_unit_test_setup_teardown(control_calls_lose_no_datagrams, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(no_datagram_waits_for_control_calls, harness_setup,
 						harness_teardown),

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../kv/far_model.h"
 #include "base/hist.h"
 #include "builtin/builtin.h"
 #include "builtin/kv_store.h"
@@ -47,6 +48,7 @@ struct attack {
 	void (*payload)(uint8_t *to);	 /* of PIECES bytes, or payload_len; NULL: none */
 	/* kv: ns of a KiB of values that operations read or write; and other sizes than usual */
 	uint32_t value_ns, payload_len, space;
+	bool far; /* kv: the store has a far tier, and near memory for all lines */
 };
 
 /* ---- the attacks ---- */
@@ -236,6 +238,40 @@ static uint32_t reduce_params(uint8_t *to)
 	return long_batch(to, &op, 32, 0);
 }
 
+/*
+ * A registered function that takes 1 us for an element, so 1 s for a value. Only its time counts
+ * for the store, by a clock that only it moves on.
+ */
+#define ELEMENT_NS 1000u
+
+static uint64_t function_ns, function_before;
+
+static uint64_t function_clock(void *ctx)
+{
+	return function_ns;
+}
+
+static void take_a_us(const struct roost_kv_call *c)
+{
+	function_ns += c->num * ELEMENT_NS;
+}
+
+static const struct roost_kv_function slow = {
+	.name = "slow", .type = ROOST_KV_I8, .reduce = take_a_us};
+
+static uint32_t registered_params(uint8_t *to)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_REDUCE,
+				 .function = ROOST_KV_REGISTERED,
+				 .type = ROOST_KV_I8,
+				 .key = "v",
+				 .key_len = 1,
+				 .value = "1",
+				 .value_len = 1};
+
+	return long_batch(to, &op, 32, 0);
+}
+
 static uint32_t update_params(uint8_t *to)
 {
 	struct roost_kv_op op = {.code = ROOST_KV_UPDATE_EACH,
@@ -279,12 +315,20 @@ static void long_put(uint8_t *to)
 	memset(to + len, 0, PUT_LEN - len);
 }
 
-static void open_store(struct roost_kv_config *config)
+static void open_store(struct roost_kv_config *config, bool with_far)
 {
+	static const struct roost_kv_functions functions = {ROOST_KV_FUNCTION_ABI, 1, &slow};
+	static struct far_model model;
+	struct kv_store_far far = {.tier = &model.far, .near = config->size};
 	uint8_t *value = calloc(1, KV_VALUE_MAX);
+	unsigned at;
 
 	assert_non_null(value);
-	assert_int_equal(kv_store_open(config, NULL, &store), 0);
+	far_model_init(&model, 1, 2);
+	assert_int_equal(kv_store_open(config, with_far ? &far : NULL, &store), 0);
+	assert_int_equal(kv_store_register(store, &functions, &at), 0);
+	kv_set_clock(store->kv, function_clock, NULL);
+	function_ns = function_before = 0;
 	for (unsigned i = 0; i < 2; i++) {
 		struct kv_op put = {.code = KV_PUT,
 				    .key = i ? "g" : "v",
@@ -361,6 +405,56 @@ static const struct attack
 		 long_put,
 		 .value_ns = 105,
 		 .payload_len = PUT_LEN},
+		{.name = "kv, a registered function", 300, 0, ROOST_KV_OP, registered_params, NULL},
+		{.name = "kv, TOUCH, far tier",
+		 300,
+		 0,
+		 ROOST_KV_OP,
+		 touch_params,
+		 NULL,
+		 .value_ns = 105,
+		 .far = true},
+		{.name = "kv, REDUCE, far tier",
+		 300,
+		 0,
+		 ROOST_KV_OP,
+		 reduce_params,
+		 NULL,
+		 .value_ns = 105,
+		 .far = true},
+		{.name = "kv, UPDATE_EACH, far tier",
+		 300,
+		 0,
+		 ROOST_KV_OP,
+		 update_params,
+		 NULL,
+		 .value_ns = 105,
+		 .far = true},
+		{.name = "kv, a registered function, far tier",
+		 300,
+		 0,
+		 ROOST_KV_OP,
+		 registered_params,
+		 NULL,
+		 .far = true},
+		{.name = "kv, long GET, far tier",
+		 300,
+		 0,
+		 ROOST_KV_OP,
+		 long_get_params,
+		 NULL,
+		 .value_ns = 105,
+		 .space = GET_LEN + 64,
+		 .far = true},
+		{.name = "kv, long PUT, far tier",
+		 300,
+		 100,
+		 ROOST_KV_OP,
+		 no_params,
+		 long_put,
+		 .value_ns = 105,
+		 .payload_len = PUT_LEN,
+		 .far = true},
 };
 
 /* ---- time ---- */
@@ -391,8 +485,10 @@ static void a_turn(const struct attack *a)
 	       (now.bytes - before.bytes) / 1024 * KIB_NS +
 	       (now.steps - before.steps) * a->step_ns +
 	       (now.payload - before.payload) / 1024 * a->kib_ns +
-	       (kv_bytes(store->kv) - values_before) / 1024 * a->value_ns;
+	       (kv_bytes(store->kv) - values_before) / 1024 * a->value_ns + function_ns -
+	       function_before;
 	before = now;
+	function_before = function_ns;
 	values_before = kv_bytes(store->kv);
 	if (nic_turn_end_requested(r->w.nic[1], 0))
 		nic_turn_ended(r->w.nic[1], 0, end);
@@ -488,7 +584,7 @@ static struct seen tenant_beside(const struct attack *a)
 	unsigned number;
 
 	rig_open(r, 5, &(struct rig_shape){.sp = {.delay_ns = 1000}, .mtu = 4096, .rnr_retry = 7});
-	open_store(&config);
+	open_store(&config, a && a->far);
 	for (unsigned i = 0; kernels_builtin_at(i); i++)
 		assert_int_equal(
 			runtime_deploy(r->f, kernels_builtin_at(i),

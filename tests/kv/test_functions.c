@@ -191,6 +191,176 @@ static void steps_are_bounded(void **state)
 	}
 }
 
+/* A clock that only the following functions move on: 1 us for each element. */
+static struct {
+	uint64_t ns;
+	unsigned calls;
+	size_t most; /* elements of a call */
+} slow;
+
+static uint64_t slow_clock(void *ctx)
+{
+	return slow.ns;
+}
+
+static void take_time(const struct roost_kv_call *c)
+{
+	slow.ns += c->num * 1000;
+	slow.calls++;
+	if (c->num > slow.most)
+		slow.most = c->num;
+	assert_int_equal((uintptr_t)c->elements % 8, 0);
+}
+
+static void slow_add(const struct roost_kv_call *c)
+{
+	const uint8_t *by = c->operands;
+	uint8_t *v = c->elements;
+
+	for (size_t i = 0; i < c->num; i++)
+		v[i] = (uint8_t)(v[i] + by[c->num_operands == 1 ? 0 : i]);
+	take_time(c);
+}
+
+static void slow_sum(const struct roost_kv_call *c)
+{
+	const uint8_t *v = c->elements;
+	uint8_t *acc = c->acc;
+
+	for (size_t i = 0; i < c->num; i++)
+		*acc = (uint8_t)(*acc + v[i]);
+	take_time(c);
+}
+
+static size_t slow_above(const struct roost_kv_call *c)
+{
+	const uint8_t *than = c->operands;
+	uint8_t *v = c->elements;
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->num; i++)
+		if (v[i] > *than)
+			v[n++] = v[i];
+	take_time(c);
+	return n;
+}
+
+static const struct roost_kv_function slow_functions[] = {
+	{.name = "add", .type = ROOST_KV_U8, .update = slow_add},
+	{.name = "sum", .type = ROOST_KV_U8, .reduce = slow_sum},
+	{.name = "above", .type = ROOST_KV_U8, .filter = slow_above},
+	{.name = "whole", .type = ROOST_KV_U8, .reduce = slow_sum, .whole = true},
+};
+
+static void register_slow(struct rig *r)
+{
+	for (unsigned i = 0; i < sizeof(slow_functions) / sizeof(slow_functions[0]); i++)
+		assert_in_range(kv_register(r->kv, &slow_functions[i]), KV_FN_REGISTERED, 1000);
+	kv_set_clock(r->kv, slow_clock, NULL);
+	memset(&slow, 0, sizeof(slow));
+}
+
+/* Runs an operation in steps. Returns its status or length. *longest: time of the longest step. */
+static int run_in_steps(struct rig *r, struct kv_op op, uint64_t *longest)
+{
+	uint64_t began = slow.ns;
+	bool done;
+
+	op.key = "key";
+	op.key_len = 3;
+	op.out = out;
+	op.out_cap = sizeof(out);
+	*longest = 0;
+	for (done = kv_run_some(r->kv, &op, 1);; done = kv_run_on(r->kv, &op, 1)) {
+		if (slow.ns - began > *longest)
+			*longest = slow.ns - began;
+		began = slow.ns;
+		if (done)
+			break;
+	}
+	return op.status ? op.status : (int)op.out_len;
+}
+
+/*
+ * A step takes as long as a copy of 256 KiB, 26 us, and a piece more. The first calls have 64
+ * elements, because the time of an element is not known.
+ */
+static void steps_are_bounded_by_time(void **state)
+{
+	static uint8_t expected[LARGE], by[LARGE], sum;
+	static const uint32_t lengths[] = {1000, 60000, LARGE}; /* in records and in extents */
+	struct rig *r = *state;
+	uint8_t one = 1, than = 200;
+	uint64_t longest;
+
+	register_slow(r);
+	for (unsigned k = 0; k < sizeof(lengths) / sizeof(lengths[0]); k++) {
+		uint32_t len = lengths[k], above = 0;
+		struct kv_op op;
+
+		sum = one;
+		for (uint32_t i = 0; i < len; i++) {
+			value[i] = (uint8_t)(i * 7 + i / 256);
+			by[i] = (uint8_t)(i * 3);
+			sum = (uint8_t)(sum + value[i]);
+		}
+		put(r, value, len);
+		assert_int_equal(
+			run_in_steps(r, with(r, KV_REDUCE, "sum", KV_U8, &one, 1), &longest), 1);
+		assert_int_equal(out[0], sum);
+		assert_in_range(longest, 20000, k ? 40000 : 80000);
+		for (uint32_t i = 0; i < len; i++)
+			if (value[i] > than)
+				expected[above++] = value[i];
+		assert_int_equal(
+			run_in_steps(r, with(r, KV_FILTER, "above", KV_U8, &than, 1), &longest),
+			above);
+		assert_memory_equal(out, expected, above);
+		assert_in_range(longest, 20000, k ? 40000 : 80000);
+		op = with(r, KV_UPDATE_VECTOR, "add", KV_U8, by, len);
+		op.fetch = true;
+		assert_int_equal(run_in_steps(r, op, &longest), len);
+		assert_memory_equal(out, value, len);
+		assert_in_range(longest, 20000, k ? 40000 : 80000);
+		assert_int_equal(
+			run_in_steps(r, with(r, KV_UPDATE_EACH, "add", KV_U8, &one, 1), &longest),
+			0);
+		assert_in_range(longest, 20000, 40000);
+		assert_int_equal(run(r, (struct kv_op){.code = KV_GET}), len);
+		for (uint32_t i = 0; i < len; i++)
+			expected[i] = (uint8_t)(value[i] + by[i] + 1);
+		assert_memory_equal(out, expected, len);
+	}
+	assert_int_equal(slow.most, 64);
+	assert_null(kv_check(r->kv));
+}
+
+/* A function on whole values has one call, and the step ends after it. */
+static void whole_values_are_charged_by_time(void **state)
+{
+	struct rig *r = *state;
+	struct kv_op ops[4];
+	uint8_t one = 1;
+	unsigned steps = 1;
+	bool done;
+
+	register_slow(r);
+	put(r, value, LARGE);
+	for (unsigned i = 0; i < 4; i++) {
+		ops[i] = with(r, KV_REDUCE, "whole", KV_U8, &one, 1);
+		ops[i].key = "key";
+		ops[i].key_len = 3;
+		ops[i].out = out;
+		ops[i].out_cap = 1;
+	}
+	for (done = kv_run_some(r->kv, ops, 4); !done; steps++)
+		done = kv_run_on(r->kv, ops, 4);
+	assert_int_equal(steps, 4);
+	assert_int_equal(slow.calls, 4);
+	assert_int_equal(slow.most, LARGE);
+	assert_in_range(kv_bytes(r->kv), 4 * 10ull * LARGE * 1000, 5 * 10ull * LARGE * 1000);
+}
+
 static void check_fault(struct rig *r, uint8_t code, const char *name, int status)
 {
 	uint8_t one = 1;
@@ -207,11 +377,18 @@ static void check_fault(struct rig *r, uint8_t code, const char *name, int statu
 static void faults(void **state)
 {
 	struct rig *r = *state;
+	uint64_t longest;
+	uint8_t one = 1;
 
 	take_back_handlers();
 	check_fault(r, KV_UPDATE_EACH, "crash", -EFAULT);
 	check_fault(r, KV_UPDATE_EACH, "spin", -ETIME);
 	check_fault(r, KV_FILTER, "too many", -EFAULT);
+	assert_int_equal(
+		run_in_steps(r, with(r, KV_UPDATE_EACH, "crash later", KV_U8, &one, 1), &longest),
+		-EFAULT);
+	assert_int_equal(run(r, (struct kv_op){.code = KV_GET}), sizeof(value));
+	assert_memory_equal(out, value, sizeof(value));
 	reduce_and_filter(state);
 	assert_null(kv_check(r->kv));
 }
@@ -268,7 +445,7 @@ static void bad_functions(void **state)
 		rc = kv_register(r->kv, &f);
 	}
 	assert_int_equal(rc, -ENOSPC);
-	assert_int_equal(kv_function(r->kv, "f57"), KV_FN_REGISTERED + KV_FUNCTIONS_MAX - 1);
+	assert_int_equal(kv_function(r->kv, "f56"), KV_FN_REGISTERED + KV_FUNCTIONS_MAX - 1);
 	assert_int_equal(object_open_functions(OBJECTS "/functions-abi.so", &o, why, sizeof(why)),
 			 -EPROTO);
 	assert_non_null(strstr(why, "version 99"));
@@ -282,6 +459,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(updates, make, drop),
 		cmocka_unit_test_setup_teardown(reduce_and_filter, make, drop),
 		cmocka_unit_test_setup_teardown(steps_are_bounded, make, drop),
+		cmocka_unit_test_setup_teardown(steps_are_bounded_by_time, make, drop),
+		cmocka_unit_test_setup_teardown(whole_values_are_charged_by_time, make, drop),
 		cmocka_unit_test_setup_teardown(faults, make, drop),
 		cmocka_unit_test_setup_teardown(a_fault_within_a_step, make, drop),
 		cmocka_unit_test_setup_teardown(bad_functions, make, drop),

@@ -466,6 +466,12 @@ MUTANTS = [
      'if (!(l->bits & DIRTY))\n\t\t\t\tdrop(n, line);', 'if (1)\n\t\t\t\tdrop(n, line);'),
     ('kv/far:clients_share_keys', 'src/kv/near.c', 'memcpy(s.at, n->log + n->logged, s.len);', ''),
     ('kv/far:clients_share_keys', 'src/kv/flight.c', '*kv = kv->flight->saved;', ''),
+    # Divided operations with a far tier, registered functions, and bursts of REQs.
+    ('kv/divided:a_far_tier_has_the_same_results', 'src/kv/flight.c',
+     '\tkv->divides = true;\n\tkv_execute(kv, arg);', '\tkv_execute(kv, arg);'),
+    ('kv/functions:steps_are_bounded_by_time', 'src/kv/functions.c', 'if (r->f->whole)',
+     'if (true)'),
+    ('drive/gsi:control_calls_lose_no_datagrams', 'src/drive/pu.c', ' && !gsi_is_filling(d)', ''),
     # Pairs in buckets overtake others, except on one key, and if results are in an arena.
     ('kv/ops:inline_pairs_of_all_lengths', 'src/kv/bucket.h',
      'return slots == 2 ? low : low + BUCKET_DENSE * high;', 'return low;'),
@@ -477,7 +483,7 @@ MUTANTS = [
     # The history of a store: a dropped forwarding, a lost write-back, an operation or a repeated
     # call that takes effect twice.
     ('builtin/kv_history:linearizable_with_a_far_tier', 'src/kv/flight.c',
-     'e = end(f, e);\n', 'end(f, e);\n\t\t\te = STATION_NONE;\n'),
+     'uint16_t next = end(f, e);\n', 'uint16_t next = STATION_NONE;\n\n\tend(f, e);\n'),
     ('builtin/kv_history:linearizable_with_a_far_tier', 'src/kv/flight.c',
      'if (!attempt_in_own_arena(kv, en, true))',
      'if (!attempt_in_own_arena(kv, en, !en->follows))'),

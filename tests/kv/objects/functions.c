@@ -43,6 +43,16 @@ static void crash(const struct roost_kv_call *c)
 	*nowhere = 1;
 }
 
+/* In the second call on a value. */
+static void crash_later(const struct roost_kv_call *c)
+{
+	static unsigned calls;
+
+	*(uint8_t *)c->elements = 0xff;
+	if (calls++)
+		crash(c);
+}
+
 static void spin(const struct roost_kv_call *c)
 {
 	volatile uint8_t *v = c->elements;
@@ -61,6 +71,7 @@ static const struct roost_kv_function list[] = {
 	{.name = "squares", .type = ROOST_KV_I32, .reduce = squares},
 	{.name = "multiples", .type = ROOST_KV_U16, .filter = multiples},
 	{.name = "crash", .type = ROOST_KV_U8, .update = crash},
+	{.name = "crash later", .type = ROOST_KV_U8, .update = crash_later},
 	{.name = "spin", .type = ROOST_KV_U8, .update = spin},
 	{.name = "too many", .type = ROOST_KV_U8, .filter = too_many},
 };
