@@ -520,7 +520,7 @@ static enum roost_next run_step(struct roost_call *c)
 	struct kernel *k = c->self;
 	struct kv_store *st = k->store;
 	enum progress next;
-	uint64_t before;
+	uint64_t before, did;
 
 	if (!s->divided && !take_store(st))
 		return st->groups || kv_store_is_kept(st) ? roost_pause(c) : ROOST_AGAIN;
@@ -531,7 +531,8 @@ static enum roost_next run_step(struct roost_call *c)
 		kv_ahead_end(st->kv, &k->ahead);
 		next = run_group(st, s);
 	}
-	roost_charge(c, (uint32_t)(kv_bytes(st->kv) - before));
+	did = kv_bytes(st->kv) - before;
+	roost_charge(c, (uint32_t)(did < INT32_MAX ? did : INT32_MAX));
 	/* With a far tier each call that polls continues the divided operation. */
 	if (unlikely(kv_divided(st->kv) && st->groups && next == PARKED))
 		next = MORE;
