@@ -303,8 +303,9 @@ uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visi
 /*
  * The same without waiting for a far tier: visits the pairs of one bucket, and moves the cursor on.
  * Returns 0, or an error after which the cursor is as it was:
- *	-EAGAIN	lines are being read, or the client has its share of scans; to be called again
- *		after kv_poll(). `visit` may have been called: it is called for the same pairs again
+ *	-EAGAIN	lines are being read, an operation is divided, or the client has its share of
+ *		scans; to be called again after kv_poll(). `visit` may have been called: it is
+ *		called for the same pairs again
  *	-EIO	the far tier failed
  * A scan that is not called again before its end, or an error, must be ended.
  */
