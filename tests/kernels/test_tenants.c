@@ -48,7 +48,8 @@ struct attack {
 	void (*payload)(uint8_t *to);	 /* of PIECES bytes, or payload_len; NULL: none */
 	/* kv: ns of a KiB of values that operations read or write; and other sizes than usual */
 	uint32_t value_ns, payload_len, space;
-	bool far; /* kv: the store has a far tier, and near memory for all lines */
+	/* kv: bytes of near memory, for all lines or for a part of the values; 0: no far tier */
+	uint32_t near;
 };
 
 /* ---- the attacks ---- */
@@ -315,17 +316,21 @@ static void long_put(uint8_t *to)
 	memset(to + len, 0, PUT_LEN - len);
 }
 
-static void open_store(struct roost_kv_config *config, bool with_far)
+#define STORE	 (32u << 20)
+#define NEAR_ALL STORE
+#define NEAR_FEW (512u << 10)
+
+static void open_store(struct roost_kv_config *config, uint32_t near)
 {
 	static const struct roost_kv_functions functions = {ROOST_KV_FUNCTION_ABI, 1, &slow};
 	static struct far_model model;
-	struct kv_store_far far = {.tier = &model.far, .near = config->size};
+	struct kv_store_far far = {.tier = &model.far, .near = near};
 	uint8_t *value = calloc(1, KV_VALUE_MAX);
 	unsigned at;
 
 	assert_non_null(value);
 	far_model_init(&model, 1, 2);
-	assert_int_equal(kv_store_open(config, with_far ? &far : NULL, &store), 0);
+	assert_int_equal(kv_store_open(config, near ? &far : NULL, &store), 0);
 	assert_int_equal(kv_store_register(store, &functions, &at), 0);
 	kv_set_clock(store->kv, function_clock, NULL);
 	function_ns = function_before = 0;
@@ -413,7 +418,7 @@ static const struct attack
 		 touch_params,
 		 NULL,
 		 .value_ns = 105,
-		 .far = true},
+		 .near = NEAR_ALL},
 		{.name = "kv, REDUCE, far tier",
 		 300,
 		 0,
@@ -421,7 +426,7 @@ static const struct attack
 		 reduce_params,
 		 NULL,
 		 .value_ns = 105,
-		 .far = true},
+		 .near = NEAR_ALL},
 		{.name = "kv, UPDATE_EACH, far tier",
 		 300,
 		 0,
@@ -429,14 +434,14 @@ static const struct attack
 		 update_params,
 		 NULL,
 		 .value_ns = 105,
-		 .far = true},
+		 .near = NEAR_ALL},
 		{.name = "kv, a registered function, far tier",
 		 300,
 		 0,
 		 ROOST_KV_OP,
 		 registered_params,
 		 NULL,
-		 .far = true},
+		 .near = NEAR_ALL},
 		{.name = "kv, long GET, far tier",
 		 300,
 		 0,
@@ -445,7 +450,7 @@ static const struct attack
 		 NULL,
 		 .value_ns = 105,
 		 .space = GET_LEN + 64,
-		 .far = true},
+		 .near = NEAR_ALL},
 		{.name = "kv, long PUT, far tier",
 		 300,
 		 100,
@@ -454,7 +459,23 @@ static const struct attack
 		 long_put,
 		 .value_ns = 105,
 		 .payload_len = PUT_LEN,
-		 .far = true},
+		 .near = NEAR_ALL},
+		{.name = "kv, TOUCH, far tier, missing lines",
+		 300,
+		 0,
+		 ROOST_KV_OP,
+		 touch_params,
+		 NULL,
+		 .value_ns = 105,
+		 .near = NEAR_FEW},
+		{.name = "kv, UPDATE_EACH, far tier, missing lines",
+		 300,
+		 0,
+		 ROOST_KV_OP,
+		 update_params,
+		 NULL,
+		 .value_ns = 105,
+		 .near = NEAR_FEW},
 };
 
 /* ---- time ---- */
@@ -578,13 +599,13 @@ static uint64_t read_on(const struct attack *a, uint64_t until, struct hist *h)
 
 static struct seen tenant_beside(const struct attack *a)
 {
-	struct roost_kv_config config = {.size = 32u << 20};
+	struct roost_kv_config config = {.size = STORE};
 	static struct hist h;
 	struct seen seen;
 	unsigned number;
 
 	rig_open(r, 5, &(struct rig_shape){.sp = {.delay_ns = 1000}, .mtu = 4096, .rnr_retry = 7});
-	open_store(&config, a && a->far);
+	open_store(&config, a ? a->near : 0);
 	for (unsigned i = 0; kernels_builtin_at(i); i++)
 		assert_int_equal(
 			runtime_deploy(r->f, kernels_builtin_at(i),
@@ -609,6 +630,12 @@ static struct seen tenant_beside(const struct attack *a)
 	seen.reads = read_on(a, world_now(&r->w) + MEASURED, &h);
 	seen.p99 = hist_percentile(&h, 99);
 	rig_close(r);
+	if (a && a->near == NEAR_FEW) {
+		struct kv_stat stat;
+
+		kv_get_stat(store->kv, &stat);
+		assert_true(stat.far_reads * mem_page_size() > 4u << 20);
+	}
 	kv_store_close(store);
 	return seen;
 }
