@@ -469,7 +469,7 @@ MUTANTS = [
     # Divided operations with a far tier, registered functions, and bursts of REQs.
     ('kv/divided:a_far_tier_has_the_same_results', 'src/kv/flight.c',
      '\tkv->divides = true;\n\tkv_execute(kv, arg);', '\tkv_execute(kv, arg);'),
-    ('kv/functions:steps_are_bounded_by_time', 'src/kv/functions.c', 'if (r->f->whole)',
+    ('kernels/tenants:a_tenant_keeps_its_share', 'src/kv/functions.c', 'if (r->f->whole)',
      'if (true)'),
     ('drive/gsi:control_calls_lose_no_datagrams', 'src/drive/pu.c', ' && !gsi_is_filling(d)', ''),
     # Pairs in buckets overtake others, except on one key, and if results are in an arena.
