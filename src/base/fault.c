@@ -125,6 +125,10 @@ static int install(struct fault *f)
 	return sigaction(f->sig, &sa, NULL);
 }
 
+/*
+ * Memory order: what a handler reads is written before its pointer is stored (release). on_fault()
+ * loads the pointer (acquire), also on a thread that faults at this moment.
+ */
 static int add(struct fault *f, fault_fn fn)
 {
 	for (unsigned i = 0; i < MAX_FNS; i++) {

@@ -62,7 +62,8 @@ static uint32_t permute(const uint64_t seed[2], unsigned bits, uint32_t n)
  * Advances the count, unless the next number begins a half of 2^bits numbers too soon: the previous
  * half began less than NUMBERS_REST_S ago. The time is stored before the first number of the half
  * is drawn, because the process may be killed or stopped in between. Another process may then draw
- * the number.
+ * the number. Memory order: `entered` is exchanged before `next`, both sequentially consistent; a
+ * process loads `entered` (acquire), then `next` (acquire).
  */
 static bool count_rested(_Atomic uint32_t *next, _Atomic uint64_t *entered, unsigned bits,
 			 uint64_t now, uint32_t *n)

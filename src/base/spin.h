@@ -16,6 +16,7 @@
 #define SPIN_PAUSES 200 /* pauses before each yield: a few microseconds */
 
 struct spin {
+	/* exchanged with acquire, cleared with release: an owner sees earlier owners' stores */
 	atomic_uint taken;
 };
 

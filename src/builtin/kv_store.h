@@ -128,6 +128,11 @@ void kv_store_cancel_dropped(struct kv_store *st);
 /*
  * Takes the store for the calling thread. Returns false if another thread owns it. Does not
  * wait.
+ *
+ * Memory order: an owner takes `busy` by a sequentially consistent exchange and gives it up by a
+ * store with release, which orders all that the store keeps without atomics. kv_store_drop_group()
+ * puts a group into `dropped`, then loads `busy`; an owner exchanges `busy`, then loads `dropped`.
+ * These accesses are sequentially consistent, so at least one side sees the other's.
  */
 static inline bool kv_store_try(struct kv_store *st, enum kv_store_busy busy)
 {

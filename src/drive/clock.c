@@ -135,7 +135,8 @@ static struct reading take_reading(void)
 static struct reading first;
 /*
  * Time of the second reading, by the system's clock. UINT64_MAX: a thread takes the reading now, or
- * none is needed.
+ * none is needed. Memory order: schedule_reading() stores it (release) after `first`; the thread
+ * whose exchange takes the value acquires it, then reads `first`.
  */
 static _Atomic uint64_t reading_due = UINT64_MAX;
 

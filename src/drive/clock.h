@@ -23,6 +23,10 @@ struct clock_scale {
 	_Atomic uint64_t mult;
 };
 
+/*
+ * Memory order: the thread that computes the scale stores base_ticks and base_ns, then `mult`
+ * (release), once. clock_now() loads `mult` (acquire), then the others.
+ */
 extern struct clock_scale clock_scale;
 
 /*

@@ -239,7 +239,12 @@ void gsi_serve(struct drive *d)
 	if (!atomic_load_explicit(&g->woken, memory_order_relaxed) &&
 	    (due == UINT64_MAX || clock_now() < due))
 		return;
-	/* The flag is cleared before the look, so that later datagrams wake the thread again. */
+	/*
+	 * The flag is cleared before the look, so that later datagrams wake the thread again.
+	 * Memory order: a sender queues its datagram, then exchanges 1 (drive_gsi_wake()); this
+	 * thread exchanges 0, then looks at the queue. Both exchanges acquire and release one word,
+	 * so the later one sees what was stored before the earlier one.
+	 */
 	atomic_exchange_explicit(&g->woken, 0, memory_order_acq_rel);
 	pthread_mutex_lock(&g->user_lock);
 	if (g->ops) {

@@ -101,6 +101,10 @@ static void add(struct counted *sum, const struct counted *pu)
 		add_stats(&sum->port[k], &pu->port[k]);
 }
 
+/*
+ * Memory order: a group is constant before drive_stat_show() exchanges its pointer in; a reader
+ * loads the pointer with acquire, then reads the group.
+ */
 static const struct drive_stat_group *group_at(struct drive *d, unsigned g)
 {
 	return atomic_load_explicit(&d->stat_group[g], memory_order_acquire);

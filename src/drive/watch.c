@@ -3,6 +3,11 @@
  * The watchdog: a thread that checks guards (base/guard.h) from time to time and ends a step that
  * does not return. The service thread cannot do this, because it may run that step itself. While no
  * steps run, the watchdog sleeps; the first step wakes it.
+ *
+ * Memory order: drive_watch() stores the guards, then `num` (release); the watchdog loads `num`
+ * (acquire), then the guards. watch_stop() stores `stop` (release), then clears `asleep`; the
+ * watchdog stores `asleep`, waits for an interval, then loads `stop` (acquire). A guard's counts of
+ * steps are relaxed: the watchdog compares them with those of an earlier check (guard_check()).
  */
 #include <errno.h>
 #include <sys/prctl.h>

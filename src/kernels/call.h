@@ -149,7 +149,11 @@ static inline uint8_t call_slot(const struct call *call)
 /* Memory whose owner is gone, freed when no operation uses it any more. */
 struct deferred_free {
 	struct list_head link;
-	atomic_bool may_free; /* the memory may be freed; written after all other fields */
+	/*
+	 * The memory may be freed: the owner of the PU stores it (release) after its last access,
+	 * and the control call loads it (acquire) before it frees the memory.
+	 */
+	atomic_bool may_free;
 	void (*free)(struct deferred_free *o);
 };
 

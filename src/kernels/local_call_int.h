@@ -32,7 +32,8 @@ struct local_call {
 	bool by_host;
 	const uint8_t *payload; /* NULL: no more */
 	uint64_t bytes_fed, total;
-	atomic_bool done; /* finished, for other threads */
+	/* finished: stored (release) after the reply; other threads load it (acquire) before */
+	atomic_bool done;
 	/*
 	 * i.fn is not done and continues in turns of `pu`: the host runs it, or its stream is
 	 * paused

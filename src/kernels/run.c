@@ -139,6 +139,11 @@ static void run_turn(struct local_call *p, unsigned until)
 		resume_stream(p);
 }
 
+/*
+ * Memory order: the PU that hands a local call over writes it, then makes it the top of the list
+ * (release), then rings. The other PU takes the doorbell, then the whole list (acquire), then reads
+ * the local calls.
+ */
 void local_call_pass_on(struct local_call *p)
 {
 	_Atomic(struct local_call *) *top = &p->rt->pu[p->pu].handed;

@@ -85,6 +85,11 @@ void far_ring_close(struct far_ring *r)
 	free(r);
 }
 
+/*
+ * Memory order: a request is written before the tail of its ring is stored (release), which Linux
+ * loads with acquire. Linux stores a completion, then the tail of the other ring (release);
+ * is_empty() loads that tail (acquire). The head is stored (release) after the completion was read.
+ */
 void far_ring_start(struct far_ring *r, struct kv_far_request *q)
 {
 	_Atomic uint32_t *tail = word(r->sq, r->p.sq_off.tail);

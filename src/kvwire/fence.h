@@ -2,6 +2,10 @@
 /*
  * The time until which a node serves its partitions (docs/kv.md). The thread that keeps the node's
  * lease sets it, and the owner of the store reads it before and after each group of operations.
+ *
+ * Memory order: the thread stores `version`, then `until_ns`; the owner loads `until_ns`, then
+ * `version`. All accesses are sequentially consistent, so an owner that finds the fence open has
+ * the version for which it was opened, or a later one.
  */
 #ifndef ROOST_KVWIRE_FENCE_H
 #define ROOST_KVWIRE_FENCE_H

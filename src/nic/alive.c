@@ -312,7 +312,14 @@ static bool same_peer(const struct dest *a, const struct dest *b)
 	       a->path->owner == b->path->owner && pkt_addr_eq(&a->path->dst, &b->path->dst);
 }
 
-/* Takes the tick first, so a packet that finds `awaits_rx` set has a later tick, on any PU. */
+/*
+ * Takes the tick first, so a packet that finds `awaits_rx` set has a later tick, on any PU.
+ *
+ *	this call				the PU that gets a packet
+ *	ticks + 1, awaits_rx = true (release)	awaits_rx (acquire), ticks + 1, rx_tick (release)
+ *
+ * alive_rx_since() loads rx_tick (acquire).
+ */
 uint64_t alive_await_rx(const struct dest *d)
 {
 	struct nic *nic = d->pu->nic;

@@ -100,6 +100,12 @@ static inline struct nic_qp *nic_peek_qp(struct nic *nic, uint32_t qpn)
 				    memory_order_relaxed);
 }
 
+/*
+ * Memory order: a queue pair is written before the pointer to it is stored (release); a look-up
+ * loads the pointer (acquire), then reads the queue pair. Address handles (ah.c) and the number of
+ * ports (port_count()) are published in the same way. A queue pair is destroyed by the owner of its
+ * PU.
+ */
 static inline struct nic_qp *nic_find_qp(struct nic *nic, uint32_t qpn)
 {
 	struct nic_qp *qp = atomic_load_explicit(&nic->qps[(qpn >> 4) & (NIC_MAX_QPS - 1)],

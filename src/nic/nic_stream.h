@@ -37,6 +37,8 @@ struct nic_stream_hook {
 	 * The hook takes no bytes. bytes() sets it, and nic_stream_resume() clears it. Meanwhile
 	 * incoming WRITEs get an RNR NAK (on an unreliable connection they are dropped), and
 	 * outgoing packets wait.
+	 * Memory order: another thread clears it (release) when the kernel is done with a piece;
+	 * the PU loads it (acquire) before it begins the next piece.
 	 */
 	atomic_bool paused;
 	/*

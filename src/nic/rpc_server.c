@@ -141,7 +141,11 @@ void nic_turn_ended(struct nic *nic, unsigned pu, uint64_t now)
 
 void nic_rpc_ring(struct nic *nic, unsigned pu)
 {
-	/* The ring has space for one besides the QPs (nic_doorbell()). */
+	/*
+	 * The ring has space for one besides the QPs (nic_doorbell()). Memory order: the caller
+	 * stores the work, then exchanges true; the PU exchanges false, then looks for work
+	 * (take_doorbells()). So the later exchange sees what was stored before the earlier one.
+	 */
 	if (!atomic_exchange_explicit(&nic->pus[pu]->rpc_ring_queued, true, memory_order_acq_rel))
 		mpsc_push(&nic->pus[pu]->doorbells, RPC_RING);
 	nic_kick(nic, pu);

@@ -258,6 +258,8 @@ void addr_steer(struct pool_addr *a)
 		version = pool_version(a->pool);
 		make_table(a, &t);
 		want = XXH3_64bits_withSeed(&t, sizeof(t), key) | 1;
+		/* the version is read again after the memory */
+		atomic_thread_fence(memory_order_acquire);
 		if (atomic_load_explicit(attached, memory_order_seq_cst) == want)
 			continue;
 		atomic_store_explicit(attached, 0, memory_order_seq_cst);
@@ -523,6 +525,7 @@ bool pool_find(struct pool *p, const struct pkt_addr *addr, uint32_t scope, unsi
 	sock->local_mtu = atomic_load_explicit(&s->local_mtu, memory_order_relaxed);
 	sock->ring = atomic_load_explicit(&s->ring, memory_order_acquire);
 	sock->owner = owner;
+	atomic_thread_fence(memory_order_acquire); /* `owned` is read again after the entry */
 	return owner && owner == pool_owner(p, slot);
 }
 

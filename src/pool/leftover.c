@@ -51,6 +51,10 @@ static void find_leftovers(struct pool_addr *a)
 		if (!(a->in_use >> i & 1) && !pool_owner(a->pool, i) && has_datagrams(a->sock[i]))
 			found |= 1ull << i;
 	}
+	/*
+	 * Memory order: the bits are set before the mail is counted (release). A port loads the
+	 * count or the bits (acquire); of the ports that clear a bit one finds it set.
+	 */
 	if (found & ~atomic_fetch_or_explicit(&a->leftovers, found, memory_order_seq_cst))
 		wake_port(a);
 }

@@ -112,5 +112,6 @@ void slot_clear(struct pool_state *s, unsigned slot, uint32_t owned)
 	atomic_store_explicit(&record->services, 0, memory_order_relaxed);
 	atomic_store_explicit(&record->manages, 0, memory_order_relaxed);
 	atomic_store_explicit(&record->owned, owned, memory_order_seq_cst);
+	atomic_thread_fence(memory_order_release); /* before the new owner's entries */
 	state_changed(s);
 }

@@ -4,6 +4,20 @@
  * There are no locks, so a member that is stopped or killed at any instant blocks nobody. A reader
  * reads `version` before and after, and starts again if it has changed. Values of a dead owner stay
  * until the next owner clears them, so readers ask pool_alive() too.
+ *
+ * Memory order, by pairs of accesses:
+ *
+ *   used		The owner writes an entry, then stores `used` (release). A reader loads
+ *			`used` (acquire), then the entry.
+ *   owned		A new owner stores `owned`, executes a release fence, then writes its
+ *			entries. A reader loads `owned` (acquire), then an entry, executes an
+ *			acquire fence, and loads `owned` again: pool_find().
+ *   version		A writer changes the memory, then adds 1 (sequentially consistent). A reader
+ *			loads it (acquire), then the memory, executes an acquire fence, and loads it
+ *			again: addr_steer().
+ *   services		Programs that publish at once store an entry, then load those of the others.
+ *			All these accesses are sequentially consistent: pool_publish().
+ *   wills		will.c
  */
 #ifndef ROOST_POOL_STATE_H
 #define ROOST_POOL_STATE_H

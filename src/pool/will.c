@@ -22,6 +22,15 @@
  */
 #define WILL_MS 60000
 
+/*
+ * Memory order, of the owner and of a survivor that executes the wills of a dead program:
+ *
+ *	used = 0, fence (release), will,	used (acquire), will, fence (acquire), owned,
+ *	used = owner (release)			exchange used: the same owner for 0
+ *
+ * A survivor that copies parts of two wills finds that the slot has an owner again, or that `used`
+ * has changed.
+ */
 void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct pool_will *w)
 {
 	struct slot_record *record = &p->state->record[slot];
@@ -33,6 +42,7 @@ void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct
 	atomic_store_explicit(&s->used, 0, memory_order_seq_cst);
 	if (!w)
 		return;
+	atomic_thread_fence(memory_order_release);
 	s->will = *w;
 	if (index >= atomic_load_explicit(&record->wills, memory_order_relaxed))
 		atomic_store_explicit(&record->wills, index + 1, memory_order_release);
@@ -73,6 +83,7 @@ static void execute_slot(struct pool *p, struct slot_record *record)
 		if (!owner)
 			continue;
 		w = s->will;
+		atomic_thread_fence(memory_order_acquire);
 		if (atomic_load_explicit(&record->owned, memory_order_seq_cst))
 			return;
 		if (has_addr(p, &w.src, w.scope) &&

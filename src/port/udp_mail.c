@@ -14,8 +14,9 @@
  * member of the pool; no other user and no other machine can send from there.
  *
  * A count in the memory of the pool shows that there is mail, so a poll costs one load. A sleeper
- * also watches the socket. The sender increments the count after it has sent. If it is killed in
- * between, the mail waits until the next mail or the next sleep.
+ * also watches the socket. The sender increments the count (release) after it has sent; the
+ * receiver loads the count (acquire), then receives. If the sender is killed in between, the mail
+ * waits until the next mail or the next sleep.
  *
  * Linux does not tell a sender that the buffer was full. The sender therefore counts the
  * packets, too. When the receiver finds the socket empty, the counted packets that did not come are

@@ -28,6 +28,7 @@ static void on_cq_event(void *host, void *cq_ctx)
 	verbs_cq_fired(cq_ctx);
 }
 
+/* Stored (release) when its owner is initialized, loaded (acquire) by the owner of a PU. */
 static _Atomic(void (*)(uint32_t qpn)) first_packet_hook;
 
 void verbs_on_first_packet(void (*fn)(uint32_t qpn))

@@ -22,6 +22,8 @@ manual       each function of include/roost has a comment, whose first sentence 
              each function that is not inline
 docs         functions and files of src that docs, README.md and CONTRIBUTING.md name exist;
              docs/decisions.md lists the records of docs/decisions
+order        the table of docs/architecture.md, "The order of memory", names each file of src,
+             without the commands of src/cli, that orders accesses of threads, and tests that exist
 mutants      the text of each mutant of tests/nic/mutants.py occurs once in the source, and its
              tests exist
 """
@@ -452,6 +454,45 @@ def unlisted_records(top):
             yield f'docs/decisions.md: the records of {page[1]} differ: {other or "their order"}'
 
 
+ORDERED = re.compile(r'memory_order_(?:acquire|release|acq_rel|seq_cst)'
+                     r'|__ATOMIC_(?:ACQUIRE|RELEASE|ACQ_REL|SEQ_CST)'
+                     r'|\batomic_(?:load|store|exchange|fetch_|compare_exchange_)'
+                     r'(?!\w*_explicit)\w*\(')
+
+
+def cell_files(cell):
+    """Returns the files that a cell of a table names. One without a folder is in the folder of the
+    file before it."""
+    found, folder = [], ''
+    for name in re.findall(r'[\w/.-]*\w\.[ch]\b', cell):
+        folder = os.path.dirname(name) or folder
+        found.append(os.path.join(folder, os.path.basename(name)))
+    return found
+
+
+def order(top):
+    """An access that orders nothing (relaxed) needs no row."""
+    path = os.path.join(top, 'docs', 'architecture.md')
+    if not os.path.exists(path):
+        return
+    with open(path, encoding='utf-8') as file:
+        section = file.read().partition('\n## The order of memory\n')[2].partition('\n## ')[0]
+    rows = [line.strip('|').split('|') for line in section.splitlines()
+            if line.startswith('| ') and line.count('|') == 5][1:]
+    named = {name for row in rows for cell in row[1:3] for name in cell_files(cell)}
+    tests = {os.path.join('tests', name) for row in rows for name in cell_files(row[3])}
+    for name in sorted(named | tests):
+        if not os.path.exists(os.path.join(top, name)):
+            yield f'docs/architecture.md: the order of memory: there is no {name}'
+    for row in rows:
+        if not cell_files(row[1]) or not cell_files(row[3]):
+            yield f'docs/architecture.md: no file, or no stress test, for {row[0].strip()}'
+    for name, lines in files(top, ['src']):
+        if (name.endswith(('.c', '.h')) and not name.startswith('src/cli/')
+                and name not in named and ORDERED.search('\n'.join(lines))):
+            yield f'{name}: docs/architecture.md has no row for its order of memory'
+
+
 def mutants(top):
     """Checks the texts of the table, because scripts/mutants runs rarely."""
     path = os.path.join(top, 'tests', 'nic', 'mutants.py')
@@ -476,7 +517,7 @@ def mutants(top):
 
 RULES = {'includes': includes, 'sizes': sizes, 'columns': columns, 'words': words,
          'names': names, 'manual': manual, 'docs': docs, 'environment': environment,
-         'conformance': conformance, 'mutants': mutants,
+         'conformance': conformance, 'mutants': mutants, 'order': order,
          'quotes': quotes, 'picture': picture, 'version': version}
 
 # For the self-test: a file, its text, and the rules that it breaks.
@@ -519,6 +560,8 @@ CASES = [
      ['docs', 'conformance']),
     ('docs/functions.md', '| `nic_poll` (nic.c) | a turn |\n', ['docs']),
     ('docs/decisions.md', '## Rooms\n\n[a](decisions/a.md)\n\n- 2026-01-01: a record\n', ['docs']),
+    ('docs/architecture.md', '\n## The order of memory\n\n| a | b | c | d |\n|---|---|---|---|\n'
+     '| a word | by reading | | |\n', ['order']),
     ('docs/none.md', 'ordinary text, (nic.c) and `nic_poll`\n', []),
     ('docs/conformance.md', '| X-1 | a rule without a test |\n', ['conformance']),
     ('docs/quote.md', 'The file [docs/quote.md](../docs/quote.md):\n\n    something else\n',
