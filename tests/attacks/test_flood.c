@@ -7,6 +7,10 @@
  * There are three processes in a network of their own: the server, the client, and the attacker,
  * which uses a raw socket.
  *
+ * 100 connections are made, and more until 100,000 requests came. A machine that needs longer than
+ * a minute for them, such as an emulated one, makes fewer connections and gets less of the flood.
+ * At least 10,000 requests come before the first connection.
+ *
  * Usage: test-attacks-flood [6]			77: no network namespace or no raw socket
  *	  test-attacks-flood 4|6 measure [RATE [SECONDS]]	prints JSON: the time to connect
  *		without a flood, while RATE REQs a second (100000) go to a socket of another process
@@ -44,8 +48,11 @@
 #define SERVICE	   7471
 #define BACKLOG	   128
 #define WAIT_MS	   110000 /* longer than all retries of a REQ */
-#define REQUESTS   100000
+#define FIRST	   10000  /* requests before the first connection */
+#define REQUESTS   100000 /* and connections, on a fast machine */
 #define CONNECTS   100
+#define LEAST	   10		 /* connections, on any machine */
+#define ENOUGH	   (60 * SECOND) /* ns after the first requests; then LEAST is enough */
 #define QUEUED_MAX (256 << 10)
 #define MEASURED   100000 /* at most, a round */
 #define SECOND	   1000000000ull
@@ -618,6 +625,7 @@ enum mode { CONNECT, MEASURE, NEW, RECEIVE, ANSWER };
 
 static void __attribute__((noreturn)) client(enum mode mode, uint64_t secs)
 {
+	uint64_t began;
 	unsigned n;
 
 	while (!shared->serving || (shared->rate && !shared->prepared))
@@ -630,9 +638,12 @@ static void __attribute__((noreturn)) client(enum mode mode, uint64_t secs)
 	if (mode == MEASURE)
 		measure_both(connect_by_cm, secs, true);
 	shared->on = 1 + SERVER;
-	while (shared->sent < 10000)
+	while (shared->sent < FIRST)
 		usleep(1000);
-	for (n = 0; n < CONNECTS || shared->sent < REQUESTS; n++)
+	began = now();
+	for (n = 0;
+	     n < LEAST || (now() - began < ENOUGH && (n < CONNECTS || shared->sent < REQUESTS));
+	     n++)
 		connect_by_cm();
 	printf("%u connections, while %llu requests came\n", n, (unsigned long long)shared->sent);
 	exit(0);
