@@ -86,9 +86,9 @@ def libraries(roots, programs):
     return found
 
 
-def image(folder, root, programs, pages):
+def image(folder, root, programs, pages, more=()):
     """Returns the files (kernel, initial file system). `programs`: those of the build, whose
-    libraries are needed."""
+    libraries are needed, from `root`; `more`: further modules of the kernel."""
     package, suite = KERNELS[pages]
     os.makedirs(folder, exist_ok=True)
     packages = sysroot.unpack(os.path.join(folder, "packages"), PACKAGES)
@@ -100,14 +100,15 @@ def image(folder, root, programs, pages):
     for name in [name for name, _ in PERFTEST] + ["ibv_devinfo"]:
         there[f"bin/{name}"] = os.path.join(packages, "usr/bin", name)
     stock = [path for inside, path in there.items() if inside != "bin/busybox"]
-    there.update(libraries([packages, root], stock + programs))
-    there.update(initramfs.modules(tree, release, MODULES))
+    there.update(libraries([packages] + ([root] if root else []), stock + programs))
+    there.update(initramfs.modules(tree, release, [*MODULES, *more]))
     return (os.path.join(tree, "boot", "vmlinuz-" + release),
             initramfs.pack(folder, release, there, "busybox"))
 
 
 class Guest(Machine):
-    def __init__(self, folder, made, tap, shared):
+    def __init__(self, folder, made, tap, shared, more=(), modules=()):
+        """`more`: options of qemu; `modules`: those of the kernel besides MODULES."""
         options = ["-accel", "tcg,thread=multi", "-M", "virt", "-cpu", "max,pauth-impdef=on",
                    "-smp", str(PROCESSORS), "-m", "3G"]
         for i, path in enumerate(shared):
@@ -115,11 +116,13 @@ class Guest(Machine):
                 "-virtfs",
                 f"local,path={path},mount_tag=shared{i},security_model=none,readonly=on,"
                 "multidevs=remap"]
+        options += more
         pairs = ",".join(f"shared{i}:{path}" for i, path in enumerate(shared))
+        words = (f"console=ttyAMA0 roost.modules={','.join([*MODULES, *modules])} "
+                 f"roost.shared={pairs} roost.control=vport*")
         super().__init__(initramfs.tool("qemu-system-aarch64"), folder, made, tap, MTU, options,
-                         f"console=ttyAMA0 roost.modules={','.join(MODULES)} roost.shared={pairs} "
-                         f"roost.control=vport*", ["-device", "virtio-serial-pci", "-device",
-                                                   "virtserialport,chardev=control,name=control"])
+                         words, ["-device", "virtio-serial-pci", "-device",
+                                 "virtserialport,chardev=control,name=control"])
 
     def run(self, line, limit=LIMIT):
         """Has the limit of a unit test: emulation is slow beside other work."""

@@ -8,9 +8,10 @@ usage: run.py --source DIR --folder DIR [--here | [--steps STEP,...] [--quick] S
 With --here the packages are built on this machine with little optimization, without the tests of a
 build, without packages of debug symbols and without optimizing programs as a whole, and installed
 in a fresh system of this release. Otherwise all steps run in fresh systems of each suite (default:
-bookworm and trixie), the packages for arm64 are built there by a cross compiler, and the
-Containerfile is executed. --steps takes some of the steps native, cross and container; with --quick
-the packages are built without tests and without optimizing programs as a whole.
+bookworm and trixie), the packages for arm64 are built there by a cross compiler and tried in an
+emulated arm64 machine (tests/arm64/packages.py), and the Containerfile is executed. --steps takes
+some of the steps native, cross and container; with --quick the packages are built without tests,
+with little optimization and without packages of debug symbols.
 
 tests/distros/system.py makes the systems in the folder. The exit status is 0 if all tests passed,
 and 77, with the reason in the last line, if this machine can make no system; with
@@ -26,7 +27,9 @@ import sys
 import time
 
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
-sys.path[:0] = [os.path.join(TOP, 'tests', folder) for folder in ('common', 'distros')]
+sys.path[:0] = [os.path.join(TOP, 'tests', folder)
+                for folder in ('common', 'distros', 'stock', 'arm64')]
+import packages as in_guest  # pylint: disable=wrong-import-position
 import system  # pylint: disable=wrong-import-position
 from container import carry_out  # pylint: disable=wrong-import-position
 from debian import Missing, codename  # pylint: disable=wrong-import-position
@@ -36,8 +39,8 @@ from system import copy_source  # pylint: disable=wrong-import-position
 
 SUITES = ['bookworm', 'trixie']
 STEPS = ['native', 'cross', 'container']
-# Build options without the tests of a build and without optimizing programs as a whole.
-QUICK = 'nocheck optimize=-lto'
+# Without the tests of a build, packages of debug symbols, and optimizing programs as a whole.
+QUICK = {'DEB_BUILD_OPTIONS': 'nocheck optimize=-lto noautodbgsym', 'DEB_CFLAGS_APPEND': '-O1 -g0'}
 PACKAGES = ['roost', 'libroost-dev', 'roost-doc']
 # The packages that debian/tests/control needs in addition.
 FOR_TESTS = ['ibverbs-utils', 'perftest', 'rdmacm-utils', 'gcc', 'libc6-dev', 'make', 'pkg-config']
@@ -82,7 +85,7 @@ def build_here(source, folder):
         if not shutil.which(program):
             raise Missing(f'no program {program}: scripts/setup check installs it')
     here('dpkg-buildpackage', '-us', '-uc', '-b', '-Pnocheck', cwd=os.path.join(out, 'roost'),
-         env={'DEB_BUILD_OPTIONS': QUICK + ' noautodbgsym', 'DEB_CFLAGS_APPEND': '-O1 -g0'})
+         env=QUICK)
     here(*lintian_words(out), cwd=out)
     return out
 
@@ -90,7 +93,7 @@ def build_here(source, folder):
 def build_in(place, source, architecture, native, quick):
     """Builds in a fresh system with the packages of Build-Depends alone. Returns the folder with
     the packages."""
-    options = QUICK if quick else '' if native else 'nocheck'
+    options = QUICK if quick else {'DEB_BUILD_OPTIONS': '' if native else 'nocheck'}
     copy_source(source, place.path('src/roost'))
     profiles = [] if native else ['-Pcross,nocheck']
     if not native:
@@ -103,7 +106,7 @@ def build_in(place, source, architecture, native, quick):
     # A native build makes the source package, too, which lintian checks.
     place.run('dpkg-buildpackage', '-us', '-uc', f'-a{architecture}',
               *(profiles + ['-b'] if not native else []), start='/src/roost',
-              env={'DEB_BUILD_OPTIONS': options})
+              env=options)
     place.run(*lintian_words(place.path('src')), start='/src')
     return place.path('src')
 
@@ -208,6 +211,12 @@ def check_cross(source, folder, suite, quick):
         built = step(f'{suite}: built for arm64, lintian has no error',
                      lambda: build_in(builder, source, 'arm64', False, quick))
         step(f'{suite}: the packages for arm64', lambda: check_foreign(builder, built, 'arm64'))
+        try:
+            step(f'{suite}: the packages for arm64: installed, run, removed in a guest',
+                 lambda: in_guest.use(os.path.join(folder, 'arm64'), source, suite,
+                                      debs(built, 'arm64')))
+        except in_guest.Failed as e:
+            raise Failed(str(e), e.text) from None
 
 
 def main():
