@@ -133,12 +133,12 @@ void drive_disown(struct drive *d, unsigned pu);
  */
 void drive_send_datagrams(struct drive *d, unsigned pu);
 /*
- * Runs turns of a PU until two find no work, at most RECEIVE_TURNS: the packets that have arrived
- * are processed, and their answers sent. For control calls that end a queue pair, before they take
- * the control mutex. Stops early if many management datagrams wait for the service thread: in a
- * flood of REQs, 64 turns would receive more than can wait. Does nothing after a fork. Any thread.
+ * Runs turns of a PU until two find no work, at most receive_turns (policy.h): the packets that
+ * have arrived are processed, and their answers sent. For control calls that end a queue pair,
+ * before they take the control mutex. Stops early if many management datagrams wait for the service
+ * thread: in a flood of REQs, as many turns would receive more than can wait. Does nothing after a
+ * fork. Any thread.
  */
-#define RECEIVE_TURNS 64
 void drive_receive(struct drive *d, unsigned pu);
 /*
  * Owns and releases every PU once. When the call returns, all accesses of PUs that began before it

@@ -565,7 +565,8 @@ void drive_receive(struct drive *d, unsigned i)
 	 * its hello.
 	 */
 	for (unsigned n = 0;
-	     in_vain < 2 && n < RECEIVE_TURNS && !drive_dead(d) && !gsi_is_filling(d); n++) {
+	     in_vain < 2 && n < policy_table.receive_turns && !drive_dead(d) && !gsi_is_filling(d);
+	     n++) {
 		uint64_t now;
 
 		pu_own(&d->pu[i], UINT64_MAX);
