@@ -17,6 +17,7 @@ STORE = '256M'  # about half of it is in use
 ADDRESSES = {'shm': ('10.0.0.2', '10.0.0.3'), 'udp': ('127.0.0.2', '127.0.0.3')}
 
 FEW = 1000  # keys that fit into the cache
+READ, READ_FEW = '128M', '128K'  # memory for the READs beside a GET alone
 
 # Bytes of the UDP payloads of a call that GETs an 8-byte key, and of its reply.
 CALL, REPLY = 72, 112
@@ -148,9 +149,11 @@ def through_nic(roost, node, kind, peer):
             row['echo'] = echo(roost, depth)
         yield row
     for keys in (KEYS, FEW):
+        # As much memory as the store uses for these keys, on huge pages as well.
         read = measure.last_json(measure.command(
             [roost, 'perf', 'read', '--local', '--port', kind, '--size', str(VALUE), '--lat',
-             'completion', '--seconds', str(SECONDS), '--json']))
+             'completion', '--memory', READ if keys == KEYS else READ_FEW, '--seconds',
+             str(SECONDS), '--json']))
         yield {'way': f'a GET alone, of {keys} keys, p50', 'port': kind, 'keys': keys,
                'us': node.load(batch=1, depth=1, keys=keys, **pairs)['p50_us'],
                'read_us': read['latency_us']['p50']}

@@ -40,6 +40,7 @@ LATENCY = [
     ['send', '--lat', 'pingpong', '--port', 'udp', '--events'],
     ['write', '--lat', 'completion', '--port', 'udp', '--passive'],
     ['read', '--lat', 'completion', '--port', 'shm'],
+    ['read', '--lat', 'completion', '--port', 'shm', '--size', '64', '--memory', '4M'],
     ['read', '--lat', 'completion', '--port', 'udp', '--passive', '--events'],
     ['atomic', '--lat', 'completion', '--port', 'shm'],
     ['send', '--lat', 'completion', '--port', 'shm'],
@@ -121,6 +122,9 @@ check('a sweep of payloads',
 for args, word in ((['rpc', '--kernel', 'nope'], 'traversal'),
                    (['write', '--kernel', 'get'], 'rpc'),
                    (['rpc', '--hops', '2'], '--kernel traversal'),
+                   (['write', '--lat', 'completion', '--memory', '1M'], 'read --lat completion'),
+                   (['read', '--lat', 'completion', '--size', '4K', '--memory', '4095'],
+                    'at least --size'),
                    (['rpc', '--bidir'], '--bidir'), (['rpc', '--events'], '--events'),
                    (['rpc', '--post-list', '4'], '--post-list'),
                    (['rpc', '--depth', '65'], '64'),
@@ -155,7 +159,7 @@ with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-
 
 # A client that is no peer gets an error, and the server ends with one line.
 for junk in (b'GET / HTTP/1.0\r\n\r\n', b'{"type":"job","version":99}\n', b'{"type":"job"}\n',
-             b'[1]\n', b'{"type":"job","version":3,"op":0,"mode":0,"lat":0,"size":99999999999}\n',
+             b'[1]\n', b'{"type":"job","version":4,"op":0,"mode":0,"lat":0,"size":99999999999}\n',
              b'\n', b'x' * 2000000 + b'\n'):
     with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-port', str(tcp),
                            '--port', 'shm'], stderr=subprocess.PIPE, text=True) as server:

@@ -96,6 +96,10 @@ static const struct opt opts[] = {
 	OPT_SWITCH("events", 'e', &job.events, "sleep on completion events instead of polling"),
 	OPT_VALUE("gap", 0, OPT_TIME, &job.gap, "TIME",
 		  "latency: sleep for this time before each message", .max = 3600e9),
+	OPT_VALUE(
+		"memory", 0, OPT_BYTES, &job.memory, "SIZE",
+		"read --lat completion: READ from random addresses of\nthis much memory (from one address)",
+		.max = PERF_MAX_MEMORY),
 	OPT_OFF("no-pin", &want.pin, "local: don't pin the sides to two cores"),
 	OPT_VALUE("timeout-scale", 0, OPT_COUNT, &want.timeout_scale, "N",
 		  "make all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),

@@ -10,7 +10,7 @@ const char *const perf_mode_names[] = {"bandwidth", "latency", "check", NULL};
 const char *const perf_transport_names[] = {"rc", "ud", NULL};
 const char *const perf_lat_names[] = {"pingpong", "completion", "firstbyte", "execute", NULL};
 
-#define VERSION 3
+#define VERSION 4
 
 /* The integers of a job, with their upper bounds. */
 #define JOB_NUMBERS(X)                                                                             \
@@ -25,7 +25,8 @@ const char *const perf_lat_names[] = {"pingpong", "completion", "firstbyte", "ex
 	X(duration, INT64_MAX)                                                                     \
 	X(gap, INT64_MAX)                                                                          \
 	X(seed, INT64_MAX)                                                                         \
-	X(hops, PERF_MAX_HOPS)
+	X(hops, PERF_MAX_HOPS)                                                                     \
+	X(memory, PERF_MAX_MEMORY)
 
 #define JOB_FLAGS(X) X(bidir) X(passive) X(events)
 
@@ -239,6 +240,9 @@ const char *perf_job_misfit(const struct perf_job *job)
 		return call_misfit(job);
 	if (job->transport == PERF_UD && datagram_misfit(job))
 		return datagram_misfit(job);
+	if (job->memory && (job->op != PERF_READ || job->mode != PERF_LATENCY ||
+			    job->lat != PERF_COMPLETION || job->memory < job->size))
+		return "--memory goes with read --lat completion, and is at least --size";
 	if (job->gap && job->mode != PERF_LATENCY)
 		return "--gap goes with --lat";
 	if (job->mode == PERF_LATENCY)

@@ -20,11 +20,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/rng.h"
 #include "cli/perf/perf.h"
 
 #define WARM_UP	       1000 /* messages that are not measured */
 #define STUCK_NS       60000000000u
 #define SPINS_PER_LOOK 1024 /* polls between readings of the clock, or polls of the oob */
+#define LINE	       64   /* bytes */
 #define PING_DEPTH     8    /* pings that may be posted before their own completions are polled */
 
 struct lat {
@@ -33,6 +35,7 @@ struct lat {
 	struct ibv_sge sge;
 	struct perf_shared *shared;
 	uint64_t seq; /* messages of this side so far */
+	struct rng rng;
 };
 
 static const enum ibv_wr_opcode wr_opcodes[] = {
@@ -49,6 +52,7 @@ static void build(struct lat *t, struct perf_link *l)
 
 	memset(t, 0, sizeof(*t));
 	t->l = l;
+	rng_seed(&t->rng, l->job.seed);
 	if (op == PERF_RPC)
 		return; /* perf_rpc_post() posts calls */
 	t->sge = (struct ibv_sge){(uintptr_t)(out ? l->tx : l->rx), (uint32_t)l->job.size,
@@ -134,6 +138,15 @@ static uint8_t look_at(const uint8_t *p)
 static uint8_t mark(uint64_t seq)
 {
 	return (uint8_t)(seq % 255 + 1);
+}
+
+/* Chooses a random address for the next READ, before its time begins. */
+static void choose_address(struct lat *t)
+{
+	const struct perf_job *job = &t->l->job;
+	uint64_t lines = (job->memory - job->size) / LINE + 1;
+
+	t->wr.wr.rdma.remote_addr = t->l->remote_tx + rng_below(&t->rng, lines) * LINE;
 }
 
 static int one_completion(struct lat *t, uint64_t *ns)
@@ -242,6 +255,8 @@ static int measure(struct lat *t, struct perf_result *r, struct progress *p)
 	for (;;) {
 		if (l->job.gap)
 			sleep_ns(l->job.gap);
+		if (l->job.memory)
+			choose_address(t);
 		rc = one(t, &ns);
 		if (rc < 0)
 			return rc;

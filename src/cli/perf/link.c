@@ -62,6 +62,8 @@ static int map_memory(struct perf_link *l)
 		l->span = round_up(l->job.size < 4096 ? 4096 : l->job.size, 4096);
 		if (l->job.transport == PERF_UD)
 			l->span += 4096; /* space for the header in front */
+		if (l->span < l->job.memory)
+			l->span = round_up(l->job.memory, 4096);
 		half = l->span * l->num_qps;
 	}
 	half = round_up(half, HUGE_PAGE);

@@ -31,13 +31,14 @@
 #include "cli/term.h"
 #include "nic/counters.h"
 
-#define PERF_MAX_SIZES 32
-#define PERF_MAX_QPS   4096
-#define PERF_MAX_DEPTH 16384
-#define PERF_MAX_SIZE  (UINT64_C(1) << 31)
-#define PERF_MAX_CALLS 64 /* calls in progress on a queue pair */
-#define PERF_MAX_HOPS  65536
-#define PERF_ERR_LEN   OOB_ERR_LEN
+#define PERF_MAX_SIZES	32
+#define PERF_MAX_QPS	4096
+#define PERF_MAX_DEPTH	16384
+#define PERF_MAX_SIZE	(UINT64_C(1) << 31)
+#define PERF_MAX_CALLS	64 /* calls in progress on a queue pair */
+#define PERF_MAX_HOPS	65536
+#define PERF_MAX_MEMORY (UINT64_C(1) << 36)
+#define PERF_ERR_LEN	OOB_ERR_LEN
 
 enum perf_op { PERF_WRITE, PERF_READ, PERF_SEND, PERF_ATOMIC, PERF_RPC, PERF_NUM_OPS };
 enum perf_mode { PERF_BANDWIDTH, PERF_LATENCY, PERF_CHECK, PERF_NUM_MODES };
@@ -68,6 +69,7 @@ struct perf_job {
 	uint64_t gap;	    /* ns of sleep before each operation; latency only */
 	uint64_t seed;	    /* check: seed of the patterns */
 	uint64_t hops;	    /* traversal: elements of its list */
+	uint64_t memory;    /* bytes; READs have random addresses in them; 0: one address */
 	unsigned num_sizes; /* check: each round uses all of these */
 	uint64_t sizes[PERF_MAX_SIZES];
 };
