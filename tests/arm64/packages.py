@@ -38,7 +38,8 @@ from machine import Tap  # noqa: E402
 # What the tests of debian/tests need in addition (debian/tests/control).
 FOR_TESTS = ["ibverbs-utils", "perftest", "rdmacm-utils", "gcc", "libc6-dev", "make", "pkg-config"]
 DISK = "3G"         # a file with holes
-MODULES = ["virtio_blk", "ext4"]
+# Linux asks for the driver of crc32c by a program that the initial file system does not have.
+MODULES = ["virtio_blk", "crc32c_generic", "ext4"]
 LIMIT = 3600        # seconds for any one command: emulation is slow beside other work
 INSIDE = "/system"  # where the guest mounts the disk
 ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8",
