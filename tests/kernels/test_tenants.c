@@ -225,11 +225,10 @@ static uint32_t touch_params(uint8_t *to)
 	return long_batch(to, &op, 32, 0);
 }
 
-/* The slowest function of all, by measurement. */
-static uint32_t reduce_params(uint8_t *to)
+static uint32_t reduce_by(enum roost_kv_fn function, uint8_t *to)
 {
 	struct roost_kv_op op = {.code = ROOST_KV_REDUCE,
-				 .function = ROOST_KV_SUB_SAT,
+				 .function = function,
 				 .type = ROOST_KV_I8,
 				 .key = "v",
 				 .key_len = 1,
@@ -237,6 +236,12 @@ static uint32_t reduce_params(uint8_t *to)
 				 .value_len = 1};
 
 	return long_batch(to, &op, 32, 0);
+}
+
+/* The slowest function of all, by measurement. */
+static uint32_t reduce_params(uint8_t *to)
+{
+	return reduce_by(ROOST_KV_SUB_SAT, to);
 }
 
 /*
@@ -262,15 +267,7 @@ static const struct roost_kv_function slow = {
 
 static uint32_t registered_params(uint8_t *to)
 {
-	struct roost_kv_op op = {.code = ROOST_KV_REDUCE,
-				 .function = ROOST_KV_REGISTERED,
-				 .type = ROOST_KV_I8,
-				 .key = "v",
-				 .key_len = 1,
-				 .value = "1",
-				 .value_len = 1};
-
-	return long_batch(to, &op, 32, 0);
+	return reduce_by(ROOST_KV_REGISTERED, to);
 }
 
 static uint32_t update_params(uint8_t *to)
