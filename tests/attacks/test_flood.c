@@ -471,8 +471,10 @@ static bool await(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
 	struct rdma_cm_event *e;
 	bool right;
 
-	if (poll(&p, 1, WAIT_MS) != 1 || rdma_get_cm_event(ch, &e))
+	if (poll(&p, 1, WAIT_MS) != 1 || rdma_get_cm_event(ch, &e)) {
+		fprintf(stderr, "no event in %u s\n", WAIT_MS / 1000);
 		return false;
+	}
 	right = e->event == type;
 	if (!right)
 		fprintf(stderr, "%s, not %s\n", rdma_event_str(e->event), rdma_event_str(type));
@@ -498,8 +500,11 @@ static uint64_t connect_once(struct rdma_event_channel *ch)
 		die("can't resolve: %s", strerror(errno));
 	make_qp(id);
 	began = now();
-	if (rdma_connect(id, &param) || !await(ch, RDMA_CM_EVENT_ESTABLISHED))
-		die("not connected");
+	if (rdma_connect(id, &param))
+		die("can't connect: %s", strerror(errno));
+	if (!await(ch, RDMA_CM_EVENT_ESTABLISHED))
+		die("not connected in %.3f s, %llu requests came", (double)(now() - began) / SECOND,
+		    (unsigned long long)shared->sent);
 	took = now() - began;
 	rdma_disconnect(id);
 	if (!await(ch, RDMA_CM_EVENT_DISCONNECTED))
