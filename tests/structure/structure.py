@@ -4,8 +4,9 @@
 
 includes     no room includes a header of a room below it; installed headers include nothing of src
 sizes        a file stays under 800 lines
-columns      lines of C, Python and shell have at most 100 columns; a line of C with a string may
-             be longer, because the text of a message is not divided
+columns      lines of C, Python, shell and of the documents have at most 100 columns; a line of C
+             with a string may be longer, because the text of a message is not divided, and so may
+             tables, drawings and commands of documents
 words        every file of ours starts with its licence, names no path of somebody's machine, and
              has no open task
 conformance  the rows of docs/conformance.md, the files and the tests they name agree
@@ -123,7 +124,32 @@ def sizes(top):
             yield f'{path}: {len(lines)} lines; one job a file, under {MAX_LINES} lines'
 
 
+def documents(top):
+    """Paths relative to top of README.md and the other pages, with their lines."""
+    for path, lines in files(top, ['docs']):
+        if path.endswith('.md'):
+            yield path, lines
+    for path in ('README.md', 'CONTRIBUTING.md', 'CHANGELOG.md'):
+        if os.path.exists(os.path.join(top, path)):
+            with open(os.path.join(top, path), encoding='utf-8') as f:
+                yield path, f.read().splitlines()
+
+
+def prose(lines):
+    """Numbers and lines of a page outside of tables, and of drawings and commands."""
+    fenced = False
+    for number, line in enumerate(lines, 1):
+        if line.startswith('```'):
+            fenced = not fenced
+        elif not fenced and not line.startswith(('|', '    ')):
+            yield number, line
+
+
 def columns(top):
+    for path, lines in documents(top):
+        for number, line in prose(lines):
+            if len(line) > MAX_COLUMNS:
+                yield f'{path}:{number}: {len(line)} columns; at most {MAX_COLUMNS}'
     for path, lines in files(top, OURS):
         script = bool(lines) and re.match(r'#!.*\b(?:python3|bash|sh)\b', lines[0])
         in_c = path.endswith(('.c', '.h'))
@@ -550,6 +576,10 @@ CASES = [
      ['columns']),
     ('scripts/fits', '#!/bin/sh\n# SPDX-License-Identifier: BSD-2-Clause\n' + '\t' * 12 + 'word\n',
      []),
+    ('docs/wide.md', 51 * 'a ' + '\n', ['columns']),
+    ('CHANGELOG.md', 51 * 'a ' + '\n', ['columns']),
+    ('docs/fits.md', 50 * 'a ' + '\n    ' + 51 * '| ' + '\n|' + 101 * ' ' + '|\n\n```\n'
+     + 101 * '-' + '\n```\n', []),
     ('src/nic/bare-licence.c', 'int x;\n', ['words']),
     ('scripts/tool', '#!/bin/sh\n# SPDX-License-Identifier: BSD-2-Clause\n', []),
     ('scripts/bare', '#!/bin/sh\n', ['words']),
@@ -619,7 +649,7 @@ def self_test():
     bad = 0
     for path, text, expected in CASES:
         with tempfile.TemporaryDirectory() as top:
-            os.makedirs(os.path.join(top, os.path.dirname(path)))
+            os.makedirs(os.path.join(top, os.path.dirname(path)), exist_ok=True)
             with open(os.path.join(top, path), 'w', encoding='utf-8') as f:
                 f.write(text)
             got = [name for name, rule in RULES.items() if list(rule(top))]
