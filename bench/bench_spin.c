@@ -218,7 +218,7 @@ static bool poll_completion(struct run *r, uint32_t done)
  * The program has its completion. The call takes messages in its place until the next byte is there
  * or the time is over.
  */
-static void take_in_its_place(struct run *r, uint8_t byte)
+static void take_for_program(struct run *r, uint8_t byte)
 {
 	uint64_t until =
 		r->policy->takes == FOR_EVER ? FOR_EVER : monotonic_ns() + r->policy->takes;
@@ -287,7 +287,7 @@ static void ping_pong(struct run *r, bool starts)
 	unsigned ops = ops_of(r->policy);
 
 	if (!starts) /* a helper that sleeps does not take the first message */
-		take_in_its_place(r, 1);
+		take_for_program(r, 1);
 	memset(stamps, 1, sizeof(stamps)); /* its pages are there, as those of perftest's array */
 	for (uint32_t i = 1; i <= ops; i++) {
 		uint8_t byte = (uint8_t)(starts ? i - 1 : i);
@@ -304,7 +304,7 @@ static void ping_pong(struct run *r, bool starts)
 		while (!poll_completion(r, i - 1))
 			;
 		if (i < ops || starts)
-			take_in_its_place(r, (uint8_t)(byte + 1));
+			take_for_program(r, (uint8_t)(byte + 1));
 	}
 	while (starts && s->memory[0] != (uint8_t)ops)
 		;

@@ -6,21 +6,21 @@
 
 #define DEPTH 64u
 
-static struct roost_wqe verb(enum roost_op op, struct roost_ref here, struct roost_ref there)
+static struct roost_wqe verb(enum roost_op op, struct roost_ref local, struct roost_ref peer_at)
 {
-	const struct roost_ref old = roost_ref_at(here, 64);
+	const struct roost_ref old = roost_ref_at(local, 64);
 
 	switch (op) {
 	case ROOST_OP_WRITE:
-		return roost_wqe_write(there, here, 64);
+		return roost_wqe_write(peer_at, local, 64);
 	case ROOST_OP_READ:
-		return roost_wqe_read(here, there, 64);
+		return roost_wqe_read(local, peer_at, 64);
 	case ROOST_OP_CMP_SWAP:
-		return roost_wqe_cas(there, 0, 0, old);
+		return roost_wqe_cas(peer_at, 0, 0, old);
 	case ROOST_OP_NOP:
 		return roost_wqe_nop();
 	default:
-		return roost_wqe_calc(op, there, 1, old);
+		return roost_wqe_calc(op, peer_at, 1, old);
 	}
 }
 
@@ -45,8 +45,8 @@ double verb_latency(struct node *near, struct node *server, enum roost_op op, bo
 {
 	struct node *target = remote ? server : near;
 	struct queue *q = calloc(1, sizeof(*q)), *peer = calloc(1, sizeof(*peer));
-	const struct roost_ref here = {(uintptr_t)near->mem, near->key};
-	const struct roost_ref there = {(uintptr_t)target->mem + 4096, target->key};
+	const struct roost_ref local = {(uintptr_t)near->mem, near->key};
+	const struct roost_ref peer_at = {(uintptr_t)target->mem + 4096, target->key};
 	uint64_t done = 0;
 	double start, t;
 
@@ -59,7 +59,7 @@ double verb_latency(struct node *near, struct node *server, enum roost_op op, bo
 	}
 	queue_connect(q, remote ? peer : q);
 	for (uint32_t i = 0; i < DEPTH; i++)
-		q->ring[i] = verb(op, here, there);
+		q->ring[i] = verb(op, local, peer_at);
 	/* Not counted: the first verb takes page faults, of 14 ms together in some runs. */
 	for (int i = 0; i < 10; i++)
 		verbs(q, server, remote);

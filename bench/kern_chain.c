@@ -439,7 +439,7 @@ static struct kern_way ways[] = {
 		return rate(c, way, flight, size);                                                 \
 	}
 
-#define SERVED(name, way, flight)                                                                  \
+#define BY_SERVER(name, way, flight)                                                               \
 	static double rate_##name(struct duo *c, unsigned size)                                    \
 	{                                                                                          \
 		double v;                                                                          \
@@ -454,9 +454,9 @@ RATE(read, ONE_READ, FLIGHT)
 RATE(reads, READS, FLIGHT)
 RATE(kernel, KERNEL, FLIGHT)
 RATE(chain, CHAIN, FLIGHT)
-SERVED(server, TWO_SIDED, FLIGHT)
-SERVED(server_64, TWO_SIDED, LOOK_WINDOW)
-SERVED(sends, SENDS, LOOK_WINDOW / QUIET)
+BY_SERVER(server, TWO_SIDED, FLIGHT)
+BY_SERVER(server_64, TWO_SIDED, LOOK_WINDOW)
+BY_SERVER(sends, SENDS, LOOK_WINDOW / QUIET)
 
 static void client(struct duo *c)
 {

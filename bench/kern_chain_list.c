@@ -25,7 +25,7 @@ struct list {
 };
 
 /* The client's memory. */
-struct place {
+struct layout {
 	uint8_t value[VALUE];
 	struct roost_lookup_end end;
 	struct roost_list_node node;
@@ -71,7 +71,7 @@ static uint64_t first_node(const struct duo *c)
 static unsigned by_chain(struct duo *c, unsigned link, uint64_t key)
 {
 	static uint64_t number;
-	struct place *p = (struct place *)c->mem;
+	struct layout *p = (struct layout *)c->mem;
 	struct ibv_sge sge = {(uintptr_t)&p->request, 0, c->mr->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge,
 				 .num_sge = 1,
@@ -115,16 +115,16 @@ static unsigned by_kernel(struct duo *c, uint64_t random, unsigned size)
 static unsigned by_reads(struct duo *c, uint64_t random, unsigned size)
 {
 	const uint64_t key = 1 + random % size;
-	struct place *p = (struct place *)c->mem;
+	struct layout *p = (struct layout *)c->mem;
 	uint64_t at = first_node(c);
 	unsigned trips = 1;
 
 	do {
-		duo_read(c, offsetof(struct place, node), at, sizeof(p->node));
+		duo_read(c, offsetof(struct layout, node), at, sizeof(p->node));
 		at = p->node.next;
 		trips++;
 	} while (p->node.key != ROOST_OPERAND(key));
-	duo_read(c, offsetof(struct place, value), p->node.value, VALUE);
+	duo_read(c, offsetof(struct layout, value), p->node.value, VALUE);
 	kern_expect("chain_list", p->value, &key, sizeof(key));
 	return trips;
 }

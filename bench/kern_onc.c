@@ -72,7 +72,7 @@ void *lookup_stop_1_svc(void *nothing, struct svc_req *req)
 	return &done;
 }
 
-static SVCXPRT *listen_here(struct duo *s)
+static SVCXPRT *listen_tcp(struct duo *s)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -92,7 +92,7 @@ static SVCXPRT *listen_here(struct duo *s)
 
 void onc_serve(struct duo *s)
 {
-	SVCXPRT *x = listen_here(s);
+	SVCXPRT *x = listen_tcp(s);
 
 	for (stop = false; !stop;) {
 		int n = poll(svc_pollfd, (nfds_t)svc_max_pollfd, -1);

@@ -190,15 +190,15 @@ static double by_kernel(struct duo *c, unsigned mib)
 
 static double by_software(struct duo *c, unsigned mib)
 {
-	static struct roost_shuffle_part here[PARTS];
+	static struct roost_shuffle_part own[PARTS];
 	struct roost_shuffle_part *there = (void *)(c->mem + CLIENT_TABLE);
 	struct shuffle_work w;
 	double rate;
 	uint64_t start;
 
-	lay_out(c, mib, (uintptr_t)c->mem + CLIENT_OUT, here);
+	lay_out(c, mib, (uintptr_t)c->mem + CLIENT_OUT, own);
 	lay_out(c, mib, server_out(c), there);
-	w = work_on(here);
+	w = work_on(own);
 	start = duo_ns();
 	if (shuffle_best(&how)(&w, c->mem, mib * MIB / 8))
 		duo_fail("shuffle: a partition has no space");
@@ -206,8 +206,8 @@ static double by_software(struct duo *c, unsigned mib)
 	for (unsigned i = 0; i < how.partitions; i++) {
 		while (c->outstanding == DUO_DEPTH / 2)
 			duo_reap(c);
-		duo_post(c, IBV_WR_RDMA_WRITE, here[i].addr - (uintptr_t)c->mem, there[i].addr,
-			 (uint32_t)here[i].len);
+		duo_post(c, IBV_WR_RDMA_WRITE, own[i].addr - (uintptr_t)c->mem, there[i].addr,
+			 (uint32_t)own[i].len);
 	}
 	while (c->outstanding)
 		duo_reap(c);

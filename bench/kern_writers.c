@@ -282,7 +282,7 @@ static struct way {
 	const char *name, *at_nic;
 	bool by_chain;
 	unsigned phase;
-	struct hist here;
+	struct hist times;
 } ways[] = {
 	{.name = "chain", .at_nic = "chain, at the NIC", .by_chain = true, .phase = POLLS},
 	{.name = "two-sided, polls", .at_nic = "two-sided, polls, at the NIC", .phase = POLLS},
@@ -295,7 +295,7 @@ static void slice(struct duo *c, unsigned writers, struct way *w)
 	const struct look_request over = {.number = 1, .size = 0};
 
 	duo_phase(c, w->phase);
-	read_beside(c, writers, w->by_chain, &w->here);
+	read_beside(c, writers, w->by_chain, &w->times);
 	send(c, SERVER_LINK, &over, LOOK_GET_LEN);
 	duo_phase_end(c);
 	while (c->outstanding)
@@ -308,14 +308,14 @@ static void client(struct duo *c)
 
 	for (unsigned writers = 0; writers <= WRITERS; writers = writers ? 2 * writers : 1) {
 		for (unsigned k = 0; k < WAYS; k++) {
-			hist_reset(&ways[k].here);
+			hist_reset(&ways[k].times);
 			hist_reset(at_nic[k]);
 		}
 		for (unsigned i = 0; i < SLICES; i++)
 			for (unsigned k = 0; k < WAYS; k++)
 				slice(c, writers, &ways[k]);
 		for (unsigned k = 0; k < WAYS; k++) {
-			kern_row("writers", ways[k].name, writers, &ways[k].here, 0, "");
+			kern_row("writers", ways[k].name, writers, &ways[k].times, 0, "");
 			kern_row("writers", ways[k].at_nic, writers, at_nic[k], 0, "");
 		}
 	}

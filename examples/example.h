@@ -58,17 +58,17 @@ static inline uint64_t space_at(uint64_t n)
 }
 
 /* Posts a WRITE to the node's memory, or a READ from it, and waits for its completion. */
-static inline void move(enum ibv_wr_opcode op, uint64_t there, void *here, size_t len)
+static inline void move(enum ibv_wr_opcode op, uint64_t remote, void *local, size_t len)
 {
-	struct ibv_mr *mr = ibv_reg_mr(node->id->qp->pd, here, len, IBV_ACCESS_LOCAL_WRITE);
-	struct ibv_sge sge = {(uintptr_t)here, (uint32_t)len, mr ? mr->lkey : 0};
+	struct ibv_mr *mr = ibv_reg_mr(node->id->qp->pd, local, len, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_sge sge = {(uintptr_t)local, (uint32_t)len, mr ? mr->lkey : 0};
 	struct ibv_send_wr *bad,
 		wr = {.sg_list = &sge, .num_sge = 1, .opcode = op, .send_flags = IBV_SEND_SIGNALED};
 	struct ibv_wc wc;
 	int n;
 
 	must(mr != NULL, "registering memory");
-	wr.wr.rdma.remote_addr = there;
+	wr.wr.rdma.remote_addr = remote;
 	wr.wr.rdma.rkey = node->hello.rkey;
 	must(ibv_post_send(node->id->qp, &wr, &bad) == 0, "posting a work request");
 	while ((n = ibv_poll_cq(node->id->send_cq, 1, &wc)) == 0)

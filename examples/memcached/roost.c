@@ -13,21 +13,21 @@
 
 /* Gets under way may read memory that is freed. They notice; a grace makes it rare. */
 #define GRACE_NS 200000
-#define HELD	 16384
+#define DEFERRED 16384
 
 bool roost_on;
 
 static struct roost_cache cache;
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct held {
+static struct deferred {
 	item *it;
 	size_t ntotal;
 	unsigned int clsid;
 	uint64_t ripe;
-} held[HELD];
-static unsigned int held_first, held_end; /* modulo 2^32 */
-static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
+} deferred[DEFERRED];
+static unsigned int deferred_first, deferred_end; /* modulo 2^32 */
+static pthread_mutex_t deferred_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t now_ns(void)
 {
@@ -109,21 +109,22 @@ void roost_flush(void)
 }
 
 /* Takes the oldest one out, if its grace is over. */
-static bool take_ripe(struct held *h)
+static bool take_ripe(struct deferred *h)
 {
 	bool ripe;
 
-	pthread_mutex_lock(&held_lock);
-	ripe = held_first != held_end && held[held_first % HELD].ripe <= now_ns();
+	pthread_mutex_lock(&deferred_lock);
+	ripe = deferred_first != deferred_end &&
+	       deferred[deferred_first % DEFERRED].ripe <= now_ns();
 	if (ripe)
-		*h = held[held_first++ % HELD];
-	pthread_mutex_unlock(&held_lock);
+		*h = deferred[deferred_first++ % DEFERRED];
+	pthread_mutex_unlock(&deferred_lock);
 	return ripe;
 }
 
 static void free_ripe(void)
 {
-	struct held h;
+	struct deferred h;
 
 	while (take_ripe(&h))
 		slabs_free(h.it, h.ntotal, h.clsid);
@@ -136,25 +137,26 @@ bool roost_hold(item *it, size_t ntotal, unsigned int clsid)
 	if (!roost_on)
 		return false;
 	free_ripe();
-	pthread_mutex_lock(&held_lock);
-	space = held_end - held_first < HELD;
+	pthread_mutex_lock(&deferred_lock);
+	space = deferred_end - deferred_first < DEFERRED;
 	if (space)
-		held[held_end++ % HELD] = (struct held){it, ntotal, clsid, now_ns() + GRACE_NS};
-	pthread_mutex_unlock(&held_lock);
+		deferred[deferred_end++ % DEFERRED] =
+			(struct deferred){it, ntotal, clsid, now_ns() + GRACE_NS};
+	pthread_mutex_unlock(&deferred_lock);
 	return space;
 }
 
 bool roost_wait(void)
 {
-	struct held h;
+	struct deferred h;
 	bool any;
 
 	if (!roost_on)
 		return false;
 	while (!take_ripe(&h)) {
-		pthread_mutex_lock(&held_lock);
-		any = held_first != held_end;
-		pthread_mutex_unlock(&held_lock);
+		pthread_mutex_lock(&deferred_lock);
+		any = deferred_first != deferred_end;
+		pthread_mutex_unlock(&deferred_lock);
 		if (!any)
 			return false;
 		sched_yield();

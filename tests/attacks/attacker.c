@@ -26,7 +26,7 @@
 #define RATE	    20000 /* frames a second, of attacks that are no flood */
 #define REPLAYS	    20000
 #define QUOTED	    520 /* bytes of a packet that an ICMP error quotes */
-#define SERVED	    4792
+#define SERVICE	    4792
 #define NOBODY_HOST 200
 
 static struct wire wire;
@@ -120,7 +120,7 @@ static struct cm_msg request(const struct pkt_addr *from, const struct pkt_addr 
 	struct cm_ip ip = {
 		.sport = (uint16_t)below(65536), .src = *from, .dst = *to, .v4 = wire.v4};
 
-	m.req = (struct cm_req){.service_id = cm_service_id(CM_PS_TCP, SERVED),
+	m.req = (struct cm_req){.service_id = cm_service_id(CM_PS_TCP, SERVICE),
 				.ca_guid = rng_u64(&wire.rng),
 				.qpn = any24(),
 				.psn = any24(),

@@ -33,9 +33,9 @@ enum { ATTACKER, NODE, PEER, NICS };
 static struct world W, *const w = &W;
 static struct kernel_runtime *f;
 
-/* A connection: `at` calls, `served` is the node's end of it. */
+/* A connection: `at` calls, `node_end` is the other end of it. */
 struct conn {
-	struct ep at, served;
+	struct ep at, node_end;
 	uint16_t mark;
 };
 
@@ -79,15 +79,15 @@ static void connect_from(struct conn *c, unsigned nic)
 		.rpc = true, .mem = MEM, .mtu = 1024, .depth = 128, .rnr_retry = 7, .timeout = 20};
 
 	ep_init(&c->at, w, nic, &p);
-	ep_init(&c->served, w, NODE, &p);
-	ep_connect(&c->at, &c->served);
+	ep_init(&c->node_end, w, NODE, &p);
+	ep_connect(&c->at, &c->node_end);
 	c->mark = 0;
 }
 
 static void end_conn(struct conn *c)
 {
 	ep_fini(&c->at);
-	ep_fini(&c->served);
+	ep_fini(&c->node_end);
 }
 
 /* Returns the number of resources in use, by the kernel's public counter. */
@@ -120,7 +120,7 @@ static void begin(struct conn *c, uint64_t op, const void *params, uint32_t len,
 			.sge = {ep_sge(&c->at, REQUEST, (uint32_t)sizeof(head) + len)},
 			.num_sge = 1,
 			.raddr = op,
-			.rkey = c->served.key};
+			.rkey = c->node_end.key};
 
 	memcpy(c->at.mem + REQUEST, &head, sizeof(head));
 	memcpy(c->at.mem + REQUEST + sizeof(head), params, len);
@@ -133,7 +133,7 @@ static void send_payload(struct conn *c, uint64_t op, uint32_t len)
 			.sge = {ep_sge(&c->at, PAYLOAD, len)},
 			.num_sge = 1,
 			.raddr = op,
-			.rkey = c->served.key};
+			.rkey = c->node_end.key};
 
 	ep_post(&c->at, &wr);
 }
@@ -234,7 +234,7 @@ static void after_an_error(void **state)
 	connect_from(&bad, ATTACKER);
 	connect_from(&peer, PEER);
 	assert_int_equal(make_all(&bad, 1), ROOST_HLL_SHARE);
-	assert_int_equal(ep_modify(&bad.served, &err, NIC_QPA_STATE), 0);
+	assert_int_equal(ep_modify(&bad.node_end, &err, NIC_QPA_STATE), 0);
 	assert_int_equal(taken(ROOST_HLL_OP), 0);
 	assert_int_equal(sketch(&peer, 1, ROOST_HLL_ESTIMATE), ROOST_RPC_MISS);
 	end_conn(&bad);
@@ -312,13 +312,13 @@ struct streams {
 
 static uint32_t shuffle_params(struct conn *c, void *to)
 {
-	struct roost_shuffle_params p = {.table = (uintptr_t)c->served.mem,
+	struct roost_shuffle_params p = {.table = (uintptr_t)c->node_end.mem,
 					 .partitions = 1,
 					 .tuple = 8,
 					 .how = ROOST_SHUFFLE_RADIX};
-	struct roost_shuffle_part part = {(uintptr_t)c->served.mem + PAYLOAD, MEM - PAYLOAD};
+	struct roost_shuffle_part part = {(uintptr_t)c->node_end.mem + PAYLOAD, MEM - PAYLOAD};
 
-	memcpy(c->served.mem, &part, sizeof(part));
+	memcpy(c->node_end.mem, &part, sizeof(part));
 	memcpy(to, &p, sizeof(p));
 	return sizeof(p);
 }
@@ -329,9 +329,9 @@ static uint32_t out_params(struct conn *c, void *to)
 	struct roost_shuffle_params how = {.partitions = 1, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
 	struct roost_shuffle_target target = {.addr = 4096, .len = 1 << 20, .qp = 1};
 	struct roost_shuffle_out_params p =
-		roost_shuffle_out_params((const void *)c->served.mem, &how, 4096);
+		roost_shuffle_out_params((const void *)c->node_end.mem, &how, 4096);
 
-	memcpy(c->served.mem, &target, sizeof(target));
+	memcpy(c->node_end.mem, &target, sizeof(target));
 	memcpy(to, &p, sizeof(p));
 	return sizeof(p);
 }
@@ -359,7 +359,7 @@ static void begin_half(struct conn *c, const struct streams *s)
 }
 
 /* Returns true if a stream of this connection gets a bench. */
-static bool is_served(struct conn *c, const struct streams *s)
+static bool is_answered(struct conn *c, const struct streams *s)
 {
 	begin_stream(c, s);
 	return await(c, SEC) != ROOST_SHUFFLE_BUSY;
@@ -387,7 +387,7 @@ static void halves(const struct streams *s, bool idle)
 	start = world_now(w);
 	assert_int_equal(taken(s->op), s->calls / 2);
 	assert_int_equal(busy, HALVES - s->calls / 2);
-	assert_true(is_served(&peer, s));
+	assert_true(is_answered(&peer, s));
 	assert_int_equal(taken(s->op), s->calls / 2);
 	if (idle) {
 		world_run(w, start + IDLE - SEC);
@@ -401,7 +401,7 @@ static void halves(const struct streams *s, bool idle)
 	}
 	assert_int_equal(taken(s->op), 0);
 	for (unsigned i = 0; i < s->calls + 1; i++)
-		assert_true(is_served(&peer, s));
+		assert_true(is_answered(&peer, s));
 	for (unsigned i = 0; i < HALVES && idle; i++)
 		end_conn(&half[i]);
 	end_conn(&peer);
@@ -439,7 +439,7 @@ static void late_payload(void **state)
 	assert_int_equal(taken(ROOST_SHUFFLE_OP), 0);
 	cut_off.armed = false;
 	world_run(w, world_now(w) + 60 * SEC);
-	assert_int_equal(nic_qp_state(c.served.qp), NIC_QPS_RTS);
+	assert_int_equal(nic_qp_state(c.node_end.qp), NIC_QPS_RTS);
 	assert_int_equal(nic_qp_state(c.at.qp), NIC_QPS_RTS);
 	begin_stream(&c, &shuffles);
 	assert_int_equal(await(&c, SEC), ROOST_RPC_OK);
@@ -523,7 +523,7 @@ static void memory_limit(void **state)
 	nic_memory_limit(w->nic[NODE], with_one);
 	assert_int_equal(usage().memory_limit, with_one);
 	/* There is no second slot: calls are served one after the other. */
-	get.table = (uintptr_t)first.served.mem;
+	get.table = (uintptr_t)first.node_end.mem;
 	for (unsigned i = 0; i < 50; i++)
 		begin(&first, ROOST_GET_OP, &get, sizeof(get), 0);
 	assert_int_equal(await(&first, SEC), ROOST_RPC_MISS);
@@ -531,14 +531,14 @@ static void memory_limit(void **state)
 	assert_int_equal(usage().memory, with_one);
 	assert_int_equal(sketch(&first, 1, ROOST_HLL_ADD), ROOST_HLL_FULL);
 	/* No further connection is accepted. */
-	init.send_cq = first.served.scq;
-	init.recv_cq = first.served.rcq;
-	init.pd = first.served.pd;
-	init.sq = (struct nic_queue_attr){.ring = first.served.sq,
-					  .wr_id = first.served.sq_wr,
-					  .index = &first.served.sqi,
+	init.send_cq = first.node_end.scq;
+	init.recv_cq = first.node_end.rcq;
+	init.pd = first.node_end.pd;
+	init.sq = (struct nic_queue_attr){.ring = first.node_end.sq,
+					  .wr_id = first.node_end.sq_wr,
+					  .index = &first.node_end.sqi,
 					  .depth = 128,
-					  .stride_shift = first.served.sq_shift};
+					  .stride_shift = first.node_end.sq_shift};
 	assert_int_equal(nic_qp_create(w->nic[NODE], &init, &qp), -12 /* -ENOMEM */);
 	assert_true(usage().memory_refused > 0);
 	nic_memory_limit(w->nic[NODE], 0);

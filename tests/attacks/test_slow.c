@@ -24,7 +24,7 @@ enum { ATTACKED, TENANT, SLOW, NICS };
 #define PACKET_NS   300 /* time of the NIC for a packet */
 
 static struct world w;
-static struct ep here[CONNECTIONS], there[CONNECTIONS], tenant, memory;
+static struct ep attacked[CONNECTIONS], attacker[CONNECTIONS], tenant, memory;
 
 static uint64_t sent(void)
 {
@@ -62,17 +62,17 @@ static void open_all(void)
 	ep_init(&memory, &w, ATTACKED, &some);
 	ep_connect(&tenant, &memory);
 	for (unsigned i = 0; i < CONNECTIONS; i++) {
-		ep_init(&here[i], &w, ATTACKED, &few);
-		ep_init(&there[i], &w, SLOW, &few);
-		ep_connect(&here[i], &there[i]);
+		ep_init(&attacked[i], &w, ATTACKED, &few);
+		ep_init(&attacker[i], &w, SLOW, &few);
+		ep_connect(&attacked[i], &attacker[i]);
 	}
 }
 
 static void close_all(void)
 {
 	for (unsigned i = 0; i < CONNECTIONS; i++) {
-		ep_fini(&here[i]);
-		ep_fini(&there[i]);
+		ep_fini(&attacked[i]);
+		ep_fini(&attacker[i]);
 	}
 	ep_fini(&tenant);
 	ep_fini(&memory);
@@ -108,9 +108,9 @@ static void reads_until(uint64_t end, uint64_t *reads, uint64_t *turn, uint64_t 
 static void post_all(void)
 {
 	for (unsigned i = 0; i < CONNECTIONS; i++) {
-		struct wr wr = wr_rdma(ROOST_OP_WRITE, &here[i], 0, 64, &there[i], 0);
+		struct wr wr = wr_rdma(ROOST_OP_WRITE, &attacked[i], 0, 64, &attacker[i], 0);
 
-		ep_post(&here[i], &wr);
+		ep_post(&attacked[i], &wr);
 	}
 }
 
@@ -129,7 +129,7 @@ static void answers_late_on_all(void **state)
 		span += LATE;
 		/* The peer's buffer is small: packets that it drops are sent again. */
 		for (unsigned i = 0; i < CONNECTIONS; i++) {
-			for (unsigned k = 0; !ep_poll_send(&here[i], &c); k++, span += MSEC) {
+			for (unsigned k = 0; !ep_poll_send(&attacked[i], &c); k++, span += MSEC) {
 				if (k == 1000)
 					fail_msg("round %u: connection %u was not answered", round,
 						 i);
@@ -165,7 +165,7 @@ static void errors_about_thousands(void **state)
 	unsigned turns = 0;
 
 	open_all();
-	h.dst = *ep_addr(&there[0]);
+	h.dst = *ep_addr(&attacker[0]);
 	post_all();
 	for (begin = world_now(&w); world_now(&w) < begin + 10 * MSEC; turns++) {
 		for (unsigned i = 0; i < PORT_HINTS; i++) {
@@ -185,7 +185,7 @@ static void errors_about_thousands(void **state)
 	assert_in_range(c.rx_unreachable - c.hints_unread, 1, 2 * 11);
 	assert_int_equal(c.alive_probe, 0);
 	for (unsigned i = 0; i < CONNECTIONS; i++) {
-		assert_true(ep_wait_send(&here[i], &e, SEC));
+		assert_true(ep_wait_send(&attacked[i], &e, SEC));
 		assert_int_equal(e.status, NIC_WC_SUCCESS);
 	}
 	close_all();

@@ -52,16 +52,16 @@ static void enter(int fd)
 
 void wire_open(struct wire *w, const char *see)
 {
-	int one = 1, here;
+	int one = 1, own_ns;
 
 	w->out = open_device(0);
 	setsockopt(w->out, SOL_PACKET, PACKET_QDISC_BYPASS, &one, sizeof(one));
 	w->seen = -1;
 	if (see) {
-		here = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+		own_ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 		enter(open(see, O_RDONLY | O_CLOEXEC));
 		w->seen = open_device(ETH_P_ALL);
-		enter(here);
+		enter(own_ns);
 	}
 	w->waiting = 0;
 	w->sent = 0;

@@ -195,7 +195,7 @@ static unsigned hold(void)
 		post(1, 0, ROOST_KV_GET, KEYS - 1, 1);
 		await(1, 0, ROOST_KV_GET, KEYS - 1, 1);
 	}
-	far.held = true;
+	far.stopped = true;
 	for (unsigned i = 0; i < LATE / 2; i++)
 		post(0, i, ROOST_KV_GET, 2 * i, 2);
 	run(TURNS);
@@ -221,7 +221,7 @@ static void others_are_answered(void **state)
 		n += !answered(0, i);
 		assert_true(n <= waiting);
 	}
-	far.held = false;
+	far.stopped = false;
 	for (unsigned i = 0; i < LATE / 2; i++)
 		await(0, i, ROOST_KV_GET, 2 * i, 2);
 	close_rig();
@@ -240,7 +240,7 @@ static void longer_than_the_bound(void **state)
 	assert_true(waiting >= LATE / 8);
 	while (rig_counters(r).steps < ctr.steps + (uint64_t)waiting * 2 * BOUND)
 		run(TURNS);
-	far.held = false;
+	far.stopped = false;
 	for (unsigned i = 0; i < LATE / 2; i++)
 		await(0, i, ROOST_KV_GET, 2 * i, 2);
 	close_rig();
@@ -261,7 +261,7 @@ static void caller_gone(void **state)
 	post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
 	await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
 	assert_ptr_equal(store->dropped, NULL);
-	far.held = false;
+	far.stopped = false;
 	for (unsigned k = 0; k < LATE; k += 8) {
 		post(1, 2, ROOST_KV_GET, k, 8);
 		await(1, 2, ROOST_KV_GET, k, 8);
@@ -298,7 +298,7 @@ static void a_fence_closes(void **state)
 	fence.until_ns = kv_fence_now();
 	post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
 	await_status(1, 1, 1, -EREMCHG);
-	far.held = false;
+	far.stopped = false;
 	for (unsigned i = 0; i < LATE / 2; i++)
 		await_status(0, i, 2, waits[i] ? -ETIMEDOUT : 0);
 	fence.until_ns = UINT64_MAX;
@@ -317,7 +317,7 @@ static void caller_gone_in_a_snapshot(void **state)
 	end_caller();
 	assert_non_null(store->dropped);
 	kv_store_leave(store);
-	far.held = false;
+	far.stopped = false;
 	for (unsigned k = 0; k < LATE; k += 8) {
 		post(1, 2, ROOST_KV_GET, k, 8);
 		await(1, 2, ROOST_KV_GET, k, 8);
@@ -343,7 +343,7 @@ static void payload_waits(void **state)
 	await(1, 2, ROOST_KV_GET, KEYS - 1, 1);
 	run(TURNS);
 	assert_false(answered(1, 1));
-	far.held = false;
+	far.stopped = false;
 	await(1, 1, ROOST_KV_PUT, 1000, 40);
 	for (unsigned i = 0; i < LATE / 2; i++)
 		await(0, i, ROOST_KV_GET, 2 * i, 2);
@@ -376,7 +376,7 @@ static void one_caller_leaves_places(void **state)
 		assert_true(answered(1, 1));
 		await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
 	}
-	far.held = false;
+	far.stopped = false;
 	for (unsigned i = LATE / 2; i < RIG_SLOTS; i++) {
 		struct rig_reply a = rig_wait(r, 0, i, RIG_REPLY - 8);
 
@@ -477,16 +477,16 @@ static void a_scan_waits(void **state)
 	fill();
 	do {
 		/* This key's line stays near: it was used just now. */
-		far.held = false;
+		far.stopped = false;
 		post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
 		await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
-		far.held = true;
+		far.stopped = true;
 		post_scan(1, 2, cursor);
 		run(TURNS);
 		turns += !answered(1, 2);
 		post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
 		await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
-		far.held = false;
+		far.stopped = false;
 		cursor = take_scan(1, 2, seen);
 	} while (cursor);
 	for (unsigned k = 0; k < KEYS; k++)
@@ -523,7 +523,7 @@ static void scans_of_a_caller_that_ends(void **state)
 		post(1, 0, ROOST_KV_GET, KEYS - 1, 1);
 		await(1, 0, ROOST_KV_GET, KEYS - 1, 1);
 	}
-	far.held = true;
+	far.stopped = true;
 	for (unsigned i = 0; i < RIG_SLOTS; i++)
 		post_scan(0, i, 8 * i);
 	run(TURNS);
@@ -531,7 +531,7 @@ static void scans_of_a_caller_that_ends(void **state)
 	end_caller();
 	post(1, 1, ROOST_KV_GET, KEYS - 1, 1);
 	await(1, 1, ROOST_KV_GET, KEYS - 1, 1);
-	far.held = false;
+	far.stopped = false;
 	cursor = take_scan(1, 2, seen);
 	assert_int_not_equal(cursor, 0);
 	while (cursor) {
@@ -545,7 +545,7 @@ static void scans_of_a_caller_that_ends(void **state)
 
 /* ---- partitions that move ---- */
 
-#define HERE	"10.0.0.1"
+#define OWN	"10.0.0.1"
 #define SERVICE 4792u
 
 /*
@@ -558,10 +558,10 @@ static void set_table(uint64_t version, unsigned owner, unsigned from)
 	t = (struct kv_table){.version = version,
 			      .partitions = 1,
 			      .nodes = 2,
-			      .node = {{HERE, SERVICE}, {"10.0.0.2", SERVICE}},
+			      .node = {{OWN, SERVICE}, {"10.0.0.2", SERVICE}},
 			      .owner = {(uint16_t)owner},
 			      .from = {(uint16_t)from}};
-	assert_int_equal(kv_store_set_table(store, &t, HERE, SERVICE), 0);
+	assert_int_equal(kv_store_set_table(store, &t, OWN, SERVICE), 0);
 }
 
 static void post_one(unsigned caller, unsigned slot, const struct roost_kv_op *op)
@@ -636,7 +636,7 @@ static unsigned begin_store(unsigned code, uint8_t byte)
 	/* Repeats this until all lines that leave have left. */
 	for (unsigned i = 0; i < 200; i++)
 		table_version();
-	far.held = true;
+	far.stopped = true;
 	while (!post_far(code, k, byte))
 		assert_true(++k < LATE);
 	return k;
@@ -659,7 +659,7 @@ static void a_move_waits_for_older_stores(void **state)
 	assert_int_equal(table_version(), 1);
 	set_table(2, 1, 0);
 	assert_int_equal(table_version(), 1);
-	far.held = false;
+	far.stopped = false;
 	while (!answered(0, k))
 		run(1);
 	assert_int_equal(table_version(), 2);
@@ -693,7 +693,7 @@ static void a_moved_pair_is_older(void **state)
 	run(TURNS);
 	assert_false(answered(1, 3));
 	assert_false(answered(1, 5));
-	far.held = false;
+	far.stopped = false;
 	assert_int_equal(take_one(1, 5, &s, sizeof(s)), 0);
 	assert_int_equal(take_one(1, 3, &byte, 1), 0);
 	assert_int_equal(take_one(0, k, &byte, 1), 0);

@@ -131,7 +131,8 @@ static void counters(void **state)
 	end();
 }
 
-static enum roost_lock_result act(struct client *c, enum roost_lock_action action, unsigned lock)
+static enum roost_lock_result request(struct client *c, enum roost_lock_action action,
+				      unsigned lock)
 {
 	offload_send(&c->near, 0,
 		     roost_lock_request((void *)c->near.mem, action, (uintptr_t)&words[lock],
@@ -146,18 +147,18 @@ static void locks(void **state)
 
 	start(true);
 	for (int i = 0; i < 20; i++) {
-		assert_int_equal(act(a, ROOST_LOCK, 0), ROOST_LOCK_DONE);
+		assert_int_equal(request(a, ROOST_LOCK, 0), ROOST_LOCK_DONE);
 		assert_int_equal(words[0], OWNER(a));
-		assert_int_equal(act(b, ROOST_LOCK, 0), ROOST_LOCK_REFUSED);
+		assert_int_equal(request(b, ROOST_LOCK, 0), ROOST_LOCK_REFUSED);
 		assert_int_equal(reply(b)->found[0], OWNER(a));
-		assert_int_equal(act(b, ROOST_UNLOCK, 0), ROOST_LOCK_REFUSED);
+		assert_int_equal(request(b, ROOST_UNLOCK, 0), ROOST_LOCK_REFUSED);
 		assert_int_equal(words[0], OWNER(a));
-		assert_int_equal(act(b, ROOST_LOCK, 1), ROOST_LOCK_DONE);
-		assert_int_equal(act(a, ROOST_LOCK, 0), ROOST_LOCK_REFUSED); /* its own */
-		assert_int_equal(act(a, ROOST_UNLOCK, 0), ROOST_LOCK_DONE);
+		assert_int_equal(request(b, ROOST_LOCK, 1), ROOST_LOCK_DONE);
+		assert_int_equal(request(a, ROOST_LOCK, 0), ROOST_LOCK_REFUSED); /* its own */
+		assert_int_equal(request(a, ROOST_UNLOCK, 0), ROOST_LOCK_DONE);
 		assert_int_equal(words[0], 0);
-		assert_int_equal(act(a, ROOST_UNLOCK, 0), ROOST_LOCK_REFUSED);
-		assert_int_equal(act(b, ROOST_UNLOCK, 1), ROOST_LOCK_DONE);
+		assert_int_equal(request(a, ROOST_UNLOCK, 0), ROOST_LOCK_REFUSED);
+		assert_int_equal(request(b, ROOST_UNLOCK, 1), ROOST_LOCK_DONE);
 	}
 	assert_int_equal(roost_lock_result(reply(a), ROOST_LOCK, OWNER(a), a->number + 1),
 			 ROOST_LOCK_PENDING);
@@ -209,7 +210,7 @@ static void hostile_action(void **state)
 	offload_await(&c->near, &reply(c)->number, c->number);
 	assert_int_equal(words[0], 5);
 	words[0] = 0;
-	assert_int_equal(act(c, ROOST_LOCK, 0), ROOST_LOCK_DONE);
+	assert_int_equal(request(c, ROOST_LOCK, 0), ROOST_LOCK_DONE);
 	end();
 }
 

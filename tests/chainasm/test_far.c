@@ -61,9 +61,9 @@ static void __attribute__((format(printf, 1, 2))) put(const char *fmt, ...)
 static const char *const calcs[] = {"add",	  "max", "min", "max_signed",
 				    "min_signed", "and", "or",	"xor"};
 
-/* `here` is the region of the queue's own NIC, `there` that of its peer. */
+/* `local` is the region of the queue's own NIC, `remote` that of its peer. */
 struct side {
-	const char *queue, *here, *there;
+	const char *queue, *local, *remote;
 };
 static const struct side near = {"main", "n", "f"}, far = {"other", "f", "n"};
 
@@ -73,18 +73,18 @@ static void put_plain(const struct side *s, unsigned kind)
 
 	switch (kind) {
 	case 0:
-		put("write %s%u, %s%u, %u {signaled}\n", s->there, a, s->here, b, 1 + below(16));
+		put("write %s%u, %s%u, %u {signaled}\n", s->remote, a, s->local, b, 1 + below(16));
 		break;
 	case 1:
-		put("read %s%u, %s%u, %u {signaled}\n", s->there, a, s->here, b, 1 + below(16));
+		put("read %s%u, %s%u, %u {signaled}\n", s->remote, a, s->local, b, 1 + below(16));
 		break;
 	case 2:
-		put("cas %s%u, %u, %u, %s%u {signaled}\n", s->there, a, below(3), below(1000),
-		    s->here, b);
+		put("cas %s%u, %u, %u, %s%u {signaled}\n", s->remote, a, below(3), below(1000),
+		    s->local, b);
 		break;
 	default:
-		put("%s %s%u, %u, %s%u {signaled}\n", calcs[below(8)], s->there, a, below(1 << 20),
-		    s->here, b);
+		put("%s %s%u, %u, %s%u {signaled}\n", calcs[below(8)], s->remote, a, below(1 << 20),
+		    s->local, b);
 	}
 }
 
@@ -94,16 +94,16 @@ static void put_rewritten(const struct side *s, bool wild)
 	const unsigned label = labels++, kind = below(4), word = below(WORDS);
 
 	if (below(3) == 0) /* operand words are NOPs */
-		put("\tread %so%u, l%u, 8 {signaled}\n", s->there, word, label);
+		put("\tread %so%u, l%u, 8 {signaled}\n", s->remote, word, label);
 	else if (kind < 2 && wild)
-		put("\tread %swild, l%u.raddr, 8 {signaled}\n", s->there, label);
+		put("\tread %swild, l%u.raddr, 8 {signaled}\n", s->remote, label);
 	else if (kind < 2)
-		put("\tread %sp%u, l%u.raddr, 8 {signaled}\n", s->there, word, label);
+		put("\tread %sp%u, l%u.raddr, 8 {signaled}\n", s->remote, word, label);
 	else if (below(2))
-		put("\tread %s%u, l%u.%s, 8 {signaled}\n", s->there, word, label,
+		put("\tread %s%u, l%u.%s, 8 {signaled}\n", s->remote, word, label,
 		    kind == 2 ? "compare" : "operand");
 	else
-		put("\tadd %s%u, %u, l%u.operand {signaled}\n", s->there, word, below(100), label);
+		put("\tadd %s%u, %u, l%u.operand {signaled}\n", s->remote, word, below(100), label);
 	put("\twait %s.sends\nl%u:\t", s->queue, label);
 	put_plain(s, kind);
 }
@@ -123,15 +123,15 @@ static void put_part(const struct side *s, bool wild)
 
 static void put_words(const struct side *s)
 {
-	put("region %sdata\n", s->here);
+	put("region %sdata\n", s->local);
 	for (unsigned i = 0; i < WORDS; i++)
-		put("%s%u:\tword %u\n", s->here, i, below(3) ? below(1 << 24) : below(3));
+		put("%s%u:\tword %u\n", s->local, i, below(3) ? below(1 << 24) : below(3));
 	for (unsigned i = 0; i < WORDS; i++)
-		put("%so%u:\t%s\n", s->here, i, below(2) ? "operand 5" : "word op(write)");
+		put("%so%u:\t%s\n", s->local, i, below(2) ? "operand 5" : "word op(write)");
 	/* the peer follows them: places at the NIC where these words are not */
 	for (unsigned i = 0; i < WORDS; i++)
-		put("%sp%u:\tword &%s%u\n", s->here, i, s->here, below(WORDS - 1));
-	put("%swild:\tword 64\n\n", s->here);
+		put("%sp%u:\tword &%s%u\n", s->local, i, s->local, below(WORDS - 1));
+	put("%swild:\tword 64\n\n", s->local);
 }
 
 /* A message fills a word, or the operand of the WQE that the receiver executes next. */
@@ -144,14 +144,14 @@ static void put_receives(const struct side *s, unsigned n, bool *into_wqe)
 		if (into_wqe[i])
 			put("\trecv %s_got%u.operand, 8\n", s->queue, i);
 		else
-			put("\trecv %s%u, 8\n", s->here, below(WORDS));
+			put("\trecv %s%u, 8\n", s->local, below(WORDS));
 	}
 	put("\tnop {signaled}\n\twait %s.sends\n", s->queue);
 }
 
 static void put_send(const struct side *s)
 {
-	put("\tsend %s%u, 8 {signaled}\n\twait %s.sends\n", s->here, below(WORDS), s->queue);
+	put("\tsend %s%u, 8 {signaled}\n\twait %s.sends\n", s->local, below(WORDS), s->queue);
 }
 
 static void put_got(const struct side *s, unsigned i, bool into_wqe)
@@ -159,7 +159,7 @@ static void put_got(const struct side *s, unsigned i, bool into_wqe)
 	put("\twait %s.receives\n", s->queue);
 	if (into_wqe)
 		put("%s_got%u:\tadd %s%u, 0, %s%u {signaled}\n\twait %s.sends\n", s->queue, i,
-		    s->there, below(WORDS), s->here, below(WORDS), s->queue);
+		    s->remote, below(WORDS), s->local, below(WORDS), s->queue);
 }
 
 static void make_text(bool wild)

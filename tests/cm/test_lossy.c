@@ -20,12 +20,12 @@
 #define SECOND 1000000000ull
 #define NEVER  UINT64_MAX
 
-enum act { NOTHING, ACCEPT, REJECT, READY, DISCONNECT };
+enum step { NOTHING, ACCEPT, REJECT, READY, DISCONNECT };
 
 /* One end's state of a connection. */
 struct half {
 	struct cm_conn *conn;
-	enum act act; /* the next action of its program, and its time */
+	enum step step; /* the next action of its program, and its time */
 	uint64_t at;
 	bool up, over, disconnected, timewait_over;
 	enum cm_event_type how;
@@ -79,16 +79,16 @@ static void on_send(struct end *e, const struct cm_datagram *d)
  * Programs answer at once within the callback, or after up to half a minute, which is longer than a
  * REQ's interval.
  */
-static void plan(struct world *w, struct half *h, enum act act);
+static void plan(struct world *w, struct half *h, enum step step);
 
-static void do_act(struct world *w, struct half *h, unsigned index)
+static void do_step(struct world *w, struct half *h, unsigned index)
 {
 	struct cm_accept acc = accept_with(0x1000 + index);
-	enum act act = h->act;
+	enum step step = h->step;
 
-	h->act = NOTHING;
+	h->step = NOTHING;
 	h->at = NEVER;
-	switch (act) {
+	switch (step) {
 	case ACCEPT:
 		assert_int_equal(cm_accept(h->conn, w->now, &acc), 0);
 		break;
@@ -111,9 +111,9 @@ static void do_act(struct world *w, struct half *h, unsigned index)
 	}
 }
 
-static void plan(struct world *w, struct half *h, enum act act)
+static void plan(struct world *w, struct half *h, enum step step)
 {
-	h->act = act;
+	h->step = step;
 	h->at = chance(w, 50) ? w->now : w->now + rng_below(&w->rng, 30 * SECOND);
 }
 
@@ -143,7 +143,7 @@ static void on_event(struct end *e, const struct cm_event *ev)
 		cm_set_user(ev->conn, h);
 		plan(w, h, chance(w, 15) ? REJECT : ACCEPT);
 		if (h->at == w->now)
-			do_act(w, h, index);
+			do_step(w, h, index);
 		return;
 	}
 	h = half_of(w, ev, &index);
@@ -153,7 +153,7 @@ static void on_event(struct end *e, const struct cm_event *ev)
 		assert_true(!h->up && !h->over);
 		plan(w, h, READY);
 		if (h->at == w->now)
-			do_act(w, h, index);
+			do_step(w, h, index);
 		break;
 	case CM_EV_ESTABLISHED:
 		assert_true(!h->up && !h->over);
@@ -165,7 +165,7 @@ static void on_event(struct end *e, const struct cm_event *ev)
 		h->over = true;
 		h->how = ev->type;
 		h->reason = ev->reason;
-		h->act = NOTHING;
+		h->step = NOTHING;
 		break;
 	case CM_EV_DISCONNECTED:
 		assert_true(!h->over);
@@ -174,7 +174,7 @@ static void on_event(struct end *e, const struct cm_event *ev)
 		if (cm_conn_state(ev->conn) == CM_DREQ_RCVD)
 			plan(w, h, DISCONNECT);
 		else
-			h->act = NOTHING;
+			h->step = NOTHING;
 		break;
 	case CM_EV_TIMEWAIT_EXIT:
 		assert_true(h->disconnected && !h->timewait_over);
@@ -201,7 +201,7 @@ static unsigned first_flight(const struct world *w, uint64_t *at)
 	return best;
 }
 
-static struct half *first_act(struct world *w, uint64_t *at, unsigned *index)
+static struct half *first_step(struct world *w, uint64_t *at, unsigned *index)
 {
 	struct half *best = NULL;
 
@@ -209,7 +209,7 @@ static struct half *first_act(struct world *w, uint64_t *at, unsigned *index)
 	for (unsigned i = 0; i < 2 * CONNS; i++) {
 		struct half *h = i < CONNS ? &w->active[i] : &w->passive[i - CONNS];
 
-		if (h->act != NOTHING && h->at < *at) {
+		if (h->step != NOTHING && h->at < *at) {
 			*at = h->at;
 			*index = i % CONNS;
 			best = h;
@@ -222,9 +222,9 @@ static struct half *first_act(struct world *w, uint64_t *at, unsigned *index)
 static void run(struct world *w)
 {
 	for (unsigned steps = 0;; steps++) {
-		uint64_t fly_at, act_at, next = NEVER;
+		uint64_t fly_at, step_at, next = NEVER;
 		unsigned index = 0, f = first_flight(w, &fly_at);
-		struct half *h = first_act(w, &act_at, &index);
+		struct half *h = first_step(w, &step_at, &index);
 
 		if (steps > 100000)
 			fail_msg("seed %lu never becomes quiet", (unsigned long)w->seed);
@@ -232,17 +232,17 @@ static void run(struct world *w)
 			if (cm_next(w->e[i].cm) < next)
 				next = cm_next(w->e[i].cm);
 		}
-		if (fly_at == NEVER && act_at == NEVER && next == NEVER)
+		if (fly_at == NEVER && step_at == NEVER && next == NEVER)
 			return;
-		if (fly_at <= act_at && fly_at <= next) {
+		if (fly_at <= step_at && fly_at <= next) {
 			struct sent s = w->air[f].s;
 
 			w->now = fly_at;
 			w->air[f] = w->air[--w->flying];
 			end_take(&w->e[pkt_addr_eq(&s.dst, &w->e[1].addr)], &s);
-		} else if (act_at <= next) {
-			w->now = act_at > w->now ? act_at : w->now;
-			do_act(w, h, index);
+		} else if (step_at <= next) {
+			w->now = step_at > w->now ? step_at : w->now;
+			do_step(w, h, index);
 		} else {
 			w->now = next > w->now ? next : w->now;
 			for (int i = 0; i < 2; i++)
@@ -326,7 +326,7 @@ static void end_all(struct world *w)
 			continue;
 		if (chance(w, 60) || w->passive[i].over)
 			plan(w, &w->active[i], DISCONNECT);
-		if (w->active[i].act == NOTHING || chance(w, 40))
+		if (w->active[i].step == NOTHING || chance(w, 40))
 			plan(w, &w->passive[i], DISCONNECT);
 	}
 	run(w);

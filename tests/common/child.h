@@ -95,8 +95,8 @@ static inline unsigned child_hold(pid_t pid, pid_t tid[CHILD_THREADS])
 	return e ? 0 : n;
 }
 
-/* Kills a child that is held so. */
-static inline void child_kill_held(const pid_t *tid, unsigned n)
+/* Kills a child that is stopped in this way. */
+static inline void child_kill_stopped(const pid_t *tid, unsigned n)
 {
 	int status;
 

@@ -421,10 +421,10 @@ static enum verdict leave_to_owner(struct end *e, uint64_t now)
 
 static void worked(struct end *e, uint64_t now, bool woke)
 {
-	uint64_t here = e->lease_end ? max64(e->lease_end - policy_table.lease, e->rang) : 0;
+	uint64_t called = e->lease_end ? max64(e->lease_end - policy_table.lease, e->rang) : 0;
 
 	spinner_worked(&e->spinner, now, stake(e), e->slept, woke);
-	caller_found_by_service(&e->caller, here, now);
+	caller_found_by_service(&e->caller, called, now);
 	if (caller_may_busy_poll(&e->caller))
 		caller_requests(&e->caller, now, stake(e), e->requests, e->slept);
 	e->slept = false;

@@ -119,7 +119,7 @@ static void waits_for_the_answer_to_a_post_left_to_others(void **state)
  * A program that does not spin on memory gets its completion at once, after the few polls that
  * found nothing.
  */
-static void polling_is_not_held_up(void **state)
+static void polling_is_not_delayed(void **state)
 {
 	struct drive *d = *state;
 	bool saw;
@@ -234,7 +234,7 @@ int main(void)
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(waits_for_the_answer_to_a_post_left_to_others,
 						harness_setup, harness_teardown),
-		cmocka_unit_test_setup_teardown(polling_is_not_held_up, harness_setup,
+		cmocka_unit_test_setup_teardown(polling_is_not_delayed, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(gives_up_when_no_answer_comes, harness_setup,
 						harness_teardown),

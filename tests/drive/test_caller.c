@@ -88,11 +88,11 @@ static enum caller_kind found_late(uint64_t late, unsigned times, bool twice)
 	struct caller c = a_caller(CALLER_POLLS);
 
 	for (unsigned i = 0; i < times; i++) {
-		uint64_t here = T0 + i * 100 * MS;
+		uint64_t called = T0 + i * 100 * MS;
 
-		caller_found_by_service(&c, here, here + late);
+		caller_found_by_service(&c, called, called + late);
 		if (twice)
-			caller_found_by_service(&c, here, here + late + US);
+			caller_found_by_service(&c, called, called + late + US);
 	}
 	return caller_kind(&c);
 }
@@ -289,7 +289,7 @@ static void no_mask_while_it_sleeps(void **state)
 {
 	(void)state;
 	for (uint64_t run = 1; run <= 200; run++) {
-		uint64_t seed = run * 0x9e3779b97f4a7c15ull, now = T0, here = T0, requests = 0;
+		uint64_t seed = run * 0x9e3779b97f4a7c15ull, now = T0, called = T0, requests = 0;
 		struct caller c = a_caller(CALLER_POLLS);
 		unsigned spun = 0, masks = 0;
 		bool masked = false;
@@ -305,14 +305,14 @@ static void no_mask_while_it_sleeps(void **state)
 			if (r % 128 == 0)
 				caller_armed(&c);
 			else if (r % 4 == 1)
-				caller_found_by_service(&c, here, now);
+				caller_found_by_service(&c, called, now);
 			else if (r % 8 == 2)
 				caller_posted(&c, now, requests, STAKE);
 			else if (r % 8 == 3)
 				caller_polled(&c, true);
 			else if (r % 8 == 6)
 				caller_busy_poll(&c, now, STAKE, requests);
-			here = r & 64 ? now : here;
+			called = r & 64 ? now : called;
 			slept = caller_kind(&c) == CALLER_SLEEPS;
 			spun += caller_kind(&c) == CALLER_SPINS;
 			a = caller_beside(&c, turn, masked, now,

@@ -13,7 +13,7 @@ struct user {
 	_Atomic uint64_t due;
 	atomic_bool answer; /* send one for each received */
 	atomic_bool hold;   /* input() waits */
-	atomic_bool held;   /* it has waited */
+	atomic_bool waited; /* it has waited */
 	_Atomic uintptr_t thread;
 	atomic_uint gone, gone_sum, lost;
 	_Atomic uint64_t lost_sum;
@@ -34,7 +34,7 @@ static void input(void *ctx, unsigned port, const struct pkt_addr *src, const st
 			abort();
 	}
 	while (atomic_load(&u->hold)) {
-		atomic_store(&u->held, true);
+		atomic_store(&u->waited, true);
 		harness_sleep_ms(1);
 	}
 	atomic_store(&u->thread, (uintptr_t)pthread_self());
@@ -288,7 +288,7 @@ static void control_calls_lose_no_datagrams(void **state)
 	assert_true(fake_reached(&u.expires, 1));
 	atomic_store(&nic->for_qp1, true);
 	fake_inject(port, 1);
-	while (!atomic_load(&u.held))
+	while (!atomic_load(&u.waited))
 		harness_sleep_ms(1);
 	for (unsigned i = 0; i < n; i += burst) {
 		fake_inject(port, burst);

@@ -243,7 +243,7 @@ static void yields_its_core(void **state)
 	assert_int_equal(woke_yields, 10);
 }
 
-/* Returns whether it busy polls if packets are close: only held-back time prevents that. */
+/* Returns whether it busy polls if packets are close: only a pause prevents that. */
 static bool spins_at(const struct spinner *s, uint64_t now)
 {
 	struct spinner t = *s;
@@ -253,9 +253,9 @@ static bool spins_at(const struct spinner *s, uint64_t now)
 	return spinner_idle(&t, now, STAKE) != SPIN_SLEEP;
 }
 
-static void held_back_by_who_wants_the_core(void **state)
+static void pauses_while_others_want_the_core(void **state)
 {
-	uint64_t now = T0, slice = 3 * MS, held = policy_table.lost_factor * slice;
+	uint64_t now = T0, slice = 3 * MS, pause = policy_table.lost_factor * slice;
 	struct spinner s = {0};
 
 	(void)state;
@@ -275,29 +275,29 @@ static void held_back_by_who_wants_the_core(void **state)
 	spinner_lost(&s, now, 0, true, STAKE);
 	/* A slice counts. */
 	spinner_lost(&s, now, slice, true, STAKE);
-	assert_false(spins_at(&s, now + held - 1));
-	assert_true(spins_at(&s, now + held));
-	/* Lost again at once: held back twice as long, and so on, up to a bound. */
+	assert_false(spins_at(&s, now + pause - 1));
+	assert_true(spins_at(&s, now + pause));
+	/* Lost again at once: a pause twice as long, and so on, up to a bound. */
 	for (unsigned i = 1; i < 20; i++) {
 		uint64_t most = policy_table.lost_most * slice;
 
-		now += held;
-		held = 2 * held < most ? 2 * held : most;
+		now += pause;
+		pause = 2 * pause < most ? 2 * pause : most;
 		spinner_lost(&s, now, slice, i & 1, STAKE);
-		assert_false(spins_at(&s, now + held - 1));
-		assert_true(spins_at(&s, now + held));
+		assert_false(spins_at(&s, now + pause - 1));
+		assert_true(spins_at(&s, now + pause));
 	}
 	/* After a while the count starts again. */
-	now += 2 * held;
-	held = policy_table.lost_factor * slice;
+	now += 2 * pause;
+	pause = policy_table.lost_factor * slice;
 	spinner_lost(&s, now, slice, true, STAKE);
-	assert_true(spins_at(&s, now + held));
+	assert_true(spins_at(&s, now + pause));
 	/*
 	 * A thread that takes one yield for a short time may be any timer. The next yield comes
 	 * soon.
 	 */
 	for (int i = 0; i < 2; i++) {
-		now += 10 * held;
+		now += 10 * pause;
 		spinner_lost(&s, now, 0, true, STAKE);
 		spinner_lost(&s, now, policy_table.yield_untaken, true, STAKE);
 		assert_true(spins_at(&s, now));
@@ -393,7 +393,7 @@ int main(void)
 		cmocka_unit_test(stake_is_twice_the_delay),
 		cmocka_unit_test(spins_while_packets_are_close),
 		cmocka_unit_test(yields_its_core),
-		cmocka_unit_test(held_back_by_who_wants_the_core),
+		cmocka_unit_test(pauses_while_others_want_the_core),
 		cmocka_unit_test(naps_grow),
 	};
 

@@ -34,9 +34,9 @@ static struct {
 	uint64_t revision, leases;
 	uint64_t set_at, lease; /* of the key of the node */
 	uint64_t revoked;
-	const char *hold; /* the next request to this path is held up */
-	char *held;
-	bool late;	  /* what is held arrives before the next transaction */
+	const char *delay; /* the next request to this path is delayed */
+	char *delayed;
+	bool late;	  /* the delayed request arrives before the next transaction */
 	uint64_t version; /* of the table */
 	bool timeless;	  /* it grants leases without a time */
 	bool others;	  /* leases end, and others change the key of the node all the time */
@@ -153,15 +153,15 @@ int __wrap_http_post(struct http *h, const char *path, char *body, enum http_rep
 
 	assert_non_null(body);
 	pthread_mutex_lock(&etcd_lock);
-	if (etcd.hold && strstr(path, etcd.hold)) {
-		etcd.hold = NULL;
-		etcd.held = body;
+	if (etcd.delay && strstr(path, etcd.delay)) {
+		etcd.delay = NULL;
+		etcd.delayed = body;
 		snprintf(why, why_len, "no answer");
 		rc = -ETIMEDOUT;
 	} else {
 		if (etcd.late && strstr(path, "txn")) {
 			etcd.late = false;
-			execute(path, etcd.held);
+			execute(path, etcd.delayed);
 		}
 		execute(path, body);
 		free(body);
@@ -208,7 +208,7 @@ static int follow(void)
 
 static int begin(void **state)
 {
-	free(etcd.held);
+	free(etcd.delayed);
 	memset(&etcd, 0, sizeof(etcd));
 	etcd.version = 1;
 	runs = false;
@@ -225,7 +225,7 @@ static void without_a_thread(void **state)
 }
 
 /*
- * The request that sets the key of a node is held up. The process ends, and the next one sets the
+ * The request that sets the key of a node is delayed. The process ends, and the next one sets the
  * key. Then the request arrives: the key keeps the lease of the new process.
  */
 static void late_request_of_a_former_process(void **state)
@@ -236,15 +236,15 @@ static void late_request_of_a_former_process(void **state)
 		begin(NULL);
 		if (earlier) /* the key is there already */
 			assert_int_equal(follow(), -EAGAIN);
-		for (unsigned i = 0; i < 2 && !etcd.held; i++) {
-			etcd.hold = paths[i];
+		for (unsigned i = 0; i < 2 && !etcd.delayed; i++) {
+			etcd.delay = paths[i];
 			follow();
 		}
-		etcd.hold = NULL;
-		assert_non_null(etcd.held);
+		etcd.delay = NULL;
+		assert_non_null(etcd.delayed);
 		assert_int_equal(follow(), -EAGAIN);
 		assert_int_equal(etcd.lease, etcd.leases);
-		execute("/v3/kv/txn", etcd.held);
+		execute("/v3/kv/txn", etcd.delayed);
 		assert_int_equal(etcd.lease, etcd.leases);
 	}
 }
@@ -252,7 +252,7 @@ static void late_request_of_a_former_process(void **state)
 /* The late request arrives between the read and the write of the new process, which tries again. */
 static void late_request_in_between(void **state)
 {
-	etcd.hold = "/kv/txn";
+	etcd.delay = "/kv/txn";
 	assert_int_equal(follow(), -ETIMEDOUT);
 	etcd.late = true;
 	assert_int_equal(follow(), -EAGAIN);

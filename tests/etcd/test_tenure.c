@@ -67,7 +67,7 @@ struct world {
 	uint64_t store_version, next_version, next_at;
 	int store_owner, next_owner;
 	/* what happened */
-	unsigned served, refused, taken, returned;
+	unsigned done, refused, taken, returned;
 };
 
 static uint64_t between(struct world *w, uint64_t from, uint64_t to)
@@ -233,7 +233,7 @@ static void serve(struct world *w)
 		w->refused++;
 		return;
 	}
-	w->served++;
+	w->done++;
 	assert_int_equal(w->owner, NODE);
 }
 
@@ -291,10 +291,10 @@ static void start(struct world *w, uint64_t seed)
 	tenure_init(&w->tenure, LEASE_S, &w->fence);
 }
 
-static void nothing_is_served_after_a_takeover(void **state)
+static void nothing_is_done_after_a_takeover(void **state)
 {
 	static struct world w;
-	unsigned served = 0, taken = 0, returned = 0;
+	unsigned done = 0, taken = 0, returned = 0;
 
 	(void)state;
 	for (uint64_t seed = 1; seed <= 60; seed++) {
@@ -304,20 +304,20 @@ static void nothing_is_served_after_a_takeover(void **state)
 		w.stops = w.outages = 150;
 		for (unsigned i = 0; i < 30000; i++)
 			tick(&w);
-		served += w.served;
+		done += w.done;
 		taken += w.taken;
 		returned += w.returned;
 	}
-	print_message("%u served, %u takeovers, %u returns\n", served, taken, returned);
+	print_message("%u served, %u takeovers, %u returns\n", done, taken, returned);
 	/* All of this happened often. */
-	assert_true(served > 100000 && taken > 200 && returned > 200);
+	assert_true(done > 100000 && taken > 200 && returned > 200);
 }
 
-static void run_until_served(struct world *w)
+static void run_until_done(struct world *w)
 {
-	unsigned before = w->served;
+	unsigned before = w->done;
 
-	for (unsigned i = 0; w->served == before; i++) {
+	for (unsigned i = 0; w->done == before; i++) {
 		assert_true(i < 30000);
 		tick(w);
 	}
@@ -331,7 +331,7 @@ static void a_lease_is_renewed_in_time(void **state)
 
 	(void)state;
 	start(&w, 1);
-	run_until_served(&w);
+	run_until_done(&w);
 	before = w.refused;
 	for (unsigned i = 0; i < 30000; i++)
 		tick(&w);
@@ -348,7 +348,7 @@ static void outages(void **state)
 
 	(void)state;
 	start(&w, 2);
-	run_until_served(&w);
+	run_until_done(&w);
 	before = w.refused;
 	w.silent = w.now + LEASE_S * S / 2;
 	while (w.now < w.silent)
@@ -358,7 +358,7 @@ static void outages(void **state)
 	while (w.now < w.silent)
 		tick(&w);
 	assert_true(w.refused > before);
-	run_until_served(&w);
+	run_until_done(&w);
 }
 
 static void lies(void **state)
@@ -400,7 +400,7 @@ static void lies(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nothing_is_served_after_a_takeover),
+		cmocka_unit_test(nothing_is_done_after_a_takeover),
 		cmocka_unit_test(a_lease_is_renewed_in_time),
 		cmocka_unit_test(outages),
 		cmocka_unit_test(lies),

@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct op {
 	uint8_t kind, qp, how;
-	uint16_t there, here, len;
+	uint16_t remote, local, len;
 };
 
 struct script {
@@ -77,12 +77,12 @@ static enum roost_next ask(struct roost_call *c, struct state *s, const struct s
 {
 	uint32_t i = o->qp % PAIRS, qp = o->qp % (PAIRS + 2), n = (c->qp_posted + 1) % ROOST_QP_OPS;
 	uint32_t rkey = p->rkey[i] ^ (o->how & 1 && o->how & 2 ? 0x100 : 0);
-	uint64_t raddr = p->raddr[i] + o->there, va = p->va + o->here;
+	uint64_t raddr = p->raddr[i] + o->remote, va = p->va + o->local;
 	uint32_t len = o->len;
-	void *buf = o->how & 4 ? NULL : (uint8_t *)c->scratch + o->here % SCRATCH;
+	void *buf = o->how & 4 ? NULL : (uint8_t *)c->scratch + o->local % SCRATCH;
 
-	if (buf && len > SCRATCH - o->here % SCRATCH)
-		len = SCRATCH - o->here % SCRATCH;
+	if (buf && len > SCRATCH - o->local % SCRATCH)
+		len = SCRATCH - o->local % SCRATCH;
 	switch (o->kind % 10) {
 	case 0:
 		return roost_qp_read(c, qp, raddr, rkey, buf, va, len);
@@ -91,12 +91,12 @@ static enum roost_next ask(struct roost_call *c, struct state *s, const struct s
 	case 2:
 		return roost_qp_send(c, qp, buf, va, len);
 	case 3:
-		return roost_qp_write_imm(c, qp, raddr, rkey, buf, va, len, o->there);
+		return roost_qp_write_imm(c, qp, raddr, rkey, buf, va, len, o->remote);
 	case 4:
-		return roost_qp_send_imm(c, qp, buf, va, len, o->there);
+		return roost_qp_send_imm(c, qp, buf, va, len, o->remote);
 	case 5:
 		return roost_qp_cas(c, qp, raddr, rkey, buf ? &s->old[n] : NULL, va, o->len,
-				    o->here);
+				    o->local);
 	case 6:
 		return roost_qp_fetch_add(c, qp, raddr, rkey, buf ? &s->old[n] : NULL, va, o->len);
 	case 7:
@@ -165,7 +165,7 @@ struct rig {
 	uint32_t counter_key[PAIRS], pd, region;
 	uint64_t counter[PAIRS];
 	uint64_t added[PAIRS], perhaps[PAIRS];
-	uint8_t here[MEM]; /* whose middle is the region of the runs */
+	uint8_t local[MEM]; /* whose middle is the region of the runs */
 };
 
 static uint32_t reg(struct nic *nic, uint32_t pd, void *addr, uint64_t len)
@@ -194,7 +194,7 @@ static void connect(struct rig *r, unsigned i)
 		     number == i + 1,
 	     "not bound");
 	if (i == 0)
-		r->region = reg(r->bound[0].nic, r->bound[0].pd, r->here + GUARD, MEM - 2 * GUARD);
+		r->region = reg(r->bound[0].nic, r->bound[0].pd, r->local + GUARD, MEM - 2 * GUARD);
 }
 
 static void all_zero(const uint8_t *p, uint32_t n)
@@ -284,7 +284,7 @@ static void start(struct rig *r, struct input *in)
 	mend(r);
 	a.pd = r->bound[0].pd;
 	a.key = r->region;
-	s->va = (uintptr_t)r->here + GUARD;
+	s->va = (uintptr_t)r->local + GUARD;
 	for (unsigned i = 0; i < PAIRS; i++) {
 		s->raddr[i] = (uintptr_t)r->peer[i].mem + GUARD;
 		s->rkey[i] = r->peer[i].key;
@@ -298,13 +298,13 @@ static void start(struct rig *r, struct input *in)
 		o->kind = u8(in);
 		o->qp = u8(in);
 		o->how = u8(in);
-		o->there = u16(in);
-		o->here = u16(in);
+		o->remote = u16(in);
+		o->local = u16(in);
 		o->len = u16(in);
 		/* Most addresses are in the region, and aligned for atomics. */
 		if (!(o->how & 16)) {
-			o->there = o->there % (MEM / 2) & ~7u;
-			o->here = o->here % (MEM / 4) & ~7u;
+			o->remote = o->remote % (MEM / 2) & ~7u;
+			o->local = o->local % (MEM / 4) & ~7u;
 			o->len %= 4096;
 		}
 	}
@@ -381,8 +381,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		     "added twice, or not at all");
 		disconnect(r, i);
 	}
-	all_zero(r->here, GUARD);
-	all_zero(r->here + MEM - GUARD, GUARD);
+	all_zero(r->local, GUARD);
+	all_zero(r->local + MEM - GUARD, GUARD);
 	world_fini(&r->w);
 	return 0;
 }

@@ -6,7 +6,7 @@
  * to use it, then has two values. The input:
  *
  *	number of lies
- *	lies of 6 bytes: where, place (2), size, two values
+ *	lies of 6 bytes: where, index (2), size, two values
  *	commands of 2 bytes: how many packets, and how long
  */
 #include <pthread.h>
@@ -61,7 +61,7 @@ static void *write_on(void *arg)
 static void take_lie(struct input *in, struct lie *y)
 {
 	uint8_t where = u8(in) % 4;
-	uint32_t place = u16(in);
+	uint32_t index = u16(in);
 	struct lie new = {.long_one = u8(in) % 4 == 0};
 	uint8_t first = u8(in), second;
 
@@ -69,17 +69,17 @@ static void take_lie(struct input *in, struct lie *y)
 	new.value[0] = first;
 	new.value[1] = second;
 	switch (where) {
-	case 0: /* descriptors: the right one, and one with another length or place */
-		new.at = (volatile uint8_t *)&ring.descs[place % SHM_RING_DESCS];
+	case 0: /* descriptors: the right one, and one with another length or position */
+		new.at = (volatile uint8_t *)&ring.descs[index % SHM_RING_DESCS];
 		new.long_one = true;
-		new.value[0] = shm_desc(place % SHM_RING_DESCS, 0, 60, 0);
-		new.value[1] = shm_desc(place % SHM_RING_DESCS, second * 64u, first * 20u, second);
+		new.value[0] = shm_desc(index % SHM_RING_DESCS, 0, 60, 0);
+		new.value[1] = shm_desc(index % SHM_RING_DESCS, second * 64u, first * 20u, second);
 		break;
 	case 1:
-		new.at = ring.page + place % SHM_RING_CTL;
+		new.at = ring.page + index % SHM_RING_CTL;
 		break;
 	default: /* headers of the packets at the front, payload */
-		new.at = ring.data + (where == 2 ? place % 512 : place % RING);
+		new.at = ring.data + (where == 2 ? index % 512 : index % RING);
 	}
 	new.offset = (uintptr_t) new.at & 7;
 	new.at -= new.offset;
@@ -120,21 +120,21 @@ static bool within(const uint8_t *bth, uint32_t len)
  * The other end sends packets, as a right one does, and this end takes them. False: the ring
  * detected a wrong value, and the port drops the connection.
  */
-static bool command(struct shm_cons *c, unsigned count, uint32_t place)
+static bool command(struct shm_cons *c, unsigned count, uint32_t index)
 {
 	uint32_t len = 0;
 	uint8_t *bth, tos;
 	int rc = 1;
 
 	for (unsigned i = 0; i < count; i++) {
-		uint8_t *at = ring.data + (place * 64 + i * 64) % (RING - 4096);
+		uint8_t *at = ring.data + (index * 64 + i * 64) % (RING - 4096);
 
 		memset(at, 0, 64);
-		at[0] = (uint8_t)(place + i) % 0x1d;
+		at[0] = (uint8_t)(index + i) % 0x1d;
 		at[1] = PKT_BTH_MIGREQ;
 		atomic_store(&ring.descs[(c->head + i) % SHM_RING_DESCS],
 			     shm_desc(c->head + i, (uint32_t)(at - ring.data),
-				      16 + (place + i) % 13 * 4, 0));
+				      16 + (index + i) % 13 * 4, 0));
 	}
 	if (shm_cons_look(c) < 0)
 		return false;

@@ -87,7 +87,7 @@ static void on_send(void *ctx, const struct cm_datagram *d)
 }
 
 /* Calls a function as a program may, with valid or invalid arguments. */
-static void act(struct side *s, unsigned k, unsigned what)
+static void operate(struct side *s, unsigned k, unsigned what)
 {
 	struct world *w = s->w;
 	struct cm_accept a = {.qpn = ++s->next_qpn, .psn = 5, .data = "a", .data_len = 1};
@@ -155,9 +155,9 @@ static void on_event(void *ctx, const struct cm_event *e)
 		must(k < CONNS, "an event of a released connection");
 	}
 	if (s->w->closing)
-		act(s, k, 9);
+		operate(s, k, 9);
 	else if (u8(&s->w->in) & 1)
-		act(s, k, u8(&s->w->in));
+		operate(s, k, u8(&s->w->in));
 }
 
 /* The QP is new, or, with `stale`, one that the peer may consider connected. */
@@ -268,7 +268,7 @@ static void step(struct world *w)
 		break;
 	case 5:
 		k = u8(&w->in) % CONNS;
-		act(&w->s[op >> 3 & 1], k, u8(&w->in));
+		operate(&w->s[op >> 3 & 1], k, u8(&w->in));
 		break;
 	case 7:
 		/* the next listener gets the waiting requests, or no listener does */
@@ -289,7 +289,7 @@ static void finish(struct world *w)
 	w->closing = true;
 	for (int i = 0; i < 2; i++) {
 		for (unsigned k = 0; k < CONNS; k++)
-			act(&w->s[i], k, 9);
+			operate(&w->s[i], k, 9);
 	}
 	for (int n = 0; n < 2000; n++) {
 		uint64_t a = cm_next(w->s[0].cm), b = cm_next(w->s[1].cm), next = a < b ? a : b;

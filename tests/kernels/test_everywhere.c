@@ -110,9 +110,9 @@ static enum roost_next nothing(struct roost_call *c)
 		.state_size = sizeof(struct state), .resources = 1, ##__VA_ARGS__                  \
 	}
 
-enum place { CALL, CALL_PAYLOAD, RUN, RUN_PAYLOAD, PARAMS, IN, REGION, OUT, RESIZE, PLACES };
+enum context { CALL, CALL_PAYLOAD, RUN, RUN_PAYLOAD, PARAMS, IN, REGION, OUT, RESIZE, CONTEXTS };
 
-static const struct roost_kernel kernels[PLACES] = {
+static const struct roost_kernel kernels[CONTEXTS] = {
 	KERNEL(CALL, .params = agent),
 	KERNEL(CALL_PAYLOAD, .params = nothing, .payload = agent),
 	KERNEL(RUN, .params = agent),
@@ -154,7 +154,7 @@ static void open_rig(uint32_t access)
 			 .sp = {.delay_ns = 1000}, .cfg = {.max_steps = 1000}, .rnr_retry = 7});
 	a.pd = r->node[1].pd;
 	assert_int_equal(nic_mr_register(r->w.nic[1], &a, &key), 0);
-	for (unsigned i = 0; i < PLACES; i++) {
+	for (unsigned i = 0; i < CONTEXTS; i++) {
 		assert_int_equal(runtime_deploy(r->f, &kernels[i], NULL), 0);
 		assert_int_equal(runtime_grant(r->f, kernels[i].op, &region, a.pd, key, &number),
 				 0);
@@ -203,23 +203,23 @@ static struct outcome as_call(const struct params *p, bool payload)
 	return out;
 }
 
-static void attach(struct local_call *p, enum place place)
+static void attach(struct local_call *p, enum context context)
 {
 	int rc = 0;
 
-	if (place == IN)
+	if (context == IN)
 		rc = local_call_attach_in(p, r->node[0].qp);
-	else if (place == REGION)
+	else if (context == REGION)
 		rc = local_call_attach_region(p, r->node[0].key);
-	else if (place == OUT || place == RESIZE)
+	else if (context == OUT || context == RESIZE)
 		rc = local_call_attach_out(p, r->node[0].qp);
 	assert_int_equal(rc, 0);
 }
 
 /* A message, which the kernel sees. */
-static void send_message(enum place place)
+static void send_message(enum context context)
 {
-	bool out = place == OUT || place == RESIZE;
+	bool out = context == OUT || context == RESIZE;
 	struct ep *from = out ? &r->node[0] : &r->caller[0],
 		  *to = out ? &r->caller[0] : &r->node[0];
 	struct wr wr = wr_rdma(ROOST_OP_WRITE, from, 8192, MESSAGE, to, STREAM_AT);
@@ -232,13 +232,13 @@ static void send_message(enum place place)
 	assert_int_equal(c.status, NIC_WC_SUCCESS);
 }
 
-static struct outcome on_host(const struct params *p, enum place place)
+static struct outcome on_host(const struct params *p, enum context context)
 {
 	static uint8_t payload[MESSAGE];
 	struct local_call_result result;
 	struct outcome out = {0};
 	struct local_call *l;
-	struct local_call_attr a = {.op = kernels[place].op,
+	struct local_call_attr a = {.op = kernels[context].op,
 				    .params = p,
 				    .params_len = sizeof(*p),
 				    .pd = r->node[0].pd,
@@ -246,16 +246,16 @@ static struct outcome on_host(const struct params *p, enum place place)
 				    .reply = (uint8_t *)&out.word,
 				    .space = 8};
 
-	if (place == RUN || place == RUN_PAYLOAD)
+	if (context == RUN || context == RUN_PAYLOAD)
 		assert_int_equal(local_call_start(r->f, 0, &a,
-						  place == RUN_PAYLOAD ? payload : NULL,
+						  context == RUN_PAYLOAD ? payload : NULL,
 						  sizeof(payload), &l),
 				 0);
 	else
 		assert_int_equal(local_call_begin(r->f, 0, &a, &l), 0);
-	attach(l, place);
-	if (place >= IN)
-		send_message(place);
+	attach(l, context);
+	if (context >= IN)
+		send_message(context);
 	settle();
 	assert_int_equal(local_call_detach(l), 0);
 	assert_false(local_call_busy(l));
@@ -263,12 +263,13 @@ static struct outcome on_host(const struct params *p, enum place place)
 	out.status = result.status;
 	out.len = result.len;
 	memcpy(out.message,
-	       (place == OUT || place == RESIZE ? r->caller : r->node)[0].mem + STREAM_AT, MESSAGE);
+	       (context == OUT || context == RESIZE ? r->caller : r->node)[0].mem + STREAM_AT,
+	       MESSAGE);
 	local_call_free(l);
 	return out;
 }
 
-static struct outcome run(enum place place, enum what what, unsigned n, uint64_t va)
+static struct outcome run(enum context context, enum what what, unsigned n, uint64_t va)
 {
 	const struct params p = {.what = what,
 				 .n = n,
@@ -277,12 +278,13 @@ static struct outcome run(enum place place, enum what what, unsigned n, uint64_t
 				 .raddr = (uintptr_t)r->caller[1].mem,
 				 .rkey = r->caller[1].key};
 
-	return place <= CALL_PAYLOAD ? as_call(&p, place == CALL_PAYLOAD) : on_host(&p, place);
+	return context <= CALL_PAYLOAD ? as_call(&p, context == CALL_PAYLOAD)
+				       : on_host(&p, context);
 }
 
-static struct outcome granted(enum place place, enum what what, unsigned word)
+static struct outcome granted(enum context context, enum what what, unsigned word)
 {
-	return run(place, what, 1, GRANTED + 8 * word);
+	return run(context, what, 1, GRANTED + 8 * word);
 }
 
 static void replies(const struct outcome *a, uint64_t word)
@@ -299,11 +301,11 @@ static void ends(struct outcome a, uint32_t status)
 }
 
 /* Data ahead of the reply: they go to the caller, or become the stream. */
-static void sends(enum place place, struct outcome a, uint64_t word)
+static void sends(enum context context, struct outcome a, uint64_t word)
 {
 	uint64_t rest;
 
-	if (place != RESIZE) {
+	if (context != RESIZE) {
 		replies(&a, word);
 		return;
 	}
@@ -318,7 +320,7 @@ static void sends(enum place place, struct outcome a, uint64_t word)
 
 static void granted_regions(void **state)
 {
-	for (enum place at = 0; at < PLACES; at++) {
+	for (enum context at = 0; at < CONTEXTS; at++) {
 		uint64_t *remote;
 		struct outcome a;
 
@@ -354,7 +356,7 @@ static void granted_regions(void **state)
 /* With another number, beyond the end, or without the right: no memory is accessed. */
 static void what_was_not_granted(void **state)
 {
-	for (enum place at = 0; at < PLACES; at++) {
+	for (enum context at = 0; at < CONTEXTS; at++) {
 		open_rig(NIC_ACCESS_REMOTE_READ);
 		for (enum what w = READ; w <= REPLY_FROM; w++) {
 			bool reads =
@@ -384,7 +386,7 @@ static void what_was_not_granted(void **state)
 
 static void all_else(void **state)
 {
-	for (enum place at = 0; at < PLACES; at++) {
+	for (enum context at = 0; at < CONTEXTS; at++) {
 		struct outcome a;
 
 		open_rig(NIC_ACCESS_REMOTE_READ);

@@ -246,7 +246,7 @@ static const struct shape shapes[] = {
 };
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
-static uint64_t held_up(void)
+static uint64_t hook_waits(void)
 {
 	struct nic_counters ctr;
 
@@ -280,7 +280,7 @@ static void what_comes_in(void **state)
 		assert_memory_equal(s->peer[1].mem, s->called.mem, MEM);
 		assert_false(bytes_stayed);
 		if (way)
-			assert_true(held_up() > 0);
+			assert_true(hook_waits() > 0);
 		close_copies();
 	}
 }
@@ -352,7 +352,7 @@ static void unreliable(void **state)
 	assert_memory_equal(s->peer[1].mem, b.mem, MEM);
 	assert_memory_not_equal(b.mem, a.mem, MEM);
 	assert_true(told.posted > 5);
-	assert_true(held_up() > 0);
+	assert_true(hook_waits() > 0);
 	ep_fini(&a);
 	ep_fini(&b);
 	close_copies();

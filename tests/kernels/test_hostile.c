@@ -107,7 +107,7 @@ static uint8_t answer(uint32_t psn, unsigned *written)
  * must detect that: the call ends with ROOST_RPC_BAD_PARAMS, and the other message counts as
  * unannounced payload.
  */
-static void another_message_in_its_place(void **state)
+static void another_message_instead(void **state)
 {
 	const struct got *g;
 	struct roost_rpc_tail tail;
@@ -163,7 +163,7 @@ static void the_same_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(another_message_in_its_place),
+		cmocka_unit_test(another_message_instead),
 		cmocka_unit_test(the_same_again),
 	};
 

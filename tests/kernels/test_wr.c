@@ -261,7 +261,7 @@ static void refused(void **state)
 	close_scene();
 }
 
-static void refused_here(void **state)
+static void refused_locally(void **state)
 {
 	struct told told;
 	uint64_t at;
@@ -524,7 +524,7 @@ int main(void)
 		cmocka_unit_test(full_queue),
 		cmocka_unit_test(several_under_way),
 		cmocka_unit_test(refused),
-		cmocka_unit_test(refused_here),
+		cmocka_unit_test(refused_locally),
 		cmocka_unit_test(nobody_receives),
 		cmocka_unit_test(nobody_answers),
 		cmocka_unit_test(called_by_the_host),

@@ -351,7 +351,7 @@ static void solicited(void **state)
 }
 
 /* Operations that would break the connection are refused before they are sent. */
-static void refused_here(void **state)
+static void refused_locally(void **state)
 {
 	static const uint32_t atomics[] = {ROOST_ASK_QP_CAS, ROOST_ASK_QP_FETCH_ADD};
 	struct ep none, nones, read_only;
@@ -371,7 +371,7 @@ static void refused_here(void **state)
 			 0);
 	for (unsigned i = 0; i < 2; i++) {
 		struct one_params p = {.ask = atomics[i]};
-		uint64_t here = (uintptr_t)s->bound[0].mem;
+		uint64_t local = (uintptr_t)s->bound[0].mem;
 
 		p.raddr = (uintptr_t)s->peer[0].mem + 4;
 		assert_int_equal(try(p, NULL), ROOST_QP_INVALID);
@@ -379,11 +379,11 @@ static void refused_here(void **state)
 		p.rkey = nones.key;
 		p.qp = 3;
 		assert_int_equal(try(p, NULL), ROOST_QP_INVALID);
-		p = (struct one_params){.ask = atomics[i], .at = here + MEM - 7};
+		p = (struct one_params){.ask = atomics[i], .at = local + MEM - 7};
 		assert_int_equal(try(p, &s->bound[0]), ROOST_QP_LOCAL);
 		p.at = (uintptr_t)s->bound[1].mem;
 		assert_int_equal(try(p, &s->bound[1]), ROOST_QP_LOCAL);
-		p.at = here;
+		p.at = local;
 		assert_int_equal(try(p, &read_only), ROOST_QP_LOCAL);
 		assert_int_equal(try(p, &s->bound[0]), ROOST_QP_OK);
 	}
@@ -436,7 +436,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_kind),	 cmocka_unit_test(two_count),
-		cmocka_unit_test(solicited),	 cmocka_unit_test(refused_here),
+		cmocka_unit_test(solicited),	 cmocka_unit_test(refused_locally),
 		cmocka_unit_test(refused_there),
 	};
 

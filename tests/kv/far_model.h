@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A far tier in virtual time, for tests. A request ends some time after its start, so requests end
- * in another order than they started. Waiting moves the time on to the next end, and polling
- * by 1. Only lines that were written are read. While it is held no request ends, and a wait aborts.
+ * in another order than they started. Waiting moves the time on to the next end, and polling by 1.
+ * Only lines that were written are read. While it is stopped no request ends, and a wait aborts.
  */
 #ifndef ROOST_TESTS_KV_FAR_MODEL_H
 #define ROOST_TESTS_KV_FAR_MODEL_H
@@ -36,7 +36,7 @@ struct far_model {
 	uint64_t stuck_by;
 	uint64_t fail_at; /* the request that fails; 0: none */
 	uint64_t started;
-	bool held;
+	bool stopped;
 	struct rng rng;
 	uint8_t **lines;
 	uint64_t num_lines, size;
@@ -99,9 +99,9 @@ static inline struct kv_far_request *far_model_poll(struct kv_far *far, bool wai
 	struct kv_far_request *list = NULL;
 	uint64_t next = UINT64_MAX;
 
-	if (m->held && wait)
+	if (m->stopped && wait)
 		abort();
-	if (m->held)
+	if (m->stopped)
 		return NULL;
 	for (unsigned i = 0; i < m->num_busy; i++)
 		if (m->busy[i].at < next)

@@ -399,7 +399,7 @@ static void a_client_leaves_places(void **state)
 					.out_cap = sizeof(out[i])};
 	}
 	kv_run(kv, &ops[KEYS - 1], 1); /* its lines are near */
-	far_model.held = true;
+	far_model.stopped = true;
 	kv_submit(kv, &many);
 	for (unsigned i = 0; i < 100; i++)
 		kv_poll(kv, false);
@@ -411,7 +411,7 @@ static void a_client_leaves_places(void **state)
 	assert_int_equal(ops[KEYS - 1].status, 0);
 	assert_false(kv_finished(&more));
 	kv_cancel(kv, &more);
-	far_model.held = false;
+	far_model.stopped = false;
 	while (!kv_finished(&many))
 		kv_poll(kv, true);
 	for (unsigned i = 0; i < KEYS; i++)

@@ -406,12 +406,12 @@ static void a_step_does_not_wait(void **state)
 	struct kv_stat stat;
 
 	assert_int_equal(kv_snapshot_start(kv, path, &s), 0);
-	far.held = true; /* a wait ends the program */
+	far.stopped = true; /* a wait ends the program */
 	while (kv_snapshot_step(s, 1) == 1)
 		;
 	for (unsigned i = 0; i < 10; i++)
 		assert_int_equal(kv_snapshot_step(s, 1000), KV_SNAPSHOT_WAITS);
-	far.held = false;
+	far.stopped = false;
 	kv_snapshot_free(s);
 	for (uint32_t key = 0; key < KEYS; key++) {
 		uint8_t value[FAR_VALUE_MAX];

@@ -620,7 +620,7 @@ RULE(a_nic_that_only_calls_refuses_calls)
 }
 
 /* A duplicate is acknowledged and not executed again (IBA 9.7.5.1.2). */
-RULE(a_duplicate_call_is_not_served_again)
+RULE(a_duplicate_call_is_not_run_again)
 {
 	hostile_open(s, true, 0);
 	for (unsigned i = 0; i < 3; i++) {
@@ -687,7 +687,7 @@ int main(void)
 		cmocka_unit_test(accesses_end),
 		cmocka_unit_test(malformed_calls_are_refused),
 		cmocka_unit_test(a_nic_that_only_calls_refuses_calls),
-		cmocka_unit_test(a_duplicate_call_is_not_served_again),
+		cmocka_unit_test(a_duplicate_call_is_not_run_again),
 		cmocka_unit_test(a_call_without_space_is_asked_for_again),
 		cmocka_unit_test(calls_wait_for_rts),
 	};

@@ -214,7 +214,7 @@ RULE(missing_last)
  * MIDDLE and LAST without FIRST, a SEND's end behind a WRITE's beginning, a FIRST that is not full:
  * dropped.
  */
-RULE(out_of_place)
+RULE(invalid_position)
 {
 	start(s, (struct ep_params){0});
 	post_recvs(1);
@@ -451,7 +451,7 @@ int main(void)
 		cmocka_unit_test(receives),
 		cmocka_unit_test(gap_drops_the_message),
 		cmocka_unit_test(missing_last),
-		cmocka_unit_test(out_of_place),
+		cmocka_unit_test(invalid_position),
 		cmocka_unit_test(refused_writes),
 		cmocka_unit_test(test_no_remote_write),
 		cmocka_unit_test(no_receive),

@@ -30,7 +30,7 @@ struct trace {
 static void tap(void *ctx, uint64_t now, bool delivered, const struct pkt_addr *src,
 		const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
 {
-	const struct pkt_addr *here = delivered ? dst : src;
+	const struct pkt_addr *observer = delivered ? dst : src;
 	struct trace *t = ctx;
 	struct pkt_view v;
 
@@ -39,7 +39,7 @@ static void tap(void *ctx, uint64_t now, bool delivered, const struct pkt_addr *
 	t->index++;
 	if (t->index == t->hide)
 		return;
-	oracle_feed(t->o[pkt_addr_eq(here, &t->addr[1])], t->index, now, src, dst, &v);
+	oracle_feed(t->o[pkt_addr_eq(observer, &t->addr[1])], t->index, now, src, dst, &v);
 }
 
 static void trace_begin(struct trace *t, struct world *w, bool disorder)

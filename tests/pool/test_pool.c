@@ -638,7 +638,7 @@ static void stopped_members(void **state)
 }
 
 /* A debugger holds a member: others join and get their datagrams. Killed there, it is gone. */
-static void held_in_a_debugger(void **state)
+static void stopped_in_a_debugger(void **state)
 {
 	struct program a = start(), b = start(), c = start();
 	pid_t tid[CHILD_THREADS];
@@ -664,7 +664,7 @@ static void held_in_a_debugger(void **state)
 	check_only(&b, 2);
 	assert_true(now_ms() - from < LONG_MS);
 	assert_int_equal(ask(&b, (struct command){.op = OP_ALIVE, .slot = a.slot}).rc, 1);
-	child_kill_held(tid, threads);
+	child_kill_stopped(tid, threads);
 	close(a.fd);
 	while (ask(&b, (struct command){.op = OP_OWNED, .slot = a.slot}).rc)
 		usleep(1000);
@@ -786,7 +786,7 @@ int main(void)
 		cmocka_unit_test(no_number_returns),
 		cmocka_unit_test(too_many_addresses),
 		cmocka_unit_test(stopped_members),
-		cmocka_unit_test(held_in_a_debugger),
+		cmocka_unit_test(stopped_in_a_debugger),
 		cmocka_unit_test(forked_child_frees_the_slot),
 		cmocka_unit_test(strangers),
 		cmocka_unit_test(kills_and_stops),

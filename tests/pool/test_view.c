@@ -230,7 +230,7 @@ static void counts_names_of_others(void **state)
 }
 
 /* All slots are taken: the program gets an error. When the names are free, it works. */
-static void all_claims_held(void **state)
+static void all_claims_taken(void **state)
 {
 	struct child thief, a;
 
@@ -248,7 +248,7 @@ static void all_claims_held(void **state)
 }
 
 /* The slots that are left work, and their programs find each other. */
-static void some_names_held(void **state)
+static void some_names_taken(void **state)
 {
 	int (*const thieves[])(void) = {hold_members, hold_founder, hold_visits};
 
@@ -287,8 +287,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sees_programs),	  cmocka_unit_test(sees_stopped_programs),
-		cmocka_unit_test(counts_names_of_others), cmocka_unit_test(all_claims_held),
-		cmocka_unit_test(some_names_held),
+		cmocka_unit_test(counts_names_of_others), cmocka_unit_test(all_claims_taken),
+		cmocka_unit_test(some_names_taken),
 	};
 
 	return cmocka_run_group_tests(tests, own_network, NULL);

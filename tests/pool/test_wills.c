@@ -20,8 +20,8 @@
 
 #include "pool/pool.h"
 
-#define HERE   1 /* the last byte of an address of the pool */
-#define THERE  2
+#define FIRST  1 /* the last byte of an address of the pool */
+#define SECOND 2
 #define LOCAL  "fe80::84:2" /* an address on two interfaces */
 #define SPORT  4790	    /* that members say they send from; nobody has it */
 #define BITS   (1u << 5 | 1u << 7)
@@ -209,7 +209,7 @@ static void one_survivor_sends_them(void **state)
 	struct reply r[2];
 
 	for (unsigned i = 0; i < 4; i++) {
-		p[i] = join(HERE);
+		p[i] = join(FIRST);
 		ask(&p[i], LEAVE_WILLS, 0);
 	}
 	ask(&p[3], LEAVE, 0);
@@ -218,7 +218,7 @@ static void one_survivor_sends_them(void **state)
 		for (unsigned i = 0; i < 2; i++)
 			r[i] = ask(&p[i + 1], EXECUTED, 0);
 	while (r[0].executed + r[1].executed < 2 && time(NULL) < until);
-	more = join(HERE); /* a later look of the survivors, and a new member, change nothing */
+	more = join(FIRST); /* a later look of the survivors, and a new member, change nothing */
 	for (unsigned i = 0; i < 2; i++)
 		r[i] = ask(&p[i + 1], EXECUTED, 0);
 	assert_int_equal(r[0].executed + r[1].executed, 2);
@@ -247,7 +247,7 @@ static void other_leaves_them(struct program killed, struct program other, struc
 /* A member does not have the address of the killed program. */
 static void another_address_leaves_them(void **state)
 {
-	other_leaves_them(join(HERE), join(THERE), join(HERE));
+	other_leaves_them(join(FIRST), join(SECOND), join(FIRST));
 }
 
 static int end[2] = {-1, -1}; /* the other ends of the interfaces */
@@ -255,14 +255,14 @@ static int end[2] = {-1, -1}; /* the other ends of the interfaces */
 /* A member has the link-local address of the killed program, on another interface. */
 static void another_interface_leaves_them(void **state)
 {
-	struct command here = {.scope = if_nametoindex("tun0")},
-		       there = {.scope = if_nametoindex("tun1")};
+	struct command first = {.scope = if_nametoindex("tun0")},
+		       second = {.scope = if_nametoindex("tun1")};
 
 	if (end[1] < 0) {
 		print_message("SKIPPED: no network of its own with tunnel devices\n");
 		skip();
 	}
-	other_leaves_them(join_at(here), join_at(there), join_at(here));
+	other_leaves_them(join_at(first), join_at(second), join_at(first));
 }
 
 /*
@@ -272,12 +272,12 @@ static void another_interface_leaves_them(void **state)
 static void without_a_port_they_stay(void **state)
 {
 	for (unsigned others = 0; others < 2; others++) {
-		struct program killed = join(HERE), opening = join(HERE), heir = {0};
+		struct program killed = join(FIRST), opening = join(FIRST), heir = {0};
 
 		ask(&opening, NO_PORT, 0);
 		ask(&killed, LEAVE_WILLS, 0);
 		if (others) {
-			heir = join(HERE);
+			heir = join(FIRST);
 			child_stop(heir.pid);
 		}
 		finish(&killed);
@@ -320,26 +320,26 @@ static int hold(const char *kind)
 static void a_stopped_program_delays_no_will(void **state)
 {
 	struct program killed, heir;
-	int held[2];
+	int names[2];
 
 	if (!own) {
 		print_message("SKIPPED: no network of its own\n");
 		skip();
 	}
-	killed = join(HERE);
-	heir = join(HERE);
-	held[0] = hold("publisher");
-	held[1] = hold("founder");
+	killed = join(FIRST);
+	heir = join(FIRST);
+	names[0] = hold("publisher");
+	names[1] = hold("founder");
 	ask(&killed, LEAVE_WILLS, 0);
 	finish(&killed);
 	sends_both(&heir);
-	killed = join(HERE); /* the successor, too */
+	killed = join(FIRST); /* the successor, too */
 	ask(&killed, LEAVE_WILLS, 0);
 	finish(&killed);
 	while (ask(&heir, EXECUTED, 0).executed < 4)
 		usleep(1000);
 	for (unsigned i = 0; i < 2; i++)
-		close(held[i]);
+		close(names[i]);
 	finish(&heir);
 }
 

@@ -16,7 +16,7 @@
 
 #include "pool/pool.h"
 
-#define HERE	  "fe80::77:1"
+#define OWN	  "fe80::77:1"
 #define NEIGHBOUR "fe80::77:2" /* on the same interface */
 #define ELSEWHERE "fe80::77:3" /* on the other interface */
 #define BOTH	  "fe80::77:4"
@@ -37,7 +37,7 @@ static bool goes_by(struct port *from, const char *to, const char *way)
 
 static void shared_memory_stays_on_the_link(void **state)
 {
-	struct port *a = rig_open("host:" HERE);
+	struct port *a = rig_open("host:" OWN);
 	struct port *b = rig_open("host:" NEIGHBOUR), *c = rig_open("host:" ELSEWHERE);
 
 	assert_true(goes_by(a, NEIGHBOUR, "shm"));
@@ -66,7 +66,7 @@ static bool leaves(int fd, const struct pkt_addr *dst)
 
 static void packets_leave_by_the_link(void **state)
 {
-	struct port *a = rig_open("host:" HERE), *c = rig_open("host:" ELSEWHERE);
+	struct port *a = rig_open("host:" OWN), *c = rig_open("host:" ELSEWHERE);
 	struct port_path *path = a->ops->path_get(a, &c->addr, rig_qpn(c));
 	struct port_pkt pkts[PORT_BURST];
 
@@ -134,7 +134,7 @@ int main(void)
 		cmocka_unit_test(one_address_on_both),
 	};
 
-	end[0] = network_own() ? network_link("tun0", HERE) : -1;
+	end[0] = network_own() ? network_link("tun0", OWN) : -1;
 	end[1] = end[0] < 0 ? -1 : network_link("tun1", ELSEWHERE);
 	if (end[1] < 0 || !network_add6("tun0", NEIGHBOUR) || !network_add6("tun0", BOTH) ||
 	    !network_add6("tun1", BOTH)) {

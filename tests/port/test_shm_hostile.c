@@ -254,7 +254,7 @@ static void close_liar(struct liar *l)
 	munmap(l->ctl, SHM_RING_OVERHEAD + RING);
 }
 
-#define DESC(lap, place, len) ((uint64_t)(lap) << 48 | (uint64_t)(place) << 24 | (len))
+#define DESC(lap, offset, len) ((uint64_t)(lap) << 48 | (uint64_t)(offset) << 24 | (len))
 
 static void test_ring_contents(void **state)
 {
@@ -380,12 +380,12 @@ static void test_random_rings(void **state)
 
 			/* Most are valid, so that the consumer makes progress. */
 			for (uint32_t i = 0; i < SHM_RING_DESCS; i++) {
-				uint64_t place = rng_below(&rng, RING / SHM_REC_ALIGN -
-									 (k % 2 ? 131 : 0)),
+				uint64_t offset = rng_below(&rng, RING / SHM_REC_ALIGN -
+									  (k % 2 ? 131 : 0)),
 					 len = rng_below(&rng, 60) ? 20 + rng_below(&rng, 4000)
 								   : rng_u64(&rng);
 
-				atomic_store(&l.descs[i], DESC(lap + !rng_below(&rng, 200), place,
+				atomic_store(&l.descs[i], DESC(lap + !rng_below(&rng, 200), offset,
 							       len & 0xffff));
 			}
 			lap += round % 2;

@@ -119,7 +119,7 @@ static void test_few_descriptors(void **state)
 	struct port_path *path[PEERS];
 	struct port_pkt pkts[PORT_BURST];
 	struct pkt_addr dst = srig_addr("10.0.0.2");
-	bool served[PEERS] = {0};
+	bool answered[PEERS] = {0};
 	pid_t pid;
 	int num = 0;
 
@@ -136,8 +136,8 @@ static void test_few_descriptors(void **state)
 		for (int i = 0; i < PEERS; i++) {
 			if (srig_send(a[i], path[i], 0))
 				a[i]->ops->flush(a[i]);
-			if (srig_receive(a[i], pkts) > 0 && !served[i]) {
-				served[i] = true;
+			if (srig_receive(a[i], pkts) > 0 && !answered[i]) {
+				answered[i] = true;
 				num++;
 			}
 		}
@@ -145,7 +145,7 @@ static void test_few_descriptors(void **state)
 	}
 	assert_true(num >= SPACE);
 	for (int i = 0; i < PEERS; i++) {
-		if (served[i])
+		if (answered[i])
 			call(a[i], path[i], 1);
 	}
 	srig_kill(pid);

@@ -311,7 +311,7 @@ static void test_two_threads(void **state)
 /* In each row a producer sends one valid packet, then writes wrong values. */
 static void test_consumer_distrusts(void **state)
 {
-#define DESC(lap, place, len) ((uint64_t)(lap) << 48 | (uint64_t)(place) << 24 | (len))
+#define DESC(lap, offset, len) ((uint64_t)(lap) << 48 | (uint64_t)(offset) << 24 | (len))
 	static const struct {
 		const char *what;
 		uint64_t desc;

@@ -14,7 +14,7 @@
 
 #include "pool/pool.h"
 
-#define HERE	 "udp:127.0.79.1"
+#define OWN	 "udp:127.0.79.1"
 #define OUTSIDE	 "udp:127.0.79.2"
 #define SERVICE	 0x0000000001065678ull
 #define REQUESTS 20
@@ -60,7 +60,7 @@ static void serve(int fd)
 		struct reply r = {0};
 
 		if (c == OPEN) {
-			p = port_open(HERE, 0, 1, err, sizeof(err));
+			p = port_open(OWN, 0, 1, err, sizeof(err));
 			if (!p)
 				_exit(1);
 			pool_manages(pool_mine(), p->slot, true);
@@ -181,7 +181,7 @@ static int setup(void **state)
 	for (unsigned i = 0; i < 2; i++)
 		dead[i] = start();
 	heir = start();
-	survivor = rig_open(HERE);
+	survivor = rig_open(OWN);
 	sender = rig_open(OUTSIDE);
 	pool_manages(pool_mine(), survivor->slot, true);
 	return 0;

@@ -339,16 +339,16 @@ static void check_capture(unsigned i)
 }
 
 /* `port`: of the sender; 0: any. */
-static void mixed(const char *here, const char *there, uint16_t port)
+static void mixed(const char *own, const char *other, uint16_t port)
 {
 	struct icrc_flow flow;
 	struct rng r;
 	int fd;
 
-	to = rig_addr(here);
-	from = rig_addr(there);
+	to = rig_addr(own);
+	from = rig_addr(other);
 	fd = open_sender(port);
-	start_programs(here);
+	start_programs(own);
 	rng_seed(&r, SEED);
 	icrc_flow_init(&flow, &from, &to, sport, PKT_UDP_PORT);
 	for (unsigned n = 0; n < PACKETS; n++)

@@ -25,7 +25,7 @@
 #include "pool/core.h"
 #include "port/udp.h"
 
-#define HERE  "udp:127.0.83.1"
+#define OWN   "udp:127.0.83.1"
 #define THERE "udp:127.0.83.2"
 
 static pid_t start(void (*fn)(void))
@@ -58,7 +58,7 @@ static void refused(int error, const char *part, const char *advice)
 {
 	char err[512] = "";
 
-	CHECK(!port_open(HERE, 0, 1, err, sizeof(err)) && errno == error);
+	CHECK(!port_open(OWN, 0, 1, err, sizeof(err)) && errno == error);
 	if (!strstr(err, part) || !strstr(err, advice) || strchr(err, '\n'))
 		child_fails(err);
 }
@@ -93,7 +93,7 @@ static void full_child(void)
 		"roost devices lists them");
 	shm_works();
 	close(claim[7]);
-	opens(HERE);
+	opens(OWN);
 }
 
 static void full(void **state)
@@ -123,7 +123,7 @@ static int first_end[2];
 static void first_child(void)
 {
 	char err[512] = "", byte = 1;
-	struct port *p = port_open(HERE, 0, 1, err, sizeof(err));
+	struct port *p = port_open(OWN, 0, 1, err, sizeof(err));
 
 	CHECK(p);
 	CHECK(write(first_end[1], &byte, 1) == 1);
@@ -134,7 +134,7 @@ static void first_child(void)
 static void second_child(void)
 {
 	limit_files();
-	opens(HERE);
+	opens(OWN);
 	opens(THERE);
 }
 
@@ -171,9 +171,9 @@ static int listen_as_other(void)
 {
 	struct sockaddr_un name;
 	socklen_t len = pool_name(&name, NAME_MEMBER, 0);
-	struct pkt_addr here = rig_addr("127.0.83.1");
+	struct pkt_addr own = rig_addr("127.0.83.1");
 	union udp_name udp;
-	socklen_t udp_len = udp_name(&udp, &here, PKT_UDP_PORT, 0);
+	socklen_t udp_len = udp_name(&udp, &own, PKT_UDP_PORT, 0);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 	CHECK(pool_bind_name(NAME_CLAIM, 0) >= 0);
@@ -209,7 +209,7 @@ static void end(pid_t pid)
 	CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
 }
 
-static void deaf_child(void)
+static void silent_child(void)
 {
 	pid_t pid = serve_as_other(listen_as_other(), -1);
 
@@ -233,7 +233,7 @@ static void garbage_child(void)
 
 static void other_version(void **state)
 {
-	run(deaf_child);
+	run(silent_child);
 	run(garbage_child);
 }
 

@@ -16,7 +16,7 @@
 
 #include "port/udp.h"
 
-#define HERE	(v6 ? "fd81::1" : "127.0.81.1")
+#define OWN	(v6 ? "fd81::1" : "127.0.81.1")
 #define OUTSIDE (v6 ? "fd81::2" : "127.0.81.2")
 #define NOBODY	(v6 ? "fd81::3" : "127.0.81.3")
 #define PACKETS 50
@@ -49,7 +49,7 @@ static const char *refused(void)
 	static char err[512];
 	char spec[64];
 
-	snprintf(spec, sizeof(spec), "udp:%s", HERE);
+	snprintf(spec, sizeof(spec), "udp:%s", OWN);
 	assert_null(port_open(spec, 0, 1, err, sizeof(err)));
 	assert_int_equal(errno, EADDRINUSE);
 	return err;
@@ -58,7 +58,7 @@ static const char *refused(void)
 /* Returns a socket that is bound to port 4791, or -errno. */
 static int stranger(enum kind kind, int option)
 {
-	struct pkt_addr here = rig_addr(HERE);
+	struct pkt_addr own = rig_addr(OWN);
 	union udp_name n = {.v6 = {.sin6_family = AF_INET6, .sin6_port = htons(PKT_UDP_PORT)}};
 	socklen_t len = sizeof(n.v6);
 	int fd, on = 1, off = 0;
@@ -67,7 +67,7 @@ static int stranger(enum kind kind, int option)
 		n.v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(PKT_UDP_PORT)};
 		len = sizeof(n.v4);
 	} else if (kind == MAPPED) {
-		memcpy(&n.v6.sin6_addr, here.b, sizeof(here.b));
+		memcpy(&n.v6.sin6_addr, own.b, sizeof(own.b));
 	}
 	fd = socket(n.sa.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -109,7 +109,7 @@ static void exchange(struct port *p, struct port *from, int fd)
 /* It binds after the pool has: the kernel prefers the sockets of the exact address and family. */
 static void after_the_pool(void **state)
 {
-	struct port *p = open_at(HERE), *from = open_at(OUTSIDE);
+	struct port *p = open_at(OWN), *from = open_at(OUTSIDE);
 
 	for (unsigned kind = 0; kind < kinds(); kind++) {
 		int fd = stranger((enum kind)kind, SO_REUSEPORT);
@@ -137,10 +137,10 @@ static void before_the_pool(void **state)
 			continue;
 		}
 		err = refused();
-		if (!strstr(err, "in use") || !strstr(err, HERE) || strchr(err, '\n'))
+		if (!strstr(err, "in use") || !strstr(err, OWN) || strchr(err, '\n'))
 			fail_msg("%s: the message is: %s", kind_names[kind], err);
 		close(fd);
-		rig_close(open_at(HERE));
+		rig_close(open_at(OWN));
 	}
 }
 
@@ -164,8 +164,8 @@ static int is_kept_out(void)
 {
 	static const int options[] = {0, SO_REUSEADDR, SO_REUSEPORT};
 	union udp_name n;
-	struct pkt_addr here = rig_addr(HERE);
-	socklen_t len = udp_name(&n, &here, PKT_UDP_PORT, 0);
+	struct pkt_addr own = rig_addr(OWN);
+	socklen_t len = udp_name(&n, &own, PKT_UDP_PORT, 0);
 
 	for (unsigned i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
 		int fd = socket(n.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
@@ -185,7 +185,7 @@ static int is_kept_out(void)
 
 static void another_user(void **state)
 {
-	struct port *p = open_at(HERE);
+	struct port *p = open_at(OWN);
 	int rc;
 
 #ifdef __SANITIZE_THREAD__ /* it ends a forked child of a process with threads */
@@ -206,8 +206,8 @@ static int other_user_fd[2];
 static int hold_port(void)
 {
 	union udp_name n;
-	struct pkt_addr here = rig_addr(HERE);
-	socklen_t len = udp_name(&n, &here, PKT_UDP_PORT, 0);
+	struct pkt_addr own = rig_addr(OWN);
+	socklen_t len = udp_name(&n, &own, PKT_UDP_PORT, 0);
 	int fd = socket(n.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	char byte = 1;
 
@@ -239,12 +239,12 @@ static void port_of_another_user(void **state)
 	}
 	err = refused();
 	snprintf(text, sizeof(text), "belongs to user %d", OTHER);
-	if (!strstr(err, text) || !strstr(err, HERE) || strchr(err, '\n'))
+	if (!strstr(err, text) || !strstr(err, OWN) || strchr(err, '\n'))
 		fail_msg("the message is: %s", err);
 	close(other_user_fd[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	rig_close(open_at(HERE));
+	rig_close(open_at(OWN));
 }
 
 /*
@@ -253,7 +253,7 @@ static void port_of_another_user(void **state)
  */
 static void no_socket_is_connected(void **state)
 {
-	struct port *p = open_at(HERE), *from = open_at(OUTSIDE);
+	struct port *p = open_at(OWN), *from = open_at(OUTSIDE);
 	struct pkt_addr nobody = rig_addr(NOBODY);
 	struct port_path *path = p->ops->path_get(p, &nobody, rig_qpn(p));
 	unsigned seen = 0;
@@ -295,7 +295,7 @@ int main(int argc, char **argv)
 	};
 
 	v6 = argc > 1;
-	if (v6 ? network_tunnel("10.81.0.1", HERE, 1500) < 0 || !network_add6("tun0", OUTSIDE)
+	if (v6 ? network_tunnel("10.81.0.1", OWN, 1500) < 0 || !network_add6("tun0", OUTSIDE)
 	       : !network_own()) { /* other programs of the machine have port 4791 */
 		printf("skipped: no network of its own\n");
 		return 77;

@@ -69,7 +69,7 @@ static void each_end_sees_the_others_addresses_and_parameters(void **state)
 	struct rdma_event_channel *lch = channel(), *ach = channel();
 	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, any(0), 0);
 	struct rdma_cm_id *a = resolved(ach, RDMA_PS_TCP, port_of(l)), *p;
-	union address here = ours(0);
+	union address own = ours(0);
 	struct rdma_cm_event *e;
 
 	assert_int_equal(a->route.num_paths, 1);
@@ -90,8 +90,8 @@ static void each_end_sees_the_others_addresses_and_parameters(void **state)
 	assert_int_equal(e->param.conn.retry_count, 6);
 	assert_int_equal(e->param.conn.rnr_retry_count, 4);
 	assert_int_equal(e->param.conn.qp_num, a->qp->qp_num);
-	assert_same_host(rdma_get_peer_addr(p), &here);
-	assert_same_host(rdma_get_local_addr(p), &here);
+	assert_same_host(rdma_get_peer_addr(p), &own);
+	assert_same_host(rdma_get_local_addr(p), &own);
 	assert_int_equal(rdma_get_dst_port(p), rdma_get_src_port(a));
 	assert_int_equal(rdma_get_src_port(p), rdma_get_src_port(l));
 	assert_int_not_equal(port_of(a), 0);
@@ -356,7 +356,7 @@ static void programs_may_bring_qps_of_their_own(void **state)
 }
 
 /* The RTU is lost: the active program never sends it. Its first packet replaces it. */
-static void the_first_packet_stands_for_an_rtu(void **state)
+static void the_first_packet_counts_as_an_rtu(void **state)
 {
 	struct rdma_event_channel *lch = channel(), *ach = channel();
 	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, any(0), 0), *p;
@@ -646,21 +646,21 @@ static void who_is_connected_asks_again_before_he_is_refused(void **state)
 	struct rdma_cm_id *a;
 	uint16_t port;
 	struct pair p;
-	bool served = false;
+	bool reached = false;
 
 	pair_open(&p, RDMA_PS_TCP);
 	port = port_of(p.listen);
-	for (int tries = 0; tries < 5 && !served; tries++) {
+	for (int tries = 0; tries < 5 && !reached; tries++) {
 		rdma_destroy_id(p.listen);
 		usleep(2100000); /* requests are not held any more (early.c) */
 		a = resolved(p.ach, RDMA_PS_TCP, port);
 		assert_int_equal(rdma_connect(a, &param), 0);
 		usleep(50000); /* until the request was refused a few times */
 		p.listen = listener(p.lch, RDMA_PS_TCP, ours(port), 0);
-		served = heard(p.lch, p.ach);
+		reached = heard(p.lch, p.ach);
 		rdma_destroy_id(a);
 	}
-	assert_true(served);
+	assert_true(reached);
 	pair_close(&p);
 }
 
@@ -704,7 +704,7 @@ int main(void)
 		cmocka_unit_test(nobody_listens),
 		cmocka_unit_test(no_nic_is_there),
 		cmocka_unit_test(programs_may_bring_qps_of_their_own),
-		cmocka_unit_test(the_first_packet_stands_for_an_rtu),
+		cmocka_unit_test(the_first_packet_counts_as_an_rtu),
 		cmocka_unit_test(calls_out_of_turn_are_refused),
 		cmocka_unit_test(a_port_is_taken_once_unless_it_is_shared),
 		cmocka_unit_test(a_listener_goes_with_requests_pending),

@@ -22,8 +22,8 @@
 #include "pool/filter.h"
 #include "pool/pool.h"
 
-#define HERE	    "udp:127.0.82.%u"
-#define HERE_IP(f)  (0x7f005200u | (1 + (f)))
+#define OWN	    "udp:127.0.82.%u"
+#define OWN_IP(f)   (0x7f005200u | (1 + (f)))
 #define OUTSIDE	    "udp:127.0.82.100"
 #define SERVICE(i)  (uint16_t)(7000 + (i))
 #define UDP_PORT    4791
@@ -131,12 +131,12 @@ static void serve(int fd)
 	char spec[32];
 
 	while (read(fd, &o, sizeof(o)) == sizeof(o)) {
-		union address at = at4(HERE_IP(o.fate), o.service);
+		union address at = at4(OWN_IP(o.fate), o.service);
 		int slot = 0;
 
 		if (o.command == LISTEN) {
 			choice = o.choice;
-			snprintf(spec, sizeof(spec), HERE, 1 + (unsigned)o.fate);
+			snprintf(spec, sizeof(spec), OWN, 1 + (unsigned)o.fate);
 			CHECK(setenv("ROOST_PORT", spec, 1) == 0);
 			ch = ch ? ch : rdma_create_event_channel();
 			CHECK(ch && rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) == 0);
@@ -213,7 +213,7 @@ static void begin(enum fate f)
 	a->listens = &p[!low];
 	ask(other, (struct order){ARM, f, 0, 0});
 	a->ch = channel();
-	a->id = resolved_to(a->ch, RDMA_PS_TCP, at4(HERE_IP(f), SERVICE(!low)));
+	a->id = resolved_to(a->ch, RDMA_PS_TCP, at4(OWN_IP(f), SERVICE(!low)));
 	a->start = now_ms();
 	assert_int_equal(rdma_connect(a->id, &param), 0);
 	if (f == DIES_BEFORE || f == DIES_AFTER) {

@@ -86,17 +86,17 @@ static void done(struct rpma_cq *cq, const void *context)
 	}
 }
 
-static void one_size(struct rpma_conn *conn, struct rpma_cq *cq, struct rpma_mr_remote *there,
-		     struct rpma_mr_local *here, char *memory, size_t n)
+static void one_size(struct rpma_conn *conn, struct rpma_cq *cq, struct rpma_mr_remote *remote,
+		     struct rpma_mr_local *local, char *memory, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		memory[i] = (char)(i * 131 + (i >> 8) + n);
-	TRY(rpma_write(conn, there, 0, here, 0, n, RPMA_F_COMPLETION_ON_ERROR, NULL));
-	TRY(rpma_flush(conn, there, 0, n, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS,
+	TRY(rpma_write(conn, remote, 0, local, 0, n, RPMA_F_COMPLETION_ON_ERROR, NULL));
+	TRY(rpma_flush(conn, remote, 0, n, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS,
 		       memory));
 	done(cq, memory);
 	memset(memory, 0, n);
-	TRY(rpma_read(conn, here, 0, there, 0, n, RPMA_F_COMPLETION_ALWAYS, memory + 1));
+	TRY(rpma_read(conn, local, 0, remote, 0, n, RPMA_F_COMPLETION_ALWAYS, memory + 1));
 	done(cq, memory + 1);
 	for (size_t i = 0; i < n; i++) {
 		if (memory[i] != (char)(i * 131 + (i >> 8) + n)) {
@@ -109,35 +109,35 @@ static void one_size(struct rpma_conn *conn, struct rpma_cq *cq, struct rpma_mr_
 static void ask(struct rpma_peer *peer, const char *addr, const char *port, char *memory)
 {
 	struct rpma_conn_private_data pdata;
-	struct rpma_mr_remote *there;
-	struct rpma_mr_local *here;
+	struct rpma_mr_remote *remote;
+	struct rpma_mr_local *local;
 	struct rpma_conn_req *req;
 	struct rpma_conn *conn;
 	struct rpma_cq *cq;
 
 	TRY(rpma_mr_reg(peer, memory, SIZE,
 			RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_READ_SRC,
-			&here));
+			&local));
 	TRY(rpma_conn_req_new(peer, addr, port, NULL, &req));
 	TRY(rpma_conn_req_connect(&req, NULL, &conn));
 	expect(conn, RPMA_CONN_ESTABLISHED);
 	TRY(rpma_conn_get_private_data(conn, &pdata));
-	TRY(rpma_mr_remote_from_descriptor(pdata.ptr, pdata.len, &there));
+	TRY(rpma_mr_remote_from_descriptor(pdata.ptr, pdata.len, &remote));
 	TRY(rpma_conn_get_cq(conn, &cq));
 	for (size_t n = 1; n <= SIZE; n *= 2) {
-		one_size(conn, cq, there, here, memory, n);
-		one_size(conn, cq, there, here, memory, n - n / 3);
+		one_size(conn, cq, remote, local, memory, n);
+		one_size(conn, cq, remote, local, memory, n - n / 3);
 	}
-	TRY(rpma_atomic_write(conn, there, 64, "12345678", RPMA_F_COMPLETION_ALWAYS, memory));
+	TRY(rpma_atomic_write(conn, remote, 64, "12345678", RPMA_F_COMPLETION_ALWAYS, memory));
 	done(cq, memory);
-	TRY(rpma_read(conn, here, 0, there, 64, 8, RPMA_F_COMPLETION_ALWAYS, memory));
+	TRY(rpma_read(conn, local, 0, remote, 64, 8, RPMA_F_COMPLETION_ALWAYS, memory));
 	done(cq, memory);
 	TRY(memcmp(memory, "12345678", 8) ? RPMA_E_UNKNOWN : 0);
 	TRY(rpma_conn_disconnect(conn));
 	expect(conn, RPMA_CONN_CLOSED);
-	TRY(rpma_mr_remote_delete(&there));
+	TRY(rpma_mr_remote_delete(&remote));
 	TRY(rpma_conn_delete(&conn));
-	TRY(rpma_mr_dereg(&here));
+	TRY(rpma_mr_dereg(&local));
 	printf("all right\n");
 }
 

@@ -16,8 +16,8 @@ quotes       a file of the tree that a page of docs quotes ("The file [NAME](../
 picture      texts of docs/architecture.svg stay in their boxes, and off its arrows, with a font a
              fifth wider than usual
 version      the newest entry of debian/changelog has the project's version
-names        no identifier has a word that docs/glossary.md replaced; those of src and include have
-             none of them as a part
+names        no identifier has a word that docs/glossary.md replaced; those of C files have none of
+             the words as a part
 manual       each function of include/roost has a comment, whose first sentence says what the
              function does and begins with a verb (Returns, Posts ...); a page of docs/man names
              each function that is not inline
@@ -209,7 +209,7 @@ REPLACED = [
     ('space, or port_buf (a room is a folder of the tree)',
      r'\w+_room(?:_\w+)?|room_\w+|\w+(?:\.|->)room|(?:\w+_t|bool|char|define|int|unsigned) room'),
 ]
-# Words that no identifier of src and include has as one of its parts, and the rooms where a word
+# Words that no identifier of src and include has as one of its parts, and the folders where a word
 # has another meaning: the buckets and slabs of the store have places.
 REPLACED_PARTS = {
     'abroad': (), 'act': (), 'acts': (), 'apart': (), 'bequeath': (), 'blind': (), 'buried': (),
@@ -217,10 +217,19 @@ REPLACED_PARTS = {
     'deaf': (), 'eager': (), 'excused': (), 'eyes': (), 'fabric': (), 'gathered': (), 'gathers': (),
     'hear': (), 'heard': (), 'hears': (), 'held': (), 'here': (), 'hungry': (), 'lend': (),
     'lent': (), 'linger': (), 'loan': (), 'loans': (), 'lone': (), 'meet': (), 'news': (),
-    'obtain': (), 'orphan': (), 'orphans': (), 'patience': (), 'place': ('kv',), 'prompt': (),
+    'obtain': (), 'orphan': (), 'orphans': (), 'patience': (), 'place': ('src/kv/',), 'prompt': (),
     'rang': (), 'room': (), 'said': (), 'says': (), 'served': (), 'spot': (), 'spots': (),
     'standing': (), 'stands': (), 'stranger': (), 'struck': (), 'tender': (), 'understand': (),
     'unlend': (), 'vague': (), 'welcome': ()}
+# Words that no identifier of tests, bench and examples has as one of its parts, and files that mean
+# places of slabs, buckets and histories.
+REPLACED_IN_TESTS = {
+    'abroad': (), 'act': (), 'acts': (), 'blind': (), 'buried': (), 'bury': (), 'condemned': (),
+    'deaf': (), 'excused': (), 'eyes': (), 'fabric': (), 'gathers': (), 'held': (), 'here': (),
+    'hungry': (), 'lend': (), 'lent': (), 'linger': (), 'loan': (), 'loans': (), 'orphan': (),
+    'orphans': (), 'patience': (), 'place': ('tests/kv/', 'bench/bench_kv_'), 'served': (),
+    'spot': (), 'spots': (), 'standing': (), 'stands': (), 'struck': (), 'tender': (),
+    'unlend': ()}
 NO_NAMES = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)  # comments and strings
 NAMES = [(word, re.compile(rf'\b(?:{pattern})\b', re.I)) for word, pattern in REPLACED]
 ANY_NAME = re.compile(rf'\b(?:{"|".join(pattern for _, pattern in REPLACED)})\b', re.I)
@@ -228,21 +237,22 @@ NAMED = ('src', 'include', 'tests', 'bench', 'examples', 'scripts', 'completion'
 NAMED_IN = ('.c', '.h', '.S', '.map', '.py', '.sh', '')  # '': scripts
 
 
-def name_parts(top):
-    """Identifiers of src and include that have a replaced word as a part."""
-    part = re.compile(rf'(?<![a-z])(?:{"|".join(REPLACED_PARTS)})(?![a-z])', re.I)
-    for path, lines in files(top, ['src', 'include']):
+def parts(top, folders, replaced):
+    """Identifiers of C files of these folders that have a replaced word as a part."""
+    part = re.compile(rf'(?<![a-z])(?:{"|".join(replaced)})(?![a-z])', re.I)
+    for path, lines in files(top, folders):
         if not path.endswith(('.c', '.h')) or not part.search('\n'.join(lines)):
             continue
         text = NO_NAMES.sub(lambda match: '\n' * match[0].count('\n'), '\n'.join(lines))
         for number, line in enumerate(text.split('\n'), 1):
             for match in part.finditer(line):
-                if path.split('/')[1] not in REPLACED_PARTS[match[0].lower()]:
+                if not path.startswith(replaced[match[0].lower()] or '/'):
                     yield f'{path}:{number}: {match[0]}: docs/glossary.md replaced this word'
 
 
 def names(top):
-    yield from name_parts(top)
+    yield from parts(top, ['src', 'include'], REPLACED_PARTS)
+    yield from parts(top, ['tests', 'bench', 'examples'], REPLACED_IN_TESTS)
     for path, lines in files(top, NAMED):
         if os.path.splitext(path)[1] not in NAMED_IN or path == 'tests/structure/structure.py':
             continue
@@ -634,6 +644,9 @@ CASES = [
     ('src/kv/parts.c', SPDX + 'int place_' 'of; /* held */ char *s = "held";\n', []),
     ('src/nic/parts.h', SPDX + 'int place_' 'of;\n', ['names']),
     ('src/kv/parts.h', SPDX + 'size_t *room' '; /* room */\n', ['names']),
+    ('tests/nic/parts.c', SPDX + 'int calls_' 'served; /* served */\n', ['names']),
+    ('tests/kv/parts.c', SPDX + 'int place_' 'of; /* served */\n', []),
+    ('bench/parts.h', SPDX + 'int place_' 'of;\n', ['names']),
     ('src/cm/env.c', SPDX + 'x = getenv("ROOST_PORT");\n', ['environment']),
     ('src/cm/env2.c', SPDX + 'x = secure_getenv ("ROOST_PORT");\n', ['environment']),
     ('src/base/sys.c', SPDX + 'return secure_getenv(name);\n', []),

@@ -56,7 +56,7 @@ static struct roost_hll_info info(struct ibv_context *ctx, uint64_t name)
 }
 
 /* Sketches on the queue pair, on the region, and fed by the host all count the same. */
-static void counted_in_place(void **state)
+static void counted_unchanged(void **state)
 {
 	struct roost_hll_params q = roost_hll_params(1, ROOST_HLL_ADD, 14);
 	struct roost_invocation_attr a = {
@@ -349,9 +349,9 @@ static void closed_below_hooks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(counted_in_place), cmocka_unit_test(rewritten_before_it_leaves),
-		cmocka_unit_test(sent_on),	    cmocka_unit_test(sent_on_by_others),
-		cmocka_unit_test(last_words),	    cmocka_unit_test(closed_below_hooks),
+		cmocka_unit_test(counted_unchanged), cmocka_unit_test(rewritten_before_it_leaves),
+		cmocka_unit_test(sent_on),	     cmocka_unit_test(sent_on_by_others),
+		cmocka_unit_test(last_words),	     cmocka_unit_test(closed_below_hooks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
