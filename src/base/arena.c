@@ -4,6 +4,8 @@
 
 #include "base/arena.h"
 
+#include "base/assert.h"
+
 /*
  * Under the address sanitizer all pieces come from the allocator. The sanitizer then knows where
  * each piece was allocated and freed, checks its ends, and delays the reuse of freed pieces.
@@ -134,6 +136,7 @@ void arena_free(struct arena *a, void *p, size_t size)
 	}
 	if (full(c, lines))
 		list_add_tail(&c->link, &a->partial[kind]);
+	ROOST_ASSERT(c->used);
 	piece->next = c->freed;
 	c->freed = piece;
 	if (--c->used == 0 && a->partial[kind].next != a->partial[kind].prev) {

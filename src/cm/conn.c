@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The functions of the caller on connections. */
+#include "base/assert.h"
 #include "cm/core.h"
 
 #include <errno.h>
@@ -228,6 +229,7 @@ void cm_request_taken(struct cm_conn *c)
 {
 	if (!c->listener)
 		return;
+	ROOST_ASSERT(c->listener->waiting_count && c->share->waiting);
 	c->listener->waiting_count--;
 	c->share->waiting--;
 	list_del(&c->link);

@@ -4,6 +4,7 @@
  * pool is touched only as far as it was ever used. Keys that the peer chooses are hashed with a
  * secret seed, so that no peer can fill one chain.
  */
+#include "base/assert.h"
 #include "cm/core.h"
 
 #include <errno.h>
@@ -213,5 +214,6 @@ void cm_conn_free(struct cm_conn *c)
 	if (list_linked(&c->link))
 		list_del(&c->link);
 	list_add(&c->link, &cm->free);
+	ROOST_ASSERT(cm->in_use);
 	cm->in_use--;
 }

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "base/assert.h"
 #include "base/cores.h"
 #include "drive/engine.h"
 #include "nic/nic_rpc.h"
@@ -255,6 +256,7 @@ static void __attribute__((noinline)) release_slow(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
 
+	ROOST_ASSERT(atomic_load_explicit(&p->word, memory_order_relaxed) & PU_OWNED);
 	for (unsigned turns = 0; pu_drop(p); turns++) {
 		if (!pu_try_or_kick(p))
 			return; /* another owner runs the turn */

@@ -4,6 +4,7 @@
  * packets. A call that requests memory goes to the end of its QP's queue and its lines are
  * prefetched. When its turn comes the lines are in the cache, however many calls there are.
  */
+#include "base/assert.h"
 #include "base/mem.h"
 #include "kernels/backend_wire.h"
 #include "kernels/guarded.h"
@@ -192,6 +193,7 @@ static void wrs_wake(struct kernel_wrs *a)
 		return;
 	}
 	free_slot(call);
+	ROOST_ASSERT(q->wrs_pending);
 	q->wrs_pending--;
 	if (!q->wrs_pending)
 		call_qp_ended(q);

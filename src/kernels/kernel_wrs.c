@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 
+#include "base/assert.h"
 #include "kernels/asks.h"
 #include "kernels/call.h"
 
@@ -67,6 +68,7 @@ static void unlink_waiting(struct kernel_wrs *a)
 	if (!list_linked(&a->link))
 		return;
 	list_del(&a->link);
+	ROOST_ASSERT(a->bound->waiting);
 	a->bound->waiting--;
 }
 
@@ -132,6 +134,7 @@ void kernel_wrs_stop(struct kernel_wrs *a)
 	a->qp = NULL;
 	if (a->reserved) {
 		a->reserved = false;
+		ROOST_ASSERT(a->bound->ops && a->bytes <= a->bound->bytes);
 		a->bound->ops--;
 		a->bound->bytes -= a->bytes;
 	}
@@ -285,6 +288,7 @@ void kernel_wrs_done(struct kernel_runtime *rt, struct nic_qp *qp, struct kernel
 	struct bound_qp *l = &a->st->bound[TOKEN_QP(token) - 1];
 
 	pu->ctr.work_requests_failed += status != ROOST_QP_OK;
+	ROOST_ASSERT(l->ops && len <= l->bytes);
 	l->ops--;
 	l->bytes -= len;
 	if (unlikely(a->lock))

@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/mem.h"
 #include "kv/memory.h"
 
@@ -281,6 +282,7 @@ static void end_write(struct kv_near *n, struct kv_far_request *r)
 
 	l->bits = (uint8_t)((l->bits | STORED) & ~(WRITING | LEAVING));
 	n->leaving -= leaving;
+	ROOST_ASSERT(n->writes);
 	n->writes--;
 	n->stat.far_writes++;
 	if (leaving && !r->result && !l->holds && !(l->bits & (DIRTY | USED)))
@@ -520,6 +522,7 @@ void kv_near_release(struct kv_near *n, unsigned id, struct kv_holds *h)
 	for (uint32_t i = 0; i < h->n; i++) {
 		struct line *l = &n->lines[h->lines[i]];
 
+		ROOST_ASSERT(l->holds);
 		l->holds--;
 		if (l->bits & READING)
 			n->requests[l->request].waiters[id / 64] &= ~(1ull << id % 64);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "kv/share.h"
 
+#include "base/assert.h"
+
 #define NONE UINT16_MAX
 
 void share_init(struct shares *s, unsigned limit)
@@ -30,6 +32,7 @@ bool share_take(struct shares *s, uint64_t client)
 	if (used >= SHARE_RATIO * (s->limit - s->used))
 		return false;
 	if (*at == NONE) {
+		ROOST_ASSERT(s->free < SHARE_PLACES);
 		*at = s->free;
 		s->free = s->clients[*at].next;
 		s->clients[*at] = (struct share){.client = client, .next = NONE};
@@ -43,6 +46,7 @@ void share_give(struct shares *s, uint64_t client)
 {
 	uint16_t *at = find(s, client), e = *at;
 
+	ROOST_ASSERT(e < SHARE_PLACES);
 	s->used--;
 	if (--s->clients[e].used)
 		return;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "kv/slab.h"
 
+#include "base/assert.h"
+
 #include <stddef.h>
 #include <string.h>
 
@@ -174,6 +176,7 @@ void slab_free(struct slab *s, uint32_t place, unsigned class)
 	save(s);
 	slab_merge_step(s);
 	s->frees++;
+	ROOST_ASSERT(s->used >= slab_size(class));
 	s->used -= slab_size(class);
 	slab_push(s, class, place);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "kv/station.h"
 
+#include "base/assert.h"
+
 void station_init(struct station *st)
 {
 	for (unsigned i = 0; i < STATION_SLOTS; i++)
@@ -86,6 +88,7 @@ uint16_t station_end(struct station *st, uint16_t e)
 
 void station_free(struct station *st, uint16_t e)
 {
+	ROOST_ASSERT(e < STATION_ENTRIES && st->used);
 	st->entries[e].next = st->free;
 	st->free = e;
 	st->used--;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/assert.h"
 #include "base/export.h"
 #include "kvclient/client.h"
 
@@ -71,6 +72,7 @@ static void append(struct op_list *to, const struct op_list *from)
 static void pop_flight(struct roost_kv *kv)
 {
 	kv->oldest = kv->oldest + 1 == kv->batches ? 0 : kv->oldest + 1;
+	ROOST_ASSERT(kv->in_flight);
 	kv->in_flight--;
 }
 

@@ -103,6 +103,7 @@ struct dest *dest_look_up(struct dest *d, uint32_t dqpn)
 
 void dest_put(struct dest *d)
 {
+	ROOST_ASSERT(d->refs);
 	if (--d->refs)
 		return;
 	for (unsigned i = 0; d->slots && i < PORT_SLOTS; i++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Memory regions. mw.c has the windows. */
 #include "nic/mr.h"
+#include "base/assert.h"
 #include "nic/stream.h"
 
 #include <errno.h>
@@ -148,6 +149,7 @@ void mr_give_back(struct mr_table *t, struct mr_entry *e)
 {
 	mr_clear_key(e);
 	e->kind = MR_FREE;
+	ROOST_ASSERT(t->taken);
 	t->taken--;
 }
 

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "nic/alive.h"
 #include "nic/chain.h"
 #include "nic/cq.h"
@@ -68,6 +69,7 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 	stream_detach(qp);
 	chain_destroy(qp);
 	drop_dest(qp);
+	ROOST_ASSERT(qp->send_cq->refs && qp->recv_cq->refs);
 	qp->send_cq->refs--;
 	qp->recv_cq->refs--;
 	if (qp->srq)

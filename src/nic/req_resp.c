@@ -3,6 +3,7 @@
  * The receiving half of the requester. ACKs, NAKs, READ responses and results of atomics move
  * psn_una and retire WQEs, or cause retransmission.
  */
+#include "base/assert.h"
 #include "nic/chain.h"
 #include "nic/dest.h"
 #include "nic/requester.h"
@@ -161,6 +162,7 @@ static void read_answered(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 
+	ROOST_ASSERT(sq->rd_out);
 	sq->rd_out--;
 	if (unlikely(sq->rd_limit) && ++sq->rd_limit >= qp->attr.max_rd_atomic)
 		sq->rd_limit = 0;

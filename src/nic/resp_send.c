@@ -12,6 +12,7 @@
  * duplicate atomic is answered from its entry. A duplicate older than the ring is dropped (IBA
  * 9.7.5.1.5 and 9.7.7.2.2).
  */
+#include "base/assert.h"
 #include "nic/dma.h"
 #include "nic/responder.h"
 #include "nic/tx.h"
@@ -66,6 +67,7 @@ static unsigned new_entry(struct nic_qp *qp)
 		r->oldest--;
 		r->count--;
 	}
+	ROOST_ASSERT(r->count < r->replay_size);
 	return r->count++;
 }
 
