@@ -34,7 +34,7 @@ sys.path.insert(0, os.path.join(sysroot.HERE, "..", "common"))
 sys.path.insert(0, os.path.join(sysroot.HERE, "..", "interop"))
 import initramfs  # noqa: E402
 import repeat  # noqa: E402
-from machine import Machine, Tap  # noqa: E402
+from machine import Machine, Pair  # noqa: E402
 from ports import free_tcp_port, listens  # noqa: E402
 
 # Size of a page: (Debian package, release that has it; None: the release of this machine)
@@ -129,7 +129,7 @@ class Guest(Machine):
         return super().run(line, limit)
 
 
-class Rig:
+class Rig(Pair):
     def __init__(self, options, root, tests):
         self.there, self.here = (os.path.join(options.build, "roost"),
                                  os.path.join(options.host, "roost"))
@@ -139,8 +139,8 @@ class Rig:
             raise Missing(f"no {self.here}: scripts/build {options.host}")
         folder = os.path.join(options.sysroot,
                               "guest" if options.pages == "4k" else f"guest-{options.pages}")
-        self.guest, self.tap = None, Tap(MTU)
-        try:
+        super().__init__(MTU)
+        with self.starting():
             ours = [self.there] + [test.command[0] for test in tests]
             made = image(folder, root, ours, options.pages)
             shared = [run.TOP] + ([] if options.build.startswith(run.TOP + os.sep)
@@ -155,14 +155,6 @@ class Rig:
             if status:
                 raise RuntimeError(f"the guest has no {self.there}, or no network: {text}; see "
                                    f"{self.guest.console}")
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self):
-        if self.guest:
-            self.guest.stop()
-        self.tap.remove()
 
     # ---- rows: each returns a problem or None; perftest() also the output of both ends, and the
     # reason to run it again ----
@@ -210,7 +202,7 @@ class Rig:
                     f"{there}")
         same = there.startswith(wanted.split()[0])
         return ("" if same
-                else f"the packages differ:\nhere  {wanted}{here.stdout.splitlines()[-1]}\nthere "
+                else f"the packets differ:\nhere  {wanted}{here.stdout.splitlines()[-1]}\nthere "
                 f"{there}")
 
     def quota(self):

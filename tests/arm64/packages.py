@@ -33,7 +33,7 @@ import sysroot
 from sysroot import ARCH, Missing, output, skip
 
 sys.path.insert(0, os.path.join(sysroot.HERE, "..", "common"))
-from machine import Tap  # noqa: E402
+from machine import Pair  # noqa: E402
 
 # What the tests of debian/tests need in addition (debian/tests/control).
 FOR_TESTS = ["ibverbs-utils", "perftest", "rdmacm-utils", "gcc", "libc6-dev", "make", "pkg-config"]
@@ -106,12 +106,12 @@ def make_disk(path, suite, packages):
 
 # ---- the guest ----
 
-class System:
+class System(Pair):
     """A guest with the disk mounted, for `with`. `keep`: what is written to the disk stays."""
 
     def __init__(self, folder, disk, shared, keep=False):
-        self.tap, self.guest = Tap(guest.MTU), None
-        try:
+        super().__init__(guest.MTU)
+        with self.starting():
             files = os.path.join(folder, "guest")
             made = guest.image(files, None, [], "4k", MODULES)
             self.guest = guest.Guest(
@@ -127,20 +127,6 @@ class System:
                       "mount -t tmpfs run run && { [ -e dev/fd ] || ln -s /proc/self/fd dev/fd; }")
             for path, inside in shared_inside(shared):
                 self.line(f"mount --bind {path} {INSIDE}/{inside}")
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self):
-        if self.guest:
-            self.guest.stop()
-        self.tap.remove()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
     def line(self, line):
         """Runs a shell line of the guest. Returns its output."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """An emulated machine and the link to it: a tap device with addresses, and a guest that runs one
 shell line at a time (init)."""
+import contextlib
 import fcntl
 import os
 import random
@@ -161,3 +162,31 @@ class Machine:
         self.process.kill()
         self.process.wait()
         self.control.close()
+
+
+class Pair:
+    """This machine and an emulated one at the two ends of a tap device, for `with`. A subclass
+    starts the machine, `guest`."""
+
+    def __init__(self, mtu):
+        self.guest, self.tap = None, Tap(mtu)
+
+    @contextlib.contextmanager
+    def starting(self):
+        """Closes the pair if the block, which starts the guest, does not end well."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        if self.guest:
+            self.guest.stop()
+        self.tap.remove()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

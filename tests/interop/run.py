@@ -33,7 +33,7 @@ import image  # noqa: E402
 import ports  # noqa: E402
 import repeat  # noqa: E402
 from initramfs import Missing, tool  # noqa: E402
-from machine import Tap  # noqa: E402
+from machine import Pair  # noqa: E402
 from rows import GROUP_TESTS, GUEST, HOST, ROWS  # noqa: E402
 from skip import skip  # noqa: E402
 
@@ -143,7 +143,7 @@ class Wire:
         self.process.communicate()
 
 
-class Rig:
+class Rig(Pair):
     def __init__(self, build, kernel):
         self.roost = os.path.join(build, 'roost')
         self.clock = os.path.join(build, 'tests', 'stock', 'fast-clock.so')
@@ -154,9 +154,8 @@ class Rig:
         self.scratch = os.path.join(folder, 'row')
         self.link_mtu = ROWS[0].link_mtu
         self.netem = ''
-        self.guest = None
-        self.tap = Tap(self.link_mtu)
-        try:
+        super().__init__(self.link_mtu)
+        with self.starting():
             for d in (self.failed, self.scratch):
                 shutil.rmtree(d, ignore_errors=True)
                 os.makedirs(d)
@@ -176,20 +175,12 @@ class Rig:
                 if status:
                     raise RuntimeError(f'{address} does not answer the guest: {text}')
             self.gids = {4: self.gid(self.tap.theirs[4]), 6: self.gid(self.tap.theirs[6])}
-        except BaseException:
-            self.close()
-            raise
 
     def here(self, program):
         """A row's program on this machine: ours is in the build folder, others where the PATH finds
         them."""
         return os.path.join(os.path.dirname(self.roost), 'tests', 'interop',
                             'pair') if program == 'pair' else program
-
-    def close(self):
-        if self.guest:
-            self.guest.stop()
-        self.tap.remove()
 
     def gid(self, address):
         """Returns the index of the guest's GID for an address."""
