@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Systems on which Roost cannot be built get one line with the remedy: scripts/setup with faked
-programs on PATH, and Meson with an old compiler, or for a big-endian machine.
+programs on PATH, and Meson with an old compiler, without libraries, or for a big-endian machine.
 
 usage: test_setup.py TOP
 """
@@ -152,12 +152,26 @@ def compiler_cases(folder, top):
                      "install")
 
 
+def missing_cases(folder, top):
+    """On a system that is not Debian, Meson says what to install."""
+    yield expect("no libraries", meson_errors(folder, top, "-Dtests=false",
+                                              PKG_CONFIG_LIBDIR="/nonexistent"), 1,
+                 "install what Debian calls", "libisal-dev", "libxxhash-dev", "libjansson-dev",
+                 "libevent-dev (names elsewhere: docs/platforms.md)")
+    fake = os.path.join(folder, "cc")
+    with open(fake, "w", encoding="ascii") as file:
+        file.write('#!/bin/sh\nexec gcc -nostdinc "$@"\n')
+    os.chmod(fake, 0o755)
+    yield expect("no headers of rdma-core", meson_errors(folder, top, CC=fake), 1,
+                 "install what Debian calls libibverbs-dev librdmacm-dev (names elsewhere")
+
+
 def main():
     top = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         case = Case(folder, os.path.join(top, "scripts", "setup"))
         failed = sum(setup_cases(case)) + sum(compiler_cases(folder, top)) + sum(
-            machine_cases(folder, top))
+            machine_cases(folder, top)) + sum(missing_cases(folder, top))
     print(f"{failed} failed")
     sys.exit(1 if failed else 0)
 
