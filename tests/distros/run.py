@@ -5,12 +5,13 @@
 usage: run.py --folder DIR [--whole] [SUITE...]
 
 Of each suite: `make demo` of a build without debug information that does not optimize programs as
-a whole, the unit tests that are not slow, programs of other releases on the libraries that were
-built there, and the commands of docs/guide-ci.md (`make install`, ci.sh); with --whole, all
-commands of make in the README, `make install` with DESTDIR, and the commands of the guide. Without
-SUITE: trixie; with --whole, bookworm and trixie. DIR keeps the systems, apt's downloads, and the
-output of the commands. A system in which a command failed stays as DIR/SUITE.failed, until the next
-failure; the last lines show how to run commands in it.
+a whole, the README's commands of a server and a client, the unit tests that are not slow, programs
+of other releases on the libraries that were built there, and the commands of docs/guide-ci.md
+(`make install`, ci.sh); with --whole, all commands of make in the README, those of a server and a
+client, `make install` with DESTDIR, and the commands of the guide. Without SUITE: trixie; with
+--whole, bookworm and trixie. DIR keeps the systems, apt's downloads, and the output of the
+commands. A system in which a command failed stays as DIR/SUITE.failed, until the next failure; the
+last lines show how to run commands in it.
 
 The short set should take at most SHORT_SECONDS on a machine without other work. A longer time is a
 warning and no failure, because it depends on the machine.
@@ -60,6 +61,7 @@ INSTALL, SCRIPT = guide()
 DESTDIR = ("make install DESTDIR PREFIX",
            ["sh", "-exc", "make install DESTDIR=/tmp/staged PREFIX=/opt/roost\n"
             "/tmp/staged/opt/roost/bin/roost demo --size 1M"])
+PROGRAMS = ("servers and clients of the README", ["tests/cli/test_readme.py", "build/roost"])
 # The release variant of `make check` runs all mutations of the seeds of fuzz targets, and 500 seeds
 # of the simulator.
 FEWER = ["ROOST_FUZZ_FRACTION=10", "ROOST_SIM_SEEDS=50"]
@@ -74,13 +76,14 @@ PARTS = ("configure", ["sh", "-exc", "scripts/setup build demo\n"
 SHORT = [
     PARTS,
     ("make demo", ["make", "demo"]),
+    PROGRAMS,
     UNIT,
     ("programs of other releases", ["tests/stock/releases.py", "--lib", "build/lib", "--folder",
                                     "build/releases", "bookworm", "trixie"]),
     INSTALL,
     SCRIPT,
 ]
-WHOLE = [*readme(), DESTDIR, INSTALL, SCRIPT]
+WHOLE = [*readme(), PROGRAMS, DESTDIR, INSTALL, SCRIPT]
 ALONE = (UNIT, SCRIPT)  # have a network of their own, because other tests may run beside these
 SHORT_SECONDS = 360  # of the short set
 
