@@ -2,7 +2,7 @@
 """Runs one of the jobs below in a container. The last line of its output is a JSON object with the
 status and output of each program.
 
-    inside.py demo | perf PORT | bw PORT | node | idle SECONDS | busy SECONDS | held ADDRESS
+    inside.py demo | perf PORT | bw PORT | node | store | idle SECONDS | busy SECONDS | held ADDRESS
     ARGUMENTS (roost doctor, while another program has the port)
 """
 import json
@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOST = '/opt/roost/roost'
@@ -65,18 +66,32 @@ def bw(port):
     return [end(server, words), client]
 
 
-def node():
-    words = ['node', '--port', 'udp', '--fill', '100']
+def serve(options, calls):
+    """Runs a node, and calls(its address), a list of dict."""
+    words = ['node', '--port', 'udp', *options]
     p = start(*words)
     first = p.stdout.readline()
-    calls = []
+    calls = calls(first.split(' at ')[1].split(',')[0]) if first else []
     if first:
-        address = first.split(' at ')[1].split(',')[0]
-        calls = [roost('call', address, 'get', '17'), roost('kernel', 'list'), roost('stat')]
         p.send_signal(signal.SIGTERM)
     done = end(p, words)
     done['out'] = first + done['out']
     return [done, *calls]
+
+
+def node():
+    return serve(['--fill', '100'], lambda address: [roost('call', address, 'get', '17'),
+                                                     roost('kernel', 'list'), roost('stat')])
+
+
+def store():
+    """A store whose far tier is a file in /dev/shm. Docker's list has no io_uring."""
+    with tempfile.TemporaryDirectory(dir='/dev/shm') as folder:
+        return serve(['--kv', '16M', '--kv-near', '1M', '--kv-far', folder],
+                     lambda address: [roost('kv', 'bench', address, '--keys', '2000', '--value',
+                                            '1500', '--put', '50', '--duration', '0.2'),
+                                      roost('kv', 'put', address, 'key', 'kept'),
+                                      roost('kv', 'get', address, 'key')])
 
 
 def cpu_seconds(pid):
@@ -114,6 +129,7 @@ JOBS = {
     'perf': lambda: [roost('perf', 'write', '--local', '--port', sys.argv[2], '--seconds', '0.2')],
     'bw': lambda: bw(sys.argv[2]),
     'node': node,
+    'store': store,
     'idle': lambda: idle(float(sys.argv[2])),
     'busy': lambda: idle(float(sys.argv[2]), 0.05),
     'held': lambda: held(*sys.argv[2:]),

@@ -24,7 +24,7 @@ IDLE_SECONDS = 2
 AT_ONCE = 4  # rows at a time: they mostly wait
 
 JOBS = {'demo': 'all three are equal', 'perf udp': 'Gbit/s', 'perf shm': 'Gbit/s',
-        'bw udp': 'MsgRate', 'bw shm': 'MsgRate', 'node': 'value of 17'}
+        'bw udp': 'MsgRate', 'bw shm': 'MsgRate', 'node': 'value of 17', 'store': 'kept'}
 
 failures = 0
 
@@ -78,6 +78,9 @@ FAILING = [
     ('no space in the folder', (['user', 'shm', 'readonly'], {'shm': 4096}),
      ['sh', '-c', f'head -c 4096 /dev/zero >/dev/shm/full; {ROOST} demo --port shm'],
      ['No space left', 'ROOST_SHM_DIR', 'roost doctor'], None),
+    ('no space for a far tier', (['user', 'shm'], {}),
+     [ROOST, 'node', '--kv', '256M', '--kv-far', '/dev/shm'],
+     ['/dev/shm has 64 MiB free', '256 MiB', 'give --kv-far another folder', '--kv less'], None),
     ('no folder', (['user', 'network'], {}), [ROOST, 'demo', '--port', 'shm'],
      ['/nonexistent/x', 'ROOST_SHM_DIR', 'roost doctor'], {'ROOST_SHM_DIR': '/nonexistent/x'}),
     ('no IPv6 address', (['user', 'network', 'noipv6'], {}), [ROOST, 'node', '--port', 'udp:::1'],

@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "base/thread.h"
 #include "builtin/kv_store.h"
+#include "cli/term.h"
 
 #define STACK_BYTES (256u << 10)
 
@@ -180,10 +182,36 @@ static void end_preparer(struct node_store *s)
 
 /* ---- the store ---- */
 
+/*
+ * Returns an error if the file system of the far tier has too little space for the whole store: the
+ * file has holes, so writes would fail later. Some file systems do not tell their size.
+ */
+static int check_space(const struct node_store *s, char *err, size_t errlen)
+{
+	char left[32], size[32];
+	struct statvfs fs;
+	uint64_t space;
+
+	if (!s->far.folder || statvfs(s->far.folder, &fs) || !fs.f_blocks)
+		return 0;
+	space = (uint64_t)fs.f_bavail * fs.f_frsize;
+	if (space >= s->config.size)
+		return 0;
+	snprintf(
+		err, errlen,
+		"%s has %s free, and the store may take %s: give --kv-far another folder, or --kv less",
+		s->far.folder, fmt_bytes(left, sizeof(left), space),
+		fmt_bytes(size, sizeof(size), s->config.size));
+	return -ENOSPC;
+}
+
 int node_store_open(struct node_store *s, char *err, size_t errlen)
 {
-	int rc = kv_store_open(&s->config, &s->far, &s->store);
+	int rc = check_space(s, err, errlen);
 
+	if (rc)
+		return rc;
+	rc = kv_store_open(&s->config, &s->far, &s->store);
 	if (rc && s->far.folder)
 		return fail(err, errlen, rc, s->far.folder, strerror(-rc));
 	if (rc) {
