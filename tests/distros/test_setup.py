@@ -70,6 +70,9 @@ def setup_cases(case):
     yield expect("a fresh Debian", case.run("build"), 0, "installing", "meson", asked=" meson ")
     yield expect("no Debian, nothing installed", case.run("build", "demo", without=["dpkg-query"]),
                  1, "no Debian: install by hand", "libibverbs-dev", "perftest", "docs/platforms.md")
+    yield expect("no Debian, but dpkg",
+                 case.run("build", without=["apt-get", "apt-cache"]), 1,
+                 "no Debian: install by hand", "libisal-dev", "docs/platforms.md")
     yield expect("no Debian, but Meson", case.run("build", without=["dpkg-query"], meson=":"), 0)
     for release in ("5.4.0-216-generic", "4.19.0", "5.9.16-1"):
         yield expect(f"Linux {release}", case.run("build", "check", uname=f"echo {release}"), 1,

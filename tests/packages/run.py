@@ -148,6 +148,19 @@ def files(root):
     return found
 
 
+def check_examples(root, source):
+    """The documentation names files of examples: all are installed."""
+    def names(folder):
+        return {os.path.relpath(path, folder).removesuffix('.gz')
+                for path in glob.glob(os.path.join(folder, '**'), recursive=True)
+                if os.path.isfile(path)}
+
+    missing = (names(os.path.join(source, 'examples')) - {'meson.build'}
+               - names(os.path.join(root, 'usr/share/doc/roost/examples')))
+    if missing:
+        raise Failed(f'examples that no package has: {sorted(missing)}')
+
+
 def use(place, source, packages):
     """Installs the packages, runs their tests, removes them."""
     os.makedirs(place.path('packages'))
@@ -165,6 +178,7 @@ def use(place, source, packages):
     place.run('apt-get', 'install', '-q', '-y', '--no-install-recommends', *names)
     if len(files(place.root) - before) < 50:
         raise Failed('the packages installed next to nothing')
+    check_examples(place.root, source)
     for test in ('programs', 'develop'):
         place.run(f'debian/tests/{test}', start='/src/roost', alone=True)
     place.run('apt-get', 'purge', '-q', '-y', *PACKAGES)
