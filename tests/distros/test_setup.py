@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Systems on which Roost cannot be built get one line with the remedy: scripts/setup with faked
 programs on PATH, and Meson with an old compiler, without libraries, or for a big-endian machine.
+scripts/build shows only this line.
 
 usage: test_setup.py TOP
 """
@@ -126,6 +127,17 @@ def meson_errors(folder, top, *options, **env):
     return done.returncode, [line for line in done.stdout.splitlines() if "ERROR" in line], ""
 
 
+def build(folder, top, **env):
+    """Has scripts/build, which `make` calls, configure a new folder. Returns (exit status, lines,
+    "")."""
+    target = os.path.join(folder, "by-script")
+    done = subprocess.run([os.path.join(top, "scripts/build"), target, "--", "build.ninja"],
+                          cwd=top, env={**os.environ, **env}, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          check=False)
+    return done.returncode, done.stdout.splitlines(), ""
+
+
 def machine_cases(folder, top):
     """The compiler's programs are not run: Meson believes what the file says about the machine."""
     path = os.path.join(folder, "big.ini")
@@ -153,6 +165,8 @@ def compiler_cases(folder, top):
         os.chmod(fake, 0o755)
         yield expect(f"an old {name}", meson_errors(folder, top, CC=fake), 1, wanted, "too old",
                      "install")
+        yield expect(f"an old {name}, make", build(folder, top, CC=fake), 1, "roost: build: ",
+                     wanted, "too old", "install")
 
 
 def missing_cases(folder, top):
