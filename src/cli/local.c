@@ -16,7 +16,9 @@
 
 #include "base/sys.h"
 #include "cli/options.h"
+#include "drive/drive.h"
 #include "port/port.h"
+#include "verbs/host.h"
 
 void local_kind(const char *spec, char *buf, size_t n)
 {
@@ -43,6 +45,23 @@ bool local_port_fits(const struct opt_command *cmd, const char *spec)
 		next += len + (next[len] == ';');
 	}
 	return true;
+}
+
+int local_port_open(const struct opt_command *cmd, struct drive **out)
+{
+	const char *spec = sys_env("ROOST_PORT");
+	char err[256] = "";
+
+	*out = NULL;
+	if (!spec || spec[strcspn(spec, ":,;")] != ':')
+		return 0;
+	return drive_get(&verbs_host_ops, out, err, sizeof(err)) ? opt_failed(cmd, "%s", err) : 0;
+}
+
+void local_port_close(struct drive *d)
+{
+	if (d)
+		drive_put(d);
 }
 
 /*

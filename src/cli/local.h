@@ -13,6 +13,7 @@
 
 #define LOCAL_SPEC_LEN 256
 
+struct drive;
 struct opt_command;
 
 struct local {
@@ -51,6 +52,14 @@ int local_wait(struct local *lo);
  * Otherwise it has printed a usage error.
  */
 bool local_port_fits(const struct opt_command *cmd, const char *spec);
+/*
+ * Opens the NIC of this process if ROOST_PORT names its address; otherwise the first connection
+ * chooses one. The functions that connect return only errno if the port cannot be opened, and this
+ * function prints a line that says why. Returns 0 or CLI_FAILED. *out, which may be NULL, is for
+ * local_port_close().
+ */
+int local_port_open(const struct opt_command *cmd, struct drive **out);
+void local_port_close(struct drive *d);
 
 /* Copies the kind of port of a specification into buf: the part before ':' or ','. */
 void local_kind(const char *spec, char *buf, size_t n);

@@ -292,6 +292,12 @@ static int take_option(const struct opt_command *cmd, int argc, char **argv, int
 	return rc < 0 ? rc : used;
 }
 
+/* No option begins with a digit: "-5" and "-.5" are numbers. */
+static bool is_operand(const char *word)
+{
+	return word[0] != '-' || word[1] == '\0' || strchr(".0123456789", word[1]) != NULL;
+}
+
 int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at_operand)
 {
 	int operands = 0, i = 1;
@@ -308,7 +314,7 @@ int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at
 			i++;
 			break;
 		}
-		if (argv[i][0] != '-' || argv[i][1] == '\0') {
+		if (is_operand(argv[i])) {
 			if (stop_at_operand)
 				break;
 			kept[operands++] = argv[i++];

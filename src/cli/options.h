@@ -87,7 +87,7 @@ enum { OPT_HELP = -1, OPT_ERROR = -2 };
 /*
  * Parses argv[1..] and returns the index of the first operand (argc when there is none), OPT_HELP
  * or OPT_ERROR. Operands may be between options and are moved to the end, unless stop_at_operand is
- * set (for commands that pass the rest on). "--" ends the options.
+ * set (for commands that pass the rest on). "-5" is an operand. "--" ends the options.
  */
 int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at_operand);
 /*

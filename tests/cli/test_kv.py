@@ -62,7 +62,7 @@ def command(kind, where):
     says('get', 'green\n', 'get', where[0], 'colour')
     says('incr of no key', '1\n', 'incr', where[0], 'count')
     says('incr', '42\n', 'incr', where[0], 'count', '41')
-    for n in ('abc', '1x', '99999999999999999999'):
+    for n in ('abc', '1x', '-5', '99999999999999999999'):
         one_line_error(f'incr by {n}', kv('incr', where[0], 'count', n), 2, f"'{n}'")
     for verb, *rest in (('get',), ('put', 'v'), ('del',), ('incr',), ('update', 'add', '1')):
         one_line_error(f'{verb} of an empty key', kv(verb, where[0], '', *rest), 2, '1 to 255')
@@ -85,6 +85,11 @@ def command(kind, where):
     says('update with a vector', '', 'update', where[0], 'vector', 'max', '0,100,7', '--type',
          'u32')
     says('get of a vector', '11,100,310\n', 'get', where[0], 'vector', '--type', 'u32')
+    says('put of negative numbers', '', 'put', where[0], 'signed', '-1,2,-3', '--type', 'i16')
+    says('update by a negative number', '-1,2,-3\n', 'update', where[0], 'signed', 'mul', '-5',
+         '--type', 'i16', '--fetch')
+    says('reduce from a negative number', '3\n', 'reduce', where[0], 'signed', 'add', '-7',
+         '--type', 'i16')
     says('reduce', '421\n', 'reduce', where[0], 'vector', 'add', '0', '--type', 'u32')
     says('filter', '100,310\n', 'filter', where[0], 'vector', 'gt', '11', '--type', 'u32')
     one_line_error('a vector of another length',

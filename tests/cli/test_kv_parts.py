@@ -69,6 +69,13 @@ def options(folder):
     one_line_error('no node', run('kv', 'table', table, '16', '[::1'), 2, '::1')
     one_line_error('no nodes', run('kv', 'table', table, '16'), 2, 'forms')
     one_line_error('no table', kv('--partitions', f'{table}-not', 'get', 'a'), 1, 'No such file')
+    for args in (['stat'], ['scan'], ['get', 'a'], ['bench']):
+        one_line_error(f'an address of another machine: {args[0]}',
+                       run('kv', '--port', 'udp:192.0.2.77', '--partitions', table, *args), 1,
+                       'is no address')
+    one_line_error('an address of another machine: move',
+                   run('kv', '--port', 'udp:192.0.2.77', 'move', table, '1', where[0]), 1,
+                   'is no address')
     one_line_error('a snapshot of all', kv('--partitions', table, 'snapshot'), 2, 'partitions')
     one_line_error('no store', run('node', '--kv-partitions', table), 2, '--kv')
     one_line_error('memcached',

@@ -7,8 +7,8 @@ import tempfile
 
 from cli import ROOST, check, finish, one_line_error, run
 
-COMMANDS = ['demo', 'run', 'node', 'call', 'kernel', 'perf', 'limits', 'doctor', 'devices', 'stat',
-            'pcap', 'completion']
+COMMANDS = ['demo', 'run', 'node', 'call', 'kernel', 'kv', 'chain', 'perf', 'limits', 'doctor',
+            'devices', 'stat', 'pcap', 'completion']
 
 USAGE = [
     ([], 'demo'),
@@ -51,6 +51,14 @@ USAGE = [
     (['run', '--port', 'tcp', 'true'], 'udp'),
     (['run', '--lanes', '2', 'true'], '--lanes'),
     (['devices', 'all'], 'all'),
+    (['devices', '-5'], "'-5'"),
+    (['kv'], 'action'),
+    (['kv', 'get'], 'get needs'),
+    (['kv', 'stat'], 'stat needs'),
+    (['kv', 'move'], 'move needs'),
+    (['kv', 'move', 'parts', '3'], 'move needs'),
+    (['kv', 'tune'], 'tune needs'),
+    (['kv', 'incr', '127.0.0.2', 'count', '-x'], "no option '-x'"),
 ]
 
 FAILS = [
@@ -59,6 +67,8 @@ FAILS = [
     (['demo', '--keep', '/nonexistent'], '/nonexistent'),
     (['devices', '--port', 'udp:192.0.2.77'], '192.0.2.77'),
     (['devices', '--port', 'tcp'], 'tcp'),
+    (['call', '--port', 'udp:192.0.2.77', '127.0.0.2', 'get', '1'], '192.0.2.77 is no address'),
+    (['kv', '--port', 'udp:192.0.2.77', 'get', '127.0.0.2', 'k'], '192.0.2.77 is no address'),
     (['perf', 'write', '--port', 'udp,loss=2'], 'loss'),
     (['perf', 'write', '--connect', '127.0.0.1:1'], '--server'),
     (['perf', 'write', '--connect', ':'], 'HOST'),

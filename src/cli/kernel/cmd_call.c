@@ -262,6 +262,7 @@ static int run(const char *host, const char *key)
 int cmd_call(int argc, char **argv)
 {
 	int at = opt_parse(&cmd, argc, argv, false), rc;
+	struct drive *drive;
 	bool get;
 
 	if (at < 0)
@@ -278,6 +279,9 @@ int cmd_call(int argc, char **argv)
 	if (!local_port_fits(&cmd, want.port))
 		return CLI_USAGE;
 	opt_environment(want.port, 0);
+	rc = local_port_open(&cmd, &drive);
+	if (rc)
+		return rc;
 	rc = run(argv[at], get ? argv[at + 2] : NULL);
 	free(call.reply);
 	/* Destroys the queue pair first: an answer to an abandoned call may still arrive. */
@@ -285,5 +289,6 @@ int cmd_call(int argc, char **argv)
 		roost_node_close(call.node);
 	if (call.caller)
 		roost_caller_destroy(call.caller);
+	local_port_close(drive);
 	return rc;
 }

@@ -281,6 +281,23 @@ static int reach(enum verb verb, const char *host)
 						: kv_error(rc));
 }
 
+/* Does what needs a connection. `where`: the address, or the file of a move. */
+static int connected(enum verb verb, const char *where, char **args)
+{
+	int rc;
+
+	if (verb == MOVE)
+		return do_move(where, args[0], args[1]);
+	if (reach(verb, where))
+		return CLI_FAILED;
+	rc = perform(verb, args);
+	if (of_nodes(verb))
+		kv_view_close(&view);
+	else
+		roost_kv_close(kv);
+	return rc;
+}
+
 int cmd_kv(int argc, char **argv)
 {
 	static const unsigned char operands[][2] = {
@@ -290,10 +307,11 @@ int cmd_kv(int argc, char **argv)
 		[TABLE] = {0, 255}, [MOVE] = {2, 2},   [TUNE] = {0, 0}};
 	int at = opt_parse(&cmd, argc, argv, false), verb, given, least, most, rc;
 	const char *where;
+	struct drive *drive;
 
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
-	if (argc - at < (want.partitions ? 1 : 2))
+	if (at == argc)
 		return opt_usage(&cmd,
 				 "the action and the address are missing: roost kv get ADDR KEY");
 	verb = opt_find(verbs, argv[at]);
@@ -314,7 +332,7 @@ int cmd_kv(int argc, char **argv)
 		return opt_usage(&cmd, "%s has no --partitions", verbs[verb]);
 	where = want.partitions ? NULL : argv[++at];
 	at++;
-	given = argc - at;
+	given = argc - at;				 /* -1: without `where` */
 	least = operands[verb][0] - (want.from != NULL); /* without VALUE */
 	most = operands[verb][1] - (want.from != NULL);
 	if (given < least)
@@ -337,14 +355,10 @@ int cmd_kv(int argc, char **argv)
 	if (!local_port_fits(&cmd, want.port))
 		return CLI_USAGE;
 	opt_environment(want.port, 0);
-	if (verb == MOVE)
-		return do_move(where, argv[at], argv[at + 1]);
-	if (reach((enum verb)verb, where))
-		return CLI_FAILED;
-	rc = perform((enum verb)verb, argv + at);
-	if (of_nodes((enum verb)verb))
-		kv_view_close(&view);
-	else
-		roost_kv_close(kv);
+	rc = local_port_open(&cmd, &drive);
+	if (rc)
+		return rc;
+	rc = connected((enum verb)verb, where, argv + at);
+	local_port_close(drive);
 	return rc;
 }
