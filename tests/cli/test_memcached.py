@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The store of a node for memcached's clients: a small client of our own, libmemcached's
-memccapable, and pymemcache.
+memccapable, and the Python modules pymemcache and memcache (python-memcached).
 
-The last two are stock programs, used where they are installed."""
+The last three are stock programs, used where they are installed."""
 import os
 import resource
 import shutil
@@ -20,6 +20,10 @@ try:
     import pymemcache
 except ImportError:
     pymemcache = None
+try:
+    import memcache
+except ImportError:
+    memcache = None
 
 where = addresses('shm')
 unix = os.path.join(os.environ['ROOST_SHM_DIR'], 'memcached')
@@ -194,6 +198,22 @@ def stock():
               and c.touch('key3', 100, noreply=False) and b'version' in c.stats()
               and c.version().startswith(b'1.6'))
         c.close()
+    if memcache:
+        for place in f'127.0.0.1:{PORT}', f'unix:{unix}':
+            c = memcache.Client([place], cache_cas=True, socket_timeout=LIMIT)
+            # Flags say what a value is, so integers, text and other objects return as such.
+            values = {f'name{i}': v for i, v in enumerate((b'bytes', 'text', 7, ['list', {1: 2}]))}
+            check('memcache: objects', c.set_multi(values) == [] and c.get_multi(
+                [*values, 'none']) == values, place)
+            check('memcache: cas', c.gets('name2') == 7 and c.set('name2', 8)
+                  and not c.cas('name2', 9) and c.incr('name2', 2) == 10
+                  and c.decr('name2') == 9, place)
+            check('memcache: others', not c.add('name1', 'x') and c.replace('name1', 'new')
+                  and c.append('name0', b'!') and c.prepend('name0', b'?')
+                  and c.get('name0') == b'?bytes!' and c.touch('name0', 100)
+                  and c.delete('name0') and c.get('name0') is None
+                  and c.get_stats()[0][1]['version'].startswith('1.6'), place)
+            c.disconnect_all()
 
 
 node = Node(f'shm:{where[0]}', '--kv', '64M', '--memcached', f'127.0.0.1:{PORT},{unix}')
