@@ -100,10 +100,8 @@ def memcached(roost, folder, steps, keys=KEYS, value=VALUE):
 
 def limits(roost):
     """Random reads of one core, and what udp allows."""
-    reads = measure.last_json(measure.command(
-        [kvstores.tool(roost, 'bench-stores'), 'store=memory', f'seconds={SECONDS}']))
     yield {'way': 'random reads of 64 bytes of one core, 16 in flight', 'port': '',
-           'limit': reads['per_second']}
+           'limit': kvstores.reads(roost, SECONDS)}
     write = [roost, 'perf', 'write', '--local', '--port', 'udp', '--size', '64', '--depth', '64',
              '--seconds', str(SECONDS), '--json']
     for way, more in (('one by one', ()), ('in lists of 32', ('--post-list', '32')),
@@ -285,6 +283,8 @@ def batches(f):
         yield (f'| {r["port"]} | {r["batch"]} | {r["rate"] / 1e6:.2f} M/s | '
                f'{r["rate"] / first[r["port"]]["rate"]:.1f} | {r["p50_us"]:.1f}, '
                f'{r["p99_us"]:.1f} us |')
+    yield ''
+    yield '![slabs, batches, and pieces of memory](../docs/perf-kv-parts.svg)'
 
 
 def ycsb(f):

@@ -177,8 +177,26 @@ def peers(roost, folder, store, threads):
         peer.end()
 
 
+def reads(roost, seconds):
+    """Returns the rate of random reads of 64 bytes of one core."""
+    return measure.last_json(measure.command(
+        [tool(roost, 'bench-stores'), 'store=memory', f'seconds={seconds}']))['per_second']
+
+
+def limits(roost):
+    """The memory, and calls of the kernel `get`: Roost without the store's batches."""
+    yield {'limit': 'random reads of 64 bytes of one core, 16 in flight',
+           'rate': reads(roost, SECONDS)}
+    for kind in ADDRESSES:
+        got = measure.last_json(measure.command(
+            [roost, 'perf', 'rpc', '--local', '--port', kind, '--kernel', 'get', '--size', '8',
+             '--depth', '64', '--seconds', str(SECONDS), '--json']))
+        yield {'limit': f'calls of the kernel `get` over {kind}, values of 8 bytes, 64 in flight',
+               'rate': got['msg_rate']}
+
+
 def one_round(roost):
-    rows = [*ours(roost, 'shm'), *ours(roost, 'udp')]
+    rows = [*limits(roost), *ours(roost, 'shm'), *ours(roost, 'udp')]
     with tempfile.TemporaryDirectory() as folder:
         for store, threads in (*(('memcached', t) for t in THREADS), ('redis', 1)):
             rows += peers(roost, folder, store, threads)
@@ -224,7 +242,8 @@ def how(r):
 
 
 def section(f):
-    rows = f.load(NAME).get('rows', [])
+    every = f.load(NAME).get('rows', [])
+    rows = [r for r in every if 'store' in r]
     if not rows:
         return
     found = best(rows)
@@ -247,6 +266,10 @@ def section(f):
                f'{r["alone_us"]:.1f} us | {r["per_cpu_second"] / 1e6:.2f} million | '
                f'{r["server_cpus"]:.2f}, {r["client_cpus"]:.2f} | {how(r)} |')
     yield ''
+    if any('limit' in r for r in every):
+        yield ('In the same rounds: ' + '; '.join(f'{r["limit"]}: {r["rate"] / 1e6:.2f} M/s'
+                                                  for r in every if 'limit' in r) + '.')
+        yield ''
     yield ('memcached and Redis, GETs in million a second by keys in a request x requests in '
            'flight: ' + '; '.join(
                f'{store}{f" with {threads} threads" if threads > 1 else ""} ' + ', '.join(
