@@ -60,7 +60,7 @@ static void init_second(struct ep e[2], unsigned nic, const struct ep_params *p)
  */
 static void begin(uint32_t s, bool hints, uint8_t timeout)
 {
-	struct ep_params p = {.psn = s, .timeout = timeout, .mem = 1 << 20};
+	struct ep_params p = {.psn = s, .timeout = timeout};
 
 	memset(w, 0, sizeof(*w));
 	world_init_shape(

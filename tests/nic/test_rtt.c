@@ -14,7 +14,7 @@
 
 #define MTU   1024
 #define DEPTH 64
-#define MEM   (1u << 20)
+#define MEM   (8u * 65536)
 
 /* The packets on the link, as the requester (NIC 0) sees them. */
 struct seen {
