@@ -15,6 +15,7 @@
  *   udp_mcast.c	  multicast groups: a socket for each
  *   udp_mail.c	  packets that came to the socket of another slot
  *   udp_diag.c	  asks Linux for the socket at an address
+ *   udp_route.c	  addresses without a route
  *   udp_probe.c	  abilities of the running kernel, probed once
  *
  * Only the thread that owns the processing unit calls these functions, unless they say otherwise.
@@ -206,6 +207,22 @@ struct udp_found {
 #define UDP_EXPECT_MAX	64
 #define UDP_READER_BITS 8192
 
+/* The addresses whose first `len` bits are those of `addr`. */
+struct udp_prefix {
+	struct pkt_addr addr;
+	uint8_t len;
+};
+#define UDP_PREFIXES 64
+
+/* What is known about routes (udp_route.c), and when it is needed. */
+struct udp_routes {
+	uint64_t since;	 /* ns of port_clock() */
+	uint32_t failed; /* sends from QP 1 that failed since then */
+	bool known;	 /* the prefixes are those of all routes */
+	unsigned count;
+	struct udp_prefix prefix[UDP_PREFIXES]; /* none covers another one */
+};
+
 struct udp_port {
 	struct port port; /* first */
 	int sock;	  /* receives packets; it belongs to the pool */
@@ -266,6 +283,7 @@ struct udp_port {
 	unsigned num_found;
 	/* a bit for each hash of an address that has a reader, and perhaps for others */
 	uint64_t readers[UDP_READER_BITS / 64];
+	struct udp_routes routes;
 	struct udp_tx tx;
 	struct udp_rx rx;
 };
@@ -333,6 +351,15 @@ enum udp_presence udp_diag(struct udp_port *u, const struct pkt_addr *dst);
  */
 void udp_diag_all(struct udp_port *u, struct udp_found *found, unsigned n);
 void udp_diag_close(struct udp_port *u);
+
+/* udp_route.c */
+/* Counts a send from QP 1 that failed. May read the list of routes. */
+void udp_route_failed(struct udp_port *u);
+/*
+ * Returns false if many sends from QP 1 failed lately, and no route covered this address then.
+ * Makes no system call.
+ */
+bool udp_route_may_exist(const struct udp_port *u, const struct pkt_addr *dst);
 
 /* udp_reader.c */
 enum port_reader udp_reader(struct port *p, const struct port_path *path);

@@ -270,6 +270,10 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 		errno = EHOSTUNREACH;
 		return NULL;
 	}
+	if (gsi && !udp_route_may_exist(u, dst)) {
+		errno = ENETUNREACH;
+		return NULL;
+	}
 	path = make_path(u, dst, slot, gsi, reader == READER_FOREIGN);
 	if (!path)
 		return NULL;

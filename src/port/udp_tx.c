@@ -349,6 +349,8 @@ static void drop(struct udp_port *u, int rc)
 	struct udp_group *g = &t->group[t->first];
 
 	udp_path_warn(u, g->path, rc, g->size);
+	if (g->path->gsi)
+		udp_route_failed(u);
 	if (needs_single(g)) {
 		u->port.stats.tx_dropped++;
 		if (++g->sent < g->count)
