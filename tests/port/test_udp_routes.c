@@ -25,7 +25,7 @@
 #define SLICE_NS 100000000u
 #define TRIED	 64   /* answers in a slice that fail before the routes are read */
 #define ANSWERS	 1000 /* more than any limit of the port */
-#define HERE	 (v6 ? "fd77::1" : "10.77.0.1")
+#define OURS	 (v6 ? "fd77::1" : "10.77.0.1")
 #define THERE	 (v6 ? "fd77::2" : "10.77.0.2")
 
 static bool v6;
@@ -174,11 +174,11 @@ static void next_slice(void)
 	clock_ns += SLICE_NS;
 }
 
-static int open_here(void **state)
+static int open_ours(void **state)
 {
 	char spec[64];
 
-	snprintf(spec, sizeof(spec), "udp:%s", HERE);
+	snprintf(spec, sizeof(spec), "udp:%s", OURS);
 	p = rig_open(spec);
 	next_slice();
 	return 0;
@@ -307,7 +307,7 @@ static void many_routes(void **state)
 	hosts(RTM_DELROUTE, 1, 1100);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, open_here, rig_close_all)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, open_ours, rig_close_all)
 
 int main(int argc, char **argv)
 {
