@@ -5,7 +5,8 @@ Usage: cited.py TOP, or cited.py self-test.
 
 A comment names a file by its name or the end of its path (qp.h, src/nic/qp.h), and a function as
 name(). A function exists if some code of the tree has its name, so functions of the C library
-count. Names of other projects are in FOREIGN."""
+count. Names of other projects are in FOREIGN_FILE and FOREIGN_FUNCTION. Every name in the last
+column of docs/glossary.md exists, too: types, members, constants."""
 import os
 import re
 import sys
@@ -61,6 +62,17 @@ def paths(top):
     return known
 
 
+def glossary(top, names):
+    """The names that the glossary gives to its words."""
+    for path, lines in documents(top):
+        for number, line in enumerate(lines, 1):
+            if path == 'docs/glossary.md' and line.startswith('|'):
+                for quoted in re.findall(r'`([^`]+)`', line.rstrip('| ').rpartition('|')[2]):
+                    for name in re.findall(r'[A-Za-z_]\w+', quoted):
+                        if name.lower() not in names and name not in ('struct', 'enum'):
+                            yield f'{path}:{number}: no {name}'
+
+
 def problems(top):
     known, names = paths(top), set(FOREIGN_FUNCTION)
     for path, text in sources(top):
@@ -70,6 +82,7 @@ def problems(top):
             names.update(re.findall(r'\bdef (\w+)', '\n'.join(lines).lower()))
         elif path.endswith('.sh'):
             names.update(line.partition('()')[0] for line in lines if re.match(r'\w+\(\)', line))
+    yield from glossary(top, names)
     for path, first, text in texts(top):
         for match in FILE.finditer(text):
             if match[0] not in known and not FOREIGN_FILE.match(match[0]):
@@ -81,14 +94,19 @@ def problems(top):
 
 
 SELF_TEST = {
-    'src/nic/qp.h': 'void qp_free(void); /* qp.h, nic/qp.h and src/nic/qp.h; qp_free() */\n',
+    'src/nic/qp.h': 'struct nic_qp *qp; void qp_free(void);\n'
+                    '/* qp.h, nic/qp.h and src/nic/qp.h; qp_free() */\n',
     'src/nic/rx.c': '#include <time.h>\n/* as net/ipv4/udp.c; time.h; see gone.c, other/qp.h,\n'
                     ' * and lost_function(), unlike QP_FREE() */\n',
+    'docs/glossary.md': '| qp | a pair | IBA | `struct nic_qp`, `qp_free()` |\n'
+                        '| lost | `not this` | | `qp.lost` |\n',
     'docs/page.md': 'In src/nic/lost.h is `qp_lost()`. 1.h is no file, check_psn() is foreign.\n',
 }
-EXPECTED = ['src/nic/rx.c:2: no file gone.c', 'src/nic/rx.c:2: no file other/qp.h',
-            'src/nic/rx.c:3: no function lost_function()', 'docs/page.md:1: no file src/nic/lost.h',
-            'docs/page.md:1: no file 1.h', 'docs/page.md:1: no function qp_lost()']
+EXPECTED = [
+    'docs/glossary.md:2: no lost', 'src/nic/rx.c:2: no file gone.c',
+    'src/nic/rx.c:2: no file other/qp.h', 'src/nic/rx.c:3: no function lost_function()',
+    'docs/page.md:1: no file src/nic/lost.h', 'docs/page.md:1: no file 1.h',
+    'docs/page.md:1: no function qp_lost()']
 
 
 def self_test():
