@@ -27,11 +27,14 @@ order        the table of docs/architecture.md, "The order of memory", names eac
              without the commands of src/cli, that orders accesses of threads, and tests that exist
 mutants      the text of each mutant of tests/nic/mutants.py occurs once in the source, and its
              tests exist
+subjects     the subject of a commit has at most 72 characters; in a clone with its history
 """
 import itertools
 import os
 import re
 import runpy
+import shutil
+import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as xml
@@ -551,10 +554,27 @@ def mutants(top):
             yield f'{what}: there is no such test'
 
 
+MAX_SUBJECT = 72
+SUBJECTS_SINCE = '2026-11-28T09:05:00Z'  # earlier commits keep their subjects
+
+
+def subjects(top):
+    if not os.path.exists(os.path.join(top, '.git')):
+        return
+    try:
+        log = subprocess.run(['git', '-C', top, 'log', f'--since={SUBJECTS_SINCE}',
+                              '--format=%h %s'], capture_output=True, text=True).stdout
+    except FileNotFoundError:
+        return
+    for commit, _, subject in (line.partition(' ') for line in log.splitlines()):
+        if len(subject) > MAX_SUBJECT:
+            yield f'{commit}: a subject of {len(subject)} characters; at most {MAX_SUBJECT}'
+
+
 RULES = {'includes': includes, 'sizes': sizes, 'columns': columns, 'words': words,
          'names': names, 'manual': manual, 'docs': docs, 'environment': environment,
          'conformance': conformance, 'mutants': mutants, 'order': order,
-         'quotes': quotes, 'picture': picture, 'version': version}
+         'quotes': quotes, 'picture': picture, 'version': version, 'subjects': subjects}
 
 # For the self-test: a file, its text, and the rules that it breaks.
 SPDX_PY = '# SPDX-License-Identifier: BSD-2-Clause\n'
@@ -668,6 +688,14 @@ def self_test():
             got = [name for name, rule in RULES.items() if list(rule(top))]
             if got != expected:
                 print(f'{path}: breaks {got}, should break {expected}')
+                bad += 1
+    with tempfile.TemporaryDirectory() as top:
+        git = ['git', '-C', top, '-c', 'user.name=a', '-c', 'user.email=a@example.com']
+        for length in (MAX_SUBJECT, MAX_SUBJECT + 1) if shutil.which('git') else ():
+            subprocess.run([*git[:3], 'init', '-q'], check=True)
+            subprocess.run([*git, 'commit', '-q', '--allow-empty', '-m', length * 'x'], check=True)
+            if bool(list(subjects(top))) != (length > MAX_SUBJECT):
+                print(f'a subject of {length} characters')
                 bad += 1
     return bad
 
