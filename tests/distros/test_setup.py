@@ -138,6 +138,25 @@ def build(folder, top, **env):
     return done.returncode, done.stdout.splitlines(), ""
 
 
+def meson_cases(folder, top):
+    """A Meson that is too old, and another error, of which all lines are shown."""
+    tools = os.path.join(folder, "old")
+    os.mkdir(tools)
+
+    def failing(line):
+        path = os.path.join(tools, "meson")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f'#!/bin/sh\necho Version: 1\necho "../meson.build:3:0: {line}"\nexit 1\n')
+        os.chmod(path, 0o755)
+        return build(folder, top, PATH=f"{tools}:{os.environ['PATH']}")
+
+    yield expect("an old Meson",
+                 failing("ERROR: Meson version is 0.61.2 but project requires >= 1.0"), 1,
+                 "roost: build: Meson version is 0.61.2", ">= 1.0: install a newer Meson")
+    code, lines, _ = failing("ERROR: no space left")
+    yield expect("another error", (code, [" ".join(lines)], ""), 1, "Version: 1", "no space left")
+
+
 def machine_cases(folder, top):
     """The compiler's programs are not run: Meson believes what the file says about the machine."""
     path = os.path.join(folder, "big.ini")
@@ -188,7 +207,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         case = Case(folder, os.path.join(top, "scripts", "setup"))
         failed = sum(setup_cases(case)) + sum(compiler_cases(folder, top)) + sum(
-            machine_cases(folder, top)) + sum(missing_cases(folder, top))
+            machine_cases(folder, top)) + sum(missing_cases(folder, top)) + sum(
+                meson_cases(folder, top))
     print(f"{failed} failed")
     sys.exit(1 if failed else 0)
 
