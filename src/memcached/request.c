@@ -333,7 +333,7 @@ static void parse_meta(struct mc_word *rest, struct mc_request *r)
 	}
 	switch (r->command) {
 	case MC_META_GET:
-		known = "bcfkqstvONRTE";
+		known = "bcfkqstuvONRTE"; /* u: the item stays at its place for the eviction */
 		numbers = "NRTE";
 		break;
 	case MC_META_SET:

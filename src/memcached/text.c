@@ -109,25 +109,39 @@ static void put_value(struct mc_session *m, const struct mc_request *r, struct i
 	m->hits++;
 }
 
+/* Returns 0 or an error of the store. */
+static int touch_some(struct mc_session *m, const struct item_key *key, unsigned n,
+		      uint32_t expires)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < n && (!rc || rc == -ENOENT); i++)
+		rc = touch(m, key[i], expires);
+	return rc == -ENOENT ? 0 : rc;
+}
+
 /* Loads and replies with some items. Returns 0 or an error of the store. */
 static int get_some(struct mc_session *m, const struct mc_request *r, const struct item_key *key,
 		    unsigned n, struct evbuffer *out)
 {
 	struct item it[ITEM_BATCH];
 	bool found[ITEM_BATCH];
+	uint32_t expires = item_expires(&m->items, r->exptime);
+	/* An item that expires at once is loaded before. */
+	bool at_once = expires && expires <= m->items.now;
 	int rc = 0;
 
 	m->gets += n;
-	for (unsigned i = 0; r->touches && i < n; i++) {
-		rc = touch(m, key[i], item_expires(&m->items, r->exptime));
-		if (rc && rc != -ENOENT)
-			return rc;
-	}
-	rc = item_load_all(&m->items, key, n, it, found);
+	if (r->touches && !at_once)
+		rc = touch_some(m, key, n, expires);
+	if (!rc)
+		rc = item_load_all(&m->items, key, n, it, found);
 	for (unsigned i = 0; !rc && i < n; i++) {
 		if (found[i])
 			put_value(m, r, key[i], &it[i], out);
 	}
+	if (r->touches && at_once && !rc)
+		rc = touch_some(m, key, n, expires);
 	return rc;
 }
 

@@ -84,7 +84,8 @@ def text():
     says('time',
          b'set t 0 -1 1\r\nx\r\nget t\r\nset t 0 1000 1\r\nx\r\ntouch t 2000\r\ngat -1 t\r\nget '
          b't\r\ntouch t 1\r\n',
-         b'STORED\r\nEND\r\nSTORED\r\nTOUCHED\r\nEND\r\nEND\r\nNOT_FOUND\r\n')
+         b'STORED\r\nEND\r\nSTORED\r\nTOUCHED\r\nVALUE t 0 1\r\nx\r\nEND\r\nEND\r\n'
+         b'NOT_FOUND\r\n')
     cas = talk(b'set c 0 0 1\r\nx\r\ngets c\r\nquit\r\n').split(b'\r\n')[1].split()[4]
     says('cas',
          b'cas c 0 0 1 1\r\ny\r\ncas c 0 0 1 %s\r\ny\r\ncas c 0 0 1 %s\r\nz\r\nget c\r\ncas none 0 '
@@ -97,8 +98,8 @@ def text():
 def meta():
     says(
         'meta',
-        b'flush_all\r\nmg a v\r\nms a 3 F7 T0\r\nabc\r\nmg a v f t s k O42\r\nms a 2 MA q\r\nde\r\n'
-        b'mg a v\r\nms a 1 ME\r\nx\r\nmd a C1\r\n'
+        b'flush_all\r\nmg a v\r\nms a 3 F7 T0\r\nabc\r\nmg a v f t s k O42 u\r\nms a 2 MA q\r\n'
+        b'de\r\nmg a v\r\nms a 1 ME\r\nx\r\nmd a C1\r\n'
         b'md a q\r\nmd a\r\nmg a q\r\nma a N0 J5 v\r\nma a D3 v\r\nma a MD D100 v\r\nms bm9kZQ== 2 '
         b'b k\r\nhi\r\nget node\r\nmn\r\nme none\r\nmg a Y\r\n',
         b'OK\r\nEN\r\nHD\r\nVA 3 f7 t-1 s3 ka O42\r\nabc\r\nVA 5\r\nabcde\r\nNS\r\nEX\r\nNF\r\nVA '
