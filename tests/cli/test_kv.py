@@ -4,6 +4,7 @@
 kv`."""
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -144,6 +145,40 @@ def files(kv, node):
     kv('del', node, 'long')
 
 
+def on_a_terminal(*args):
+    """Returns what a terminal gets from the command."""
+    mine, its = pty.openpty()
+    with subprocess.Popen([ROOST, 'kv', *args], stdin=subprocess.DEVNULL, stdout=its) as p:
+        os.close(its)
+        out = b''
+        try:
+            while part := os.read(mine, 65536):
+                out += part
+        except OSError:  # the other end is closed
+            pass
+        os.close(mine)
+        check(f'{args} on a terminal', p.wait(LIMIT) == 0)
+    return out
+
+
+def terminal(kind, where):
+    """Values that other programs have chosen send no control characters to a terminal."""
+    value = b'a\x1b[31m\xc3\xa9\x00\xff\nb\tc'
+    with tempfile.NamedTemporaryFile() as f:
+        f.write(value)
+        f.flush()
+        port = '--port', f'{kind}:{where[1]}'
+        run('kv', *port, 'put', where[0], '\x1b]0;key', '--from', f.name)
+        r = subprocess.run([ROOST, 'kv', *port, 'get', where[0], '\x1b]0;key'],
+                           stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT,
+                           check=False)
+        check('a pipe gets the bytes', r.stdout == value + b'\n', r)
+        plain = b'a?[31m\xc3\xa9??\r\nb\tc\r\n'
+        check('get', on_a_terminal(*port, 'get', where[0], '\x1b]0;key') == plain)
+        check('scan', b'?]0;key\t' + plain in on_a_terminal(*port, 'scan', where[0]))
+        run('kv', *port, 'del', where[0], '\x1b]0;key')
+
+
 def workloads(kv, node):
     """The workloads of YCSB: D adds keys and reads the newest; F writes after half of its reads."""
     for name in 'ABCDF':
@@ -273,6 +308,7 @@ for kind, options, rounds in ('shm', '', 400), ('udp', '', 150), ('udp', ',loss=
     try:
         if not options:
             command(kind, where)
+            terminal(kind, where)
             killed(kind, where)
             stopped(kind, where)
         program(f'{kind}:{where[1]}{options}', where[0], rounds)

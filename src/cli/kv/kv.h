@@ -122,6 +122,11 @@ int pair_incr(const struct pair_call *c, const char *key, const char *by);
 /* Update, reduce or filter (enum roost_kv_kind) with key, function and value in `args`. */
 int pair_elements(const struct pair_call *c, unsigned kind, char **args);
 
+/*
+ * Prints a key or a value. Other programs have chosen it, so a terminal gets '?' in the place of
+ * control characters other than line breaks and tabs; anything else gets the bytes as they are.
+ */
+void kv_print(const void *bytes, size_t len);
 /* Prints the pairs of each node that answers. Returns an exit status. */
 int kv_show_pairs(const struct opt_command *cmd, struct kv_view *view, bool keys_only);
 /* Prints the statistics of all nodes together. Returns an exit status. */

@@ -38,7 +38,7 @@ int pair_get(const struct pair_call *c, const char *key)
 		} else if (c->type >= 0) {
 			rc = -ERANGE;
 		} else {
-			fwrite(value, 1, len, stdout);
+			kv_print(value, len);
 			putchar('\n');
 		}
 	}

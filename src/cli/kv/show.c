@@ -4,12 +4,43 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/kv/kv.h"
+#include "cli/term.h"
+
+void kv_print(const void *bytes, size_t len)
+{
+	char *text;
+
+	if (!isatty(STDOUT_FILENO)) {
+		fwrite(bytes, 1, len, stdout);
+		return;
+	}
+	text = malloc(len + 1);
+	if (!text) {
+		fputs("roost kv: out of memory\n", stderr);
+		return;
+	}
+	for (size_t i = 0; i < len; i++)
+		text[i] = ((const char *)bytes)[i] ? ((const char *)bytes)[i] : '?';
+	text[len] = '\0';
+	for (char *at = text, end = '\n'; end; at += strlen(at) + 1) {
+		char *stop = at + strcspn(at, "\n\t");
+
+		end = *stop;
+		*stop = '\0';
+		fputs(plain_text(at), stdout);
+		if (end)
+			putchar(end);
+	}
+	free(text);
+}
 
 /* Prints all pairs of a node. Returns 0 or a negative errno value. */
 static int scan(struct roost_kv *kv, bool keys_only)
@@ -31,10 +62,10 @@ static int scan(struct roost_kv *kv, bool keys_only)
 		if (rc)
 			break;
 		while (roost_kv_next_pair(&op, &at, &p, &op.cursor)) {
-			fwrite(p.key, 1, p.key_len, stdout);
+			kv_print(p.key, p.key_len);
 			if (!keys_only) {
 				putchar('\t');
-				fwrite(p.value, 1, p.value_len, stdout);
+				kv_print(p.value, p.value_len);
 			}
 			putchar('\n');
 		}
