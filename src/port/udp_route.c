@@ -181,6 +181,15 @@ static enum list list_routes(struct udp_port *u)
 	return state;
 }
 
+/*
+ * Returns false if the list may be that of another network namespace: a thread may have entered one
+ * after the port was opened.
+ */
+static bool is_ours(const struct udp_port *u)
+{
+	return is_covered(&u->routes, &u->port.addr, 8 * sizeof(u->port.addr.b));
+}
+
 /* ---- the policy ---- */
 
 static bool is_over(const struct udp_routes *r)
@@ -197,7 +206,7 @@ void udp_route_failed(struct udp_port *u)
 		r->failed = 0;
 	}
 	if (++r->failed == FAILED_MOST)
-		r->known = list_routes(u) == LIST_END;
+		r->known = list_routes(u) == LIST_END && is_ours(u);
 }
 
 bool udp_route_may_exist(const struct udp_port *u, const struct pkt_addr *dst)

@@ -14,6 +14,7 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -307,13 +308,26 @@ static void many_routes(void **state)
 	hosts(RTM_DELROUTE, 1, 1100);
 }
 
+/*
+ * Nor is any if this thread has left the network of the port, so that the routes are those of
+ * another one. The last test: the thread does not return.
+ */
+static void another_network(void **state)
+{
+	struct pkt_addr there = rig_addr(THERE);
+
+	assert_int_equal(unshare(CLONE_NEWNET), 0);
+	assert_int_equal(tried(), ANSWERS);
+	is_answered(&there);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_ours, rig_close_all)
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(few_are_tried),  TEST(routes_are_answered), TEST(reject_routes),
-		TEST(unknown_routes), TEST(many_routes),
+		TEST(unknown_routes), TEST(many_routes),	 TEST(another_network),
 	};
 
 	v6 = argc > 1;
