@@ -59,7 +59,7 @@ static uint64_t next_tick(const struct dest *d)
 
 static bool can_probe(const struct nic_qp *qp)
 {
-	return qp->type == NIC_QPT_RC && !qp_has(qp, QP_LOOP) &&
+	return qp_acknowledged(qp) && !qp_has(qp, QP_LOOP) &&
 	       (qp->state == NIC_QPS_RTS || qp->state == NIC_QPS_SQD);
 }
 
@@ -134,7 +134,7 @@ static void end_connections(struct dest *d, bool agreed)
 	list_for_each (l, &d->qps) {
 		struct nic_qp *qp = list_entry(l, struct nic_qp, dest_link);
 
-		if (qp->type == NIC_QPT_RC && !qp_has(qp, QP_LOOP) && qp->state >= NIC_QPS_RTR &&
+		if (qp_acknowledged(qp) && !qp_has(qp, QP_LOOP) && qp->state >= NIC_QPS_RTR &&
 		    qp->state < NIC_QPS_ERR && (qp->keepalive || !agreed))
 			end_qp(qp);
 	}
@@ -156,7 +156,7 @@ static bool quotes_sent_packet(const struct dest *d, const struct port_hint *h)
 		uint32_t first = qp->sq.psn_una - 1, psn;
 
 		d->pu->hint_checks++;
-		if (qp->dest_qpn != h->dqpn || qp->type != NIC_QPT_RC || qp->state < NIC_QPS_RTR)
+		if (qp->dest_qpn != h->dqpn || !qp_acknowledged(qp) || qp->state < NIC_QPS_RTR)
 			continue;
 		if (answer)
 			first = qp->resp.epsn - ANSWERS_BACK;
@@ -442,7 +442,7 @@ void alive_detach(struct nic_qp *qp)
 
 int nic_qp_keepalive(struct nic *nic, struct nic_qp *qp, bool on, uint64_t now)
 {
-	if (qp->type != NIC_QPT_RC)
+	if (!qp_acknowledged(qp))
 		return -EOPNOTSUPP;
 	if (qp->keepalive == on)
 		return 0;

@@ -74,7 +74,7 @@ static const char *check_wait(const struct nic_qp *qp)
 		      is_listed(&pu->chain_later, &qp->tx_link));
 		break;
 	case BLOCK_WINDOW:
-		HOLDS(qp->type != NIC_QPT_RC || is_listed(&qp->dest->waiters, &qp->tx_link) ||
+		HOLDS(!qp_acknowledged(qp) || is_listed(&qp->dest->waiters, &qp->tx_link) ||
 		      is_listed(&pu->ports[qp->port].read_waiters, &qp->tx_link));
 		break;
 	case BLOCK_READS:
@@ -113,7 +113,7 @@ static const char *check_qp(const struct nic_qp *qp)
 {
 	const char *broken = check_entries(qp);
 
-	if (!broken && qp->type == NIC_QPT_RC &&
+	if (!broken && qp_acknowledged(qp) &&
 	    (qp->state == NIC_QPS_RTS || qp->state == NIC_QPS_SQD))
 		broken = check_requester(qp);
 	if (!broken)

@@ -197,7 +197,7 @@ unsigned nic_connections(const struct nic *nic, unsigned pu)
 		enum nic_qp_state state = qp ? nic_qp_state(qp) : NIC_QPS_RESET;
 
 		n += state >= NIC_QPS_RTR && state <= NIC_QPS_SQE && qp->pu_index == pu &&
-		     (qp->type == NIC_QPT_RC || qp->type == NIC_QPT_UC);
+		     qp->type != NIC_QPT_UD;
 	}
 	return n;
 }

@@ -339,7 +339,7 @@ static void enter_state(struct nic_qp *qp, enum nic_qp_state to, const struct ni
 		return;
 	case NIC_QPS_RTS:
 		if (from == NIC_QPS_RTR)
-			qp_set_feature(qp, QP_LOOP, qp->type == NIC_QPT_RC && is_loop(qp));
+			qp_set_feature(qp, QP_LOOP, qp_acknowledged(qp) && is_loop(qp));
 		break;
 	case NIC_QPS_SQD:
 		if (from == NIC_QPS_RTS) {

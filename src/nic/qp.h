@@ -113,6 +113,12 @@ static inline bool qp_has(const struct nic_qp *qp, unsigned features)
 	       features;
 }
 
+/* Returns true if the service has acknowledgements and retransmission. */
+static inline bool qp_acknowledged(const struct nic_qp *qp)
+{
+	return qp->type == NIC_QPT_RC;
+}
+
 /* Switches a feature on or off. */
 static inline void qp_set_feature(struct nic_qp *qp, enum qp_feature feature, bool on)
 {

@@ -512,7 +512,7 @@ enum req_result req_run(struct nic_qp *qp)
 		resp_flush(qp);
 		return req_idle(qp) ? REQ_IDLE : REQ_MORE;
 	}
-	if (qp->type != NIC_QPT_RC && qp->state >= NIC_QPS_RTS)
+	if (!qp_acknowledged(qp) && qp->state >= NIC_QPS_RTS)
 		return run(qp, &unacked_service, tx_burst(qp));
 	if (unlikely(qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD))
 		return REQ_IDLE; /* db_active stays set: the change to RTS schedules the QP */

@@ -174,7 +174,7 @@ uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t 
 		return 0;
 	case SCATTER_TOO_LONG:
 		qp->pu->ctr.resp_local_length_error++;
-		if (qp->type != NIC_QPT_RC)
+		if (!qp_acknowledged(qp))
 			/* the message is dropped, and the receive stays (uc.c, ud.c) */
 			return PKT_NAK_INVALID_REQ;
 		f.status = NIC_WC_LOC_LEN_ERR;

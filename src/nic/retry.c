@@ -150,7 +150,7 @@ void retry_fire(struct nic_qp *qp)
 		return;
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return;
-	if (qp->type != NIC_QPT_RC) { /* the destination's window was full: the QP tries again */
+	if (!qp_acknowledged(qp)) { /* the destination's window was full: the QP tries again */
 		nic_schedule(qp);
 		return;
 	}
