@@ -17,7 +17,9 @@ STORE = '256M'  # about half of it is in use
 ADDRESSES = {'shm': ('10.0.0.2', '10.0.0.3'), 'udp': ('127.0.0.2', '127.0.0.3')}
 
 FEW = 1000  # keys that fit into the cache
-READ, READ_FEW = '128M', '128K'  # memory for the READs beside a GET alone
+# Memory for the READs beside a GET alone: the store of the keys uses 123 MiB (`roost kv stat`); FEW
+# keys have 3 lines each.
+READ, READ_FEW = '123M', '192K'
 
 # Bytes of the UDP payloads of a call that GETs an 8-byte key, and of its reply.
 CALL, REPLY = 72, 112
