@@ -555,7 +555,7 @@ def mutants(top):
 
 
 MAX_SUBJECT = 72
-SUBJECTS_SINCE = '2026-11-28T09:05:00Z'  # earlier commits keep their subjects
+SUBJECTS_SINCE = 1795860000  # 2026-11-28 10:00 UTC; commits written before keep their subjects
 
 
 def subjects(top):
@@ -563,11 +563,11 @@ def subjects(top):
         return
     try:
         log = subprocess.run(['git', '-C', top, 'log', f'--since={SUBJECTS_SINCE}',
-                              '--format=%h %s'], capture_output=True, text=True).stdout
+                              '--format=%at %h %s'], capture_output=True, text=True).stdout
     except FileNotFoundError:
         return
-    for commit, _, subject in (line.partition(' ') for line in log.splitlines()):
-        if len(subject) > MAX_SUBJECT:
+    for written, commit, subject in (line.split(' ', 2) for line in log.splitlines()):
+        if int(written) >= SUBJECTS_SINCE and len(subject) > MAX_SUBJECT:
             yield f'{commit}: a subject of {len(subject)} characters; at most {MAX_SUBJECT}'
 
 
@@ -692,8 +692,12 @@ def self_test():
     with tempfile.TemporaryDirectory() as top:
         git = ['git', '-C', top, '-c', 'user.name=a', '-c', 'user.email=a@example.com']
         for length in (MAX_SUBJECT, MAX_SUBJECT + 1) if shutil.which('git') else ():
-            subprocess.run([*git[:3], 'init', '-q'], check=True)
-            subprocess.run([*git, 'commit', '-q', '--allow-empty', '-m', length * 'x'], check=True)
+            date = f'{SUBJECTS_SINCE + 1} +0000'
+            env = {**os.environ, 'GIT_CONFIG_GLOBAL': '/dev/null', 'GIT_AUTHOR_DATE': date,
+                   'GIT_COMMITTER_DATE': date}
+            subprocess.run([*git[:3], 'init', '-q'], check=True, env=env)
+            subprocess.run([*git, 'commit', '-q', '--allow-empty', '-m', length * 'x'], check=True,
+                           env=env)
             if bool(list(subjects(top))) != (length > MAX_SUBJECT):
                 print(f'a subject of {length} characters')
                 bad += 1
