@@ -60,6 +60,8 @@ struct call_state {
 	struct kv_group *parked;
 	bool broken;
 	bool divided; /* an operation is divided: the call keeps the store until its next step */
+	bool ahead;   /* `op` is the only operation of the batch, decoded and hashed */
+	struct kv_op op;
 };
 
 _Static_assert(sizeof(struct call_state) <= STATE_MAX, "state and reply fit into a call");
@@ -129,6 +131,13 @@ static void convert_op(struct kv_op *to, const struct roost_kv_op *op, struct kv
 	to->arena = arena;
 }
 
+/* Sets all fields for a GET, whose result goes into the arena, or to op->out. */
+static inline void set_get(struct kv_op *op, const void *key, uint32_t key_len,
+			   struct kv_arena *arena)
+{
+	*op = (struct kv_op){.code = KV_GET, .key = key, .key_len = key_len, .arena = arena};
+}
+
 /* Returns whether the result of the operation has data, given its status. */
 static bool has_data(const struct kv_op *op)
 {
@@ -186,9 +195,19 @@ static void read_group(const struct kv_store *st, struct kvwire_reader *batch, s
 	g->scan.data = NULL;
 	g->scan.state.waiting = 0;
 	g->read = 1;
-	while (g->n < KV_STORE_GROUP && (g->read = kvwire_next(batch, &g->alone)) == 1) {
-		bool moves = is_move(&g->alone);
+	while (g->n < KV_STORE_GROUP) {
+		const void *key;
+		uint32_t len;
+		bool moves;
 
+		if (likely(!st->parts) && kvwire_next_get(batch, &key, &len)) {
+			set_get(&g->op[g->n++], key, len, &g->arena);
+			continue;
+		}
+		g->read = kvwire_next(batch, &g->alone);
+		if (g->read != 1)
+			return;
+		moves = is_move(&g->alone);
 		g->has_alone = moves ? !st->parts : g->alone.code > ROOST_KV_FILTER;
 		if (g->has_alone)
 			return;
@@ -546,6 +565,24 @@ static enum roost_next run_step(struct roost_call *c)
 	return next == MORE ? ROOST_AGAIN : ROOST_DONE;
 }
 
+/* Decodes the only operation of a batch. Returns false if it is none that kv_run() executes. */
+static bool decode_single(struct kv_store *st, struct call_state *s, struct kvwire_reader batch)
+{
+	struct roost_kv_op op;
+	const void *key;
+	uint32_t len;
+
+	if (st->parts)
+		return false;
+	if (likely(kvwire_next_get(&batch, &key, &len)))
+		set_get(&s->op, key, len, NULL);
+	else if (kvwire_next(&batch, &op) == 1 && op.code <= ROOST_KV_FILTER)
+		convert_op(&s->op, &op, NULL);
+	else
+		return false;
+	return batch.at == batch.end;
+}
+
 /*
  * If other calls are queued behind this call, prefetches the cache lines for the first operations
  * of the batch. The batch runs in its next step, after the other calls have begun, so that the
@@ -554,7 +591,7 @@ static enum roost_next run_step(struct roost_call *c)
  */
 static bool look_ahead(struct roost_call *c)
 {
-	const struct call_state *s = c->state;
+	struct call_state *s = c->state;
 	struct kvwire_reader batch = s->batch;
 	struct kernel *k = c->self;
 	struct roost_kv_op op;
@@ -562,10 +599,42 @@ static bool look_ahead(struct roost_call *c)
 	if (c->at_once || batch.count > FEW || k->store->groups ||
 	    !kv_store_try(k->store, KV_STORE_SERVES))
 		return false;
-	while (kvwire_next(&batch, &op) == 1)
-		kv_ahead_key(k->store->kv, &k->ahead, op.key, op.key_len);
+	s->ahead = batch.count == 1 && decode_single(k->store, s, batch);
+	if (likely(s->ahead))
+		kv_ahead_op(k->store->kv, &k->ahead, &s->op);
+	else
+		while (kvwire_next(&batch, &op) == 1)
+			kv_ahead_key(k->store->kv, &k->ahead, op.key, op.key_len);
 	kv_store_leave(k->store);
 	return true;
+}
+
+/*
+ * Executes a batch of one operation that look_ahead() has decoded, if it is one of the common cases
+ * of kv_run_ahead(). These need neither the time nor a table of partitions. Returns false without a
+ * change otherwise: run_step() executes the batch.
+ */
+static bool run_single(struct roost_call *c)
+{
+	struct call_state *s = c->state;
+	struct kernel *k = c->self;
+	struct kv_store *st = k->store;
+	struct kv_op *op = &s->op;
+	size_t space;
+	bool done;
+
+	if (!s->ahead || !kv_store_try(st, KV_STORE_SERVES))
+		return false;
+	kv_ahead_end(st->kv, &k->ahead);
+	op->out = kvwire_reply_space(&s->reply, 1, &space);
+	op->out_cap = (uint32_t)space;
+	done = likely(!st->parts && !st->fence) && kv_run_ahead(st->kv, op);
+	st->operations += done;
+	st->batches += done;
+	kv_store_leave(st);
+	if (done)
+		add_result(&s->reply, op);
+	return done;
 }
 
 static uint32_t finish(struct call_state *s)
@@ -589,8 +658,9 @@ static enum roost_next params(struct roost_call *c)
 		return no_space(c);
 	if (look_ahead(c))
 		ROOST_WAIT(c, ROOST_AGAIN);
-	while (run_step(c) == ROOST_AGAIN)
-		ROOST_WAIT(c, ROOST_AGAIN);
+	if (!run_single(c))
+		while (run_step(c) == ROOST_AGAIN)
+			ROOST_WAIT(c, ROOST_AGAIN);
 	if (!s->number)
 		ROOST_REPLY(c, c->scratch, finish(s));
 	/* The buffer is free for others when the reply has arrived. */

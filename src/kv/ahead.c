@@ -6,6 +6,7 @@
  */
 #include "kv/hash.h"
 #include "kv/match.h"
+#include "kv/quick.h"
 
 static void prefetch_records(struct kv *kv, uint64_t hash)
 {
@@ -32,18 +33,33 @@ static void next_records(struct kv *kv, struct kv_ahead *a)
 	prefetch_records(kv, a->hash[a->fetched++ % KV_AHEAD]);
 }
 
-void kv_ahead_key(struct kv *kv, struct kv_ahead *a, const void *key, uint32_t len)
+/* A line of the far tier cannot be read here. */
+static inline void add(struct kv *kv, struct kv_ahead *a, uint64_t hash)
 {
-	uint64_t hash;
-
-	/* A line of the far tier cannot be read here. */
-	if (!len || len > KV_KEY_MAX || kv->mem.near)
+	if (unlikely(kv->mem.near != NULL))
 		return;
-	hash = hash_of(kv, key, len);
 	kv_prefetch(&kv->mem, kv_bucket_addr(kv_home(kv, hash)));
 	a->hash[a->begun++ % KV_AHEAD] = hash;
 	if (a->begun - a->fetched == KV_AHEAD)
 		next_records(kv, a);
+}
+
+void kv_ahead_key(struct kv *kv, struct kv_ahead *a, const void *key, uint32_t len)
+{
+	if (len && len <= KV_KEY_MAX)
+		add(kv, a, hash_of(kv, key, len));
+}
+
+void kv_ahead_op(struct kv *kv, struct kv_ahead *a, struct kv_op *op)
+{
+	kv_begin(kv, op);
+	if (likely(!op->status))
+		add(kv, a, op->hash);
+}
+
+bool kv_run_ahead(struct kv *kv, struct kv_op *op)
+{
+	return likely(!op->status && !kv->mem.near) && kv_quick(kv, op);
 }
 
 void kv_ahead_end(struct kv *kv, struct kv_ahead *a)

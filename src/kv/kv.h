@@ -229,13 +229,21 @@ uint64_t kv_bytes(const struct kv *kv);
  * overlap. The last keys wait here until kv_ahead_end(), which the caller calls before the first
  * kv_run().
  */
-#define KV_AHEAD 8u
+#define KV_AHEAD 16u
 struct kv_ahead {
 	uint64_t hash[KV_AHEAD];
 	uint32_t begun, fetched;
 };
 void kv_ahead_key(struct kv *kv, struct kv_ahead *a, const void *key, uint32_t len);
 void kv_ahead_end(struct kv *kv, struct kv_ahead *a);
+/* Does the same for the key of an operation that kv_run_ahead() executes. */
+void kv_ahead_op(struct kv *kv, struct kv_ahead *a, struct kv_op *op);
+/*
+ * Executes an operation that kv_ahead_op() got, if it is one of the common cases: a GET, PUT or
+ * update of a pair that does not expire and that keeps its place. Otherwise returns false without a
+ * change, and the caller executes it by kv_run().
+ */
+bool kv_run_ahead(struct kv *kv, struct kv_op *op);
 
 /*
  * Operations of a store with a far tier, without waiting. A batch and its operations belong to the

@@ -9,7 +9,7 @@
 #define CODE	   0x1fu
 #define TTL	   0x20u
 #define SAME_VALUE 0x40u
-#define SAME_SIZES 0x80u
+#define SAME_SIZES KVWIRE_SAME_SIZES
 
 enum fields {
 	HAS_KEY = 1,

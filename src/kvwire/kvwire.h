@@ -70,6 +70,38 @@ int kvwire_open(struct kvwire_reader *r, const void *batch, size_t len);
  */
 int kvwire_next(struct kvwire_reader *r, struct roost_kv_op *op);
 
+/* Flag in the first byte of an operation: sizes as in the previous one. */
+#define KVWIRE_SAME_SIZES 0x80u
+
+/*
+ * Reads the next operation, if it is a GET. Otherwise, or if the batch is invalid here, returns
+ * false and reads nothing: kvwire_next() reads it. Most operations are GETs, which have a key and
+ * no other field.
+ */
+static inline bool kvwire_next_get(struct kvwire_reader *r, const void **key, uint32_t *key_len)
+{
+	size_t bytes = (size_t)(r->end - r->at), head = 2;
+	uint32_t len;
+
+	if (!r->left || bytes < 2)
+		return false;
+	if (r->at[0] == (ROOST_KV_GET | KVWIRE_SAME_SIZES) && r->left != r->count) {
+		len = r->same.key_len;
+		head = 1;
+	} else if (r->at[0] == ROOST_KV_GET) {
+		len = r->at[1];
+	} else {
+		return false;
+	}
+	if (len > bytes - head)
+		return false;
+	*key = r->at + head;
+	*key_len = r->same.key_len = len;
+	r->at += head + len;
+	r->left--;
+	return true;
+}
+
 /* ---- replies ---- */
 
 struct kvwire_reply {

@@ -172,6 +172,58 @@ static void batches(const struct sim_params *sp, unsigned rounds)
 	rig_close(r);
 }
 
+/*
+ * Calls of one operation that arrive together. Their keys differ, so that any order is right. Some
+ * replies have no space for the value.
+ */
+static void calls_of_a_burst(void **state)
+{
+	static struct roost_kv_op ops[RIG_SLOTS];
+	static struct text text[RIG_SLOTS];
+	uint8_t buf[BATCH];
+	struct kvwire_writer w;
+	struct kvwire_results results;
+	struct kvwire_result got;
+	uint32_t space[RIG_SLOTS];
+	struct rng rng;
+
+	rng_seed(&rng, SEED);
+	open_rig(&(struct sim_params){.delay_ns = 1000});
+	for (unsigned round = 0; round < 2000; round++) {
+		bool taken[KEYS] = {false};
+		unsigned n = 0;
+
+		for (unsigned i = 0; i < KEYS; i++) {
+			struct roost_rpc_head head;
+
+			random_op(&rng, &ops[n], &text[n]);
+			if (taken[text[n].k])
+				continue;
+			taken[text[n].k] = true;
+			space[n] = rng_below(&rng, 4) ? 600 : 32;
+			kvwire_begin(&w, buf, sizeof(buf));
+			assert_true(kvwire_add(&w, &ops[n]));
+			memset(r->caller[0].mem + n * RIG_REPLY + space[n], 0, 8);
+			head = rig_head(r, 0, n, space[n], 0);
+			rig_post_head(r, 0, n, ROOST_KV_OP, &head, buf,
+				      (uint32_t)kvwire_finish(&w, 0));
+			n++;
+		}
+		for (unsigned i = 0; i < n; i++) {
+			struct rig_reply a = rig_wait(r, 0, i, space[i]);
+
+			assert_int_equal(a.status, ROOST_RPC_OK);
+			assert_int_equal(kvwire_reply_open(&results, a.data, a.len), 0);
+			assert_int_equal(results.flags, 0);
+			assert_int_equal(kvwire_reply_next(&results, &got), 1);
+			judge(&ops[i], text[i].k, &got);
+			assert_int_equal(kvwire_reply_next(&results, &got), 0);
+		}
+		rig_reap(r);
+	}
+	rig_close(r);
+}
+
 static void as_the_model(void **state)
 {
 	batches(&(struct sim_params){.delay_ns = 1000}, 3000);
@@ -688,6 +740,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(as_the_model),
+		cmocka_unit_test(calls_of_a_burst),
 		cmocka_unit_test(once_over_a_bad_link),
 		cmocka_unit_test(long_values),
 		cmocka_unit_test(nonsense),
