@@ -87,15 +87,10 @@ static bool find_record(struct kv *kv, struct bucket *b, uint64_t hash, const st
 	while (map) {
 		unsigned i = bucket_next(&map, BUCKET_BYTEWISE);
 		enum match m;
-		uint64_t addr;
 
 		if (!match_record(b, i, hash))
 			continue;
-		addr = record_at(kv, b, i, hash);
-		/* The value is in the second line, whose miss overlaps with that of the key. */
-		if (bucket_class(b, i) > KV_CHAIN_CLASS)
-			kv_prefetch(&kv->mem, addr + BUCKET_BYTES);
-		m = match_key(kv, b, i, addr, op, found);
+		m = match_key(kv, b, i, record_at(kv, b, i, hash), op, found);
 		if (m != OTHER_KEY)
 			return m == COMMON;
 	}

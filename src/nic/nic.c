@@ -510,14 +510,6 @@ static __attribute__((noinline)) void take_hints(struct pu *pu)
 		alive_hints(pu, pu->ports[p].port);
 }
 
-static unsigned run_senders(struct pu *pu)
-{
-	if (list_empty(&pu->senders))
-		return 0;
-	return run_list(pu, &pu->senders, &pu->stuck_senders, offsetof(struct nic_qp, tx_link),
-			req_run);
-}
-
 unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 {
 	struct pu *pu = nic->pus[index];
@@ -527,7 +519,6 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 
 	pu->now = now;
 	pu->polls++;
-	pu->rpc_replies = false;
 	for (unsigned p = 0; p < ports; p++) {
 		struct port *port = pu->ports[p].port;
 		int n;
@@ -551,14 +542,6 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 		requeue_stuck(pu, &pu->stuck_senders, &pu->senders);
 		requeue_stuck(pu, &pu->stuck_responders, &pu->responders);
 	}
-	/*
-	 * The caller waits for the reply, and not for the ACK of its request. The reply is a burst
-	 * of its own: the first packet of a burst over shm arrives soonest (shm_ring.h).
-	 */
-	if (pu->rpc_replies && !pu->ports[0].port->batch) {
-		work += run_senders(pu);
-		flush_early(pu);
-	}
 	if (!list_empty(&pu->responders)) {
 		work += run_list(pu, &pu->responders, &pu->stuck_responders,
 				 offsetof(struct nic_qp, resp_link), resp_run);
@@ -572,7 +555,9 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	 * per turn is bounded.
 	 */
 	work += wheel_expire_some(&pu->wheel, now, TIMERS_PER_TURN, on_timer, pu);
-	work += run_senders(pu);
+	if (!list_empty(&pu->senders))
+		work += run_list(pu, &pu->senders, &pu->stuck_senders,
+				 offsetof(struct nic_qp, tx_link), req_run);
 	qp_end_lost(pu);
 	for (unsigned p = 0; p < ports; p++)
 		tx_flush(&pu->ports[p]);

@@ -34,7 +34,6 @@ struct pu {
 	struct nic *nic;
 	unsigned index;
 	bool rpc_work, turn_end_requested; /* run() is due; nic_rpc_request_turn_end() was called */
-	bool rpc_replies;		   /* replies of calls were posted in this turn */
 	bool skipped_rx;		   /* the last turn sent and did not receive */
 	bool rx_last;			   /* the current packet is the last of its burst */
 	uint64_t now;

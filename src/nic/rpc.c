@@ -134,7 +134,6 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 	if (ahead)
 		post(qp, s, 0, ahead);
 	post(qp, s, ahead, len - ahead);
-	qp->pu->rpc_replies = true;
 	nic_schedule(qp);
 	return 0;
 }

@@ -33,7 +33,6 @@ struct server {
 	bool open; /* a message is in progress */
 	uint32_t attached, detached, stopped, closed, sent, runs;
 	uint64_t last_cookie;
-	bool answers; /* each call gets a reply while it is delivered */
 };
 
 static int attach(void *ctx, struct nic_qp *qp, void **out)
@@ -69,12 +68,6 @@ static bool deliver(void *ctx, void *qp_ctx, const struct nic_rpc_piece *p)
 	s->rkey = p->rkey;
 	s->total = p->total;
 	*(p->payload ? &s->payloads : &s->params) += 1;
-	if (s->answers) {
-		struct nic_rpc_send m = {
-			.cookie = 1, .raddr = 64, .rkey = 1, .buf = s->got, .len = 8};
-
-		assert_int_equal(nic_rpc_send(s->qp, &m), 0);
-	}
 	return true;
 }
 
@@ -656,28 +649,6 @@ RULE(a_call_without_space_is_asked_for_again)
 	peer_close(p);
 }
 
-/*
- * Without system calls for each flush, the reply of a call that has ended leaves before the ACK of
- * its request.
- */
-static void a_reply_leaves_before_the_ack(void **state)
-{
-	const struct got *g;
-
-	hostile_open(100, true, 0);
-	S.answers = true;
-	for (uint32_t i = 0; i < 3; i++) {
-		send_rpc(PKT_RPC_PARAMS, 100 + i, KERNEL, 8, 8);
-		g = peer_get(p, MSEC);
-		assert_non_null(g);
-		assert_int_equal(g->v.opcode, PKT_WRITE_ONLY);
-		expect_ack(p, PKT_AETH_ACK, 100 + i);
-		peer_ack(p, PKT_AETH_ACK, g->v.psn, i + 1);
-	}
-	assert_int_equal(S.params, 3);
-	peer_close(p);
-}
-
 /* Before RTS the QP has no PSNs for replies. */
 RULE(calls_wait_for_rts)
 {
@@ -718,7 +689,6 @@ int main(void)
 		cmocka_unit_test(a_nic_that_only_calls_refuses_calls),
 		cmocka_unit_test(a_duplicate_call_is_not_run_again),
 		cmocka_unit_test(a_call_without_space_is_asked_for_again),
-		cmocka_unit_test(a_reply_leaves_before_the_ack),
 		cmocka_unit_test(calls_wait_for_rts),
 	};
 
