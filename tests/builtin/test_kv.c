@@ -137,14 +137,29 @@ static struct rig_reply call(const void *batch, size_t len, uint32_t space)
 	return reply;
 }
 
+/* Compares the reply to a batch of n operations with the model. */
+static void judge_reply(const struct rig_reply *a, const struct roost_kv_op *ops,
+			const struct text *text, unsigned n)
+{
+	struct kvwire_results results;
+	struct kvwire_result got;
+
+	assert_int_equal(a->status, ROOST_RPC_OK);
+	assert_int_equal(kvwire_reply_open(&results, a->data, a->len), 0);
+	assert_int_equal(results.flags, 0);
+	for (unsigned i = 0; i < n; i++) {
+		assert_int_equal(kvwire_reply_next(&results, &got), 1);
+		judge(&ops[i], text[i].k, &got);
+	}
+	assert_int_equal(kvwire_reply_next(&results, &got), 0);
+}
+
 static void batches(const struct sim_params *sp, unsigned rounds)
 {
 	static struct roost_kv_op ops[OPS];
 	static struct text text[OPS];
 	uint8_t buf[BATCH];
 	struct kvwire_writer w;
-	struct kvwire_results results;
-	struct kvwire_result got;
 	struct rng rng;
 
 	rng_seed(&rng, SEED);
@@ -160,14 +175,7 @@ static void batches(const struct sim_params *sp, unsigned rounds)
 			random_op(&rng, &ops[n], &text[n]);
 		} while (kvwire_add(&w, &ops[n]) && ++n < OPS);
 		a = call(buf, kvwire_finish(&w, 0), space);
-		assert_int_equal(a.status, ROOST_RPC_OK);
-		assert_int_equal(kvwire_reply_open(&results, a.data, a.len), 0);
-		assert_int_equal(results.flags, 0);
-		for (unsigned i = 0; i < n; i++) {
-			assert_int_equal(kvwire_reply_next(&results, &got), 1);
-			judge(&ops[i], text[i].k, &got);
-		}
-		assert_int_equal(kvwire_reply_next(&results, &got), 0);
+		judge_reply(&a, ops, text, n);
 	}
 	rig_close(r);
 }
@@ -182,8 +190,6 @@ static void calls_of_a_burst(void **state)
 	static struct text text[RIG_SLOTS];
 	uint8_t buf[BATCH];
 	struct kvwire_writer w;
-	struct kvwire_results results;
-	struct kvwire_result got;
 	uint32_t space[RIG_SLOTS];
 	struct rng rng;
 
@@ -212,12 +218,7 @@ static void calls_of_a_burst(void **state)
 		for (unsigned i = 0; i < n; i++) {
 			struct rig_reply a = rig_wait(r, 0, i, space[i]);
 
-			assert_int_equal(a.status, ROOST_RPC_OK);
-			assert_int_equal(kvwire_reply_open(&results, a.data, a.len), 0);
-			assert_int_equal(results.flags, 0);
-			assert_int_equal(kvwire_reply_next(&results, &got), 1);
-			judge(&ops[i], text[i].k, &got);
-			assert_int_equal(kvwire_reply_next(&results, &got), 0);
+			judge_reply(&a, &ops[i], &text[i], 1);
 		}
 		rig_reap(r);
 	}
