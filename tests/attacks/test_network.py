@@ -25,6 +25,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 import namespaces  # noqa: E402
 from namespaces import PATH, Missing, ip  # noqa: E402
 from skip import skip  # noqa: E402
+from stop import stop  # noqa: E402
 
 LIMIT = 90  # seconds until a program under attack must be done
 SECONDS = float(os.environ.get('ROOST_ATTACK_SECONDS', '2'))
@@ -293,7 +294,7 @@ def stand_quoted(ends, seed, right):
     not end the connection attempt; an error that quotes the REQ ends it at once."""
     server = ends.steady_server(OTHER)
     attacker = ends.attack('request-quoted' if right else 'request-misquoted', SECONDS, seed)
-    server.process.send_signal(signal.SIGSTOP)
+    stop(server.process.pid)
     try:
         client = ends.steady_client(OTHER, 0.5).until('asks')
         if right:

@@ -12,6 +12,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
 from namespaces import PATH, ip  # noqa: E402, F401  (PATH: for the tests)
 from skip import skip  # noqa: E402, F401  (for the tests)
+from stop import stop  # noqa: E402, F401  (for the tests)
 
 ROOST = sys.argv[1]
 LIMIT = 200  # seconds: a command that hangs is a failure, not a slow test

@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 
-from cli import LIMIT, check, finish, last_json, one_line_error, own_network, run, skip
+from cli import LIMIT, check, finish, last_json, one_line_error, own_network, run, skip, stop
 
 BUILD = os.path.abspath(sys.argv[2])
 if not os.path.exists(os.path.join(BUILD, 'lib', 'roost-etcd.so')):
@@ -198,7 +198,7 @@ def outage(etcd, a):
     for address in A, B:
         until('both nodes have the move',
               lambda: stat('stat', address).get('table_version') == version + 1)  # noqa: B023
-    etcd.signal(signal.SIGSTOP)
+    stop(etcd.process.pid)
     a.end(signal.SIGKILL)
     # A move cannot read the table, and changes nothing.
     start = time.monotonic()

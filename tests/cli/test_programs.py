@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 
-from cli import PATH, ROOST, check, finish, ip, last_json, one_line_error, own_network, run
+from cli import (PATH, ROOST, check, finish, ip, last_json, one_line_error, own_network, run,
+                 stop)
 
 own_network()
 folder = tempfile.TemporaryDirectory()
@@ -108,7 +109,7 @@ def counts_connections(one):
 def shows_stopped(stopped, other):
     """A stopped program keeps its slots: the list names it, and others are delayed by its time to
     answer at most."""
-    os.kill(stopped.pid, signal.SIGSTOP)
+    stop(stopped.pid)
     rows = rows_of('devices')
     check('a stopped program is listed', rows.get(stopped.pid, [{}])[0].get('state') == 'stopped'
           and len(rows[stopped.pid][0]['slots']) == 2
@@ -226,7 +227,7 @@ def names_interfaces():
         check(f'{command}: the interface', rows_of(command)[node.pid][0]['address'] == want)
     r = run('stat', '--prometheus')
     check('Prometheus has the interface', f'address="{want}"' in r.stdout)
-    os.kill(node.pid, signal.SIGSTOP)
+    stop(node.pid)
     row = rows_of('devices').get(node.pid, [{}])[0]
     check('the interface of a stopped program',
           row.get('state') == 'stopped' and row.get('address') == want)

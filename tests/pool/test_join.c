@@ -4,6 +4,7 @@
  * program that joins waits at most a second. Each case has a network of its own, and many run at a
  * time. The second counts only while the machine runs the program that joins.
  */
+#include "../common/child.h"
 #include "../common/network.h"
 
 #include <setjmp.h>
@@ -371,7 +372,7 @@ static int run_slow(void)
 		return 1;
 	member = start_whole(&first);
 	atomic_store(slow_looks, 0);
-	kill(member, SIGSTOP);
+	child_stop(member);
 	joiner = fork();
 	if (joiner == 0) {
 		r = join();

@@ -4,9 +4,11 @@
  * time-outs are minutes, with the completions and events that programs expect. Only a failure
  * reaches the limits of the waits.
  */
+#include "../common/child.h"
 #include "side.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,6 +36,7 @@ static void start_peer(struct peer *p)
 	assert_int_equal(pipe(p->back), 0);
 	p->pid = fork();
 	if (p->pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* SIGALRM does not end a stopped process */
 		alarm(4 * TIMEOUT_S);
 		victim(p->there[0], p->back[1]);
 	}
@@ -117,7 +120,7 @@ static void stopped_beside_a_killed_one(void **state)
 		assert_int_equal(side_post(s, IBV_WR_RDMA_WRITE, 1, buf, 1024, 0), 0);
 		assert_int_equal(side_wc(s).status, IBV_WC_SUCCESS);
 	}
-	kill(a.pid, SIGSTOP);
+	child_stop(a.pid);
 	kill_peer(&b);
 	assert_int_equal(side_post(&stopped, IBV_WR_RDMA_WRITE, 2, buf, 1024, 0), 0);
 	assert_int_equal(side_post(&killed, IBV_WR_RDMA_WRITE, 2, buf, 1024, 0), 0);
