@@ -36,6 +36,12 @@ struct trace {
 		 * valid packets for a connection that are not from its peer, or not to its address
 		 */
 		uint64_t strange;
+		/*
+		 * broken packets that the NIC may count as such: their QP number is that of
+		 * another connection, or the port of the peer is not known yet (rx.c checks the
+		 * source before the ICRC)
+		 */
+		uint64_t suspect;
 	} seen[WORLD_MAX_NICS];
 	/*
 	 * Of unreliable services, messages that take a receive; the caller sets the first and last
@@ -54,6 +60,7 @@ struct trace {
 	struct trace_end {
 		const struct ep *e, *peer;
 		bool uc, inside;   /* no packet of the message is missing */
+		bool heard;	   /* a valid packet of the peer, which shows its port, was taken */
 		uint32_t psn;	   /* UC: expected */
 		uint64_t cnp_next; /* from this time on a marked packet causes a CNP */
 	} end[TRACE_ENDS];
