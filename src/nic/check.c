@@ -43,6 +43,10 @@ static const char *check_requester(const struct nic_qp *qp)
 	HOLDS(!psn_before(sq->psn_next, sq->psn_una));
 	HOLDS(!psn_before(sq->psn_max, sq->psn_next));
 	HOLDS(!psn_before(sq->psn_fetch, sq->psn_next));
+	if (sq->next == sq->fetched)
+		HOLDS(sq->psn_next == sq->psn_fetch);
+	else if (!qp_has(qp, QP_LOOP)) /* there next_pkt counts bytes */
+		HOLDS(sq->psn_next == sq_entry(sq, sq->next)->psn + sq->next_pkt);
 	if (sq->una != sq->fetched && e->npkts) {
 		HOLDS(!psn_before(sq->psn_una, e->psn));
 		HOLDS(psn_before(sq->psn_una, e->psn + e->npkts));

@@ -1,16 +1,28 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Mutants of the core, for scripts/mutants: (test that must detect it, file, text, replacement).
 
-Who must notice: 'simulator', or a rule's test as docs/conformance.md names it; of another room than
+Who must notice: 'simulator'; 'invariant', which is the simulator by the check after each turn
+(nic/check.h); or a rule's test as docs/conformance.md names it; of another room than
 nic, with that in front (kernels/runtime:TEST); or a function of a test of the command
 (cli/test_kv_parts.py:FUNCTION).
 """
 MUTANTS = [
-    # Invariants, which the simulator checks after each turn (nic/check.h).
-    ('simulator', 'src/nic/dest.c', 'pp->read_out -= bytes;', ''),
-    ('simulator', 'src/nic/req.c',
+    # Each kind of invariant of nic/check.c.
+    ('invariant', 'src/nic/dest.c', 'pp->read_out -= bytes;', ''),
+    ('invariant', 'src/nic/dest.c', 'd->inflight -= bytes;', ''),
+    ('invariant', 'src/nic/req.c',
      'if (sq->rd_out >= (sq->rd_limit ? sq->rd_limit : qp->attr.max_rd_atomic))', 'if (0)'),
-    ('simulator', 'src/nic/sq.c', 'sq->count[e->origin]--;', 'sq->count[SQ_PROGRAM]--;'),
+    ('invariant', 'src/nic/sq.c', 'sq->count[e->origin]--;', 'sq->count[SQ_PROGRAM]--;'),
+    ('invariant', 'src/nic/req.c',
+     'if (psn_before(sq->psn_max, sq->psn_next))\n\t\tsq->psn_max = sq->psn_next;', ''),
+    ('invariant', 'src/nic/req_resp.c',
+     'sq->rd_out = 0;\n\tsq->next = sq->una;\n\tsq->next_pkt = 0;',
+     'sq->rd_out = 0;\n\tsq->next_pkt = 0;'),
+    ('invariant', 'src/nic/nic.c',
+     'list_move_tail(&qp->tx_link, &qp->pu->senders);\n\t}\n\tqp->sq.block = BLOCK_NONE;',
+     'list_move_tail(&qp->tx_link, &qp->pu->senders);\n\t}'),
+    ('invariant', 'src/nic/resp_send.c', 'if (i < r->oldest)\n\t\tr->oldest = (uint8_t)i;', ''),
+    ('invariant', 'src/nic/resp_send.c', 'e->end = to;\n\tnic_schedule_resp(qp);', 'e->end = to;'),
     # The responder.
     ('simulator', 'src/nic/resp.c', 'if (unlikely(psn != r->epsn)) {',
      'if (unlikely(psn_before(psn, r->epsn))) {'),
