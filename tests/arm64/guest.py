@@ -96,14 +96,14 @@ def image(folder, root, programs, pages, more=()):
     release, tree = initramfs.kernel(folder, package,
                                      lambda: apt.run("apt-get", "-q", "--error-on=any", "update"),
                                      apt.env)
-    there = {"bin/busybox": os.path.join(packages, "bin/busybox")}
+    contents = {"bin/busybox": os.path.join(packages, "bin/busybox")}
     for name in [name for name, _ in PERFTEST] + ["ibv_devinfo"]:
-        there[f"bin/{name}"] = os.path.join(packages, "usr/bin", name)
-    stock = [path for inside, path in there.items() if inside != "bin/busybox"]
-    there.update(libraries([packages] + ([root] if root else []), stock + programs))
-    there.update(initramfs.modules(tree, release, [*MODULES, *more]))
+        contents[f"bin/{name}"] = os.path.join(packages, "usr/bin", name)
+    stock = [path for inside, path in contents.items() if inside != "bin/busybox"]
+    contents.update(libraries([packages] + ([root] if root else []), stock + programs))
+    contents.update(initramfs.modules(tree, release, [*MODULES, *more]))
     return (os.path.join(tree, "boot", "vmlinuz-" + release),
-            initramfs.pack(folder, release, there, "busybox"))
+            initramfs.pack(folder, release, contents, "busybox"))
 
 
 class Guest(Machine):
@@ -131,17 +131,17 @@ class Guest(Machine):
 
 class Rig(Pair):
     def __init__(self, options, root, tests):
-        self.there, self.here = (os.path.join(options.build, "roost"),
-                                 os.path.join(options.host, "roost"))
+        self.guest_roost, self.host_roost = (os.path.join(options.build, "roost"),
+                                             os.path.join(options.host, "roost"))
         self.simulators = [os.path.join(build, "tests/nic/test-nic-simulator")
                            for build in (options.host, options.build)]
-        if not os.path.exists(self.here):
-            raise Missing(f"no {self.here}: scripts/build {options.host}")
+        if not os.path.exists(self.host_roost):
+            raise Missing(f"no {self.host_roost}: scripts/build {options.host}")
         folder = os.path.join(options.sysroot,
                               "guest" if options.pages == "4k" else f"guest-{options.pages}")
         super().__init__(MTU)
         with self.starting():
-            ours = [self.there] + [test.command[0] for test in tests]
+            ours = [self.guest_roost] + [test.command[0] for test in tests]
             made = image(folder, root, ours, options.pages)
             shared = [run.TOP] + ([] if options.build.startswith(run.TOP + os.sep)
                                   else [options.build])
@@ -149,12 +149,12 @@ class Rig(Pair):
             self.guest.wait_answer(BOOT_LIMIT)
             self.release = self.guest.run("uname -rm")[1].strip()
             self.page = json.loads(
-                self.guest.run(f"{self.there} doctor --json")[1])["machine"]["page_size"]
+                self.guest.run(f"{self.guest_roost} doctor --json")[1])["machine"]["page_size"]
             status, text = (
-                self.guest.run(f"test -x {self.there} && ping -c 1 -W 60 {self.tap.ours[4]}"))
+                self.guest.run(f"test -x {self.guest_roost} && ping -c 1 -W 60 {self.tap.ours[4]}"))
             if status:
-                raise RuntimeError(f"the guest has no {self.there}, or no network: {text}; see "
-                                   f"{self.guest.console}")
+                raise RuntimeError(f"the guest has no {self.guest_roost}, or no network: {text}; "
+                                   f"see {self.guest.console}")
 
     # ---- rows: each returns a problem or None; perftest() also the output of both ends, and the
     # reason to run it again ----
@@ -164,46 +164,46 @@ class Rig(Pair):
         seconds)."""
         waiting, running = list(tests), {}
         while waiting or running:
-            for place in range(PROCESSORS):
-                if waiting and place not in running:
-                    running[place] = waiting.pop(0), time.monotonic()
-                    self.start_unit(running[place][0], place)
+            for slot in range(PROCESSORS):
+                if waiting and slot not in running:
+                    running[slot] = waiting.pop(0), time.monotonic()
+                    self.start_unit(running[slot][0], slot)
             time.sleep(0.2)
-            for place, (test, start) in list(running.items()):
-                status, seconds = self.guest.status(place), time.monotonic() - start
+            for slot, (test, start) in list(running.items()):
+                status, seconds = self.guest.status(slot), time.monotonic() - start
                 if status is None and seconds > 2 * LIMIT:
                     raise TimeoutError(f"{test.name} does not end, although it was killed")
                 if status is not None:
-                    del running[place]
+                    del running[slot]
                     yield test, ("" if status in (0, 77) else f"exit status {status}\n"
-                                 f"{self.guest.text(place, 4000)}"), seconds
+                                 f"{self.guest.text(slot, 4000)}"), seconds
 
-    def start_unit(self, test, place):
+    def start_unit(self, test, slot):
         words = [f"{key}={value}" for key, value in test.env.items()] + run.shorter(test)
         line = " ".join(shlex.quote(word) for word in words)
-        folder = f"/tmp/test{place}"
+        folder = f"/tmp/test{slot}"
         self.guest.start(f"rm -rf {folder} && mkdir {folder} && cd {folder} && export TMPDIR="
-                         f"{folder} && timeout -s KILL {LIMIT} env {line}", place)
+                         f"{folder} && timeout -s KILL {LIMIT} env {line}", slot)
 
     def seed(self, seed):
         """Addresses of memory differ from run to run; all else of a run, its times too, comes from
         the seed."""
         told = f"--trace --seed {seed}"
-        here = subprocess.run([self.simulators[0], *told.split()], stdout=subprocess.PIPE,
+        host_run = subprocess.run([self.simulators[0], *told.split()], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, check=False)
         mask = "s/va 0x[0-9a-f]*/va/"
-        status, there = self.guest.run(
+        status, guest_text = self.guest.run(
             f"{self.simulators[1]} {told} >/tmp/said 2>&1; s=$?; sed '{mask}' /tmp/said | "
             f"sha256sum; tail -n 1 /tmp/said; exit $s", LIMIT)
-        wanted = subprocess.run(f"sed '{mask}' | sha256sum", shell=True, input=here.stdout,
+        wanted = subprocess.run(f"sed '{mask}' | sha256sum", shell=True, input=host_run.stdout,
                                 stdout=subprocess.PIPE, text=True, check=True).stdout
-        if here.returncode or status:
-            return (f"exit status {here.returncode} here, {status} there\n{here.stdout[-1000:]}\n"
-                    f"{there}")
-        same = there.startswith(wanted.split()[0])
+        if host_run.returncode or status:
+            return (f"exit status {host_run.returncode} on the host, {status} in the guest\n"
+                    f"{host_run.stdout[-1000:]}\n{guest_text}")
+        same = guest_text.startswith(wanted.split()[0])
         return ("" if same
-                else f"the packets differ:\nhere  {wanted}{here.stdout.splitlines()[-1]}\nthere "
-                f"{there}")
+                else f"the packets differ:\nhost  {wanted}{host_run.stdout.splitlines()[-1]}\n"
+                f"guest {guest_text}")
 
     def quota(self):
         """`roost doctor` in a control group of version 2 that has half a CPU. Of this machine's
@@ -214,24 +214,26 @@ class Rig(Pair):
                                       f"echo '50000 100000' >{top}/half/cpu.max")
         if status:
             return f"no such group: {text}"
-        text = self.guest.run(f"echo 0 >{top}/half/cgroup.procs && {self.there} doctor --json")[1]
+        text = self.guest.run(
+            f"echo 0 >{top}/half/cgroup.procs && {self.guest_roost} doctor --json")[1]
         found = {row["condition"]: row for row in json.loads(text)["rows"]}["cores"]
         good = found["state"] == "warning" and "quota of 0.50 CPUs" in found["found"]
         return "" if good else str(found)
 
     @contextlib.contextmanager
-    def pair(self, here, there, guest_serves, ready):
+    def pair(self, host_command, guest_command, guest_serves, ready):
         """A server, and a client when `ready` says that it listens: the command of each side. Gives
         the process of this side."""
         host = None
 
         def start_host():
-            return subprocess.Popen(here.split(), env=dict(os.environ, ROOST_TIMEOUT_SCALE=SCALE),
-                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                    stderr=subprocess.STDOUT, text=True, start_new_session=True)
+            return subprocess.Popen(host_command.split(), stdin=subprocess.DEVNULL,
+                                    env=dict(os.environ, ROOST_TIMEOUT_SCALE=SCALE),
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                    start_new_session=True)
 
         def start_guest():
-            self.guest.start(f"export ROOST_TIMEOUT_SCALE={SCALE}; {there}")
+            self.guest.start(f"export ROOST_TIMEOUT_SCALE={SCALE}; {guest_command}")
         try:
             if guest_serves:
                 start_guest()
@@ -250,7 +252,7 @@ class Rig(Pair):
                 os.killpg(host.pid, signal.SIGKILL)
                 host.wait()
             self.guest.kill("roost")
-            self.guest.kill(there.split(" -- ")[-1].split()[0])
+            self.guest.kill(guest_command.split(" -- ")[-1].split()[0])
 
     def wait_guest(self):
         until = time.monotonic() + PAIR_LIMIT
@@ -261,16 +263,16 @@ class Rig(Pair):
     def perftest(self, program, words, guest_serves):
         port = free_tcp_port()
         command = f"{program} -d roost0 -x 0 -F -p {port} {words}"
-        here = f"{self.here} run --port udp:{self.tap.ours[4]} -- {command}" + (
+        host_command = f"{self.host_roost} run --port udp:{self.tap.ours[4]} -- {command}" + (
             f" {self.tap.theirs[4]}" if guest_serves else "")
-        there = f"{self.there} run --port udp:{self.tap.theirs[4]} -- {command}" + (
+        guest_command = f"{self.guest_roost} run --port udp:{self.tap.theirs[4]} -- {command}" + (
             "" if guest_serves else f" {self.tap.ours[4]}")
 
         def ready(_):
             if guest_serves:
                 return self.guest.listens(port) or self.guest.status() is not None
             return listens(port)
-        with self.pair(here, there, guest_serves, ready) as host:
+        with self.pair(host_command, guest_command, guest_serves, ready) as host:
             try:
                 said = host.communicate(timeout=PAIR_LIMIT)[0]
             except subprocess.TimeoutExpired:
@@ -280,13 +282,14 @@ class Rig(Pair):
             good = ended and RESULT.search(text if not guest_serves else said)
             trouble = (
                 "" if good
-                else f"exit status {host.returncode} here, {status} there\n--- {here}\n{said}\n--- "
-                f"{there}\n{text}")
+                else f"exit status {host.returncode} on the host, {status} in the guest\n"
+                f"--- {host_command}\n{said}\n--- {guest_command}\n{text}")
             return (trouble, text, "the clock of a program" if not good and ended
                     and repeat.CLOCK.search(said + text) else None)
 
     def call(self, guest_serves):
-        ends = {True: (self.there, self.tap.theirs[4]), False: (self.here, self.tap.ours[4])}
+        ends = {True: (self.guest_roost, self.tap.theirs[4]),
+                False: (self.host_roost, self.tap.ours[4])}
         roost, address = ends[guest_serves]
         node = f"{roost} node --port udp:{address} --memory 1M --fill 100"
         roost, client = ends[not guest_serves]

@@ -200,20 +200,20 @@ def stock():
               and c.version().startswith(b'1.6'))
         c.close()
     if memcache:
-        for place in f'127.0.0.1:{PORT}', f'unix:{unix}':
-            c = memcache.Client([place], cache_cas=True, socket_timeout=LIMIT)
+        for server in f'127.0.0.1:{PORT}', f'unix:{unix}':
+            c = memcache.Client([server], cache_cas=True, socket_timeout=LIMIT)
             # Flags say what a value is, so integers, text and other objects return as such.
             values = {f'name{i}': v for i, v in enumerate((b'bytes', 'text', 7, ['list', {1: 2}]))}
             check('memcache: objects', c.set_multi(values) == [] and c.get_multi(
-                [*values, 'none']) == values, place)
+                [*values, 'none']) == values, server)
             check('memcache: cas', c.gets('name2') == 7 and c.set('name2', 8)
                   and not c.cas('name2', 9) and c.incr('name2', 2) == 10
-                  and c.decr('name2') == 9, place)
+                  and c.decr('name2') == 9, server)
             check('memcache: others', not c.add('name1', 'x') and c.replace('name1', 'new')
                   and c.append('name0', b'!') and c.prepend('name0', b'?')
                   and c.get('name0') == b'?bytes!' and c.touch('name0', 100)
                   and c.delete('name0') and c.get('name0') is None
-                  and c.get_stats()[0][1]['version'].startswith('1.6'), place)
+                  and c.get_stats()[0][1]['version'].startswith('1.6'), server)
             c.disconnect_all()
 
 

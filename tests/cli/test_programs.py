@@ -243,19 +243,19 @@ def in_user_namespace():
     one line. Needs root."""
     if os.geteuid() != 0:
         return
-    place = 'udp:127.0.0.9'
+    port = 'udp:127.0.0.9'
     command = [*AS_OTHER, os.path.abspath(ROOST)]
     env = {**os.environ, 'ROOST_SHM_DIR': ''}
-    with subprocess.Popen([*command, 'node', '--port', place, '--fill', '100', '--json'],
+    with subprocess.Popen([*command, 'node', '--port', port, '--fill', '100', '--json'],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                           env=env) as node:
         check('a node of another user is ready',
               json.loads(node.stdout.readline() or '{}').get('address') == '127.0.0.9')
-        inside = [*AS_OTHER, 'unshare', '-Ur', os.path.abspath(ROOST), 'devices', '--port', place]
+        inside = [*AS_OTHER, 'unshare', '-Ur', os.path.abspath(ROOST), 'devices', '--port', port]
         one_line_error('in a user namespace',
                        subprocess.run(inside, stdin=subprocess.DEVNULL, capture_output=True,
                                       text=True, env=env, check=False), 1, '127.0.0.9 is in use')
-        r = subprocess.run([*command, 'call', '--port', place, '127.0.0.9', 'get', '17'],
+        r = subprocess.run([*command, 'call', '--port', port, '127.0.0.9', 'get', '17'],
                            stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env,
                            check=False)
         check('the node keeps its packets', r.returncode == 0 and 'value of 17' in r.stdout, r)

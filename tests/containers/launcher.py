@@ -110,12 +110,12 @@ class CpuGroup:
         for line in open('/proc/self/mountinfo', encoding='utf-8', errors='replace'):
             left, right = line.split(' - ')
             kind, _, options = right.split()[:3]
-            place = left.split()[4]
+            mount_point = left.split()[4]
             if kind == 'cgroup' and 'cpu' in options.split(','):
-                return 1, place
-            if kind == 'cgroup2' and 'cpu' in open(os.path.join(place, 'cgroup.controllers'),
+                return 1, mount_point
+            if kind == 'cgroup2' and 'cpu' in open(os.path.join(mount_point, 'cgroup.controllers'),
                                                    encoding='ascii').read().split():
-                return 2, place
+                return 2, mount_point
         raise Missing('no control group has the cpu controller here')
 
     @staticmethod
@@ -264,15 +264,16 @@ def set_fake(path, text):
 
 def remount_readonly():
     with open('/proc/self/mountinfo', encoding='utf-8', errors='replace') as f:
-        places = [(line.split()[4], line.split()[5]) for line in f]
-    for place, options in places:
-        if place.startswith('/proc') or place == '/dev/shm':
+        mounts = [(line.split()[4], line.split()[5]) for line in f]
+    for mount_point, options in mounts:
+        if mount_point.startswith('/proc') or mount_point == '/dev/shm':
             continue
         flags = sum(KEPT_FLAGS.get(o, 0) for o in options.split(','))
         try:
-            mount(None, place.replace('\\040', ' '), None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
+            mount(None, mount_point.replace('\\040', ' '), None,
+                  MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
         except OSError:
-            if place in ('/', '/tmp', '/opt', '/run'):
+            if mount_point in ('/', '/tmp', '/opt', '/run'):
                 raise
 
 

@@ -94,8 +94,8 @@ class HostSide:
             nics = json.loads(said.stdout)['nics']
         except (ValueError, KeyError):
             return False
-        here = [nic for nic in nics if nic['pid'] == self.process.pid]
-        return any(nic.get('cm', {}).get('listeners') or nic['usage'].get('groups') for nic in here)
+        own = [nic for nic in nics if nic['pid'] == self.process.pid]
+        return any(nic.get('cm', {}).get('listeners') or nic['usage'].get('groups') for nic in own)
 
     def kill(self):
         if self.process.poll() is None:
@@ -161,7 +161,7 @@ class Rig(Pair):
                 os.makedirs(d)
             tool('tcpdump')
             self.tests = os.path.join(build, 'tests')
-            made = image.build(folder, sorted({self.here(row.program) for row in ROWS}
+            made = image.build(folder, sorted({self.host_program(row.program) for row in ROWS}
                                               | {os.path.join(self.tests, test)
                                                  for test in GROUP_TESTS}
                                               | {self.roost, self.clock}),
@@ -176,7 +176,7 @@ class Rig(Pair):
                     raise RuntimeError(f'{address} does not answer the guest: {text}')
             self.gids = {4: self.gid(self.tap.theirs[4]), 6: self.gid(self.tap.theirs[6])}
 
-    def here(self, program):
+    def host_program(self, program):
         """A row's program on this machine: ours is in the build folder, others where the PATH finds
         them."""
         return os.path.join(os.path.dirname(self.roost), 'tests', 'interop',
@@ -223,7 +223,7 @@ class Rig(Pair):
             if end != row.server:
                 command.append((self.tap.ours if row.server == HOST else self.tap.theirs)[4])
             commands[end] = command
-        commands[HOST][0] = self.here(row.program)
+        commands[HOST][0] = self.host_program(row.program)
         return port, commands
 
     def run(self, row):

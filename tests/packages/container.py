@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 
-from place import Failed, Place
+from chroot import Failed, Chroot
 from system import copy_source
 
 IMAGES = {'debian:12': 'bookworm', 'debian:13': 'trixie'}
@@ -23,15 +23,15 @@ def instructions(text):
 
 
 class Stage:
-    def __init__(self, place):
-        self.place, self.folder, self.env, self.start, self.command = place, '/', {}, [], []
+    def __init__(self, chroot):
+        self.chroot, self.folder, self.env, self.start, self.command = chroot, '/', {}, [], []
 
     def copy(self, words, source, stages):
         origin = source
         if words[0].startswith('--from='):
-            origin = stages[words.pop(0).split('=', 1)[1]].place.root
+            origin = stages[words.pop(0).split('=', 1)[1]].chroot.root
         *paths, target = words
-        inside = self.place.path(os.path.join(self.folder, target))
+        inside = self.chroot.path(os.path.join(self.folder, target))
         for path in paths:
             found = sorted(glob.glob(os.path.join(origin, path.lstrip('/'))))
             if not found:
@@ -46,12 +46,12 @@ class Stage:
 
     def obey(self, word, rest, source, stages):
         if word == 'RUN':
-            self.place.run('sh', '-c', rest, start=self.folder, env=self.env)
+            self.chroot.run('sh', '-c', rest, start=self.folder, env=self.env)
         elif word == 'COPY':
             self.copy(rest.split(), source, stages)
         elif word == 'WORKDIR':
             self.folder = rest
-            os.makedirs(self.place.path(rest), exist_ok=True)
+            os.makedirs(self.chroot.path(rest), exist_ok=True)
         elif word == 'ENV':
             self.env.update(part.split('=', 1) for part in rest.split())
         elif word == 'ENTRYPOINT':
@@ -64,7 +64,7 @@ class Stage:
     def start_with(self, words=None):
         """Returns the output of the container, which runs as a user without a name and without
         rights, in a network of its own."""
-        return self.place.run(*self.start, *(self.command if words is None else words),
+        return self.chroot.run(*self.start, *(self.command if words is None else words),
                               start=self.folder, env=self.env, alone=True, user=USER)
 
 
@@ -72,16 +72,16 @@ def carry_out(source, folder):
     stages, stage = {}, None
     with open(os.path.join(source, 'Containerfile'), encoding='utf-8') as f:
         todo = instructions(f.read())
-    places = []
+    chroots = []
     try:
         for word, rest in todo:
             if word == 'FROM':
                 image, *name = rest.split()
                 if image not in IMAGES:
                     raise Failed(f'Containerfile: this test does not know the image {image}')
-                places.append(Place(folder, IMAGES[image], f'stage-{len(places)}').__enter__())
-                stage = Stage(places[-1])
-                stages[name[1] if name else str(len(places) - 1)] = stage
+                chroots.append(Chroot(folder, IMAGES[image], f'stage-{len(chroots)}').__enter__())
+                stage = Stage(chroots[-1])
+                stages[name[1] if name else str(len(chroots) - 1)] = stage
             else:
                 stage.obey(word, rest, source, stages)
         if 'equal' not in stage.start_with():
@@ -89,5 +89,5 @@ def carry_out(source, folder):
         if 'roost0' not in stage.start_with(['run', '--', 'ibv_devinfo']):
             raise Failed('the container shows no device')
     finally:
-        for place in places:
-            place.__exit__()
+        for chroot in chroots:
+            chroot.__exit__()

@@ -3,9 +3,9 @@
 """Tests the Debian packages: builds them, checks them with lintian, installs them in a fresh
 system, runs the tests of debian/tests there, and checks that nothing is left when they are removed.
 
-usage: run.py --source DIR --folder DIR [--here | [--steps STEP,...] [--quick] SUITE...]
+usage: run.py --source DIR --folder DIR [--host | [--steps STEP,...] [--quick] SUITE...]
 
-With --here the packages are built on this machine with little optimization, without the tests of a
+With --host the packages are built on this machine with little optimization, without the tests of a
 build, without packages of debug symbols and without optimizing programs as a whole, and installed
 in a fresh system of this release. Otherwise all steps run in fresh systems of each suite (default:
 bookworm and trixie), the packages for arm64 are built there by a cross compiler and tried in an
@@ -33,7 +33,7 @@ import packages as in_guest  # pylint: disable=wrong-import-position
 import system  # pylint: disable=wrong-import-position
 from container import carry_out  # pylint: disable=wrong-import-position
 from debian import Missing, codename  # pylint: disable=wrong-import-position
-from place import Failed, Place, say  # pylint: disable=wrong-import-position
+from chroot import Failed, Chroot, say  # pylint: disable=wrong-import-position
 from skip import skip  # pylint: disable=wrong-import-position
 from system import copy_source  # pylint: disable=wrong-import-position
 
@@ -48,7 +48,7 @@ EM_AARCH64 = 183  # <elf.h>
 LIMIT = 1800  # seconds, for any one command
 
 
-def here(*command, cwd, env=None):
+def on_host(*command, cwd, env=None):
     done = subprocess.run(command, cwd=cwd, env=dict(os.environ, **(env or {})),
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors='replace', timeout=LIMIT,
@@ -76,60 +76,60 @@ def debs(folder, architecture):
 
 # ---- building ----
 
-def build_here(source, folder):
+def build_on_host(source, folder):
     """Builds on this machine, in a copy of the source. Returns the folder with the packages."""
-    out = os.path.join(folder, 'here')
+    out = os.path.join(folder, 'host')
     shutil.rmtree(out, ignore_errors=True)
     copy_source(source, os.path.join(out, 'roost'))
     for program in ('dpkg-buildpackage', 'dh', 'lintian'):
         if not shutil.which(program):
             raise Missing(f'no program {program}: scripts/setup check installs it')
-    here('dpkg-buildpackage', '-us', '-uc', '-b', '-Pnocheck', cwd=os.path.join(out, 'roost'),
+    on_host('dpkg-buildpackage', '-us', '-uc', '-b', '-Pnocheck', cwd=os.path.join(out, 'roost'),
          env=QUICK)
-    here(*lintian_words(out), cwd=out)
+    on_host(*lintian_words(out), cwd=out)
     return out
 
 
-def build_in(place, source, architecture, native, quick):
+def build_in(chroot, source, architecture, native, quick):
     """Builds in a fresh system with the packages of Build-Depends alone. Returns the folder with
     the packages."""
     options = QUICK if quick else {'DEB_BUILD_OPTIONS': '' if native else 'nocheck'}
-    copy_source(source, place.path('src/roost'))
+    copy_source(source, chroot.path('src/roost'))
     profiles = [] if native else ['-Pcross,nocheck']
     if not native:
-        place.run('dpkg', '--add-architecture', architecture)
-        place.run('apt-get', 'update', '-q')
-        place.install(f'crossbuild-essential-{architecture}', 'qemu-user')
-    place.install('dpkg-dev', 'fakeroot', 'lintian')
-    place.run('apt-get', 'build-dep', '-q', '-y', '--no-install-recommends', f'-a{architecture}',
+        chroot.run('dpkg', '--add-architecture', architecture)
+        chroot.run('apt-get', 'update', '-q')
+        chroot.install(f'crossbuild-essential-{architecture}', 'qemu-user')
+    chroot.install('dpkg-dev', 'fakeroot', 'lintian')
+    chroot.run('apt-get', 'build-dep', '-q', '-y', '--no-install-recommends', f'-a{architecture}',
               *profiles, './', start='/src/roost')
     # A native build makes the source package, too, which lintian checks.
-    place.run('dpkg-buildpackage', '-us', '-uc', f'-a{architecture}',
+    chroot.run('dpkg-buildpackage', '-us', '-uc', f'-a{architecture}',
               *(profiles + ['-b'] if not native else []), start='/src/roost',
               env=options)
-    place.run(*lintian_words(place.path('src')), start='/src')
-    return place.path('src')
+    chroot.run(*lintian_words(chroot.path('src')), start='/src')
+    return chroot.path('src')
 
 
-def check_foreign(place, folder, architecture):
+def check_foreign(chroot, folder, architecture):
     """Checks packages that do not run on this machine: their architecture, that they can be
     installed, and that the emulator starts the command."""
     for path in debs(folder, architecture)[:2]:
-        if here('dpkg-deb', '-f', path, 'Architecture', cwd='/').strip() != architecture:
+        if on_host('dpkg-deb', '-f', path, 'Architecture', cwd='/').strip() != architecture:
             raise Failed(f'{path} is not for {architecture}')
-    place.run('apt-get', 'install', '-q', '-y', '--dry-run',
+    chroot.run('apt-get', 'install', '-q', '-y', '--dry-run',
               *(f'/src/{os.path.basename(path)}' for path in debs(folder, architecture)))
-    place.run('dpkg-deb', '-x', f'/src/{os.path.basename(debs(folder, architecture)[0])}',
+    chroot.run('dpkg-deb', '-x', f'/src/{os.path.basename(debs(folder, architecture)[0])}',
               '/unpacked')
     machines = set()
-    for path in glob.glob(place.path('unpacked/usr/lib/*/roost/*.so*')) + [
-            place.path('unpacked/usr/bin/roost')]:
+    for path in glob.glob(chroot.path('unpacked/usr/lib/*/roost/*.so*')) + [
+            chroot.path('unpacked/usr/bin/roost')]:
         if not os.path.islink(path):
             with open(path, 'rb') as f:
                 machines.add(struct.unpack_from('<18xH', f.read(20))[0])
     if machines != {EM_AARCH64}:
         raise Failed(f'programs of machines {machines} in a package for {architecture}')
-    if not place.run('qemu-aarch64', '/unpacked/usr/bin/roost', '--version').startswith('roost '):
+    if not chroot.run('qemu-aarch64', '/unpacked/usr/bin/roost', '--version').startswith('roost '):
         raise Failed('the command does not start under qemu-aarch64')
 
 
@@ -161,28 +161,28 @@ def check_examples(root, source):
         raise Failed(f'examples that no package has: {sorted(missing)}')
 
 
-def use(place, source, packages):
+def use(chroot, source, packages):
     """Installs the packages, runs their tests, removes them."""
-    os.makedirs(place.path('packages'))
+    os.makedirs(chroot.path('packages'))
     for path in packages:
-        shutil.copy(path, place.path('packages'))
-    copy_source(source, place.path('src/roost'))
+        shutil.copy(path, chroot.path('packages'))
+    copy_source(source, chroot.path('src/roost'))
     names = ['/packages/' + os.path.basename(path) for path in packages]
-    place.run('apt-get', 'update', '-q')
+    chroot.run('apt-get', 'update', '-q')
     # The dependencies are installed first: only files of the packages themselves are compared.
-    depends = ' '.join(here('dpkg-deb', '-f', path, 'Depends', cwd='/') for path in packages)
+    depends = ' '.join(on_host('dpkg-deb', '-f', path, 'Depends', cwd='/') for path in packages)
     wanted = sorted({word for word in (part.split()[0] for part in depends.replace(
         '\n', ',').split(',') if part.strip()) if word not in PACKAGES})
-    place.install(*FOR_TESTS, *wanted)
-    before = files(place.root)
-    place.run('apt-get', 'install', '-q', '-y', '--no-install-recommends', *names)
-    if len(files(place.root) - before) < 50:
+    chroot.install(*FOR_TESTS, *wanted)
+    before = files(chroot.root)
+    chroot.run('apt-get', 'install', '-q', '-y', '--no-install-recommends', *names)
+    if len(files(chroot.root) - before) < 50:
         raise Failed('the packages installed next to nothing')
-    check_examples(place.root, source)
+    check_examples(chroot.root, source)
     for test in ('programs', 'develop'):
-        place.run(f'debian/tests/{test}', start='/src/roost', alone=True)
-    place.run('apt-get', 'purge', '-q', '-y', *PACKAGES)
-    left, gone = files(place.root) - before, before - files(place.root)
+        chroot.run(f'debian/tests/{test}', start='/src/roost', alone=True)
+    chroot.run('apt-get', 'purge', '-q', '-y', *PACKAGES)
+    left, gone = files(chroot.root) - before, before - files(chroot.root)
     if left or gone:
         raise Failed(f'after they were removed: left {sorted(left)[:20]}, gone {sorted(gone)[:20]}')
 
@@ -196,30 +196,31 @@ def step(what, work):
     return result
 
 
-def check_here(source, folder):
+def check_host(source, folder):
     suite = codename()
     if not suite:
         raise Missing('no Debian')
-    built = step('built on this machine, lintian has no error', lambda: build_here(source, folder))
-    architecture = here('dpkg', '--print-architecture', cwd='/').strip()
-    with Place(folder, suite, 'use') as place:
+    built = step('built on this machine, lintian has no error',
+                 lambda: build_on_host(source, folder))
+    architecture = on_host('dpkg', '--print-architecture', cwd='/').strip()
+    with Chroot(folder, suite, 'use') as chroot:
         step(f'{suite}: installed, run, removed',
-             lambda: use(place, source, debs(built, architecture)))
+             lambda: use(chroot, source, debs(built, architecture)))
 
 
 def check_native(source, folder, suite, quick):
-    with Place(folder, suite, 'build') as builder:
+    with Chroot(folder, suite, 'build') as builder:
         builder.run('apt-get', 'update', '-q')
         architecture = builder.run('dpkg', '--print-architecture').strip()
         built = step(f'{suite}: built, lintian has no error',
                      lambda: build_in(builder, source, architecture, True, quick))
-        with Place(folder, suite, 'use') as place:
+        with Chroot(folder, suite, 'use') as chroot:
             step(f'{suite}: installed, run, removed',
-                 lambda: use(place, source, debs(built, architecture)))
+                 lambda: use(chroot, source, debs(built, architecture)))
 
 
 def check_cross(source, folder, suite, quick):
-    with Place(folder, suite, 'cross') as builder:
+    with Chroot(folder, suite, 'cross') as builder:
         if builder.run('dpkg', '--print-architecture').strip() != 'amd64':
             return
         built = step(f'{suite}: built for arm64, lintian has no error',
@@ -237,7 +238,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--source', required=True, metavar='DIR')
     parser.add_argument('--folder', required=True, metavar='DIR', help='where systems are made')
-    parser.add_argument('--here', action='store_true',
+    parser.add_argument('--host', action='store_true',
                         help='build on this machine, and the short form of the rest')
     parser.add_argument('--steps', default=','.join(STEPS), metavar='STEP,...',
                         help=f'some of {", ".join(STEPS)}; default: all')
@@ -254,8 +255,8 @@ def main():
             print('SKIPPED: this is a system of tests/distros already')
             sys.exit(77)
         system.check_rights()
-        if args.here:
-            check_here(source, folder)
+        if options.host:
+            check_host(source, folder)
         else:
             for suite in args.suites or SUITES:
                 if 'native' in steps:

@@ -126,8 +126,8 @@ def listens(roost, side, address, tcp_port):
         nics = json.loads(answer.stdout)["nics"]
     except (ValueError, KeyError):
         return False
-    here = [nic for nic in nics if address in [port["address"] for port in nic["ports"]]]
-    return any(nic.get("cm", {}).get("listeners") or nic["usage"].get("groups") for nic in here)
+    own = [nic for nic in nics if address in [port["address"] for port in nic["ports"]]]
+    return any(nic.get("cm", {}).get("listeners") or nic["usage"].get("groups") for nic in own)
 
 
 def client_problem(side, spec, until):
@@ -141,7 +141,7 @@ def client_problem(side, spec, until):
     return problem or lacks(side, spec["wanted"])
 
 
-def places(family):
+def draw_addresses(family):
     """Returns the addresses of server, client and a group."""
     a, b = random.randrange(1, 255), random.randrange(1, 255)
     if family == 6:
@@ -151,7 +151,7 @@ def places(family):
 
 def run(lib, roost, kind, family, spec):
     port = random.randrange(20000, 30000)
-    fill = dict(places(family), P=port)
+    fill = dict(draw_addresses(family), P=port)
 
     def start(side, address):
         return lambda: Side(lib, f"{kind}:{fill[address]}", spec[side].format(**fill).split())

@@ -21,7 +21,7 @@ def say(text):
     print(text, flush=True)
 
 
-class Place:
+class Chroot:
     """A system, for `with`: a copy of the suite's system at FOLDER/SUITE.NAME, which is removed at
     the end."""
 
