@@ -549,8 +549,8 @@ def mutants(top):
             yield f'{what}: is there {times} times'
         if old == new:
             yield f'{what}: breaks nothing'
-        if who != 'simulator' and not (calls(top, *who.split(':')) if '.py:' in who else
-                                       runs(texts, *who.split(':'))):
+        if who not in ('simulator', 'invariant') and not (
+                calls(top, *who.split(':')) if '.py:' in who else runs(texts, *who.split(':'))):
             yield f'{what}: there is no such test'
 
 
