@@ -165,7 +165,7 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 	*out = d;
 	return 0;
 fail_unsaid:
-	/* EAGAIN: no memory for the stack of a thread, or a limit of threads (pthread_create(3)). */
+	/* EAGAIN: no memory for the stack of a thread, or a limit of threads: pthread_create(3) */
 	snprintf(
 		err, errlen,
 		"the NIC did not start: %s; look at the limits of memory and threads (ulimit -a, roost doctor)",
