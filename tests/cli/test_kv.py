@@ -69,6 +69,7 @@ def command(kind, where):
         one_line_error(f'{verb} of an empty key', kv(verb, where[0], '', *rest), 2, '1 to 255')
     one_line_error('a key that is too long', kv('get', where[0], 'k' * 256), 1, '255 bytes')
     files(kv, where[0])
+    to_files(kv, where[0])
     one_line_error('a port of no kind', run('kv', '--port', 'foo:1', 'get', where[0], 'k'), 2,
                    "'foo:1' is no port")
     one_line_error('a port of no kind in the environment',
@@ -143,6 +144,55 @@ def files(kv, node):
                    '/no/file: No such file')
     one_line_error('put of a folder', kv('put', node, 'long', '--from', '/'), 1, 'directory')
     kv('del', node, 'long')
+
+
+def to_files(kv, node):
+    """`get --to` writes the value's bytes, and replaces the file as a whole."""
+    value = bytes(range(256)) * 999 + b'\x1b]0;no line break'
+    with tempfile.TemporaryDirectory() as d:
+        source, old, to = (os.path.join(d, name) for name in ('source', 'old', 'to'))
+        for path, content in (source, value), (old, b'old'):
+            with open(path, 'wb') as f:
+                f.write(content)
+
+        def reads(path):
+            with open(path, 'rb') as f:
+                return f.read()
+
+        os.chmod(old, 0o640)
+        os.link(old, to)  # the former file
+        os.symlink('to', os.path.join(d, 'name'))
+        r = kv('put', node, 'bytes', '--from', source)
+        check('put of any bytes', r.returncode == 0, r)
+        one_line_error('get of no key to a file', kv('get', node, 'none', '--to', to), 1,
+                       'no such key')
+        check('the file is as it was', reads(to) == b'old')
+        r = kv('get', node, 'bytes', '--to', os.path.join(d, 'name'))
+        check('get to a file', r.returncode == 0 and not r.stdout and not r.stderr, r)
+        check('the file has exactly the value', reads(to) == value)
+        check('it was replaced, not overwritten', reads(old) == b'old')
+        check('it has the mode of the former file', os.stat(to).st_mode & 0o777 == 0o640)
+        check('a symbolic link stays', os.path.islink(os.path.join(d, 'name')))
+        os.unlink(to)
+        r = kv('get', node, 'bytes', '--to', to)
+        check('get to a new file', r.returncode == 0 and reads(to) == value, r)
+        kv('put', node, 'empty', '')
+        r = kv('get', node, 'empty', '--to', to)
+        check('get of an empty value to a file', r.returncode == 0 and reads(to) == b'', r)
+        os.mkfifo(os.path.join(d, 'pipe'))
+        one_line_error('get to a pipe', kv('get', node, 'bytes', '--to', os.path.join(d, 'pipe')),
+                       1, 'is no file')
+        one_line_error('get to a folder', kv('get', node, 'bytes', '--to', d), 1, 'directory')
+        one_line_error('get into no folder', kv('get', node, 'bytes', '--to', f'{d}/no/file'), 1,
+                       '/no/file: No such file')
+        one_line_error('put to a file', kv('put', node, 'bytes', 'v', '--to', to), 2, '--to')
+        check('no other file is left', sorted(os.listdir(d)) == ['name', 'old', 'pipe', 'source',
+                                                                 'to'], os.listdir(d))
+    kv('put', node, 'bytes', 'text')
+    r = kv('get', node, 'bytes', '--to', '-')
+    check('get to standard output', r.returncode == 0 and r.stdout == 'text', r)
+    kv('del', node, 'bytes')
+    kv('del', node, 'empty')
 
 
 def on_a_terminal(*args):

@@ -16,7 +16,7 @@
 #define TIMEOUT_NS UINT64_C(10000000000)
 
 static struct {
-	const char *port, *param, *partitions, *snapshot, *sizes, *from;
+	const char *port, *param, *partitions, *snapshot, *sizes, *from, *to;
 	double utilization;
 	uint64_t service, timeout, ttl;
 	struct kv_bench bench;
@@ -41,6 +41,8 @@ static const struct opt opts[] = {
 		  "put: the pair expires after this time (never)", .max = 4294967295.0),
 	OPT_VALUE("from", 0, OPT_STRING, &want.from, "FILE",
 		  "put: the value is what this file contains (-: standard\ninput)"),
+	OPT_VALUE("to", 0, OPT_STRING, &want.to, "FILE",
+		  "get: write exactly the value to this file (-: standard\noutput)"),
 	OPT_VALUE("type", 't', OPT_CHOICE, &want.type, "TYPE",
 		  "of the elements of a vector: u8 to u64, i8 to i64, float,\n"
 		  "double (get, put: text; update, reduce, filter: u64)",
@@ -115,6 +117,7 @@ static const struct opt_command cmd = {
 	.name = "kv",
 	.synopsis = "[OPTIONS] get|del ADDR KEY\n"
 		    "[OPTIONS] put ADDR KEY VALUE\n"
+		    "[OPTIONS] --to FILE get ADDR KEY\n"
 		    "[OPTIONS] --from FILE put ADDR KEY\n"
 		    "[OPTIONS] incr ADDR KEY [N]\n"
 		    "[OPTIONS] update|reduce|filter ADDR KEY FUNCTION VALUE\n"
@@ -144,6 +147,7 @@ static const struct opt_command cmd = {
 	.examples = "  roost kv put 127.0.0.2 colour green\n"
 		    "  roost kv get 127.0.0.2 colour\n"
 		    "  roost kv put 127.0.0.2 picture --from picture.png\n"
+		    "  roost kv get 127.0.0.2 picture --to picture.png\n"
 		    "  roost kv put 127.0.0.2 counts 1,2,3 --type u32\n"
 		    "  roost kv update 127.0.0.2 counts add 10 --type u32\n"
 		    "  roost kv bench 127.0.0.2 --batch 64 --put 50 --zipf 0.99\n"
@@ -200,7 +204,7 @@ static int perform(enum verb verb, char **args)
 
 	switch (verb) {
 	case GET:
-		return pair_get(&call, args[0]);
+		return want.to ? pair_get_file(&call, args[0], want.to) : pair_get(&call, args[0]);
 	case PUT:
 		return want.from ? pair_put_file(&call, args[0], want.from)
 				 : pair_put(&call, args[0], args[1]);
@@ -328,6 +332,8 @@ int cmd_kv(int argc, char **argv)
 		return opt_usage(&cmd, "--workload is for bench");
 	if (want.from && (verb != PUT || want.type >= 0))
 		return opt_usage(&cmd, "--from is for put without --type");
+	if (want.to && (verb != GET || want.type >= 0))
+		return opt_usage(&cmd, "--to is for get without --type");
 	if (want.partitions && verb >= SNAPSHOT)
 		return opt_usage(&cmd, "%s has no --partitions", verbs[verb]);
 	where = want.partitions ? NULL : argv[++at];

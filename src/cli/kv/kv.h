@@ -114,6 +114,11 @@ struct pair_call {
 
 /* Each performs one operation, and prints its result. Returns an exit status. */
 int pair_get(const struct pair_call *c, const char *key);
+/*
+ * Writes the value to a file, or to standard output if `file` is "-". The file is replaced at once,
+ * after the whole value was written.
+ */
+int pair_get_file(const struct pair_call *c, const char *key, const char *file);
 int pair_put(const struct pair_call *c, const char *key, const char *text);
 int pair_put_file(const struct pair_call *c, const char *key, const char *file);
 int pair_delete(const struct pair_call *c, const char *key);
