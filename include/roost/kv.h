@@ -79,6 +79,11 @@ struct roost_kv_stat {
 	uint64_t near_hits;		/* accesses for which no line was read */
 	/* of a node that serves partitions; the hottest partition has the most operations */
 	uint64_t table_version, partitions, hottest, hottest_operations;
+	/*
+	 * of a store with a far tier: reads and writes of lines that failed. All operations after
+	 * the first failure end with -EIO.
+	 */
+	uint64_t far_errors;
 };
 
 /* ---- operations ---- */

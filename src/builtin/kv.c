@@ -280,7 +280,8 @@ static void run_stat(struct kv_store *st, struct kvwire_reply *w)
 				     .parked = htole64(s.parked),
 				     .forwarded = htole64(s.forwarded),
 				     .merged = htole64(s.merged),
-				     .near_hits = htole64(s.near_hits)};
+				     .near_hits = htole64(s.near_hits),
+				     .far_errors = htole64(s.far_errors)};
 	if (st->parts) {
 		unsigned hottest, owned = kv_parts_owned(st->parts, &hottest);
 

@@ -97,6 +97,7 @@ void kv_flight_stat(const struct kv *kv, struct kv_stat *stat)
 	stat->far_writes = s.far_writes;
 	stat->near_lines = s.lines;
 	stat->merged = s.merged;
+	stat->far_errors = s.far_errors;
 	/*
 	 * A line may have been read for an access that did not happen, for example of a cancelled
 	 * operation.

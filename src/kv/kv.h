@@ -170,6 +170,7 @@ struct kv_stat {
 	uint64_t forwarded;		/* operations that ran right after one on the same key */
 	uint64_t merged;		/* writes to a line that was to be written back already */
 	uint64_t near_hits;		/* accesses for which no line was read */
+	uint64_t far_errors;		/* reads and writes of lines that failed */
 };
 
 /* Opens a store. Returns 0, -EINVAL if a setting is out of its bounds, or -ENOMEM. */
@@ -332,6 +333,11 @@ bool kv_scan_poll(struct kv *kv);
 
 /* Returns 0, or -EIO: the far tier failed, and all operations fail. */
 int kv_far_error(const struct kv *kv);
+/*
+ * Sets the function that is called once, with a negative errno, when the far tier fails. The thread
+ * that uses the store calls it. Without a far tier it is not called.
+ */
+void kv_on_far_error(struct kv *kv, void (*failed)(void *ctx, int err), void *ctx);
 
 void kv_get_stat(const struct kv *kv, struct kv_stat *stat);
 

@@ -66,6 +66,8 @@ struct kv_near {
 	unsigned busy, writes; /* requests in execution */
 	kv_near_wake wake;
 	void *ctx;
+	kv_near_failed failed;
+	void *failed_ctx;
 	int error;
 
 	bool active; /* a transaction is running */
@@ -302,6 +304,16 @@ static void end_read(struct kv_near *n, struct kv_far_request *r)
 			n->wake(n->ctx, i * 64 + (unsigned)__builtin_ctzll(map));
 }
 
+static void note_error(struct kv_near *n, int err)
+{
+	bool first = !n->error;
+
+	n->error = -EIO;
+	n->stat.far_errors++;
+	if (first && n->failed)
+		n->failed(n->failed_ctx, err);
+}
+
 unsigned kv_near_poll(struct kv_near *n, bool wait)
 {
 	struct kv_far_request *r = n->busy ? n->far->poll(n->far, wait) : NULL;
@@ -310,8 +322,8 @@ unsigned kv_near_poll(struct kv_near *n, bool wait)
 	while (r) {
 		struct kv_far_request *next = r->next;
 
-		if (r->result && !n->error)
-			n->error = -EIO;
+		if (r->result)
+			note_error(n, r->result);
 		if (r->write)
 			end_write(n, r);
 		else
@@ -611,6 +623,12 @@ bool kv_near_trim(struct kv_near *n)
 bool kv_near_is_busy(const struct kv_near *n)
 {
 	return n->busy;
+}
+
+void kv_near_on_error(struct kv_near *n, kv_near_failed failed, void *ctx)
+{
+	n->failed = failed;
+	n->failed_ctx = ctx;
 }
 
 int kv_near_error(const struct kv_near *n)

@@ -23,6 +23,7 @@ struct kv_near;
 
 struct kv_near_stat {
 	uint64_t far_reads, far_writes, lines, merged;
+	uint64_t far_errors; /* requests that failed */
 };
 
 /*
@@ -80,7 +81,10 @@ unsigned kv_near_poll(struct kv_near *n, bool wait);
  */
 bool kv_near_trim(struct kv_near *n);
 bool kv_near_is_busy(const struct kv_near *n);
-/* Returns 0, or the error of the far tier, which remains. */
+/* Sets the function that is called once, with a negative errno, when the far tier fails. */
+typedef void (*kv_near_failed)(void *ctx, int err);
+void kv_near_on_error(struct kv_near *n, kv_near_failed failed, void *ctx);
+/* Returns 0, or -EIO if the far tier has failed, which remains. */
 int kv_near_error(const struct kv_near *n);
 void kv_near_get_stat(const struct kv_near *n, struct kv_near_stat *stat);
 

@@ -148,6 +148,12 @@ int kv_set_limit(struct kv *kv, uint64_t bytes)
 	return 0;
 }
 
+void kv_on_far_error(struct kv *kv, void (*failed)(void *ctx, int err), void *ctx)
+{
+	if (kv->mem.near)
+		kv_near_on_error(kv->mem.near, failed, ctx);
+}
+
 int kv_far_error(const struct kv *kv)
 {
 	return kv->mem.near ? kv_near_error(kv->mem.near) : 0;

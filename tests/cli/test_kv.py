@@ -294,6 +294,54 @@ def far():
         check('far: it ends well', node.end()[0] == 0)
 
 
+def far_file_system_is_full():
+    """The file of the far tier has holes, and another file takes the space that the node found free
+    at its start."""
+    where = addresses('shm')
+    port = f'shm:{where[1]}'
+    unshare = ['unshare', '-m' if os.geteuid() == 0 else '-rm']
+    if subprocess.run([*unshare, 'true'], stderr=subprocess.DEVNULL, check=False).returncode:
+        print('not tested: unshare is refused, so there is no small file system')
+        return
+    def kv(*args):
+        return run('kv', '--port', f'shm:{where[1]}', *args)
+
+    with tempfile.TemporaryDirectory() as d:
+        small, snapshot = os.path.join(d, 'small'), os.path.join(d, 'snapshot')
+        os.mkdir(small)
+        node = Node(f'shm:{where[0]}', '--kv', '16M', '--kv-far', small, '--kv-near', '1M',
+                    '--snapshot', snapshot,
+                    before=[*unshare, 'sh', '-c',
+                            'mount -t tmpfs -o size=20m none "$0" && exec "$@"', small])
+        try:
+            check('full: put', kv('put', where[0], 'colour', 'green').returncode == 0)
+            r = run('kv', 'snapshot', where[0])
+            check('full: a snapshot before', r.returncode == 0, r)
+            with open(snapshot, 'rb') as f:
+                before = f.read()
+            inside = f'/proc/{node.pid}/root{small}'
+            left = os.statvfs(inside)
+            with open(os.path.join(inside, 'other'), 'wb') as f:
+                f.write(bytes(left.f_bavail * left.f_frsize - (1 << 20)))
+            one_line_error('full: bench', kv('bench', where[0], '--keys', '4000', '--value', '1500',
+                                             '--duration', '0.1'), 1, 'the node has failed')
+            one_line_error('full: get', kv('get', where[0], 'colour'), 1, 'far_errors')
+            one_line_error('full: put', kv('put', where[0], 'k', 'v'), 1, 'far_errors')
+            one_line_error('full: scan', kv('scan', where[0]), 1, 'far_errors')
+            r = kv('stat', where[0], '--json')
+            check('full: stat counts it', last_json(r).get('far_errors', 0) > 0, r)
+            one_line_error('full: a snapshot', run('kv', 'snapshot', where[0]), 1,
+                           'the old file is as it was')
+            with open(snapshot, 'rb') as f:
+                check('full: it is as it was', f.read() == before)
+        finally:
+            said = node.end()[1].splitlines()
+        check('full: the node prints one line about the file',
+              [line for line in said if small in line and 'No space left' in line and
+               '--kv-far' in line] == said[:1] and
+              all('snapshot' in line for line in said[1:]), said)
+
+
 def use_settings(t):
     """A node takes the settings: a pair of 10 bytes is inline if they say so."""
     where = addresses('shm')
@@ -369,4 +417,5 @@ for kind, options, rounds in ('shm', '', 400), ('udp', '', 150), ('udp', ',loss=
 without_a_store()
 tune()
 far()
+far_file_system_is_full()
 finish()

@@ -348,14 +348,23 @@ static void a_cancelled_batch_changes_nothing(void **state)
 	kv_close(kv);
 }
 
+static void count_failure(void *ctx, int err)
+{
+	assert_int_equal(err, -EBADMSG);
+	++*(unsigned *)ctx;
+}
+
 static void a_broken_tier_ends_operations(void **state)
 {
 	struct kv *kv = open_store(0, 50, false);
 	static struct kv_op ops[256];
 	static uint64_t keys[256], out[256][VALUE / 8];
-	unsigned failed = 0;
+	unsigned failed = 0, reported = 0;
+	struct kv_stat stat;
 
+	kv_on_far_error(kv, count_failure, &reported);
 	put_all(kv);
+	assert_int_equal(reported, 0);
 	far_model.fail_at = far_model.started + (160 << 10) / mem_page_size();
 	for (unsigned i = 0; i < 256; i++) {
 		keys[i] = i * 15;
@@ -376,6 +385,9 @@ static void a_broken_tier_ends_operations(void **state)
 	assert_true(failed > 0);
 	kv_run(kv, ops, 1);
 	assert_int_equal(ops[0].status, -EIO);
+	kv_get_stat(kv, &stat);
+	assert_true(stat.far_errors > 1); /* many requests fail, and one is reported */
+	assert_int_equal(reported, 1);
 	kv_close(kv);
 }
 

@@ -121,6 +121,7 @@ int kv_show_stat(const struct opt_command *cmd, struct kv_view *view, bool json)
 		    {"forwarded", &s.forwarded},
 		    {"merged", &s.merged},
 		    {"near_hits", &s.near_hits},
+		    {"far_errors", &s.far_errors},
 		    /* only of nodes with partitions */
 		    {"table_version", &s.table_version},
 		    {"partitions", &s.partitions},

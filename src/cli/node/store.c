@@ -180,6 +180,21 @@ static void end_preparer(struct node_store *s)
 	s->prepares = false;
 }
 
+/* ---- the far tier ---- */
+
+/*
+ * Called once, by the thread that uses the store. What was written to the file is not known, so no
+ * operation is executed any more.
+ */
+static void far_failed(void *ctx, int err)
+{
+	const struct node_store *s = ctx;
+
+	fprintf(stderr,
+		"roost node: the file of --kv-far in %s failed: %s; operations on the store fail until the node is started again\n",
+		s->far.folder, strerror(-err));
+}
+
 /* ---- the store ---- */
 
 /*
@@ -220,6 +235,7 @@ int node_store_open(struct node_store *s, char *err, size_t errlen)
 		return rc;
 	}
 	s->config.store = s->store;
+	kv_on_far_error(s->store->kv, far_failed, s);
 	start_preparer(s);
 	rc = load_functions(s, err, errlen);
 	return rc ? rc : load_snapshot(s, err, errlen);
