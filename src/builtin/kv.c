@@ -26,6 +26,7 @@
 
 #include "base/mem.h"
 #include "builtin/builtin.h"
+#include "builtin/kv_group.h"
 #include "builtin/kv_store.h"
 #include "kv/kv.h"
 #include "kvwire/kvwire.h"
@@ -66,30 +67,6 @@ struct call_state {
 
 _Static_assert(sizeof(struct call_state) <= STATE_MAX, "state and reply fit into a call");
 
-static const uint8_t codes[ROOST_KV_CODES] = {
-	[ROOST_KV_GET] = KV_GET,
-	[ROOST_KV_PUT] = KV_PUT,
-	[ROOST_KV_PUT_ABSENT] = KV_PUT_ABSENT,
-	[ROOST_KV_PUT_PRESENT] = KV_PUT_PRESENT,
-	[ROOST_KV_PUT_COMPARE] = KV_PUT_COMPARE,
-	[ROOST_KV_DELETE] = KV_DELETE,
-	[ROOST_KV_TOUCH] = KV_TOUCH,
-	[ROOST_KV_UPDATE] = KV_UPDATE,
-	[ROOST_KV_UPDATE_EACH] = KV_UPDATE_EACH,
-	[ROOST_KV_UPDATE_VECTOR] = KV_UPDATE_VECTOR,
-	[ROOST_KV_REDUCE] = KV_REDUCE,
-	[ROOST_KV_FILTER] = KV_FILTER,
-	[ROOST_KV_MOVE_PUT] = KV_PUT,
-	[ROOST_KV_MOVE_DELETE] = KV_DELETE,
-};
-_Static_assert((int)ROOST_KV_DOUBLE == (int)KV_DOUBLE && (int)ROOST_KV_TYPES == (int)KV_TYPES &&
-		       (int)ROOST_KV_U32 == (int)KV_U32 && (int)ROOST_KV_I8 == (int)KV_I8,
-	       "types have the numbers of the store");
-_Static_assert((int)ROOST_KV_SWAP == (int)KV_SWAP && (int)ROOST_KV_ASSIGN == (int)KV_ASSIGN &&
-		       (int)ROOST_KV_GE == (int)KV_GE && (int)ROOST_KV_FUNCTIONS == (int)KV_FNS &&
-		       (int)ROOST_KV_MUL_SAT == (int)KV_MUL_SAT,
-	       "functions have the numbers of the store");
-
 /* ---- the store ---- */
 
 static bool take_store(struct kv_store *st)
@@ -100,43 +77,7 @@ static bool take_store(struct kv_store *st)
 	return true;
 }
 
-static uint32_t expiry(uint32_t ttl)
-{
-	uint32_t now;
-
-	if (!ttl)
-		return 0;
-	now = kv_store_now();
-	return ttl > UINT32_MAX - now ? UINT32_MAX : now + ttl;
-}
-
 /* ---- groups ---- */
-
-/* Sets the fields that describe the operation. The store sets the others. */
-static void convert_op(struct kv_op *to, const struct roost_kv_op *op, struct kv_arena *arena)
-{
-	to->code = codes[op->code];
-	to->type = op->type;
-	to->fetch = op->fetch;
-	to->fn = op->function;
-	to->key_len = op->key_len;
-	to->value_len = op->value_len;
-	to->expect_len = op->expect_len;
-	to->param_len = op->param_len;
-	to->expires = expiry(op->ttl);
-	to->key = op->key;
-	to->value = op->value;
-	to->expect = op->expect;
-	to->param = op->param;
-	to->arena = arena;
-}
-
-/* Sets all fields for a GET, whose result goes into the arena, or to op->out. */
-static inline void set_get(struct kv_op *op, const void *key, uint32_t key_len,
-			   struct kv_arena *arena)
-{
-	*op = (struct kv_op){.code = KV_GET, .key = key, .key_len = key_len, .arena = arena};
-}
 
 /* Returns whether the result of the operation has data, given its status. */
 static bool has_data(const struct kv_op *op)
@@ -167,73 +108,12 @@ static void add_result(struct kvwire_reply *w, const struct kv_op *op)
 		kvwire_reply_add(w, op->status, NULL, 0);
 }
 
-static bool is_move(const struct roost_kv_op *op)
-{
-	return op->code == ROOST_KV_MOVE_PUT || op->code == ROOST_KV_MOVE_DELETE;
-}
-
-/*
- * Returns whether the node may execute an operation of a move. A move that has lost its lock has
- * another version of the table than the node.
- */
-static bool may_move(const struct kv_parts *p, const struct roost_kv_op *op)
-{
-	unsigned at = kv_table_partition(p->seed, p->partitions, op->key, op->key_len);
-
-	return op->cursor == p->version &&
-	       (op->code == ROOST_KV_MOVE_PUT ? p->moving_in[at] : kv_parts_stray(p, at));
-}
-
-/*
- * Decodes the next operations: a group, and the operation behind it if that operation runs alone or
- * another node owns its key.
- */
-static void read_group(const struct kv_store *st, struct kvwire_reader *batch, struct kv_group *g)
-{
-	g->n = 0;
-	g->has_alone = g->has_foreign = g->moves = false;
-	g->scan.data = NULL;
-	g->scan.state.waiting = 0;
-	g->read = 1;
-	while (g->n < KV_STORE_GROUP) {
-		const void *key;
-		uint32_t len;
-		bool moves;
-
-		if (likely(!st->parts) && kvwire_next_get(batch, &key, &len)) {
-			set_get(&g->op[g->n++], key, len, &g->arena);
-			continue;
-		}
-		g->read = kvwire_next(batch, &g->alone);
-		if (g->read != 1)
-			return;
-		moves = is_move(&g->alone);
-		g->has_alone = moves ? !st->parts : g->alone.code > ROOST_KV_FILTER;
-		if (g->has_alone)
-			return;
-		g->has_foreign = moves ? !may_move(st->parts, &g->alone)
-				       : !kv_parts_count(st->parts, g->alone.key, g->alone.key_len);
-		if (g->has_foreign)
-			return;
-		g->moves |= moves;
-		convert_op(&g->op[g->n++], &g->alone, &g->arena);
-	}
-}
-
 static void make_space(struct kvwire_reply *w, struct kv_group *g)
 {
 	size_t space;
 
 	g->arena.at = kvwire_reply_space(w, g->n, &space);
 	g->arena.end = g->arena.at + space;
-}
-
-/* Adds the result of an operation on a key of another node: the version of this node's table. */
-static void add_not_owned(struct kv_store *st, struct kvwire_reply *w)
-{
-	uint64_t version = htole64(st->parts->version);
-
-	kvwire_reply_add(w, -EREMCHG, &version, sizeof(version));
 }
 
 /*
@@ -251,94 +131,10 @@ static void add_results(struct kv_store *st, struct kvwire_reply *w, struct kv_g
 		if (late)
 			g->op[i].status = -ETIMEDOUT;
 		if (g->op[i].status == -EREMCHG)
-			add_not_owned(st, w);
+			kv_group_add_not_owned(st, w);
 		else
 			add_result(w, &g->op[i]);
 	}
-}
-
-static void run_stat(struct kv_store *st, struct kvwire_reply *w)
-{
-	struct kv_stat s;
-	struct roost_kv_stat out;
-
-	kv_get_stat(st->kv, &s);
-	out = (struct roost_kv_stat){.pairs = htole64(s.pairs),
-				     .inline_pairs = htole64(s.inline_pairs),
-				     .buckets = htole64(s.buckets),
-				     .chained = htole64(s.chained),
-				     .slots = htole64(s.slots),
-				     .used = htole64(s.used),
-				     .limit = htole64(s.limit),
-				     .evicted = htole64(s.evicted),
-				     .expired = htole64(s.expired),
-				     .operations = htole64(st->operations),
-				     .batches = htole64(st->batches),
-				     .accesses = htole64(s.reads + s.writes),
-				     .far_reads = htole64(s.far_reads),
-				     .far_writes = htole64(s.far_writes),
-				     .parked = htole64(s.parked),
-				     .forwarded = htole64(s.forwarded),
-				     .merged = htole64(s.merged),
-				     .near_hits = htole64(s.near_hits),
-				     .far_errors = htole64(s.far_errors)};
-	if (st->parts) {
-		unsigned hottest, owned = kv_parts_owned(st->parts, &hottest);
-
-		out.table_version = htole64(kv_store_version(st));
-		out.partitions = htole64(owned);
-		out.hottest = htole64(hottest);
-		out.hottest_operations = htole64(st->parts->operations[hottest]);
-	}
-	kvwire_reply_add(w, 0, &out, sizeof(out));
-}
-
-static void run_partitions(struct kv_store *st, struct kvwire_reply *w)
-{
-	const struct kv_parts *p = st->parts;
-	uint32_t len = p ? 8 + 8 * p->partitions : 8;
-	uint8_t *data;
-	size_t space;
-
-	data = kvwire_reply_space(w, 1, &space);
-	if (space < len) {
-		kvwire_reply_add_cut(w, 0, len);
-		return;
-	}
-	put_u64(data, p ? p->version : 0);
-	for (unsigned i = 0; p && i < p->partitions; i++)
-		put_u64(data + 8 + 8 * i,
-			kv_parts_serve(p, i) ? p->operations[i] : ROOST_KV_NOT_OWNED);
-	kvwire_reply_add(w, 0, data, len);
-}
-
-static void run_function(struct kv_store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
-{
-	struct roost_kv_function_info info;
-	int rc = kv_store_find(st, op->key, op->key_len, &info);
-
-	if (!rc)
-		info.number = htole16(info.number);
-	kvwire_reply_add(w, rc, rc ? NULL : &info, rc ? 0 : sizeof(info));
-}
-
-/*
- * Runs an operation that kv_run() does not execute. Returns false if the operation continues
- * later.
- */
-static bool run_alone(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
-{
-	if (g->alone.code == ROOST_KV_SCAN)
-		return kv_store_scan(st, w, g);
-	if (is_move(&g->alone))
-		kvwire_reply_add(w, -EOPNOTSUPP, NULL, 0); /* no partitions */
-	else if (g->alone.code == ROOST_KV_STAT)
-		run_stat(st, w);
-	else if (g->alone.code == ROOST_KV_PARTITIONS)
-		run_partitions(st, w);
-	else
-		run_function(st, w, &g->alone);
-	return true;
 }
 
 /* ---- steps ---- */
@@ -356,9 +152,9 @@ static enum progress end_group(struct kv_store *st, struct call_state *s, struct
 	add_results(st, &s->reply, g);
 	g->n = 0;
 	if (g->has_alone)
-		return run_alone(st, &s->reply, g) ? MORE : PARKED;
+		return kv_group_run_alone(st, &s->reply, g) ? MORE : PARKED;
 	if (g->has_foreign) {
-		add_not_owned(st, &s->reply);
+		kv_group_add_not_owned(st, &s->reply);
 		return MORE;
 	}
 	if (!s->batch.left)
@@ -489,7 +285,7 @@ static enum progress run_group(struct kv_store *st, struct call_state *s)
 		return continue_group(st, s);
 	g.client = 0;
 	g.version = st->parts ? st->parts->version : 0;
-	read_group(st, &s->batch, &g);
+	kv_group_read(st, &s->batch, &g);
 	if (g.n) {
 		make_space(&s->reply, &g);
 		if (unlikely(!kv_run_some(st->kv, g.op, g.n))) {
@@ -513,7 +309,7 @@ static enum progress run_parked(struct kv_store *st, struct call_state *s, uint6
 		if (!g)
 			return PARKED;
 		s->parked = g;
-		read_group(st, &s->batch, g);
+		kv_group_read(st, &s->batch, g);
 		kv_store_begin_group(st, g);
 		make_space(&s->reply, g);
 		g->batch = (struct kv_batch){.ops = g->op, .n = g->n, .client = client};
@@ -576,9 +372,9 @@ static bool decode_single(struct kv_store *st, struct call_state *s, struct kvwi
 	if (st->parts)
 		return false;
 	if (likely(kvwire_next_get(&batch, &key, &len)))
-		set_get(&s->op, key, len, NULL);
+		kv_group_set_get(&s->op, key, len, NULL);
 	else if (kvwire_next(&batch, &op) == 1 && op.code <= ROOST_KV_FILTER)
-		convert_op(&s->op, &op, NULL);
+		kv_group_convert_op(&s->op, &op, NULL);
 	else
 		return false;
 	return batch.at == batch.end;
