@@ -282,10 +282,13 @@ static int reach(enum verb verb, const char *host)
 	}
 	if (!rc)
 		return CLI_OK;
-	return opt_failed(&cmd, "%s, service %" PRIu64 ": %s", host, want.service,
-			  rc == -ECONNREFUSED	? "no node listens there (roost node --kv)"
-			  : rc == -EHOSTUNREACH ? "the host is unknown or unreachable"
-						: kv_error(rc));
+	return opt_failed(
+		&cmd, "%s, service %" PRIu64 ": %s", host, want.service,
+		rc == -ECONNREFUSED   ? "no node listens there (roost node --kv)"
+		: rc == -EHOSTUNREACH ? "the host is unknown or unreachable"
+		: rc == -ENOMEM
+			? "the node has no memory for another connection (roost node --limit)"
+			: kv_error(rc));
 }
 
 /* Does what needs a connection. `where`: the address, or the file of a move. */
