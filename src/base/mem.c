@@ -55,6 +55,15 @@ void *mem_alloc_pages(size_t size)
 	return start;
 }
 
+void *mem_alloc_small_pages(size_t size)
+{
+	void *p = mem_alloc_pages(size);
+
+	if (p)
+		madvise(p, ALIGN_UP(size, mem_page_size()), MADV_NOHUGEPAGE);
+	return p;
+}
+
 bool mem_populate(void *data, size_t from, size_t upto)
 {
 	char *page = (char *)ALIGN_DOWN((uintptr_t)data + from, mem_page_size());

@@ -85,6 +85,8 @@ static inline void mem_prefetch_write(const void *p)
  * thread.
  */
 void *mem_alloc_pages(size_t size);
+/* Does the same without huge pages, for memory of which little may be used. */
+void *mem_alloc_small_pages(size_t size);
 /*
  * Frees memory of mem_alloc_pages(). `size` is the size that was requested. `p` may be NULL. Any
  * thread.

@@ -19,11 +19,14 @@ static void free_slots(struct call_qp *q)
 	mem_free_pages(q->calls, (size_t)q->rt->calls * sizeof(struct call));
 }
 
-/* Pages are allocated when a call first writes to them. */
+/*
+ * Pages are allocated when a call first writes to them. A huge page would be a hundred times what
+ * is counted for the first slot (CALL_SLOT).
+ */
 static bool make_slots(struct call_qp *q)
 {
 	q->calls = mem_alloc_pages((size_t)q->rt->calls * sizeof(struct call));
-	q->bodies = mem_alloc_pages((size_t)q->rt->calls * CALL_BODY);
+	q->bodies = mem_alloc_small_pages((size_t)q->rt->calls * CALL_BODY);
 	if (q->calls && q->bodies)
 		return true;
 	free_slots(q);

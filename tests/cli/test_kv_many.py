@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from cli import LIMIT, check, finish, last_json, one_line_error, run
+from cli import LIMIT, ROOST, check, finish, last_json, one_line_error, run
 from node import Node, addresses
 
 MANY = os.path.join(sys.argv[2], 'tests', 'kvclient', 'kv-many')
@@ -31,6 +31,12 @@ def resident(pid):
     """Returns the memory of a process, in bytes."""
     with open(f'/proc/{pid}/status', encoding='ascii') as f:
         return next(int(line.split()[1]) << 10 for line in f if line.startswith('VmRSS'))
+
+
+def sanitized():
+    """Returns whether the node has further memory, which a sanitizer needs."""
+    ldd = subprocess.run(['ldd', ROOST], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return 'libasan' in ldd or 'libtsan' in ldd
 
 
 def start(kind, where, clients, name):
@@ -56,9 +62,12 @@ def many(kind):
     each = (u.get('memory', 0) - before) / CLIENTS
     check(f'{kind}: a client takes what kv-wire.md says, or less if fewer calls met: {each}',
           CONNECTION / 2 < each <= MOST)
+    takes = (resident(node.pid) - first) / CLIENTS
+    check(f'{kind}: the node has no more memory for a client than it counts: {takes}',
+          takes <= MOST or sanitized())
     print(f'{kind}: {CLIENTS} clients with {CALLS} calls in flight: the node counts {each:.0f} '
           f'bytes for each (at most {MOST}), its resident memory grew by '
-          f'{(resident(node.pid) - first) / CLIENTS:.0f}, and that of the client is '
+          f'{takes:.0f}, and that of the client is '
           f'{sum(resident(p.pid) for p in processes) / CLIENTS:.0f}')
     for p in processes:
         p.communicate(timeout=LIMIT)
