@@ -58,6 +58,7 @@ RESULT = re.compile(r'^\s*\d+\s+\d+\s+[0-9.]+\s+[0-9.]+', re.M)
 
 class HostSide:
     """A program on Roost here, with its output in a file."""
+    pause = 0.05  # seconds between two looks at it
 
     def __init__(self, rig, row, command, capture, output='host.txt'):
         spec = ','.join(x for x in (f'udp:{rig.tap.ours[row.family]}', row.port, f'pcap={capture}')
@@ -106,14 +107,28 @@ class HostSide:
 
 
 class GuestSide:
-    """A program on the kernel's stack in the guest."""
+    """A program on the kernel's stack in the guest. A question to the guest takes milliseconds of
+    its emulated processor, so an ended program is not asked again."""
+    pause = 0.2  # seconds between two looks at it
 
     def __init__(self, rig, row, command):
         self.guest, self.row, self.name, self.command = (rig.guest, row, command[0],
                                                          ' '.join(command))
+        self.ended = self.said = None
         clock = f'LD_PRELOAD=/bin/{os.path.basename(rig.clock)} '
         self.guest.start((clock if row.program.startswith(CLOCKED) else '') + self.command)
-        self.status, self.text = self.guest.status, self.guest.text
+
+    def status(self):
+        if self.ended is None:
+            self.ended = self.guest.status()
+        return self.ended
+
+    def text(self):
+        if self.status() is None:
+            return self.guest.text()
+        if self.said is None:
+            self.said = self.guest.text()
+        return self.said
 
     def listens(self, port):
         if self.row.program == 'mckey':  # joins a group; the kernel reports this to the network
@@ -124,7 +139,8 @@ class GuestSide:
         return self.guest.listens(port)
 
     def kill(self):
-        self.guest.kill(self.name)
+        if self.status() is None:
+            self.guest.kill(self.name)
 
 
 class Wire:
@@ -250,7 +266,7 @@ class Rig(Pair):
             other = self.start_other(row, until) if row.beside else None
             server = start[row.server]()
             while not server.listens(port) and server.status() is None and time.monotonic() < until:
-                time.sleep(0.05)
+                time.sleep(server.pause)
             client = start[client_end]()
             if row.killed:
                 trouble = self.kill_server(row, wire, server, client, until)
@@ -290,7 +306,7 @@ class Rig(Pair):
         while side.status() is None:
             if time.monotonic() > until:
                 return 'does not end'
-            time.sleep(0.05)
+            time.sleep(side.pause)
         return None
 
     def verdict(self, row, server, client, until):
