@@ -555,6 +555,6 @@ MUTANTS = [
     ('cli/test_kv_parts.py:moves', 'src/cli/kv/move.c', 'rc = copy(m);', ';'),
     ('cli/test_kv_parts.py:moves', 'src/builtin/kv_parts.c', 'p->owned[i] = ours && !moves;',
      'p->owned[i] = ours;'),
-    ('builtin/kv:a_move_has_the_version_of_the_table', 'src/builtin/kv.c',
+    ('builtin/kv:a_move_has_the_version_of_the_table', 'src/builtin/kv_group.c',
      'return op->cursor == p->version &&', 'return op->cursor <= p->version &&'),
 ]
