@@ -15,6 +15,7 @@ void model_init(struct model *m, unsigned cores, uint64_t wake)
 	m->wire = 300;
 	m->late_at = NEVER;
 	m->now = 1000 * MS; /* a time of 0 means never */
+	m->stale = true;
 }
 
 struct task *model_task(struct model *m, void (*step)(struct task *t), unsigned cores)
@@ -29,6 +30,7 @@ struct task *model_task(struct model *m, void (*step)(struct task *t), unsigned 
 	t->until = m->now;
 	t->ready = NEVER;
 	t->slept = m->now;
+	m->stale = true;
 	return t;
 }
 
@@ -70,8 +72,17 @@ static void run(struct model *m, unsigned c, struct task *t)
 	m->core[c].until = m->now + (m->core[c].task ? SWITCH_NS : 0);
 	m->core[c].task = t;
 	m->core[c].slice_end = m->now + SLICE;
+	m->num_ready -= t->state == TASK_READY;
 	t->state = TASK_RUNS;
 	t->core = c;
+	m->stale = true;
+}
+
+static void make_ready(struct model *m, struct task *t)
+{
+	t->state = TASK_READY;
+	m->num_ready++;
+	m->stale = true;
 }
 
 /* Returns the waiting task of this core with the least run time. */
@@ -79,6 +90,8 @@ static struct task *most_due(struct model *m, unsigned c)
 {
 	struct task *best = NULL;
 
+	if (!m->num_ready)
+		return NULL;
 	for (unsigned i = 0; i < m->num_tasks; i++) {
 		struct task *t = &m->task[i];
 
@@ -108,6 +121,7 @@ static void next_task(struct model *m, unsigned c)
 	if (!t)
 		t = steal(m, c);
 	m->core[c].task = NULL;
+	m->stale = true;
 	if (t)
 		run(m, c, t);
 }
@@ -143,7 +157,7 @@ static void enqueue(struct model *m, struct task *t)
 		t->vruntime -= (int64_t)(m->now - t->slept);
 	if (t->vruntime < other->vruntime - (int64_t)SLICE)
 		t->vruntime = other->vruntime - (int64_t)SLICE;
-	t->state = TASK_READY;
+	make_ready(m, t);
 	if (t->vruntime < other->vruntime)
 		m->core[c].slice_end = m->now; /* ends with the current step */
 }
@@ -158,8 +172,10 @@ void model_wake(struct task *t)
 {
 	if (t->state != TASK_ASLEEP)
 		t->woken = true;
-	else if (t->ready == NEVER)
+	else if (t->ready == NEVER) {
 		t->ready = t->m->now + wake_up(t);
+		t->m->stale = true;
+	}
 }
 
 /* Ends the step of the task on this core. */
@@ -179,7 +195,7 @@ static void end_of_step(struct model *m, unsigned c)
 	if (other && (t->yields || m->now >= m->core[c].slice_end)) {
 		t->forced++; /* Linux counts a yield too, since the task stays runnable */
 		if (t->yields || other->vruntime < t->vruntime) {
-			t->state = TASK_READY;
+			make_ready(m, t);
 			run(m, c, other);
 		} else {
 			t->forced--;
@@ -214,19 +230,42 @@ static uint64_t task_due(const struct task *t)
 	return min64(t->ready, t->until == NEVER ? NEVER : t->until + wake_up(t));
 }
 
-static uint64_t next_event(const struct model *m)
+static void find_due(struct model *m)
 {
-	uint64_t next = NEVER;
+	m->stale = false;
+	m->due = NEVER;
+	for (unsigned i = 0; i < m->num_tasks; i++)
+		m->due = min64(m->due, task_due(&m->task[i]));
+	for (unsigned i = 0; i < m->num_ends; i++)
+		m->due = min64(m->due, end_next_packet(&m->end[i]));
+}
 
+static uint64_t next_event(struct model *m)
+{
+	uint64_t next;
+
+	if (m->stale)
+		find_due(m);
+	next = m->due;
 	for (unsigned c = 0; c < m->num_cores; c++) {
 		if (m->core[c].task)
 			next = min64(next, m->core[c].until);
 	}
-	for (unsigned i = 0; i < m->num_tasks; i++)
-		next = min64(next, task_due(&m->task[i]));
-	for (unsigned i = 0; i < m->num_ends; i++)
-		next = min64(next, end_next_packet(&m->end[i]));
 	return next;
+}
+
+/* Delivers packets and wakes tasks. A packet may wake a task without delay. */
+static void deliver_due(struct model *m)
+{
+	m->stale = true;
+	for (unsigned i = 0; i < m->num_ends; i++) {
+		while (end_next_packet(&m->end[i]) <= m->now)
+			end_packet_came(&m->end[i]);
+	}
+	for (unsigned i = 0; i < m->num_tasks; i++) {
+		if (task_due(&m->task[i]) <= m->now)
+			enqueue(m, &m->task[i]);
+	}
 }
 
 void model_run(struct model *m, uint64_t ns)
@@ -235,14 +274,8 @@ void model_run(struct model *m, uint64_t ns)
 
 	while ((next = next_event(m)) <= end) {
 		m->now = next;
-		for (unsigned i = 0; i < m->num_ends; i++) {
-			while (end_next_packet(&m->end[i]) <= m->now)
-				end_packet_came(&m->end[i]);
-		}
-		for (unsigned i = 0; i < m->num_tasks; i++) {
-			if (task_due(&m->task[i]) <= m->now)
-				enqueue(m, &m->task[i]);
-		}
+		if (m->due <= m->now)
+			deliver_due(m);
 		for (unsigned c = 0; c < m->num_cores; c++) {
 			if (m->core[c].task && m->core[c].until <= m->now)
 				end_of_step(m, c);

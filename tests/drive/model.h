@@ -159,6 +159,13 @@ struct model {
 	uint64_t wake;	  /* ns; duration of a wake-up */
 	uint64_t late_at; /* packets that wait for longer are counted */
 	unsigned num_cores, num_tasks, num_ends;
+	unsigned num_ready; /* tasks that wait for a core */
+	/*
+	 * The time of the next packet or wake-up. Most steps change neither, so it is computed
+	 * again only if `stale`: after a change of a task's state, a wake-up or a packet.
+	 */
+	uint64_t due;
+	bool stale;
 	struct core core[MODEL_CORES];
 	struct task task[MODEL_TASKS];
 	struct end end[MODEL_ENDS];

@@ -29,6 +29,7 @@ static void send_packet(struct end *e, struct task *t, struct packet p)
 {
 	struct end *to = e->peer;
 
+	e->m->stale = true;
 	p.at = clk(t) + e->m->wire;
 	to->flight[to->sent++ % MODEL_FLIGHT] = p;
 	if (to->sent - to->taken > MODEL_FLIGHT)
