@@ -135,8 +135,10 @@ struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space 
 	struct rdma_cm_id *id;
 
 	assert_int_equal(rdma_create_id(ch, &id, NULL, ps), 0);
-	assert_int_equal(rdma_bind_addr(id, &at.sa), 0);
-	assert_int_equal(rdma_listen(id, backlog), 0);
+	if (rdma_bind_addr(id, &at.sa))
+		fail_msg("rdma_bind_addr: %s", strerror(errno));
+	if (rdma_listen(id, backlog))
+		fail_msg("rdma_listen: %s", strerror(errno));
 	return id;
 }
 

@@ -532,8 +532,9 @@ static void a_request_between_two_listeners_waits(void **state)
 	bool waited = false;
 
 	for (int tries = 0; tries < 20 && !waited; tries++) {
-		rdma_destroy_id(l);
+		/* The port of the client is a random free one, so not that of the listener. */
 		a = resolved(ach, RDMA_PS_TCP, port);
+		rdma_destroy_id(l);
 		assert_int_equal(rdma_connect(a, &param), 0);
 		l = listener(lch, RDMA_PS_TCP, ours(port), 0);
 		waited = heard(lch, ach);
