@@ -11,6 +11,7 @@ import time
 
 import measure
 from kvstores import ADDRESSES, STORE, Node, end, tool, words
+from tables import figures, head, line, percentiles
 
 LOAD, HOST, SCALE = 'kv-load', 'kv-host', 'kv-scale'
 GATHER = 'kv-gather'
@@ -44,9 +45,7 @@ def load_round(roost):
                         got = node.load(batch=batch, depth=FLIGHT[batch], rate=share * peak,
                                         poisson=poisson, seconds=PART, **PAIRS)
                         rows.append({'port': kind, 'batch': batch, 'poisson': poisson,
-                                     'share': share, 'rate': got['per_second'],
-                                     'p50_us': got['p50_us'], 'p90_us': got['p90_us'],
-                                     'p99_us': got['p99_us']})
+                                     'share': share, **figures(got, 'p50', 'p90', 'p99')})
         finally:
             node.end()
     return {'rows': rows}
@@ -59,10 +58,10 @@ def stops(roost):
     for prefix, rate in (('', 0), ('busy_', AT)):
         time.sleep(PART)
         args = [tool(roost, 'bench-stores'), 'store=clock', f'rate={rate}', f'seconds={PART}']
-        with running(args, None) as figures:
+        with running(args, None) as other:
             own = measure.last_json(measure.command(args))
-        limits |= {f'{prefix}{p}_us': max(own[f'{p}_us'], figures[0][f'{p}_us'])
-                   for p in ('p50', 'p90', 'p99')}
+        limits |= {f'{prefix}{p}': max(us, other[0][p])
+                   for p, us in percentiles(own, 'p50', 'p90', 'p99').items()}
     return limits
 
 
@@ -88,13 +87,12 @@ def load_section(f):
         'Paper (figure 17): 3 to 9 us at the peak without batches, less than 1 us more with '
         'batches.')
     yield ''
-    yield '| port | operations in a call | peak | arrivals | ' + ' | '.join(
-        f'at {share:.0%}' for share in SHARES) + ' |'
-    yield '|---|---:|---:|---|' + '---:|' * len(SHARES)
+    yield from head('lrrl', 'port', 'operations in a call', 'peak', 'arrivals',
+                    *(f'at {share:.0%}' for share in SHARES))
     for port, batch, poisson in dict.fromkeys(c[:3] for c in cells):
-        yield (f'| {port} | {batch} | {peaks[port, batch] / 1e6:.2f} M/s | '
-               f'{"Poisson" if poisson else "even"} | ' + ' | '.join(
-                   cells[port, batch, poisson, share] for share in SHARES) + ' |')
+        yield line(port, f'{batch}', f'{peaks[port, batch] / 1e6:.2f} M/s',
+                   'Poisson' if poisson else 'even',
+                   *(cells[port, batch, poisson, share] for share in SHARES))
     at = next(r for r in rows if (r['port'], r['batch'], r.get('poisson'), r.get('share'))
               == ('shm', 16, 0, AT))
     limits = [r for r in rows if 'peak' in r]
@@ -128,11 +126,11 @@ def beside(roost, cpu):
 @contextlib.contextmanager
 def running(args, env):
     """Runs a client meanwhile. Yields a list, to which its figures are added at the end."""
-    figures = []
+    output = []
     with subprocess.Popen(args, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True) as p:
-        yield figures
-        figures.append(measure.last_json(p.communicate(timeout=measure.LIMIT)[0]))
+        yield output
+        output.append(measure.last_json(p.communicate(timeout=measure.LIMIT)[0]))
 
 
 def host_round(roost):
@@ -140,20 +138,20 @@ def host_round(roost):
     core of the node, with the client on the other one."""
     other, own = measure.two_cpus()
     alone, rows = beside(roost, other), []
-    rows.append({'place': 'alone', 'load': '', 'rate': 0.0, **alone})
+    rows.append({'core': 'alone', 'load': '', 'rate': 0.0, **alone})
     # longer than the program, which first makes its chain
     long = {'batch': BATCH, 'depth': DEPTH, 'seconds': HOST_SECONDS + 1.5, **PAIRS}
-    for place, client, program in (('the other core', own, other), ("the node's core", other, own)):
+    for core, client, program in (('the other core', own, other), ("the node's core", other, own)):
         node = Node(roost, 'shm', own)
         try:
             node.fill(**PAIRS)
-            rows.append({'place': place, 'load': 'idle', 'rate': 0.0, **beside(roost, program)})
+            rows.append({'core': core, 'load': 'idle', 'rate': 0.0, **beside(roost, program)})
             peak = node.load(client, batch=BATCH, depth=DEPTH, seconds=SECONDS,
                              **PAIRS)['per_second']
             for load, rate in (('half', peak / 2), ('full', 0)):
-                with running(*node.client(client, rate=rate, **long)) as figures:
+                with running(*node.client(client, rate=rate, **long)) as output:
                     got = beside(roost, program)
-                rows.append({'place': place, 'load': load, 'rate': figures[0]['per_second'], **got})
+                rows.append({'core': core, 'load': load, 'rate': output[0]['per_second'], **got})
         finally:
             node.end()
     return {'rows': rows}
@@ -173,16 +171,14 @@ def host_section(f):
         '82.2 while the store is busy, sequential reads 55.8 GB/s in place of 60.3, random reads '
         'and writes of 64 bytes the same within 1%.')
     yield ''
-    yield '| the program runs on | store | operations | ' + ' | '.join(
-        f'{name}, {unit}' for _, name, unit, _ in FIGURES) + ' |'
-    yield '|---|---|---:|' + '---:|' * len(FIGURES)
+    yield from head('ll', 'the program runs on', 'store', 'operations',
+                    *(f'{name}, {unit}' for _, name, unit, _ in FIGURES))
     for r in rows:
         cells = []
         for key, _, _, down in FIGURES:
             share = rows[0][key] / r[key] if down else r[key] / rows[0][key]
             cells.append(f'{r[key]:.1f}' + (f' ({share:.0%})' if r is not rows[0] else ''))
-        yield (f'| {r["place"]} | {r["load"]} | {r["rate"] / 1e6:.2f} M/s | '
-               + ' | '.join(cells) + ' |')
+        yield line(r['core'], r['load'], f'{r["rate"] / 1e6:.2f} M/s', *cells)
 
 
 # ---- figure 20 ----
@@ -234,7 +230,7 @@ def scale_round(roost):
                         others = [stack.enter_context(running(*nodes.client(4 + i, **options)))
                                   for i in range(clients - 1)]
                         all_of = [measure.last_json(measure.command(*nodes.client(**options)))]
-                    all_of += [figures[0] for figures in others]
+                    all_of += [output[0] for output in others]
                     cpus = sum(r['client_cpus'] for r in all_of)
                     served = statistics.mean(r['server_cpus'] for r in all_of)
                     rate = sum(r['per_second'] for r in all_of)
@@ -274,13 +270,13 @@ def scale_section(f):
         'linear, 1.22 G GETs a second with ten NICs, clients on other machines; the most loaded '
         'NIC has 1.5 times the average with Zipf keys.')
     yield ''
-    yield '| nodes | clients | keys | rate | operations a CPU-second | CPUs of nodes, clients |'
-    yield '|---:|---:|---|---:|---:|---:|'
+    yield from head('rrl', 'nodes', 'clients', 'keys', 'rate', 'operations a CPU-second',
+                    'CPUs of nodes, clients')
     for r in rows:
         if 'nodes' in r:
-            yield (f'| {r["nodes"]} | {r["clients"]} | {"Zipf 0.99" if r["zipf"] else "uniform"} | '
-                   f'{r["rate"] / 1e6:.2f} M/s | {r["per_cpu_second"] / 1e6:.2f} million | '
-                   f'{r["server_cpus"]:.2f}, {r["client_cpus"]:.2f} |')
+            yield line(f'{r["nodes"]}', f'{r["clients"]}', 'Zipf 0.99' if r['zipf'] else 'uniform',
+                       f'{r["rate"] / 1e6:.2f} M/s', f'{r["per_cpu_second"] / 1e6:.2f} million',
+                       f'{r["server_cpus"]:.2f}, {r["client_cpus"]:.2f}')
     one, two = (r['rate'] for r in rows if 'engines' in r)
     yield ''
     yield (
@@ -307,16 +303,16 @@ def gather_section(f):
         'Paper: the CPU copies 256 for one doorbell, at most 79% more throughput, with a latency '
         'of about 20 us, which is almost 20 times shorter without.')
     yield ''
-    yield ('| bytes | one READ, p50, p99 us | one piece by the CPU | 256 READs | 256 pieces by the '
-           'CPU | READs, million pieces a second | by the CPU | times | its loop alone |')
-    yield '|---:|' + '---:|' * 8
+    yield from head('', 'bytes', 'one READ, p50, p99 us', 'one piece by the CPU', '256 READs',
+                    '256 pieces by the CPU', 'READs, million pieces a second', 'by the CPU',
+                    'times', 'its loop alone')
     for size in dict.fromkeys(s for s, _ in rates):
         reads, lists, loop = (rates[size, way] for way in ('READs', 'lists', 'the CPU alone'))
-        yield f'| {size} | ' + ' | '.join(
-            times[size, way] for way in ('one READ', 'one piece by the CPU', '256 READs',
-                                         '256 pieces by the CPU')) + (
-            f' | {reads / 1e6:.2f} | {lists / 1e6:.2f} | {lists / reads:.1f} | '
-            f'{loop / 1e6:.1f} |')
+        yield line(
+            f'{size}', *(times[size, way] for way in ('one READ', 'one piece by the CPU',
+                                                      '256 READs', '256 pieces by the CPU')),
+            f'{reads / 1e6:.2f}', f'{lists / 1e6:.2f}', f'{lists / reads:.1f}',
+            f'{loop / 1e6:.1f}')
 
 
 # ---- all ----

@@ -3,18 +3,17 @@
 next to that of a READ, and their part of RESULTS.md."""
 import os
 import statistics
-import subprocess
 import tempfile
 
 import kvstores
 import measure
+from kvstores import ADDRESSES
+from tables import figures, head, line, percentiles
 
 NAME = 'kv-nic'
 YCSB = 'kv-nic-ycsb'
 BATCHES = 'kv-nic-batches'
-KEYS, VALUE, SECONDS = 1000000, 64, 0.4
-STORE = '256M'  # about half of it is in use
-ADDRESSES = {'shm': ('10.0.0.2', '10.0.0.3'), 'udp': ('127.0.0.2', '127.0.0.3')}
+KEYS, VALUE, SECONDS = 1000000, 64, 0.4  # about half of the store is in use
 
 FEW = 1000  # keys that fit into the cache
 # Memory for the READs beside a GET alone: the store of the keys uses 123 MiB (`roost kv stat`); FEW
@@ -52,19 +51,13 @@ BARS = {
 }
 
 
-class Node:
-    def __init__(self, roost, kind):
-        self.roost, self.kind = roost, kind
-        self.process = subprocess.Popen(
-            [roost, 'node', '--port', f'{kind}:{ADDRESSES[kind][0]}', '--kv', STORE, '--json'],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        if not self.process.stdout.readline().startswith('{'):
-            raise measure.Failed(f'the node over {kind} does not start')
+class Node(kvstores.Node):
+    """A node with a store, and `roost kv bench` as its client."""
 
     def bench(self, batch, depth, keys=KEYS, value=VALUE, load=('--put', '0')):
-        there, here = ADDRESSES[self.kind]
+        server, client = ADDRESSES[self.kind]
         return measure.last_json(measure.command(
-            [self.roost, 'kv', 'bench', there, '--port', f'{self.kind}:{here}', '--batch',
+            [self.roost, 'kv', 'bench', server, '--port', f'{self.kind}:{client}', '--batch',
              str(batch), '--depth', str(depth), '--keys', str(keys), '--value', str(value), *load,
              '--duration', str(SECONDS), '--json']))
 
@@ -75,10 +68,6 @@ class Node:
             measure.command([self.roost, 'stat', str(self.process.pid), '--json']))
         port = counters['ports'][0] if 'ports' in counters else counters
         return port.get('tx_packets'), port.get('tx_bursts')
-
-    def end(self):
-        self.process.terminate()
-        self.process.wait(10)
 
 
 def memcached(roost, folder, steps, keys=KEYS, value=VALUE):
@@ -142,7 +131,7 @@ def through_nic(roost, node, kind, peer):
             continue
         got = node.load(batch=batch, depth=depth, keys=KEYS, **pairs)
         row = {'way': what, 'port': kind, 'batch': batch, 'depth': depth,
-               'rate': got['per_second'], 'p50_us': got['p50_us'], 'p99_us': got['p99_us']}
+               **figures(got)}
         if kind == 'shm' and peer:
             row['peer'] = {str(t): r for t, r in peer[batch, depth].items()}
         if kind == 'udp' and batch == 1:
@@ -169,7 +158,7 @@ def batches_round(roost):
                 many = node.bench(batch, min(FLIGHT // batch, 160), YCSB_KEYS)
                 one = node.bench(batch, 1, YCSB_KEYS)
                 rows.append({'port': kind, 'batch': batch, 'rate': many['per_second'],
-                             'p50_us': one['p50_us'], 'p99_us': one['p99_us']})
+                             **percentiles(one)})
         finally:
             node.end()
     return {'rows': rows}
@@ -188,8 +177,7 @@ def ycsb_round(roost):
                             got = node.bench(YCSB_BATCH, YCSB_DEPTH, YCSB_KEYS, size - 8,
                                              ('--workload', load, '--zipf', str(0.99 * zipf)))
                             rows.append({'port': kind, 'bytes': size, 'zipf': zipf,
-                                         'workload': load, 'rate': got['per_second'],
-                                         'p50_us': got['p50_us'], 'p99_us': got['p99_us']})
+                                         'workload': load, **figures(got)})
                 finally:
                     node.end()
         for size in SIZES:
@@ -247,15 +235,14 @@ def section(f):
         'and requests in flight; the bar is about the better one. What the machine and udp allow '
         'was measured in the same rounds.')
     yield ''
-    yield '| what | port | | beside it | the bar |'
-    yield '|---|---|---:|---:|---|'
+    yield from head('llrrl', 'what', 'port', '', 'beside it', 'the bar')
     for row in rows:
         if 'limit' in row:
-            yield f'| {row["way"]} | {row["port"]} | {row["limit"] / 1e6:.2f} M/s | | |'
+            yield line(row['way'], row['port'], f'{row["limit"] / 1e6:.2f} M/s', '', '')
             continue
         if 'us' in row:
-            yield (f'| {row["way"]} | {row["port"]} | {row["us"]:.2f} us | a READ: '
-                   f'{row["read_us"]:.2f} us | {verdict(row)} |')
+            yield line(row['way'], row['port'], f'{row["us"]:.2f} us',
+                       f'a READ: {row["read_us"]:.2f} us', verdict(row))
             continue
         beside = ''
         if row.get('beside'):
@@ -263,8 +250,8 @@ def section(f):
             beside = f'memcached: {peer} M/s; {row["rate"] / row["beside"]:.1f} times'
         elif row.get('echo'):
             beside = f'a bare UDP echo: {row["echo"] / 1e6:.2f} M/s'
-        yield (f'| {row["way"]} | {row["port"]} | {row["rate"] / 1e6:.2f} M/s, p50 '
-               f'{row["p50_us"]:.0f} us | {beside} | {verdict(row)} |')
+        yield line(row['way'], row['port'],
+                   f'{row["rate"] / 1e6:.2f} M/s, p50 {row["p50_us"]:.0f} us', beside, verdict(row))
 
 
 def batches(f):
@@ -279,12 +266,12 @@ def batches(f):
         f'of {VALUE} bytes. Paper (figure 15): up to 4 times by batching, with a network latency '
         'below 3.5 us; figure 17: less than 1 us more latency by batching.')
     yield ''
-    yield '| port | operations in a call | rate | times | p50, p99 of a call alone |'
-    yield '|---|---:|---:|---:|---:|'
+    yield from head('l', 'port', 'operations in a call', 'rate', 'times',
+                    'p50, p99 of a call alone')
     for r in rows:
-        yield (f'| {r["port"]} | {r["batch"]} | {r["rate"] / 1e6:.2f} M/s | '
-               f'{r["rate"] / first[r["port"]]["rate"]:.1f} | {r["p50_us"]:.1f}, '
-               f'{r["p99_us"]:.1f} us |')
+        yield line(r['port'], f'{r["batch"]}', f'{r["rate"] / 1e6:.2f} M/s',
+                   f'{r["rate"] / first[r["port"]]["rate"]:.1f}',
+                   f'{r["p50_us"]:.1f}, {r["p99_us"]:.1f} us')
     yield ''
     yield '![slabs, batches, and pieces of memory](../docs/perf-kv-parts.svg)'
 
@@ -303,9 +290,8 @@ def ycsb(f):
         'uniform, with the better of one and two threads, as workload C. Paper (figure 16): '
         'see the engine.')
     yield ''
-    yield '| port | keys | bytes | A | B | C | D | F |'
-    yield '|---|---|---:|' + '---:|' * 5
+    yield from head('ll', 'port', 'keys', 'bytes', *'ABCDF')
     for port, zipf, size in dict.fromkeys(c[:3] for c in cells):
-        yield f'| {port} | {"Zipf 0.99" if zipf else "uniform"} | {size} | ' + ' | '.join(
-            cells.get((port, zipf, size, load), '') for load in 'ABCDF') + ' |'
+        yield line(port, 'Zipf 0.99' if zipf else 'uniform', f'{size}',
+                   *(cells.get((port, zipf, size, load), '') for load in 'ABCDF'))
 

@@ -4,8 +4,9 @@ of order and the load dispatcher; their part of bench/RESULTS.md."""
 import os
 
 import kv
-import kvnic
+import kvstores
 import measure
+from tables import head, line
 
 VECTORS, SIDES, ORDER = 'kv-vectors', 'kv-sides', 'kv-order'
 DELAY_US, PAIRS = 50, 131072
@@ -18,13 +19,14 @@ PAPER = {64: (11.52, 4.37, 0.03), 128: (11.52, 4.53, 0.06), 256: (11.52, 4.62, 0
 
 def plan(roost):
     folder = os.path.join(os.path.dirname(roost), 'bench')
+    server, client = kvstores.ADDRESSES['shm']
 
     def run_vectors():
-        node = kvnic.Node(roost, 'shm')
+        node = kvstores.Node(roost, 'shm')
         try:
             return measure.last_json(measure.command(
-                [os.path.join(folder, 'bench-kv-ops'), kvnic.ADDRESSES['shm'][0], '0.2'],
-                env=dict(os.environ, ROOST_PORT='shm:' + kvnic.ADDRESSES['shm'][1])))
+                [os.path.join(folder, 'bench-kv-ops'), server, '0.2'],
+                env=dict(os.environ, ROOST_PORT=f'shm:{client}')))
         finally:
             node.end()
 
@@ -62,14 +64,12 @@ def vectors(f):
         '256 operations in flight, in calls of at most 32. In brackets: table 2 of the paper. '
         'A vector that is fetched, changed and stored by its client is not changed atomically.')
     yield ''
-    yield '| bytes | ' + ' | '.join(ways) + ' | one operation against a key for each element |'
-    yield '|---:|' + '---:|' * (len(ways) + 1)
+    yield from head('', 'bytes', *ways, 'one operation against a key for each element')
     for size in sorted({c[0] for c in rates}):
         back, alone, fetched = PAPER[size]
         paper = dict(zip(ways, (alone, back, 2.09, fetched)))
-        yield f'| {size} | ' + ' | '.join(
-            f'{rates[size, w]:.2f} ({paper[w]})' for w in ways
-        ) + f' | {rates[size, ways[0]] / rates[size, ways[2]]:.1f} times |'
+        yield line(f'{size}', *(f'{rates[size, w]:.2f} ({paper[w]})' for w in ways),
+                   f'{rates[size, ways[0]] / rates[size, ways[2]]:.1f} times')
 
 
 def atomics(f):
@@ -98,22 +98,20 @@ def order(f):
         '2,240.')
     yield ''
     ways = list(dict.fromkeys(c[0] for c in cells))
-    yield '| keys | ' + ' | '.join(ways) + ' |'
-    yield '|---:|' + '---:|' * len(ways)
+    yield from head('', 'keys', *ways)
     for keys in sorted({c[1] for c in cells}):
-        yield f'| {keys} | ' + ' | '.join(
-            f'{cells[w, keys] / 1e3:.1f}' if (w, keys) in cells else '' for w in ways) + ' |'
+        yield line(f'{keys}', *(f'{cells[w, keys] / 1e3:.1f}' if (w, keys) in cells else ''
+                                for w in ways))
     yield ''
     yield ('Zipf 0.99 with the same far tier, thousand operations a second. Paper (figure 13b, '
            'chart only): in order is worse with more PUTs.')
     yield ''
     rates = {(r['puts'], r['way']): r for r in rows}
-    yield '| PUTs | out of order | in order | times | forwarded |'
-    yield '|---:|---:|---:|---:|---:|'
+    yield from head('', 'PUTs', 'out of order', 'in order', 'times', 'forwarded')
     for puts in sorted({c[0] for c in rates}):
         many, one = rates[puts, 'out of order'], rates[puts, 'in order']
-        yield (f'| {puts}% | {many["rate"] / 1e3:.1f} | {one["rate"] / 1e3:.1f} | '
-               f'{many["rate"] / one["rate"]:.1f} | {many["forwarded"] * 100:.0f}% |')
+        yield line(f'{puts}%', f'{many["rate"] / 1e3:.1f}', f'{one["rate"] / 1e3:.1f}',
+                   f'{many["rate"] / one["rate"]:.1f}', f'{many["forwarded"] * 100:.0f}%')
 
 
 def best(rows, speed, near):
@@ -143,18 +141,16 @@ def dispatch(f):
     yield ''
     cells = {(r['way'], round(1 / r['near']), r['share']): r['far_reads'] for r in rows}
     sets = list(dict.fromkeys(c[:2] for c in cells))
-    yield '| share | ' + ' | '.join(f'{way}, 1/{n}' for way, n in sets) + ' |'
-    yield '|---:|' + '---:|' * len(sets)
+    yield from head('', 'share', *(f'{way}, 1/{n}' for way, n in sets))
     for share in sorted({c[2] for c in cells}):
-        yield f'| {share:.1f} | ' + ' | '.join(f'{cells[(*s, share)]:.2f}' for s in sets) + ' |'
+        yield line(f'{share:.1f}', *(f'{cells[(*s, share)]:.2f}' for s in sets))
     yield ''
     yield (
         'Tables 5 and 6 from these runs: the best of the ten shares, and the rate with it against '
         'plain partitioning, over the speed of near memory in relation to far memory. In brackets: '
         'by the equation, which assumes that near memory has the keys that are used most.')
     yield ''
-    yield '| load | speed | ' + ' | '.join(f'1/{n}' for n in (64, 16, 4)) + ' |'
-    yield '|---|---:|---:|---:|---:|'
+    yield from head('l', 'load', 'speed', *(f'1/{n}' for n in (64, 16, 4)))
     for way in ('Zipf', 'uniform'):
         for speed in (0.5, 1, 2, 4, 8):
             text = []
@@ -164,7 +160,7 @@ def dispatch(f):
                 model = equation.get((way, speed, n))
                 text.append(f'{share:.1f}, {times:.2f}'
                             + (f' ({model[0]:.2f}, {model[1]:.2f})' if model else ''))
-            yield f'| {way} | {speed:g} | ' + ' | '.join(text) + ' |'
+            yield line(way, f'{speed:g}', *text)
 
 
 def section(f):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The store beside memcached and Redis on the same cores (KV-Direct's table 3): rate, delay, and
-operations for each second of CPU time of server and client. The programs that bench/kvnic.py and
-bench/kvload.py start are here as well."""
+operations for each second of CPU time of server and client. This file also has the programs that
+bench/kvnic.py, bench/kvload.py and bench/kvops.py start."""
 import contextlib
 import os
 import shutil
@@ -11,8 +11,10 @@ import tempfile
 import time
 
 import measure
+from tables import head, line
 
 NAME = 'kv-stores'
+# By port: the address of the server, and that of the client.
 ADDRESSES = {'shm': ('10.0.0.2', '10.0.0.3'), 'udp': ('127.0.0.2', '127.0.0.3')}
 STORE = '256M'
 
@@ -77,11 +79,11 @@ class Node:
             raise measure.Failed(f'the node over {kind} does not start')
 
     def client(self, cpu=None, **options):
-        there, here = ADDRESSES[self.kind]
+        server, client = ADDRESSES[self.kind]
         pin = [] if cpu is None else ['taskset', '-c', str(cpu)]
-        return ([*pin, tool(self.roost, 'bench-kv-load'), f'at={there}',
+        return ([*pin, tool(self.roost, 'bench-kv-load'), f'at={server}',
                  f'servers={self.process.pid}', *words(options)],
-                {**os.environ, 'ROOST_PORT': f'{self.kind}:{here}'})
+                {**os.environ, 'ROOST_PORT': f'{self.kind}:{client}'})
 
     def load(self, cpu=None, **options):
         return measure.last_json(measure.command(*self.client(cpu, **options)))
@@ -258,13 +260,12 @@ def section(f):
         'counts bytes. '
         f'{PAPER}')
     yield ''
-    yield ('| store | | rate | mean delay | mean delay of one alone | operations a CPU-second '
-           '| CPUs of server, client | with |')
-    yield '|---|---|---:|---:|---:|---:|---:|---|'
+    yield from head('llrrrrrl', 'store', '', 'rate', 'mean delay', 'mean delay of one alone',
+                    'operations a CPU-second', 'CPUs of server, client', 'with')
     for (store, what), r in found.items():
-        yield (f'| {store} | {what} | {r["rate"] / 1e6:.2f} M/s | {r["mean_us"]:.0f} us | '
-               f'{r["alone_us"]:.1f} us | {r["per_cpu_second"] / 1e6:.2f} million | '
-               f'{r["server_cpus"]:.2f}, {r["client_cpus"]:.2f} | {how(r)} |')
+        yield line(store, what, f'{r["rate"] / 1e6:.2f} M/s', f'{r["mean_us"]:.0f} us',
+                   f'{r["alone_us"]:.1f} us', f'{r["per_cpu_second"] / 1e6:.2f} million',
+                   f'{r["server_cpus"]:.2f}, {r["client_cpus"]:.2f}', how(r))
     yield ''
     if any('limit' in r for r in every):
         yield ('In the same rounds: ' + '; '.join(f'{r["limit"]}: {r["rate"] / 1e6:.2f} M/s'
