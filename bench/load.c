@@ -11,7 +11,7 @@
 #include "common.h"
 
 #define DRAWS	(1u << 20)
-#define SERVERS 8
+#define SERVERS 16
 
 static const struct load_options *opt;
 static struct rng rng;
@@ -66,10 +66,11 @@ static void find_servers(void)
 {
 	char *end;
 
-	for (const char *s = opt->servers; s && *s && servers < SERVERS;
-	     s = *end == ',' ? end + 1 : end) {
+	for (const char *s = opt->servers; s && *s; s = *end == ',' ? end + 1 : end) {
 		long pid = strtol(s, &end, 10);
 
+		if (servers == SERVERS)
+			load_fail("too many servers");
 		if (end == s || clock_getcpuclockid((pid_t)pid, &clocks[servers++]))
 			load_fail("no such server");
 	}
