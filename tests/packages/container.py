@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 
-from chroot import Failed, Chroot
+from chroot import Chroot, Failed
 from system import copy_source
 
 IMAGES = {'debian:12': 'bookworm', 'debian:13': 'trixie'}

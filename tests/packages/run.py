@@ -31,9 +31,9 @@ sys.path[:0] = [os.path.join(TOP, 'tests', folder)
                 for folder in ('common', 'distros', 'stock', 'arm64')]
 import packages as in_guest  # pylint: disable=wrong-import-position
 import system  # pylint: disable=wrong-import-position
+from chroot import Chroot, Failed, say  # pylint: disable=wrong-import-position
 from container import carry_out  # pylint: disable=wrong-import-position
 from debian import Missing, codename  # pylint: disable=wrong-import-position
-from chroot import Failed, Chroot, say  # pylint: disable=wrong-import-position
 from skip import skip  # pylint: disable=wrong-import-position
 from system import copy_source  # pylint: disable=wrong-import-position
 
@@ -255,7 +255,7 @@ def main():
             print('SKIPPED: this is a system of tests/distros already')
             sys.exit(77)
         system.check_rights()
-        if options.host:
+        if args.host:
             check_host(source, folder)
         else:
             for suite in args.suites or SUITES:
