@@ -51,6 +51,11 @@ class Tap:
     def set_mtu(self, mtu):
         self.ip('link', 'set', self.name, 'mtu', str(mtu), 'up')
 
+    def keep_neighbours(self):
+        """Makes the entries of the guest's addresses permanent; it has sent packets from them."""
+        for address in self.theirs.values():
+            self.ip('neigh', 'change', address, 'dev', self.name, 'nud', 'permanent')
+
     def remove(self):
         self.ip('link', 'del', self.name)
 

@@ -185,11 +185,13 @@ class Rig(Pair):
             self.guest = guest.Guest(folder, made, self.tap, self.link_mtu)
             self.release = self.guest.wait_ready()
             # The Linux kernel drops all but a few datagrams that are sent before the neighbour has
-            # answered, so the neighbour is asked now.
+            # answered, so the neighbour is asked now. The kernel asks again later, and a guest on a
+            # busy machine may not answer within three seconds; then it would drop them once more.
             for address in self.tap.ours.values():
                 status, text = self.guest.run(f'ping -c 1 -W 20 {address}')
                 if status:
                     raise RuntimeError(f'{address} does not answer the guest: {text}')
+            self.tap.keep_neighbours()
             self.gids = {4: self.gid(self.tap.theirs[4]), 6: self.gid(self.tap.theirs[6])}
 
     def host_program(self, program):
