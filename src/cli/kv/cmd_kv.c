@@ -185,7 +185,7 @@ const char *kv_error(int err)
 		return "the node of this partition is lost: start it again, or give the partition "
 		       "to another one (roost kv move --lost)";
 	case -EIO:
-		return "the store of the node has failed: see the node's messages, and far_errors in "
+		return "the node could not execute it: see the node's messages, and far_errors in "
 		       "roost kv stat";
 	case -ENOTCONN:
 		return "the connection ended: check that the node runs (roost node)";
