@@ -14,6 +14,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/file.h"
 #include "base/sys.h"
 #include "kv/snapshot_file.h"
 
@@ -55,14 +56,8 @@ static void append(struct kv_snapshot *s, const void *data, uint32_t len)
 static int flush(struct kv_snapshot *s)
 {
 	XXH3_64bits_update(s->hash, s->buffer, s->used);
-	for (uint32_t at = 0; at < s->used && !s->error;) {
-		ssize_t n = sys_write(s->fd, s->buffer + at, s->used - at);
-
-		if (n >= 0)
-			at += (uint32_t)n;
-		else if (n != -EINTR)
-			s->error = (int)n;
-	}
+	if (!s->error)
+		s->error = file_write(s->fd, s->buffer, s->used);
 	s->used = 0;
 	return s->error;
 }
@@ -162,24 +157,6 @@ int kv_snapshot_step(struct kv_snapshot *s, uint64_t buckets)
 	return s->written ? 0 : waits ? KV_SNAPSHOT_WAITS : 1;
 }
 
-static int sync_folder(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-	int fd, err = 0;
-
-	if (!folder)
-		return -ENOMEM;
-	fd = sys_open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	free(folder);
-	if (fd < 0)
-		return fd;
-	if (fsync(fd))
-		err = -errno;
-	sys_close(fd);
-	return err;
-}
-
 int kv_snapshot_finish(struct kv_snapshot *s)
 {
 	static const uint32_t zero;
@@ -198,7 +175,7 @@ int kv_snapshot_finish(struct kv_snapshot *s)
 	if (fsync(s->fd) || rename(s->new_path, s->path))
 		return s->error = -errno;
 	s->complete = true;
-	return sync_folder(s->path);
+	return file_sync_folder(s->path);
 }
 
 void kv_snapshot_free(struct kv_snapshot *s)

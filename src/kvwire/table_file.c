@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "kvwire/remote.h"
 #include "kvwire/table.h"
 
@@ -55,21 +56,6 @@ static int read_file(struct kv_table *t, const char *path, char *why, size_t why
 	return rc;
 }
 
-static int write_all(int fd, const char *text, size_t len)
-{
-	while (len) {
-		ssize_t n = write(fd, text, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		text += n;
-		len -= (size_t)n;
-	}
-	return fsync(fd) ? -errno : 0;
-}
-
 /* Writes the text to a file with a name of its own. */
 static int write_new(const char *path, const char *text, size_t len)
 {
@@ -77,22 +63,10 @@ static int write_new(const char *path, const char *text, size_t len)
 
 	if (fd < 0)
 		return -errno;
-	rc = write_all(fd, text, len);
-	close(fd);
-	return rc;
-}
-
-static int sync_folder(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-	int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1, rc = 0;
-
-	free(folder);
-	if (fd < 0 || fsync(fd))
+	rc = file_write(fd, text, len);
+	if (!rc && fsync(fd))
 		rc = -errno;
-	if (fd >= 0)
-		close(fd);
+	close(fd);
 	return rc;
 }
 
@@ -111,7 +85,7 @@ static int put_file(const struct kv_table *t, const char *path, bool replace, ch
 			rc = -errno;
 		unlink(temporary);
 		if (!rc)
-			rc = sync_folder(path);
+			rc = file_sync_folder(path);
 		free(temporary);
 	}
 	free(text);

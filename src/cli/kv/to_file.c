@@ -8,24 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "cli/commands.h"
 #include "cli/kv/kv.h"
 #include "cli/options.h"
-
-static int write_all(int fd, const char *bytes, size_t len)
-{
-	while (len) {
-		ssize_t n = write(fd, bytes, len);
-
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		if (n > 0) {
-			bytes += n;
-			len -= (size_t)n;
-		}
-	}
-	return fsync(fd) ? -errno : 0;
-}
 
 /*
  * Returns the mode that the file gets: that of the file that it replaces, or that of a new file.
@@ -64,8 +50,8 @@ static int replace(const char *path, const char *bytes, size_t len)
 		free(temporary);
 		return rc;
 	}
-	rc = write_all(fd, bytes, len);
-	if (!rc && fchmod(fd, (mode_t)mode))
+	rc = file_write(fd, bytes, len);
+	if (!rc && (fchmod(fd, (mode_t)mode) || fsync(fd)))
 		rc = -errno;
 	if (close(fd) && !rc)
 		rc = -errno;
@@ -73,6 +59,8 @@ static int replace(const char *path, const char *bytes, size_t len)
 		rc = -errno;
 	if (rc)
 		unlink(temporary);
+	else
+		rc = file_sync_folder(path);
 	free(temporary);
 	return rc;
 }

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+
+int file_write(int fd, const void *bytes, size_t len)
+{
+	const char *p = bytes;
+
+	while (len) {
+		ssize_t n = sys_write(fd, p, len);
+
+		if (n >= 0) {
+			p += n;
+			len -= (size_t)n;
+		} else if (n != -EINTR) {
+			return (int)n;
+		}
+	}
+	return 0;
+}
+
+int file_sync_folder(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+	int fd, rc = 0;
+
+	if (!folder)
+		return -ENOMEM;
+	fd = sys_open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	free(folder);
+	if (fd < 0)
+		return fd;
+	if (fsync(fd))
+		rc = -errno;
+	sys_close(fd);
+	return rc;
+}
