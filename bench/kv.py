@@ -2,27 +2,15 @@
 """The measurements of the key-value store's engine, its bars, and its part of bench/RESULTS.md."""
 import math
 import os
-import statistics
 
 import measure
+from tables import merge
 
 NAME = 'kv-engine'
 FAR = 'kv-far'
 INDEX = 'kv-index'
 YCSB = 'kv-ycsb'
 SLAB = 'kv-slab'
-
-
-def merge(runs):
-    """Returns the median of each figure over the rows of several runs."""
-    rows = []
-    for several in zip(*(r['rows'] for r in runs)):
-        row = dict(several[0])
-        for key, value in row.items():
-            if isinstance(value, (int, float)):
-                row[key] = statistics.median(s[key] for s in several)
-        rows.append(row)
-    return rows
 
 
 def plan(path):

@@ -11,7 +11,7 @@ import time
 
 import measure
 from kvstores import ADDRESSES, STORE, Node, end, tool, words
-from tables import figures, head, line, percentiles
+from tables import figures, head, line, merge, percentiles
 
 LOAD, HOST, SCALE = 'kv-load', 'kv-host', 'kv-scale'
 GATHER = 'kv-gather'
@@ -316,16 +316,6 @@ def gather_section(f):
 
 
 # ---- all ----
-
-def merge(runs):
-    """Returns the median of each figure over the rows of several runs."""
-    rows = []
-    for several in zip(*(r['rows'] for r in runs)):
-        rows.append({key: statistics.median(s[key] for s in several)
-                     if any(s[key] != value for s in several) else value
-                     for key, value in several[0].items()})
-    return rows
-
 
 def plan(roost):
     def gather():

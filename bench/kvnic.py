@@ -2,13 +2,12 @@
 """The store through the NIC: its rates next to memcached's on the same cores, the delay of a GET
 next to that of a READ, and their part of RESULTS.md."""
 import os
-import statistics
 import tempfile
 
 import kvstores
 import measure
 from kvstores import ADDRESSES
-from tables import figures, head, line, percentiles
+from tables import figures, head, line, merge, percentiles
 
 NAME = 'kv-nic'
 YCSB = 'kv-nic-ycsb'
@@ -41,11 +40,18 @@ RATES = [
     ('GETs, 64 in a call, 8 calls in flight', 'udp', 64, 8),
     ('GETs, 256 in a call, 4 calls in flight', 'udp', 256, 4),
 ]
+
+
+def memcached_rate(row):
+    """Returns the rate of memcached beside a row, with its best number of threads, or None."""
+    return max(row['peer'].values()) if 'peer' in row else None
+
+
 # By port, and whether a call has several operations.
 BARS = {
-    ('shm', False): lambda r: ('at least 5 times', r['rate'] >= 5 * r['beside']),
+    ('shm', False): lambda r: ('at least 5 times', r['rate'] >= 5 * memcached_rate(r)),
     ('shm', True): lambda r: ('at least 5 M/s and 3 times',
-                              r['rate'] >= 5e6 and r['rate'] >= 3 * r['beside']),
+                              r['rate'] >= 5e6 and r['rate'] >= 3 * memcached_rate(r)),
     ('udp', False): lambda r: ('at least 2 M/s', r['rate'] >= 2e6),
     ('udp', True): lambda r: ('at least 6 M/s', r['rate'] >= 6e6),
 }
@@ -60,14 +66,6 @@ class Node(kvstores.Node):
             [self.roost, 'kv', 'bench', server, '--port', f'{self.kind}:{client}', '--batch',
              str(batch), '--depth', str(depth), '--keys', str(keys), '--value', str(value), *load,
              '--duration', str(SECONDS), '--json']))
-
-    def sends(self):
-        """Returns the number of packets that the node has sent, and of the system calls or ring
-        updates that sent them."""
-        counters = measure.last_json(
-            measure.command([self.roost, 'stat', str(self.process.pid), '--json']))
-        port = counters['ports'][0] if 'ports' in counters else counters
-        return port.get('tx_packets'), port.get('tx_bursts')
 
 
 def memcached(roost, folder, steps, keys=KEYS, value=VALUE):
@@ -188,21 +186,6 @@ def ycsb_round(roost):
     return {'rows': rows}
 
 
-def merge(runs):
-    rows = []
-    for several in zip(*(r['rows'] for r in runs)):
-        row = dict(several[0])
-        for key in ('rate', 'limit', 'echo', 'p50_us', 'p99_us', 'us', 'read_us'):
-            if row.get(key) is not None:
-                row[key] = statistics.median(s[key] for s in several)
-        if 'peer' in row:
-            row['peer'] = {t: statistics.median(s['peer'][t] for s in several)
-                           for t in row['peer']}
-            row['beside'] = max(row['peer'].values())
-        rows.append(row)
-    return rows
-
-
 def plan(roost):
     return [measure.Measurement(NAME, 'bench-kv-load; bench-stores', lambda: one_round(roost),
                                 merge=merge),
@@ -217,7 +200,7 @@ def verdict(row):
         return (
             '' if row['port'] != 'shm' or row['keys'] != KEYS
             else f'READ + 0.6 us: {"met" if row["us"] <= row["read_us"] + 0.6 else "**missed**"}')
-    if row['depth'] > 64 or row['port'] == 'shm' and row.get('beside') is None:
+    if row['depth'] > 64 or row['port'] == 'shm' and memcached_rate(row) is None:
         return ''
     text, met = BARS[row['port'], row['batch'] > 1](row)
     return f'{text}: {"met" if met else "**missed**"}'
@@ -245,9 +228,10 @@ def section(f):
                        f'a READ: {row["read_us"]:.2f} us', verdict(row))
             continue
         beside = ''
-        if row.get('beside'):
+        if 'peer' in row:
             peer = ', '.join(f'{rate / 1e6:.2f}' for rate in row['peer'].values())
-            beside = f'memcached: {peer} M/s; {row["rate"] / row["beside"]:.1f} times'
+            times = row['rate'] / memcached_rate(row)
+            beside = f'memcached: {peer} M/s; {times:.1f} times'
         elif row.get('echo'):
             beside = f'a bare UDP echo: {row["echo"] / 1e6:.2f} M/s'
         yield line(row['way'], row['port'],

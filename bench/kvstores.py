@@ -11,7 +11,7 @@ import tempfile
 import time
 
 import measure
-from tables import head, line
+from tables import head, line, merge
 
 NAME = 'kv-stores'
 # By port: the address of the server, and that of the client.
@@ -203,16 +203,6 @@ def one_round(roost):
         for store, threads in (*(('memcached', t) for t in THREADS), ('redis', 1)):
             rows += peers(roost, folder, store, threads)
     return {'rows': rows}
-
-
-def merge(runs):
-    """Returns the median of each figure over the rows of several runs."""
-    rows = []
-    for several in zip(*(r['rows'] for r in runs)):
-        rows.append({key: statistics.median(s[key] for s in several)
-                     if isinstance(value, float) or key in ('rate', 'per_cpu_second') else value
-                     for key, value in several[0].items()})
-    return rows
 
 
 def plan(roost):

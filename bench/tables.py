@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The rows of measurements of the key-value store, and of their tables in bench/RESULTS.md."""
 import itertools
+import statistics
 
 
 def percentiles(got, *names):
@@ -11,6 +12,21 @@ def percentiles(got, *names):
 def figures(got, *names):
     """Returns the rate of a client's run and percentiles of its delay, for a row."""
     return {'rate': got['per_second'], **percentiles(got, *names)}
+
+
+def median(values):
+    """Returns the median of figures, or a dict of the medians of each figure. What does not differ
+    is no figure."""
+    if all(value == values[0] for value in values):
+        return values[0]
+    if isinstance(values[0], dict):
+        return {key: median([value[key] for value in values]) for key in values[0]}
+    return statistics.median(values)
+
+
+def merge(runs):
+    """Returns the rows of several runs as one, with the median of each figure."""
+    return [median(rows) for rows in zip(*(r['rows'] for r in runs))]
 
 
 def line(*cells):
