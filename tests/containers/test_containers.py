@@ -59,16 +59,16 @@ def fails(name, limits, command, words, env):
           f'{status} {out!r} {err!r}')
 
 
-def spends(name, job, most, throttled):
-    """Checks the CPU time of a node in IDLE_SECONDS, and the number of times its group was
-    throttled. A thread that spins would take its whole quota, 1 s."""
+def spends(name, job, most):
+    """Checks the CPU time of a node in IDLE_SECONDS. A thread that spins would take its whole
+    quota, 1 s. The number of times that its group was throttled is shown only: it includes the
+    starts of all programs of the job, which take longer on a slow machine."""
     done, stat = inside(limits_of(CONTAINER, cpus=0.5), job, str(IDLE_SECONDS))
     cpu = next((d for d in done if d['name'] == 'cpu'), None)
     check(f'{name}: programs', cpu and all(d['status'] == 0 for d in done), done)
     check(f'{name}: {most} s of CPU at most', cpu and cpu['used'] <= most, cpu)
     if job == 'busy':
         check(f'{name}: calls', cpu and cpu['calls'] > 0, cpu)
-    check(f'{name}: the quota was not used up', stat['nr_throttled'] <= throttled, stat)
     print(f"{name}: {cpu['used'] if cpu else '?'} s of CPU, {stat}")
 
 
@@ -112,8 +112,8 @@ def planned():
     yield '0.5 CPU', works, [limits_of(CONTAINER, cpus=0.5)]
     yield 'all', works, [limits_of(CONTAINER)]
     yield 'all but the quota', works, [limits_of([n for n in CONTAINER if n != 'cpus'])]
-    yield 'idle at 0.5 CPU', spends, ['idle', 0.05, 2]
-    yield 'mostly idle at 0.5 CPU', spends, ['busy', 0.3, 10]
+    yield 'idle at 0.5 CPU', spends, ['idle', 0.05]
+    yield 'mostly idle at 0.5 CPU', spends, ['busy', 0.3]
     for name, limits, command, words, env in FAILING:
         yield name, fails, [limits, command, words, env]
 
