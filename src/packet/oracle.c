@@ -70,12 +70,10 @@ struct oracle *oracle_new(const struct oracle_options *opts)
 		return NULL;
 	o->opts = *opts;
 	o->index_mask = slots - 1;
-	/* Unused parts of this memory are never touched and cost nothing. */
-	o->streams = calloc(opts->max_streams, sizeof(*o->streams));
-	o->asks = calloc((size_t)opts->max_streams * opts->max_reads, sizeof(*o->asks));
+	o->streams = calloc(opts->max_streams, sizeof(struct stream *));
 	o->index = calloc(slots, sizeof(*o->index));
 	o->findings = calloc(opts->max_findings ? opts->max_findings : 1, sizeof(*o->findings));
-	if (!o->streams || !o->asks || !o->index || !o->findings) {
+	if (!o->streams || !o->index || !o->findings) {
 		oracle_free(o);
 		return NULL;
 	}
@@ -86,8 +84,9 @@ void oracle_free(struct oracle *o)
 {
 	if (!o)
 		return;
+	for (uint32_t i = 0; i < o->totals.streams; i++)
+		free(o->streams[i]);
 	free(o->streams);
-	free(o->asks);
 	free(o->index);
 	free(o->findings);
 	free(o);
@@ -123,7 +122,7 @@ void oracle_broken(struct oracle *o, enum oracle_rule rule, const char *fmt, ...
 
 /*
  * Returns the stream of requests from src to this QP at dst; makes it if it does not exist. NULL:
- * no space.
+ * no space, or no memory.
  */
 static struct stream *stream_get(struct oracle *o, const struct pkt_addr *src,
 				 const struct pkt_addr *dst, uint32_t dqpn)
@@ -137,20 +136,22 @@ static struct stream *stream_get(struct oracle *o, const struct pkt_addr *src,
 	memcpy(key + 32, &dqpn, 4);
 	for (i = (uint32_t)XXH3_64bits(key, sizeof(key)) & o->index_mask; o->index[i];
 	     i = (i + 1) & o->index_mask) {
-		s = &o->streams[o->index[i] - 1];
+		s = o->streams[o->index[i] - 1];
 		if (s->dqpn == dqpn && pkt_addr_eq(&s->src, src) && pkt_addr_eq(&s->dst, dst))
 			return s;
 	}
 	if (o->totals.streams == o->opts.max_streams)
 		return NULL;
-	s = &o->streams[o->totals.streams];
+	s = calloc(1, sizeof(*s) + o->opts.max_reads * sizeof(s->asks[0]));
+	if (!s)
+		return NULL;
 	s->src = *src;
 	s->dst = *dst;
 	s->dqpn = dqpn;
 	s->local_req = o->opts.has_local && pkt_addr_eq(src, &o->opts.local);
 	s->local_resp = o->opts.has_local && pkt_addr_eq(dst, &o->opts.local);
-	s->asks = o->asks + (size_t)o->totals.streams * o->opts.max_reads;
-	o->index[i] = ++o->totals.streams;
+	o->streams[o->totals.streams++] = s;
+	o->index[i] = o->totals.streams;
 	return s;
 }
 
@@ -166,7 +167,6 @@ void stream_begin(struct oracle *o, struct stream *s, uint32_t psn)
 		.peer = s->peer,
 		.local_req = s->local_req,
 		.local_resp = s->local_resp,
-		.asks = s->asks,
 		.c = s->c,
 		.started = true,
 		.mtu = o->opts.mtu,
@@ -225,7 +225,7 @@ static void guess_peer(struct oracle *o, struct stream *back)
 	enum oracle_match best;
 
 	for (uint32_t i = 0; i < o->totals.streams; i++) {
-		struct stream *s = &o->streams[i];
+		struct stream *s = o->streams[i];
 		enum oracle_match m;
 
 		if (s->peer || !s->started || !pkt_addr_eq(&s->src, &back->dst) ||
@@ -305,7 +305,7 @@ const struct oracle_totals *oracle_totals(struct oracle *o)
 	_Static_assert(sizeof(o->totals.c) % sizeof(uint64_t) == 0, "counts are 64-bit words");
 	memset(&o->totals.c, 0, sizeof(o->totals.c));
 	for (uint32_t i = 0; i < o->totals.streams; i++) {
-		const uint64_t *c = (const uint64_t *)&o->streams[i].c;
+		const uint64_t *c = (const uint64_t *)&o->streams[i]->c;
 
 		for (size_t k = 0; k < sizeof(o->totals.c) / sizeof(*c); k++)
 			sum[k] += c[k];
@@ -325,7 +325,7 @@ bool oracle_stream_get(const struct oracle *o, uint32_t i, struct oracle_stream 
 
 	if (i >= o->totals.streams)
 		return false;
-	s = &o->streams[i];
+	s = o->streams[i];
 	*out = (struct oracle_stream){
 		.src = s->src,
 		.dst = s->dst,

@@ -160,7 +160,7 @@ struct oracle_totals {
 	uint64_t cnps;
 	/* responses that were not judged, because the request that they answer is not clear */
 	uint64_t unpaired;
-	uint64_t unfollowed;	   /* packets of streams beyond max_streams */
+	uint64_t unfollowed;	   /* packets of streams beyond max_streams, or without memory */
 	uint64_t connections_anew; /* times a stream began again with other PSNs */
 	uint32_t streams;
 	uint64_t broken[ORACLE_RULES];
@@ -189,7 +189,7 @@ struct oracle_finding {
 struct oracle;
 
 /*
- * Makes an oracle. It allocates all memory, max_streams x (about 500 bytes + max_reads x 96).
+ * Makes an oracle. Each stream that it follows later takes about 500 bytes + max_reads x 96.
  * Returns NULL if there is no memory, or if the options are invalid.
  */
 struct oracle *oracle_new(const struct oracle_options *opts);

@@ -83,21 +83,20 @@ struct stream {
 	bool resp_has_msn;
 	struct ask *resp_ask;
 
-	struct ask *asks; /* ring of max_reads */
 	/* the newest request if its npsn is unknown; `hi` is then provisional */
 	struct ask *newest_unsized;
 	uint32_t asks_at, open;
 	bool ask_dropped; /* an unanswered READ or atomic was dropped from the ring */
 
 	struct oracle_counts c;
+	struct ask asks[]; /* ring of max_reads */
 };
 
 struct oracle {
 	struct oracle_options opts;
 	struct oracle_totals totals;
-	struct stream *streams;
-	struct ask *asks;
-	uint32_t *index; /* hash table of stream numbers + 1 */
+	struct stream **streams; /* max_streams, NULL from totals.streams on */
+	uint32_t *index;	 /* hash table of stream numbers + 1 */
 	uint32_t index_mask;
 	struct oracle_finding *findings;
 	size_t nfindings;
