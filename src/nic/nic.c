@@ -147,7 +147,9 @@ int nic_create(const struct nic_config *cfg, struct nic **out)
 
 void nic_destroy(struct nic *nic)
 {
-	for (unsigned i = 0; i < NIC_MAX_QPS; i++) {
+	/* Without QPs the pages of the table are not accessed: most of them were never touched. */
+	for (unsigned i = 0;
+	     i < NIC_MAX_QPS && atomic_load_explicit(&nic->num_qps, memory_order_relaxed); i++) {
 		struct nic_qp *qp = atomic_load_explicit(&nic->qps[i], memory_order_relaxed);
 
 		if (qp)

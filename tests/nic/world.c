@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "nic/check.h"
+#include "spare_mem.h"
 
 #define CHECK(x)                                                                                   \
 	do {                                                                                       \
@@ -327,8 +328,7 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	e->nic = w->nic[nic];
 	if (!e->p.no_mem && !e->p.only_cqs) {
 		e->mem_len = e->p.mem ? e->p.mem : 65536;
-		e->mem = aligned_alloc(4096, (e->mem_len + 4095) & ~4095ull);
-		memset(e->mem, 0, e->mem_len);
+		e->mem = spare_mem_take(e->mem_len);
 	}
 	if (e->p.pd_of)
 		e->pd = e->p.pd_of->pd;
@@ -419,7 +419,7 @@ void ep_forget(struct ep *e)
 	free(e->rq);
 	free(e->sq_wr);
 	free(e->rq_wr);
-	free(e->mem);
+	spare_mem_give(e->mem, e->mem_len);
 }
 
 const struct pkt_addr *ep_addr(const struct ep *e)
@@ -566,7 +566,7 @@ void shared_rq_init(struct shared_rq *q, struct nic *nic, uint32_t depth)
 	memset(q, 0, sizeof(*q));
 	q->nic = nic;
 	q->depth = depth;
-	q->mem = calloc(1, SHARED_RQ_MEM);
+	q->mem = spare_mem_take(SHARED_RQ_MEM);
 	q->ring = calloc(depth, 64);
 	q->wr_ids = calloc(depth, 8);
 	CHECK(nic_pd_alloc(nic, &q->pd) == 0);
@@ -589,7 +589,7 @@ int shared_rq_fini(struct shared_rq *q)
 		return rc;
 	CHECK(nic_mr_deregister(q->nic, q->key) == 0);
 	CHECK(nic_pd_free(q->nic, q->pd) == 0);
-	free(q->mem);
+	spare_mem_give(q->mem, SHARED_RQ_MEM);
 	free(q->ring);
 	free(q->wr_ids);
 	return 0;
