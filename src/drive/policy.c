@@ -449,12 +449,12 @@ void caller_yield_needless(struct caller *c, uint64_t now)
 			      memory_order_relaxed);
 }
 
-void caller_yielded(struct caller *c, uint64_t now, uint64_t took, bool answered)
+void caller_yielded(struct caller *c, uint64_t now, uint64_t took, uint64_t call, bool answered)
 {
 	uint32_t every = atomic_load_explicit(&c->yield_every, memory_order_relaxed);
 
 	atomic_store_explicit(&c->one_core, true, memory_order_relaxed);
-	if (took >= policy_table.yield_untaken)
+	if (took >= max64(policy_table.yield_untaken, policy_table.yield_calls * call))
 		every = 1;
 	else if (every < policy_table.yield_rarely)
 		every *= 2;

@@ -113,8 +113,13 @@ static const struct policy_table {
 	 */
 	unsigned armed_hits;
 	/* ---- yielding the only core after a post ---- */
-	unsigned yield_rarely;	/* the most posts between two yields */
-	uint64_t yield_untaken; /* no other thread took a yield that lasted less than this */
+	unsigned yield_rarely; /* the most posts between two yields */
+	/*
+	 * no other thread took a yield that lasted less than this; after a post, nor one that
+	 * lasted less than yield_calls times another system call
+	 */
+	uint64_t yield_untaken;
+	unsigned yield_calls;
 	/* another thread used a longer yield for unrelated work, if no answer came */
 	uint64_t yield_long;
 	unsigned yield_factor; /* the next yield waits for this many times that yield's length */
@@ -201,7 +206,8 @@ static const struct policy_table {
 	.armed_hits = 16, /* "programs that arm a completion queue" */
 	/* not measured; one untaken yield in 256 posts adds less than 8 ns a post */
 	.yield_rarely = 256,
-	.yield_untaken = 2 * US, /* not measured; more than an untaken sched_yield(2) takes */
+	.yield_untaken = 2 * US, /* "untaken yields where system calls are slow" */
+	.yield_calls = 3,	 /* "untaken yields where system calls are slow" */
 	/* not measured; more than wake_max, less than a scheduler's time slice of some ms */
 	.yield_long = 200 * US,
 	.yield_factor = 5, /* not measured; such yields take a sixth of the time at most */
@@ -525,10 +531,11 @@ bool caller_yields(struct caller *c, uint64_t now);
 /* Records that the thread may use several cores. */
 void caller_yield_needless(struct caller *c, uint64_t now);
 /*
- * Records a yield that began at `now` and lasted `took` ns. `answered`: packets had come when it
+ * Records a yield that began at `now` and lasted `took` ns. `call`: ns of another system call just
+ * before, which shows what they cost on this machine. `answered`: packets had come when the yield
  * ended, so the peer used the core.
  */
-void caller_yielded(struct caller *c, uint64_t now, uint64_t took, bool answered);
+void caller_yielded(struct caller *c, uint64_t now, uint64_t took, uint64_t call, bool answered);
 
 /*
  * Returns the length of the service thread's next nap beside a poller whose lease it found renewed.

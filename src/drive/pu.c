@@ -419,9 +419,10 @@ static bool poller_takes_work(const struct drive_pu *p)
 static void yield_core(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
-	uint64_t now = clock_now(), took = 0, packets = 0;
+	uint64_t began = clock_now(), now, took = 0, packets = 0;
 	bool one = cores_allowed() < 2 || cores_quota_short(); /* this makes a system call */
 
+	now = clock_now();
 	if (one) {
 		sched_yield();
 		took = clock_now() - now;
@@ -440,7 +441,8 @@ static void yield_core(struct drive *d, unsigned i)
 	packets = nic_rx_totals(d->nic, i).packets;
 	pu_poll(d, i, now + took);
 	if (one)
-		caller_yielded(&p->caller, now, took, nic_rx_totals(d->nic, i).packets != packets);
+		caller_yielded(&p->caller, now, took, now - began,
+			       nic_rx_totals(d->nic, i).packets != packets);
 	pu_settle(d, i, now + took, PU_POSTED);
 	pu_release(d, i);
 }

@@ -363,7 +363,7 @@ void drive_yield_back(struct end *e, struct task *t, bool one)
 	packets = e->packets;
 	nic_poll(e, t);
 	if (one)
-		caller_yielded(&e->caller, now, took, e->packets != packets);
+		caller_yielded(&e->caller, now, took, 0, e->packets != packets);
 	settle(e, t, now + took, PU_POSTED);
 	release(e, t);
 }

@@ -649,7 +649,7 @@ static void yields(void **state)
 	/* The peer takes each yield and answers. */
 	for (unsigned i = 0; i < 100; i++) {
 		assert_true(caller_yields(&c, now));
-		caller_yielded(&c, now, 3 * MS, true);
+		caller_yielded(&c, now, 3 * MS, US, true);
 	}
 	/* Several cores: no yields for a while. */
 	caller_yield_needless(&c, now);
@@ -659,23 +659,40 @@ static void yields(void **state)
 	/* Yields that no thread takes become rare. */
 	for (unsigned i = 0; i < 5000; i++) {
 		if (caller_yields(&c, now))
-			caller_yielded(&c, now, policy_table.yield_untaken - 1, false);
+			caller_yielded(&c, now, policy_table.yield_untaken - 1, 100, false);
 	}
 	assert_int_equal(yields_of(&c, now, 10 * policy_table.yield_rarely), 10);
 	/* Once a yield is taken, each post yields again. */
-	caller_yielded(&c, now, policy_table.yield_untaken, true);
+	caller_yielded(&c, now, policy_table.yield_untaken, 100, true);
 	yields_of(&c, now, policy_table.yield_rarely);
 	assert_int_equal(yields_of(&c, now, 10), 10);
 	/*
 	 * Another thread took the core: no yields for a multiple of that time. The peer may take as
 	 * long without this effect.
 	 */
-	caller_yielded(&c, now, policy_table.yield_long + 1, false);
+	caller_yielded(&c, now, policy_table.yield_long + 1, 100, false);
 	now += policy_table.yield_long + 1;
 	assert_int_equal(
 		yields_of(&c, now + policy_table.yield_factor * policy_table.yield_long, 100), 0);
 	assert_true(
 		caller_yields(&c, now + policy_table.yield_factor * (policy_table.yield_long + 1)));
+}
+
+/* Where a system call takes 1 us and more, a yield that no thread takes is as long. */
+static void yields_of_slow_system_calls(void **state)
+{
+	struct caller c = a_caller(CALLER_POLLS);
+	uint64_t call = 2 * policy_table.yield_untaken, took = policy_table.yield_calls * call;
+
+	(void)state;
+	for (unsigned i = 0; i < 5000; i++) {
+		if (caller_yields(&c, T0))
+			caller_yielded(&c, T0, took - 1, call, true);
+	}
+	assert_int_equal(yields_of(&c, T0, 10 * policy_table.yield_rarely), 10);
+	caller_yielded(&c, T0, took, call, true);
+	yields_of(&c, T0, policy_table.yield_rarely);
+	assert_int_equal(yields_of(&c, T0, 10), 10);
 }
 
 int main(void)
@@ -699,6 +716,7 @@ int main(void)
 		cmocka_unit_test(a_poller_busy_polls_once),
 		cmocka_unit_test(a_post_left_to_others),
 		cmocka_unit_test(yields),
+		cmocka_unit_test(yields_of_slow_system_calls),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
