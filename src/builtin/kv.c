@@ -381,9 +381,9 @@ static bool decode_single(struct kv_store *st, struct call_state *s, struct kvwi
 }
 
 /*
- * If other calls are queued behind this call, prefetches the cache lines for the first operations
- * of the batch. The batch runs in its next step, after the other calls have begun, so that the
- * cache misses of all these batches overlap. A batch with many operations overlaps its own misses.
+ * Prefetches the cache lines for the first operations of the batch. The batch runs in its next
+ * step. Until then other calls begin, so that the cache misses of all these batches overlap, or the
+ * ACK of a call without company leaves. A batch with many operations overlaps its own misses.
  * Returns whether the call waits.
  */
 static bool look_ahead(struct roost_call *c)
@@ -393,8 +393,7 @@ static bool look_ahead(struct roost_call *c)
 	struct kernel *k = c->self;
 	struct roost_kv_op op;
 
-	if (c->at_once || batch.count > FEW || k->store->groups ||
-	    !kv_store_try(k->store, KV_STORE_SERVES))
+	if (batch.count > FEW || k->store->groups || !kv_store_try(k->store, KV_STORE_SERVES))
 		return false;
 	s->ahead = batch.count == 1 && decode_single(k->store, s, batch);
 	if (likely(s->ahead))

@@ -21,6 +21,7 @@
 
 /* A server that stores all pieces, and sometimes refuses one. */
 struct server {
+	struct nic *nic;
 	struct nic_qp *qp;
 	struct rng rng;
 	double refuse; /* probability for each piece */
@@ -32,6 +33,8 @@ struct server {
 	uint32_t rkey, total;
 	bool open; /* a message is in progress */
 	uint32_t attached, detached, stopped, closed, sent, runs;
+	bool schedules;	      /* each call requests a turn */
+	uint64_t sent_at_run; /* packets that the NIC had sent when the last turn began */
 	uint64_t last_cookie;
 };
 
@@ -68,6 +71,8 @@ static bool deliver(void *ctx, void *qp_ctx, const struct nic_rpc_piece *p)
 	s->rkey = p->rkey;
 	s->total = p->total;
 	*(p->payload ? &s->payloads : &s->params) += 1;
+	if (s->schedules)
+		nic_rpc_schedule(s->qp);
 	return true;
 }
 
@@ -89,7 +94,12 @@ static void count_stop(void *ctx, void *qp_ctx)
 
 static unsigned run(void *ctx, unsigned pu, bool *more)
 {
-	*more = ++((struct server *)ctx)->runs < 3;
+	struct server *s = ctx;
+	struct nic_counters c = {0};
+
+	nic_pu_counters(s->nic, pu, &c);
+	s->sent_at_run = c.sent_pkts;
+	*more = ++s->runs < 3 && !s->schedules;
 	return 1;
 }
 
@@ -112,6 +122,7 @@ static void serve(struct nic *nic, uint64_t seed, double refuse)
 {
 	memset(&S, 0, sizeof(S));
 	rng_seed(&S.rng, seed);
+	S.nic = nic;
 	S.refuse = refuse;
 	assert_int_equal(nic_rpc_serve(nic, &ops, &S), 0);
 }
@@ -649,6 +660,20 @@ RULE(a_call_without_space_is_asked_for_again)
 	peer_close(p);
 }
 
+/* The caller takes the ACK while the call runs. */
+static void an_ack_leaves_before_the_call_runs(void **state)
+{
+	hostile_open(100, true, 0);
+	S.schedules = true;
+	for (uint32_t i = 0; i < 3; i++) {
+		send_rpc(PKT_RPC_PARAMS, 100 + i, KERNEL, 8, 8);
+		expect_ack(p, PKT_AETH_ACK, 100 + i);
+		assert_int_equal(S.runs, i + 1);
+		assert_int_equal(S.sent_at_run, i + 1);
+	}
+	peer_close(p);
+}
+
 /* Before RTS the QP has no PSNs for replies. */
 RULE(calls_wait_for_rts)
 {
@@ -689,6 +714,7 @@ int main(void)
 		cmocka_unit_test(a_nic_that_only_calls_refuses_calls),
 		cmocka_unit_test(a_duplicate_call_is_not_run_again),
 		cmocka_unit_test(a_call_without_space_is_asked_for_again),
+		cmocka_unit_test(an_ack_leaves_before_the_call_runs),
 		cmocka_unit_test(calls_wait_for_rts),
 	};
 
