@@ -6,6 +6,8 @@ import re
 
 TRIES = 3  # runs of a row, the first one included
 
+# The words for a program that ended well, and did not print its figures.
+NO_FIGURES = re.compile(r'no result line$|output lacks ')
 CLOCK = re.compile(r'^Correlation coefficient r\^2: [0-9.e+-]+ < 0\.9\s*$', re.M)
 
 
@@ -13,6 +15,6 @@ def run_again(row):
     """Calls row() -> (problem or None, report) until it does not fail by the clock of a program."""
     for _ in range(TRIES):
         problem, report = row()
-        if not problem or not problem.endswith('no result line') or not CLOCK.search(report):
+        if not problem or not NO_FIGURES.search(problem) or not CLOCK.search(report):
             break
     return problem, report

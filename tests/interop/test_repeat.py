@@ -38,6 +38,23 @@ class TheClock(unittest.TestCase):
         self.assertFalse(repeat.is_the_clock([], CLOCK))
 
 
+class RunAgain(unittest.TestCase):
+    def runs(self, *rows):
+        """Returns the number of runs, and the last problem."""
+        left = list(rows)
+        problem, _ = perftest_clock.run_again(lambda: left.pop(0))
+        return len(rows) - len(left), problem
+
+    def test_without_figures(self):
+        for problem in ('client: no result line', 'client output lacks \'(?m)^\\\\s*\''):
+            self.assertEqual(self.runs((problem, CLOCK), (None, '')), (2, None))
+            self.assertEqual(self.runs(*3 * [(problem, CLOCK)], (None, '')), (3, problem))
+            self.assertEqual(self.runs((problem, ''), (None, '')), (1, problem))
+
+    def test_other_problems(self):
+        self.assertEqual(self.runs(('client exit 1', CLOCK), (None, '')), (1, 'client exit 1'))
+
+
 # From a row that failed: psn 66 begins a message, and is an empty one in the next retransmission,
 # which is one PSN too high from there on.
 GUEST, US = '198.18.163.2', '198.18.163.1'
