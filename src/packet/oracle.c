@@ -70,7 +70,7 @@ struct oracle *oracle_new(const struct oracle_options *opts)
 		return NULL;
 	o->opts = *opts;
 	o->index_mask = slots - 1;
-	o->streams = calloc(opts->max_streams, sizeof(struct stream *));
+	o->streams = calloc(opts->max_streams, sizeof(*o->streams));
 	o->index = calloc(slots, sizeof(*o->index));
 	o->findings = calloc(opts->max_findings ? opts->max_findings : 1, sizeof(*o->findings));
 	if (!o->streams || !o->index || !o->findings) {

@@ -11,7 +11,7 @@
 
 /* Returns `len` bytes of zeroed memory, aligned to a page. Not thread-safe. */
 void *spare_mem_take(size_t len);
-/* Gives memory back with its length. ASan reports accesses from now on. `p` may be NULL. */
+/* Gives memory back with its length. gcc's ASan reports accesses from now on. `p` may be NULL. */
 void spare_mem_give(void *p, size_t len);
 
 #endif
