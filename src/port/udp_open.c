@@ -8,7 +8,7 @@
  * (net/ipv4/udp.c, udp_rmem_release), so a quarter of the buffer may be charged without a packet in
  * it. Hence:
  *
- *	window = (3/4 buffer / memory of a single packet) packets, at most UDP_WINDOW_MAX
+ *	window = (3/4 buffer / memory of a single packet) packets, at most WINDOW_PACKETS
  *
  * This many bytes of WRITEs and SENDs always fit if every packet comes alone. Packets that come in
  * groups need half of that, and leave the other half to the READ responses that the receiver
@@ -29,13 +29,13 @@
 /* bytes to request; Linux doubles them, and limits them to rmem_max */
 #define BUFFER_BYTES (4 << 20)
 /*
- * A larger window does not help over loopback, because the packets leave the caches while they
- * wait. WRITEs of 64 KiB between two cores with 2 MiB of L2 each: 28 Gbit/s with windows from 128
- * to 256 KiB, 19 with 384 KiB to 1 MiB. Networks with long delays need more: window=. The number of
- * full packets is a power of two, as in messages: otherwise the last packet of a message does not
- * fit, is sent alone later, and needs another call or group.
+ * The largest windows, in full packets of MTU 4096. A larger window does not help over loopback,
+ * because the packets leave the caches while they wait. One group (UDP_SEGMENT) holds 15 such
+ * packets, so a window of whole groups needs no call for the rest of a group. Networks with long
+ * delays need more: window=. docs/decisions/ports.md has the figures.
  */
-#define UDP_WINDOW_MAX (64u * (4096 + PKT_MAX_HEADERS))
+#define WINDOW_PACKETS	    45
+#define READ_WINDOW_PACKETS 60
 
 static int set_int(int fd, int level, int name, int value)
 {
@@ -148,12 +148,15 @@ static int set_mtu(struct udp_opening *o)
 	return -EMSGSIZE;
 }
 
-static uint32_t window_of(uint32_t buffer, const struct udp_abilities *can, uint32_t bytes)
+/* `packet`: bytes of the longest packet. `most`: the largest window, in packets of MTU 4096. */
+static uint32_t window_of(uint32_t buffer, const struct udp_abilities *can, uint32_t packet,
+			  uint32_t most)
 {
 	uint64_t packets = (uint64_t)buffer * 3 / 4 / can->cost;
-	uint64_t window = (packets ? packets : 1) * bytes;
+	uint64_t window = (packets ? packets : 1) * packet;
+	uint32_t limit = most * (4096 + PKT_MAX_HEADERS);
 
-	return window < UDP_WINDOW_MAX ? (uint32_t)window : UDP_WINDOW_MAX;
+	return window < limit ? (uint32_t)window : limit;
 }
 
 static void set_windows(struct udp_opening *o)
@@ -169,10 +172,13 @@ static void set_windows(struct udp_opening *o)
 	u->rcvbuf = get_u32(u->sock, SOL_SOCKET, SO_RCVBUF);
 	udp_probe(&u->port.addr, u->scope, bytes, &can);
 	u->tx.max_segs = o->spec->no_offload ? 1 : can.max_segs;
-	u->port.window = o->spec->window ? o->spec->window : window_of(ordinary, &can, bytes);
+	u->port.window = o->spec->window ? o->spec->window
+					 : window_of(ordinary, &can, bytes, WINDOW_PACKETS);
 	u->port.batch = UDP_BATCH;
 	u->port.mask_fd = true;
-	u->port.read_window = o->spec->window ? o->spec->window : window_of(u->rcvbuf, &can, bytes);
+	u->port.read_window = o->spec->window
+				      ? o->spec->window
+				      : window_of(u->rcvbuf, &can, bytes, READ_WINDOW_PACKETS);
 	log_info(
 		"udp: %s lane %u: MTU %u, receive buffer %u, a packet takes %u of it, window %u, READ window %u, %u packets "
 		"a call",
