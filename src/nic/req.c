@@ -265,9 +265,17 @@ static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
 	return REQ_IDLE;
 }
 
+/* Returns true if the window after an RNR NAK allows `more` packets in flight. One always is. */
+static bool rnr_window_fits(const struct qp_sq *sq, uint32_t more)
+{
+	uint32_t out = sq->psn_next - sq->psn_una;
+
+	return !out || out + more <= sq->rnr_window;
+}
+
 /*
  * Returns true if the packet requests an ACK: the last packet of a message, one in
- * NIC_ACKREQ_EVERY, and one before the window is full, since only an ACK opens it.
+ * NIC_ACKREQ_EVERY, and one before a window is full, since only an ACK opens it.
  */
 static bool wants_ack(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt,
 		      uint32_t bytes)
@@ -276,6 +284,8 @@ static bool wants_ack(const struct nic_qp *qp, const struct sq_entry *e, uint32_
 	uint32_t since = qp->sq.since_ackreq + 1;
 
 	if (pkt + 1 == e->npkts || since >= NIC_ACKREQ_EVERY)
+		return true;
+	if (unlikely(qp->sq.rnr_window && !rnr_window_fits(&qp->sq, 2)))
 		return true;
 	if (!d->cc.window)
 		return false;
@@ -304,7 +314,8 @@ static inline enum req_admission rc_admit(struct nic_qp *qp, struct sq_entry *e,
 
 	p->response = op_gets_data(e->op);
 	p->covered = req_covers(qp, e, pkt);
-	if (unlikely(sq->psn_next + p->covered - sq->psn_una > NIC_PSN_WINDOW))
+	if (unlikely(sq->psn_next + p->covered - sq->psn_una > NIC_PSN_WINDOW) ||
+	    unlikely(sq->rnr_window && !rnr_window_fits(sq, p->covered)))
 		return rc_waits(qp, BLOCK_PSN);
 	if (unlikely((e->wqe.flags & ROOST_WQE_FENCE) && pkt == 0 && sq->rd_out))
 		return rc_waits(qp, BLOCK_READS);

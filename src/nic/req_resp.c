@@ -65,6 +65,37 @@ static inline __attribute__((always_inline)) void rtt_answered(struct nic_qp *qp
 	}
 }
 
+/*
+ * The window after an RNR NAK. A responder that took a part of the packets in flight has no space
+ * for the rest: its program has posted no more receives, or a kernel has used its share of a turn.
+ * The rest travels twice, so the window becomes three quarters of that part, but not less than half
+ * of what was in flight: an ACK may have come for another part before. While packets are
+ * acknowledged, the window grows by a sixteenth per window, until it limits nothing.
+ */
+#define RNR_WINDOW_MIN 2
+
+static void rnr_window_set(struct qp_sq *sq, uint32_t psn, uint32_t window)
+{
+	if (window < RNR_WINDOW_MIN)
+		window = RNR_WINDOW_MIN;
+	sq->rnr_window = (uint8_t)(window <= UINT8_MAX ? window : 0);
+	sq->rnr_psn = psn + window;
+}
+
+static __attribute__((noinline)) void rnr_window_grow(struct qp_sq *sq)
+{
+	if (!psn_before(sq->psn_una, sq->rnr_psn))
+		rnr_window_set(sq, sq->psn_una, sq->rnr_window + sq->rnr_window / 16u + 1);
+}
+
+/* An RNR NAK came. The responder took the packets before `psn` of those from `una` to psn_next. */
+static void rnr_window_cut(struct qp_sq *sq, uint32_t una, uint32_t psn)
+{
+	uint32_t half = (sq->psn_next - una) / 2, taken = psn - una;
+
+	rnr_window_set(sq, psn, taken - taken / 4 > half ? taken - taken / 4 : half);
+}
+
 static inline __attribute__((always_inline)) void progressed(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -87,6 +118,8 @@ static inline __attribute__((always_inline)) void progressed(struct nic_qp *qp)
 	}
 	sq->stalled_at = 0;
 	sq->gap = sq->nak_seen = false;
+	if (unlikely(sq->rnr_window))
+		rnr_window_grow(sq);
 	if (sq->block != BLOCK_NONE && sq->block != BLOCK_RNR)
 		nic_schedule(qp);
 	if (unlikely(qp->state == NIC_QPS_SQD))
@@ -252,6 +285,7 @@ static void on_seq_nak(struct nic_qp *qp, uint32_t psn)
 static void on_rnr(struct nic_qp *qp, uint32_t psn, uint8_t timer)
 {
 	struct qp_sq *sq = &qp->sq;
+	uint32_t una = sq->psn_una;
 
 	if (!ack_upto(qp, psn)) {
 		implied_nak(qp, psn);
@@ -259,6 +293,7 @@ static void on_rnr(struct nic_qp *qp, uint32_t psn, uint8_t timer)
 	}
 	if (sq->rnr_until)
 		return; /* a copy of the NAK that started the wait */
+	rnr_window_cut(sq, una, psn);
 	rtt_answered(qp, psn + 1);
 	sq->probes = sq->backoff = 0;  /* an RNR NAK is an answer */
 	if (qp->attr.rnr_retry != 7) { /* 7: without limit */

@@ -94,7 +94,7 @@ enum qp_block {
 	BLOCK_NONE = 0,
 	BLOCK_WINDOW, /* the destination's window is full */
 	BLOCK_READS,  /* max_rd_atomic, or a fence */
-	BLOCK_PSN,    /* too many PSNs are outstanding */
+	BLOCK_PSN,    /* too many PSNs are outstanding, or more than after an RNR NAK */
 	BLOCK_COPIES, /* no space for another private copy */
 	BLOCK_BATCH,  /* a few small requests wait for more */
 	BLOCK_ORDER,  /* a WQE without a PSN waits for earlier WQEs */
@@ -115,6 +115,7 @@ struct qp_sq {
 	uint32_t probe_end;  /* psn_max when the probe was sent */
 	uint32_t nak_psn;    /* PSN of the last sequence NAK that caused a retransmission */
 	uint32_t read_bytes; /* bytes of READs that were requested and not yet received */
+	uint32_t rnr_psn;    /* the window after an RNR NAK grows when this PSN is acknowledged */
 
 	/* the program's ring, and the ring of entries */
 	uint8_t *ring;
@@ -141,6 +142,7 @@ struct qp_sq {
 	uint8_t max_sge;	      /* the most SGEs of a WQE */
 	uint8_t rd_out;		      /* READ requests and atomics outstanding */
 	uint8_t rd_limit;	      /* limit of rd_out after a loss; 0: max_rd_atomic */
+	uint8_t rnr_window;	      /* the most packets in flight after an RNR NAK; 0: any */
 	uint64_t rnr_until;	      /* end of the wait after an RNR NAK; 0: none */
 	uint8_t stride_shift;	      /* of the program's ring */
 	uint8_t block;		      /* enum qp_block */

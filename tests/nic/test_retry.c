@@ -112,6 +112,66 @@ RULE(rnr_limit_not_exceeded)
 	peer_close(p);
 }
 
+/* Receives `n` packets from `psn` on, and no more. The last one requests an ACK. */
+static void expect_flight(uint32_t psn, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const struct got *g = peer_get(p, MSEC / 4);
+
+		assert_non_null(g);
+		assert_int_equal(g->v.psn, (psn + i) & PKT_PSN_MASK);
+		assert_true(i + 1 < n || g->v.ackreq);
+	}
+	expect_quiet(p, MSEC / 4);
+}
+
+/*
+ * After an RNR NAK as many packets are in flight as the responder took, so that few travel twice.
+ * The number grows with acknowledgements.
+ */
+static void rnr_window(void **state)
+{
+	uint32_t s = 0xffffe0, flight = 2, acked;
+
+	peer_open_requester(p, s, (struct ep_params){.rnr_retry = 7, .depth = 8});
+	peer_post(p, ROOST_OP_SEND, 0, 0, 64 * 256);
+	peer_post(p, ROOST_OP_SEND, 1, 0, 64 * 256);
+	peer_post(p, ROOST_OP_SEND, 2, 0, 10);
+	expect_flight(s, 129);
+	peer_rnr_nak(p, 1, s + 4); /* half of the flight */
+	expect_flight(s + 4, 64);
+	peer_rnr_nak(p, 1, s + 64); /* three quarters of 60 */
+	expect_flight(s + 64, 45);
+	peer_ack(p, PKT_AETH_ACK, s + 64 + 44, 1);
+	expect_flight(s + 64 + 45, 20);
+	peer_rnr_nak(p, 1, s + 128); /* 19 of 20 */
+	expect_flight(s + 128, 1);
+	peer_ack(p, PKT_AETH_ACK, s + 128, 3);
+	for (uint64_t i = 0; i < 3; i++)
+		expect_done(p, i, NIC_WC_SUCCESS);
+	peer_close(p);
+
+	/* The least window has two packets. It grows by one and a sixteenth. */
+	peer_open_requester(p, s, (struct ep_params){.rnr_retry = 7, .depth = 8});
+	for (uint64_t i = 0; i < 8; i++)
+		peer_post(p, ROOST_OP_SEND, i, 0, 64 * 256);
+	expect_flight(s, 512);
+	peer_rnr_nak(p, 1, s); /* half of 512: more than 255 packets are no window */
+	expect_flight(s, 512);
+	peer_ack(p, PKT_AETH_ACK, s + 127, 2);
+	for (uint32_t n = 384 / 2; n > 2; n /= 2) {
+		peer_rnr_nak(p, 1, s + 128);
+		expect_flight(s + 128, n);
+	}
+	peer_rnr_nak(p, 1, s + 128);
+	for (acked = 128; acked + flight < 512; acked += flight, flight += flight / 16 + 1) {
+		expect_flight(s + acked, flight);
+		peer_ack(p, PKT_AETH_ACK, s + acked + flight - 1, (acked + flight) / 64);
+	}
+	expect_flight(s + acked, 512 - acked);
+	peer_close(p);
+}
+
 RULE(rnr_for_ever)
 {
 	peer_open_requester(p, s, (struct ep_params){.rnr_retry = 7, .retry_cnt = 1});
@@ -450,6 +510,7 @@ int main(void)
 		cmocka_unit_test(rnr_wait_undisturbed),
 		cmocka_unit_test(rnr_limit),
 		cmocka_unit_test(rnr_limit_not_exceeded),
+		cmocka_unit_test(rnr_window),
 		cmocka_unit_test(rnr_for_ever),
 		cmocka_unit_test(timeout_bounds),
 		cmocka_unit_test(timeout_exceeded),
