@@ -42,6 +42,7 @@ ROW_LIMIT = 120    # seconds for a program to end; the slowest takes ten under l
 KILL_AFTER = 100000  # bytes on the link: the transfer is under way
 RXE_HAS_PORT = 'roost devices beside rxe'
 GUEST_LIMIT = 600  # seconds for a test in the guest
+PINGS = 6          # echo requests until a neighbour answers
 DAMAGE_TRIES = 10  # a run of such a row sends about 25 packets, a tenth of them damaged
 OURS, THEIRS = 'roost0', 'rxe0'
 GROUP = '239.77.1.2'
@@ -187,9 +188,13 @@ class Rig(Pair):
             # The Linux kernel drops all but a few datagrams that are sent before the neighbour has
             # answered, so the neighbour is asked now. The kernel asks again later, and a guest on a
             # busy machine may not answer within three seconds; then it would drop them once more.
+            # The echo request is lost, too, if the neighbour has not answered within three seconds.
             for address in self.tap.ours.values():
-                status, text = self.guest.run(f'ping -c 1 -W 20 {address}')
-                if status:
+                for _ in range(PINGS):
+                    status, text = self.guest.run(f'ping -c 1 -W 10 {address}')
+                    if not status:
+                        break
+                else:
                     raise RuntimeError(f'{address} does not answer the guest: {text}')
             self.tap.keep_neighbours()
             self.gids = {4: self.gid(self.tap.theirs[4]), 6: self.gid(self.tap.theirs[6])}
