@@ -197,12 +197,12 @@ class Nodes:
         addresses = [f'10.0.0.{10 + i}' for i in range(number)]
         measure.command([roost, 'kv', 'table', self.table, str(PARTITIONS), *addresses])
         for address in addresses:
-            p = subprocess.Popen(
+            self.nodes.append(subprocess.Popen(
                 [roost, 'node', '--port', f'shm:{address}', '--kv', STORE, '--kv-partitions',
                  self.table, '--json'], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, text=True)
-            self.nodes.append(p)
-            if not p.stdout.readline().startswith('{'):
+                stderr=subprocess.DEVNULL, text=True))
+            if not self.nodes[-1].stdout.readline().startswith('{'):
+                self.end()
                 raise measure.Failed('a node with partitions does not start')
 
     def client(self, own=3, **options):
