@@ -133,7 +133,8 @@ void caller_init(struct caller *c)
 	atomic_store_explicit(&c->trial, (uint8_t)policy_table.trial, memory_order_relaxed);
 	atomic_store_explicit(&c->hits, (uint8_t)policy_table.armed_hits, memory_order_relaxed);
 	atomic_store_explicit(&c->enough, (uint16_t)policy_table.poller_from, memory_order_relaxed);
-	atomic_store_explicit(&c->yield_every, 1, memory_order_relaxed);
+	atomic_store_explicit(&c->post_yields.every, 1, memory_order_relaxed);
+	atomic_store_explicit(&c->poll_yields.every, 1, memory_order_relaxed);
 }
 
 /* Ends the row of requests that busy polls found. */
@@ -428,18 +429,36 @@ void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t re
 
 /* ---- yielding the only core ---- */
 
-bool caller_yields(struct caller *c, uint64_t now)
+/* Counts an occasion. Returns true if the thread yields now. */
+static bool yield_due(struct yield_rate *r)
 {
-	uint32_t left = atomic_load_explicit(&c->yield_in, memory_order_relaxed);
+	uint32_t left = atomic_load_explicit(&r->in, memory_order_relaxed);
 
 	if (left > 1) {
-		atomic_store_explicit(&c->yield_in, left - 1, memory_order_relaxed);
+		atomic_store_explicit(&r->in, left - 1, memory_order_relaxed);
 		return false;
 	}
-	atomic_store_explicit(&c->yield_in,
-			      atomic_load_explicit(&c->yield_every, memory_order_relaxed),
+	atomic_store_explicit(&r->in, atomic_load_explicit(&r->every, memory_order_relaxed),
 			      memory_order_relaxed);
-	return now >= atomic_load_explicit(&c->no_yield_until, memory_order_relaxed);
+	return true;
+}
+
+/* Makes yields more rare, unless another thread took this one. */
+static void yield_count(struct yield_rate *r, uint64_t took, uint64_t call)
+{
+	uint32_t every = atomic_load_explicit(&r->every, memory_order_relaxed);
+
+	if (took >= max64(policy_table.yield_untaken, policy_table.yield_calls * call))
+		every = 1;
+	else if (every < policy_table.yield_rarely)
+		every *= 2;
+	atomic_store_explicit(&r->every, every, memory_order_relaxed);
+}
+
+bool caller_yields(struct caller *c, uint64_t now)
+{
+	return yield_due(&c->post_yields) &&
+	       now >= atomic_load_explicit(&c->no_yield_until, memory_order_relaxed);
 }
 
 void caller_yield_needless(struct caller *c, uint64_t now)
@@ -451,18 +470,24 @@ void caller_yield_needless(struct caller *c, uint64_t now)
 
 void caller_yielded(struct caller *c, uint64_t now, uint64_t took, uint64_t call, bool answered)
 {
-	uint32_t every = atomic_load_explicit(&c->yield_every, memory_order_relaxed);
-
 	atomic_store_explicit(&c->one_core, true, memory_order_relaxed);
-	if (took >= max64(policy_table.yield_untaken, policy_table.yield_calls * call))
-		every = 1;
-	else if (every < policy_table.yield_rarely)
-		every *= 2;
-	atomic_store_explicit(&c->yield_every, every, memory_order_relaxed);
+	atomic_store_explicit(&c->call_ns, call, memory_order_relaxed);
+	yield_count(&c->post_yields, took, call);
 	if (took > policy_table.yield_long && !answered)
 		atomic_store_explicit(&c->no_yield_until,
 				      now + took * (1 + policy_table.yield_factor),
 				      memory_order_relaxed);
+}
+
+bool caller_yields_in_poll(struct caller *c)
+{
+	return atomic_load_explicit(&c->one_core, memory_order_relaxed) &&
+	       yield_due(&c->poll_yields);
+}
+
+void caller_yielded_in_poll(struct caller *c, uint64_t took)
+{
+	yield_count(&c->poll_yields, took, atomic_load_explicit(&c->call_ns, memory_order_relaxed));
 }
 
 uint64_t policy_nap(const struct caller *c, uint64_t last, bool armed)

@@ -377,6 +377,11 @@ enum caller_action {
 	CALLER_WAKE,   /* wake the service thread */
 };
 
+/* How often a thread yields: rarely while no other thread takes its yields. */
+struct yield_rate {
+	_Atomic uint32_t in, every; /* occasions until the next yield, and between two */
+};
+
 /* Only the owner of the processing unit accesses fields without a note. */
 struct caller {
 	/* points for spinning on memory; the owner writes them, any thread reads them */
@@ -421,8 +426,9 @@ struct caller {
 	 * yield.
 	 */
 	atomic_bool one_core; /* the program may use only one core, as far as is known */
-	_Atomic uint32_t yield_in, yield_every;
+	struct yield_rate post_yields, poll_yields;
 	_Atomic uint64_t no_yield_until;
+	_Atomic uint64_t call_ns; /* of a system call that is no yield, as last measured */
 };
 
 void caller_init(struct caller *c);
@@ -536,6 +542,13 @@ void caller_yield_needless(struct caller *c, uint64_t now);
  * ended, so the peer used the core.
  */
 void caller_yielded(struct caller *c, uint64_t now, uint64_t took, uint64_t call, bool answered);
+/*
+ * Counts a look of a busy poll that found nothing. Returns true if the thread should yield its core
+ * before the next look, because the program of the peer may wait for the only core.
+ */
+bool caller_yields_in_poll(struct caller *c);
+/* Records a yield in a busy poll, which lasted `took` ns. */
+void caller_yielded_in_poll(struct caller *c, uint64_t took);
 
 /*
  * Returns the length of the service thread's next nap beside a poller whose lease it found renewed.

@@ -320,17 +320,20 @@ unsigned drive_progress(struct drive *d, unsigned i)
 
 /*
  * Yields the core if the program may use only one, because the program of the peer can't answer
- * during a busy poll. Returns false if another thread owns the PU afterwards; the service thread
- * has then been kicked. Owner only.
+ * during a busy poll. It yields rarely if no other thread takes these yields. Returns false if
+ * another thread owns the PU afterwards; the service thread has then been kicked. Owner only.
  */
 static bool yield_to_peer(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
+	uint64_t began;
 
-	if (!atomic_load_explicit(&p->caller.one_core, memory_order_relaxed))
+	if (!caller_yields_in_poll(&p->caller))
 		return true;
 	pu_release(d, i);
+	began = clock_now();
 	sched_yield();
+	caller_yielded_in_poll(&p->caller, clock_now() - began);
 	if (pu_try(p))
 		return true;
 	service_kick(d);

@@ -695,6 +695,42 @@ static void yields_of_slow_system_calls(void **state)
 	assert_int_equal(yields_of(&c, T0, 10), 10);
 }
 
+/* Returns the number of yields in `looks` looks of busy polls. Each lasts `took` ns. */
+static unsigned yields_in_polls(struct caller *c, unsigned looks, uint64_t took)
+{
+	unsigned yields = 0;
+
+	for (unsigned i = 0; i < looks; i++) {
+		if (!caller_yields_in_poll(c))
+			continue;
+		caller_yielded_in_poll(c, took);
+		yields++;
+	}
+	return yields;
+}
+
+/* Busy polls yield as posts do: rarely, while no other thread takes the yields. */
+static void yields_in_busy_polls(void **state)
+{
+	struct caller c = a_caller(CALLER_POLLS);
+	uint64_t call = policy_table.yield_untaken, taken = policy_table.yield_calls * call;
+
+	(void)state;
+	assert_int_equal(yields_in_polls(&c, 1000, taken), 0); /* several cores, as far as known */
+	caller_yielded(&c, T0, taken, call, true);
+	assert_int_equal(yields_in_polls(&c, 1000, taken), 1000);
+	yields_in_polls(&c, 5000, taken - 1);
+	assert_int_equal(yields_in_polls(&c, 10 * policy_table.yield_rarely, taken - 1), 10);
+	/* Posts have a rate of their own. */
+	assert_int_equal(yields_of(&c, T0, 10), 10);
+	/* Once a yield is taken, each look yields again. */
+	yields_in_polls(&c, 2 * policy_table.yield_rarely, taken);
+	assert_int_equal(yields_in_polls(&c, 10, taken), 10);
+	/* A thread that may use several cores does not yield. */
+	caller_yield_needless(&c, T0);
+	assert_int_equal(yields_in_polls(&c, 1000, taken), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -717,6 +753,7 @@ int main(void)
 		cmocka_unit_test(a_post_left_to_others),
 		cmocka_unit_test(yields),
 		cmocka_unit_test(yields_of_slow_system_calls),
+		cmocka_unit_test(yields_in_busy_polls),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
