@@ -112,10 +112,10 @@ static const struct policy_table {
 	 * polls
 	 */
 	unsigned armed_hits;
-	/* ---- yielding the only core after a post ---- */
-	unsigned yield_rarely; /* the most posts between two yields */
+	/* ---- yielding the only core, after posts and in busy polls ---- */
+	unsigned yield_rarely; /* the most posts, or looks of busy polls, between two yields */
 	/*
-	 * no other thread took a yield that lasted less than this; after a post, nor one that
+	 * no other thread took a yield that lasted less than this; in `struct caller`, nor one that
 	 * lasted less than yield_calls times another system call
 	 */
 	uint64_t yield_untaken;

@@ -85,7 +85,7 @@
 	X(np_ecn_marked_roce_packets, "packets received with congestion experienced")                \
 	X(wait_window, "waits of a queue pair: the window of the destination or of READs is full")   \
 	X(wait_reads, "waits of a queue pair: max_rd_atomic, or a fence")                            \
-	X(wait_psn, "waits of a queue pair: too many PSNs are outstanding")                          \
+	X(wait_psn, "waits of a queue pair: too many PSNs, or the window after an RNR NAK")          \
 	X(wait_copies, "waits of a queue pair: no slot for another work request of its queue")       \
 	X(wait_batch, "waits of a queue pair: a few small requests wait for more, or for an ACK")    \
 	X(wait_order, "waits of a queue pair: a local operation waits for earlier ones")             \

@@ -29,10 +29,9 @@
 /* bytes to request; Linux doubles them, and limits them to rmem_max */
 #define BUFFER_BYTES (4 << 20)
 /*
- * The largest windows, in full packets of MTU 4096. A larger window does not help over loopback,
- * because the packets leave the caches while they wait. One group (UDP_SEGMENT) holds 15 such
- * packets, so a window of whole groups needs no call for the rest of a group. Networks with long
- * delays need more: window=. docs/decisions/ports.md has the figures.
+ * The largest windows, in full packets of MTU 4096: three and four groups (UDP_SEGMENT) of 15
+ * packets. Larger windows reduce the goodput over loopback (figures: docs/decisions/ports.md).
+ * Networks with long delays need more: window=.
  */
 #define WINDOW_PACKETS	    45
 #define READ_WINDOW_PACKETS 60
