@@ -8,9 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../common/handlers.h"
@@ -179,6 +181,32 @@ static void orders_do_not_pile_up(void **state)
 	assert_int_equal((uintptr_t)end(t), GUARD_STUCK);
 }
 
+#ifdef ROOST_BASE_UNDEFINED_H
+static void overflows(void)
+{
+	volatile int most = INT_MAX;
+
+	most += 1;
+}
+
+/* UBSan finds an error in a step. It is not a fault of the step, which only ends the step. */
+static void undefined_behaviour_ends_the_program(void **state)
+{
+	int status;
+	pid_t child = fork();
+
+	if (!child) {
+		close(STDERR_FILENO); /* ASan's report */
+		take_back_handlers();
+		guard = (struct guard){0};
+		run((void *)overflows);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_not_equal(status, 0);
+}
+#endif
+
 static int set_up(void **state)
 {
 	int rc = guard_init();
@@ -195,6 +223,9 @@ int main(void)
 		cmocka_unit_test(one_that_has_run_for_long_is_ended),
 		cmocka_unit_test(steps_that_return_are_let_be),
 		cmocka_unit_test(orders_do_not_pile_up),
+#ifdef ROOST_BASE_UNDEFINED_H
+		cmocka_unit_test(undefined_behaviour_ends_the_program),
+#endif
 	};
 
 	return cmocka_run_group_tests(tests, set_up, NULL);
