@@ -10,6 +10,8 @@
  *	bench-kv-load at=ADDRESS fill=1 batch=N depth=N keys=N value=BYTES put=PERCENT zipf=SKEW
  *		seconds=S servers=PID,PID rate=N poisson=0|1
  *	bench-kv-load store=TABLE-OF-PARTITIONS ...
+ *
+ * With a table, `servers` names all nodes, and `depth` batches are in flight for each of them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -36,7 +38,7 @@ struct slot {
 static struct load_options o = {.batch = 1, .depth = 1, .keys = 100000, .value = 64, .seconds = 1};
 static struct roost_kv *kv;
 static struct slot *ready;
-static unsigned ready_num;
+static unsigned ready_num, slots_num;
 static struct hist hist;
 static uint64_t now, done;
 static bool now_is_fresh;
@@ -130,7 +132,7 @@ static void make_slots(unsigned n)
 		slots[i].next = ready;
 		ready = &slots[i];
 	}
-	ready_num = n;
+	ready_num = slots_num = n;
 }
 
 static void fill(void)
@@ -148,7 +150,7 @@ static void fill(void)
 static void closed_loop(uint64_t until)
 {
 	while (now < until) {
-		for (unsigned left = o.batch * o.depth; left && ready; left--) {
+		for (unsigned left = slots_num; left && ready; left--) {
 			now_is_fresh = false;
 			submit_next(now);
 		}
@@ -189,7 +191,7 @@ int main(int argc, char **argv)
 	must(o.store ? roost_kv_open_table(o.store, &attr, &kv, why, sizeof(why))
 		     : roost_kv_open(o.at, ROOST_NODE_SERVICE, &attr, &kv),
 	     *why ? why : "the store");
-	make_slots(o.batch * o.depth);
+	make_slots(o.batch * o.depth * (o.store ? load_servers() : 1));
 	if (o.fill) {
 		fill();
 	} else {

@@ -76,6 +76,11 @@ static void find_servers(void)
 	}
 }
 
+unsigned load_servers(void)
+{
+	return servers ? servers : 1;
+}
+
 void load_parse(struct load_options *o, int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
@@ -90,6 +95,7 @@ void load_parse(struct load_options *o, int argc, char **argv)
 	    !o->seconds)
 		load_fail("a number is out of range");
 	opt = o;
+	find_servers();
 }
 
 /* Draws ranks as in Gray and others, "Quickly generating billion-record synthetic databases". */
@@ -113,9 +119,7 @@ static void draw_zipf(void)
 
 void load_prepare(const struct load_options *o)
 {
-	opt = o;
 	rng_seed(&rng, 1 + (uint64_t)(o->servers ? monotonic_ns() : 0));
-	find_servers();
 	if (o->zipf <= 0)
 		return;
 	ranks = malloc(DRAWS * sizeof(*ranks));

@@ -23,12 +23,16 @@ struct load_options {
 	double seconds;
 	double rate;  /* operations a second that arrive; 0: as many as are done */
 	bool poisson; /* times between arrivals are random */
+	/* ids of their processes, with commas */
 	const char *servers;
 };
 
 /* Reads the words NAME=VALUE. */
 void load_parse(struct load_options *o, int argc, char **argv);
 _Noreturn void load_fail(const char *what);
+
+/* Returns the number of servers of the options, at least 1. */
+unsigned load_servers(void);
 
 /* Prepares load_key(), which draws one of `keys` keys. */
 void load_prepare(const struct load_options *o);

@@ -271,10 +271,10 @@ int roost_kv_open_table(const char *path, const struct roost_kv_attr *attr, stru
 void roost_kv_close(struct roost_kv *kv);
 
 /*
- * Adds an operation to the current batch. The batch leaves when it is full, and by
- * roost_kv_flush(). The operation, and the memory that it names, belong to the library until `done`
- * is set. Waits while `batches` batches are in flight, and while another long operation (which does
- * not fit into a packet) is in flight.
+ * Adds an operation to the current batch. The batch leaves when it is full, by roost_kv_flush(),
+ * and by roost_kv_poll() if no batch is in flight. The operation, and the memory that it names,
+ * belong to the library until `done` is set. Waits while `batches` batches are in flight, and while
+ * another long operation (which does not fit into a packet) is in flight.
  *
  * Operations of one batch take effect in order (on a node with --kv-far, only those on one key are
  * in order), except that a GET whose value does not fit into the reply takes effect later.
@@ -287,7 +287,11 @@ void roost_kv_close(struct roost_kv *kv);
 int roost_kv_submit(struct roost_kv *kv, struct roost_kv_op *op);
 /* Sends the current batch. Errors: -ENOTCONN, -ETIMEDOUT. */
 int roost_kv_flush(struct roost_kv *kv);
-/* Drives the NIC, completes operations, and returns their number, which may be 0. */
+/*
+ * Drives the NIC, completes operations, and returns their number, which may be 0. Sends the current
+ * batch if no batch is in flight; in a store of several nodes, to each node without a batch in
+ * flight.
+ */
 int roost_kv_poll(struct roost_kv *kv);
 /* Sends the current batch and waits until all operations are done. Errors as above. */
 int roost_kv_wait(struct roost_kv *kv);

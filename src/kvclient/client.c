@@ -266,7 +266,8 @@ ROOST_EXPORT int roost_kv_poll(struct roost_kv *kv)
 	if (!kv->err) {
 		poll_lane(kv);
 		start_next_long(kv);
-		if (kv->resend && send_batch(kv) == -ENOTCONN)
+		/* Without a batch in flight, no reply would come that a larger batch waits for. */
+		if ((kv->resend || !kv->in_flight) && send_batch(kv) == -ENOTCONN)
 			kv->err = -ENOTCONN;
 	}
 	if (kv->err && kv->open)

@@ -227,6 +227,26 @@ static void limits(void)
 	free(back);
 }
 
+/*
+ * A poll sends a batch that is not full if no other batch is in flight. Otherwise a program that
+ * waits for its operations before it begins others would wait for ever.
+ */
+static void polls_send(void)
+{
+	struct roost_kv_op *op = &slots[0].op;
+	int rc;
+
+	*op = (struct roost_kv_op){.code = ROOST_KV_GET, .key = "none", .key_len = 4};
+	rc = roost_kv_submit(kv, op);
+	must(!rc, "a submission", rc);
+	for (unsigned i = 0; i < 60000 && !op->done; i++) {
+		roost_kv_poll(kv);
+		if (!op->done)
+			usleep(1000);
+	}
+	must(op->done && op->status == -ENOENT, "an operation that polls send", op->status);
+}
+
 static int (*poll_cq)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 static unsigned polls;
 
@@ -286,6 +306,7 @@ int main(int argc, char **argv)
 	rounds((unsigned)atoi(argv[2]));
 	additions();
 	limits();
+	polls_send();
 	drives();
 	roost_kv_close(kv);
 	for (unsigned i = 0; i < OPS; i++) {
