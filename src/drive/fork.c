@@ -9,6 +9,7 @@
 
 #include "base/sys.h"
 #include "drive/engine.h"
+#include "pool/pool.h"
 
 #define OWN_BEFORE_FORK_NS (100 * MS)
 
@@ -78,14 +79,15 @@ static const struct port_ops no_port = {
 
 static unsigned owned; /* bits of the PUs that the forking thread owns; under engine_lock */
 
-/* Waits until all turns end, because the child must find ports and queues in a consistent state. */
+/*
+ * Waits until all turns and all changes of the pool end, because the child must find ports, queues
+ * and lists in a consistent state.
+ */
 static void before_fork(void)
 {
 	pthread_mutex_lock(&engine_lock);
 	owned = 0;
-	if (!engine)
-		return;
-	for (unsigned i = 0; i < engine->pus; i++) {
+	for (unsigned i = 0; engine && i < engine->pus; i++) {
 		/*
 		 * The wait has a limit, because a signal handler may fork in the middle of a turn
 		 * of its own thread.
@@ -93,10 +95,12 @@ static void before_fork(void)
 		if (pu_own(&engine->pu[i], clock_now() + OWN_BEFORE_FORK_NS))
 			owned |= 1u << i;
 	}
+	pool_before_fork(OWN_BEFORE_FORK_NS);
 }
 
 static void in_parent(void)
 {
+	pool_after_fork();
 	for (unsigned i = 0; engine && i < engine->pus; i++) {
 		if (owned & 1u << i)
 			drive_disown(engine, i);
@@ -108,6 +112,7 @@ static void in_child(void)
 {
 	struct drive *d = engine;
 
+	pool_after_fork();
 	if (d) {
 		atomic_store(&d->dead, true);
 		d->running = d->watch.running = false;

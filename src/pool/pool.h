@@ -61,6 +61,14 @@ struct pool_addr;
 struct pool *pool_get(void);
 /* Drops a reference to the membership; see pool_get(). */
 void pool_put(struct pool *p);
+/*
+ * Must be called before a fork, and after it in the parent and in the child, before any other
+ * function. Meanwhile no other thread changes the pool: the child finds complete lists, and no lock
+ * that a thread of the parent holds. The caller serializes forks. Waits at most `ns` for each of
+ * two locks, because a signal handler may fork while its own thread holds them.
+ */
+void pool_before_fork(uint64_t ns);
+void pool_after_fork(void);
 
 /*
  * Returns true if other members did not understand this process when it founded a pool. These

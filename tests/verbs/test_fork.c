@@ -6,6 +6,7 @@
 #include "../common/threads_settle.h"
 #include "fixture.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,11 +72,54 @@ static void open_and_close_again(void **state)
 	}
 }
 
+/* Other programs come and go until they are killed. Each change reaches the pool of this one. */
+static void come_and_go(void)
+{
+	struct pair p;
+
+	alarm(TIMEOUT_S);
+	choose_port(true);
+	for (;;) {
+		pair_open(&p, NULL);
+		pair_close(&p);
+	}
+}
+
+static void forks_while_others_come_and_go(void **state)
+{
+	pid_t others[2], pid;
+	struct pair p;
+	int status;
+
+	for (unsigned i = 0; i < 2; i++) {
+		others[i] = fork();
+		assert_true(others[i] >= 0);
+		if (!others[i])
+			come_and_go();
+	}
+	pair_open(&p, NULL);
+	for (unsigned i = 0; i < 100; i++) {
+		pid = fork();
+		assert_true(pid >= 0);
+		if (!pid)
+			_exit(0);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	}
+	one_write(&p, 1);
+	pair_close(&p);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(kill(others[i], SIGKILL), 0);
+		assert_int_equal(waitpid(others[i], NULL, 0), others[i]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(fork_with_an_open_device),
 		cmocka_unit_test(open_and_close_again),
+		cmocka_unit_test(forks_while_others_come_and_go),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
