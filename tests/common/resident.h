@@ -4,19 +4,33 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Returns the bytes of this process that are in memory, or 0 if the file has no such line. */
-static inline uint64_t resident_bytes(void)
+static inline uint64_t resident_of(const char *field)
 {
 	FILE *f = fopen("/proc/self/status", "r");
 	unsigned long kib = 0;
 	char line[256];
 
-	while (f && fgets(line, sizeof(line), f) && sscanf(line, "VmRSS: %lu kB", &kib) != 1)
-		;
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, field, strlen(field)))
+			kib = strtoul(line + strlen(field), NULL, 10);
 	if (f)
 		fclose(f);
 	return kib * 1024ull;
+}
+
+static inline uint64_t resident_bytes(void)
+{
+	return resident_of("VmRSS:");
+}
+
+/* Memory that processes share, without the heap: sanitizers and huge pages do not change it. */
+static inline uint64_t resident_shared_bytes(void)
+{
+	return resident_of("RssShmem:");
 }
 
 #endif

@@ -124,7 +124,7 @@ static void test_memory_of_all_rings(void **state)
 	uint64_t before, one;
 
 	still_serves(&s);
-	before = resident_bytes();
+	before = resident_shared_bytes();
 	assert_true(before > 0);
 	for (unsigned i = 0; i <= FIT; i++) {
 		struct shm_prod ring;
@@ -146,7 +146,7 @@ static void test_memory_of_all_rings(void **state)
 	assert_int_equal(shm_of(s.hub)->rx_bytes, SHM_RX_BYTES);
 	/* the beginning may not begin and end with a page */
 	one = SHM_RING_OVERHEAD + SHM_RING_FIRST + 2 * mem_page_size();
-	assert_true(resident_bytes() < before + FIT * one + (2u << 20));
+	assert_true(resident_shared_bytes() < before + FIT * one + (2u << 20));
 	/* Space for half a ring: too little for its first offer. */
 	close(fd[0]);
 	while (shm_of(s.hub)->rx_bytes == SHM_RX_BYTES)
