@@ -23,7 +23,7 @@ def kv(*args):
 
 
 def node(address, table, *args):
-    return Node(f'shm:{address}', '--kv', '1G', '--kv-partitions', table, *args)
+    return Node(f'shm:{address}', '--kv', '256M', '--kv-partitions', table, *args)
 
 
 def stat(*args):

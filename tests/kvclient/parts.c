@@ -24,8 +24,8 @@
 
 #define DEPTH	 64u
 #define COUNTERS 48u
-#define LIMIT_MS 120000	 /* a machine may be slow */
-#define NAP_NS	 2000000 /* leaves the processor to the nodes and to the command */
+#define LIMIT_MS 120000	  /* a machine may be slow */
+#define NAP_NS	 10000000 /* leaves the processor to the nodes and to the command */
 #define SLOW_NS	 20000000
 
 static struct roost_kv *kv;
