@@ -63,9 +63,9 @@ struct pool *pool_get(void);
 void pool_put(struct pool *p);
 /*
  * Must be called before a fork, and after it in the parent and in the child, before any other
- * function. Meanwhile no other thread changes the pool: the child finds complete lists, and no lock
- * that a thread of the parent holds. The caller serializes forks. Waits at most `ns` for each of
- * two locks, because a signal handler may fork while its own thread holds them.
+ * function. Meanwhile no other thread changes the pool, so that the child finds complete lists. The
+ * caller serializes forks. Waits at most `ns` for each of two locks, because a signal handler may
+ * fork while its own thread holds them; the child may then find a list in the middle of a change.
  */
 void pool_before_fork(uint64_t ns);
 void pool_after_fork(void);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the bytes of this process that are in memory, or 0 if the file has no such line. */
+/* Returns the bytes of a line of proc_pid_status(5), or 0 if the file has no such line. */
 static inline uint64_t resident_of(const char *field)
 {
 	FILE *f = fopen("/proc/self/status", "r");
@@ -22,6 +22,7 @@ static inline uint64_t resident_of(const char *field)
 	return kib * 1024ull;
 }
 
+/* All bytes of this process that are in memory. */
 static inline uint64_t resident_bytes(void)
 {
 	return resident_of("VmRSS:");
