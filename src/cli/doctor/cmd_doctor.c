@@ -36,7 +36,7 @@ static const struct opt_command cmd = {
 	.opts = opts,
 	.examples = "  roost doctor\n"
 		    "  roost doctor --port udp:192.0.2.7\n"
-		    "  docker run --rm IMAGE roost doctor --json\n",
+		    "  docker run --rm IMAGE doctor --json\n",
 };
 
 /* ---- findings ---- */
