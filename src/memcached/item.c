@@ -164,6 +164,10 @@ int item_store(struct items *s, unsigned code, struct item_key key, uint32_t len
 
 	if (len > ITEM_MAX)
 		return -E2BIG;
+	if (code == ROOST_KV_PUT && it->expires && it->expires <= s->now) {
+		rc = item_delete(s, key);
+		return rc == -ENOENT ? 0 : rc;
+	}
 	if (!it->cas)
 		it->cas = ++s->cas;
 	t = (struct trailer){.cas = htole64(it->cas),
@@ -178,13 +182,10 @@ int item_store(struct items *s, unsigned code, struct item_key key, uint32_t len
 		op.expect_len = old->value_len;
 	}
 	if (it->expires)
+		/* An expired item is hidden by its trailer, until the store removes it. */
 		op.ttl = it->expires > s->now ? (uint32_t)(it->expires - s->now) : 1;
 	rc = run(s, &op, 1);
-	if (!rc)
-		rc = op.status;
-	if (!rc && it->expires && it->expires <= s->now)
-		item_delete(s, key);
-	return rc;
+	return rc ? rc : op.status;
 }
 
 int item_add(struct items *s, struct item_key key, uint32_t len, struct item *it)
@@ -209,6 +210,16 @@ int item_delete(struct items *s, struct item_key key)
 	return rc ? rc : op.status;
 }
 
+/* Another client may have deleted some of the pairs. */
+static int delete_some(struct items *s, struct roost_kv_op *op, unsigned n)
+{
+	int rc = run(s, op, n);
+
+	for (unsigned i = 0; !rc && i < n; i++)
+		rc = op[i].status == -ENOENT ? 0 : op[i].status;
+	return rc;
+}
+
 static int delete_scanned(struct items *s, struct roost_kv_op *scan)
 {
 	struct roost_kv_op op[FLUSH_BATCH];
@@ -221,11 +232,11 @@ static int delete_scanned(struct items *s, struct roost_kv_op *scan)
 		op[n++] = (struct roost_kv_op){
 			.code = ROOST_KV_DELETE, .key = pair.key, .key_len = pair.key_len};
 		if (n == FLUSH_BATCH) {
-			rc = run(s, op, n);
+			rc = delete_some(s, op, n);
 			n = 0;
 		}
 	}
-	return rc ? rc : run(s, op, n);
+	return rc ? rc : delete_some(s, op, n);
 }
 
 int items_flush(struct items *s)

@@ -104,14 +104,16 @@ static void reply_value(const struct meta *q, const uint8_t *data, uint32_t len)
 	evbuffer_add(q->out, "\r\n", 2);
 }
 
-static void reply_status(const struct meta *q, int rc, const char *exists, const char *missing)
+/* With the flag q, `quiet_miss` hides the reply about a missing item. */
+static void reply_status(const struct meta *q, int rc, const char *exists, const char *missing,
+			 bool quiet_miss)
 {
 	switch (rc) {
 	case 0:
 		reply(q, "HD", true, true);
 		break;
 	case -ENOENT:
-		reply(q, missing, false, missing[1] == 'F');
+		reply(q, missing, false, quiet_miss);
 		break;
 	case -EEXIST:
 	case -EBUSY:
@@ -228,11 +230,12 @@ static int store_plain(struct meta *q, char mode, const uint8_t *data, uint32_t 
 	struct item old;
 	int rc;
 
-	if (mc_flag(q->r, 'C')) {
+	/* The mode "add" stores only a missing item, which has no cas. */
+	if (mc_flag(q->r, 'C') && mode != 'E') {
 		rc = item_load(q->s, q->key, &old);
 		if (rc)
 			return rc;
-		rc = mode == 'E' ? -EEXIST : check_cas(q, &old);
+		rc = check_cas(q, &old);
 		if (rc)
 			return rc;
 		memcpy(q->s->fresh, data, len);
@@ -292,9 +295,10 @@ static void meta_set(struct meta *q, const uint8_t *data)
 	} else {
 		rc = store_plain(q, mode, data, len);
 	}
+	mc_drop_stale(q->m, q->r, rc);
 	q->it.len = len;
 	/* A missing item is "not found" for a compare, else "not stored". */
-	reply_status(q, rc, rc == -EBUSY ? "EX" : "NS", mc_flag(q->r, 'C') ? "NF" : "NS");
+	reply_status(q, rc, rc == -EBUSY ? "EX" : "NS", mc_flag(q->r, 'C') ? "NF" : "NS", false);
 }
 
 /* ---- md ---- */
@@ -345,7 +349,7 @@ static void meta_delete(struct meta *q)
 		if (!rc)
 			rc = changes ? change(q, &old) : delete_same(q, &old);
 	}
-	reply_status(q, rc, "EX", "NF");
+	reply_status(q, rc, "EX", "NF", true);
 }
 
 /* ---- ma ---- */
@@ -391,7 +395,7 @@ static void meta_arithmetic(struct meta *q)
 	else if (!rc && mc_flag(q->r, 'v'))
 		reply_value(q, q->s->fresh, q->it.len);
 	else
-		reply_status(q, rc, "EX", "NF");
+		reply_status(q, rc, "EX", "NF", true);
 }
 
 /* ---- me ---- */

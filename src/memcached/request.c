@@ -287,6 +287,16 @@ const struct mc_flag *mc_flag(const struct mc_request *r, char name)
 	return NULL;
 }
 
+bool mc_replaces(const struct mc_request *r)
+{
+	const struct mc_flag *mode = mc_flag(r, 'M');
+
+	if (r->command == MC_SET)
+		return r->mode == MC_MODE_SET;
+	return r->command == MC_META_SET &&
+	       (!mode || (mode->arg.len == 1 && (*mode->arg.p | 0x20) == 's'));
+}
+
 static bool take_flags(struct mc_word *rest, struct mc_request *r, const char *known)
 {
 	struct mc_word w;
@@ -432,19 +442,26 @@ static void parse_line(struct mc_word rest, struct mc_request *r)
 	}
 }
 
+static size_t line_max(const char *bytes, size_t len)
+{
+	return (len >= 4 && !memcmp(bytes, "get ", 4)) || (len >= 5 && !memcmp(bytes, "gets ", 5))
+		       ? MC_GET_MAX
+		       : MC_LINE_MAX;
+}
+
 bool mc_parse(const char *bytes, size_t len, struct mc_request *r)
 {
+	size_t line, most = line_max(bytes, len);
 	const char *end;
-	size_t line;
 
 	*r = (struct mc_request){.command = MC_INVALID};
 	if (len && (uint8_t)*bytes == 0x80) {
 		r->command = MC_BINARY;
 		return true;
 	}
-	end = memchr(bytes, '\n', len < MC_LINE_MAX ? len : MC_LINE_MAX);
+	end = memchr(bytes, '\n', len < most ? len : most);
 	if (!end) {
-		if (len < MC_LINE_MAX)
+		if (len < most)
 			return false;
 		refuse(r, "CLIENT_ERROR line too long");
 		r->line_len = 0;

@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MC_LINE_MAX  32768u /* bytes of a line with its end */
+#define MC_LINE_MAX  32768u	/* bytes of a line with its end */
+#define MC_GET_MAX   (1u << 20) /* bytes of a line of get and gets, which clients do not limit */
 #define MC_KEY_MAX   250u
 #define MC_FLAGS_MAX 24u /* flags of a meta command */
 
@@ -77,13 +78,17 @@ struct mc_request {
 };
 
 /*
- * Parses the first line of `len` bytes. Returns false if the line is not complete. The pointers of
- * `r` point into the bytes. A line with an error gives an MC_INVALID request; data may follow it.
+ * Parses the first line of `len` bytes. Returns false if the line is not complete, as far as
+ * MC_LINE_MAX or MC_GET_MAX allow more of it. The pointers of `r` point into the bytes. A line with
+ * an error gives an MC_INVALID request; data may follow it.
  */
 bool mc_parse(const char *bytes, size_t len, struct mc_request *r);
 
 /* Takes the next key of MC_GET from r->keys. Returns false at the end. */
 bool mc_next_key(struct mc_word *keys, struct mc_word *key);
+
+/* Returns whether the request replaces an item whatever its value is: set, and ms in its mode S. */
+bool mc_replaces(const struct mc_request *r);
 
 /* Returns a flag of a meta command, or NULL. */
 const struct mc_flag *mc_flag(const struct mc_request *r, char name);

@@ -31,7 +31,8 @@ struct mc_server {
 	struct evconnlistener *listener[LISTENERS];
 	char *path[LISTENERS]; /* path of a Unix socket */
 	unsigned listeners;
-	struct event *stop;
+	struct event *stop, *flush;
+	uint64_t flush_at; /* the time for which `flush` is set; 0: it is not */
 	int stop_fd;
 	pthread_t thread;
 	struct list_head conns;
@@ -41,8 +42,11 @@ struct conn {
 	struct mc_server *server;
 	struct bufferevent *bev;
 	struct list_head link;
-	uint64_t skip; /* bytes left to skip of data that are too long */
-	bool closing;  /* the connection closes when the replies are sent */
+	uint64_t skip;	/* bytes left to skip of data that are too long */
+	bool skip_line; /* the rest of a line is skipped */
+	uint32_t got;	/* bytes of the keys of a get whose values are in the reply */
+	bool closing;	/* the connection closes when the replies are sent */
+	bool eof;	/* the client sends nothing more; it may wait for replies */
 };
 
 /* ---- connections ---- */
@@ -67,6 +71,15 @@ static bool skip(struct conn *c, struct evbuffer *in)
 	return !c->skip;
 }
 
+static bool skip_line(struct conn *c, struct evbuffer *in)
+{
+	struct evbuffer_ptr end = evbuffer_search(in, "\n", 1, NULL);
+
+	c->skip_line = end.pos < 0;
+	evbuffer_drain(in, c->skip_line ? evbuffer_get_length(in) : (size_t)end.pos + 1);
+	return !c->skip_line;
+}
+
 /* Executes a request with data. Returns false if the data are not complete. */
 static bool with_data(struct conn *c, const struct mc_request *r, struct evbuffer *in,
 		      struct evbuffer *out)
@@ -77,6 +90,7 @@ static bool with_data(struct conn *c, const struct mc_request *r, struct evbuffe
 	const char *p;
 
 	if (r->data_len > ITEM_MAX || r->command == MC_INVALID) {
+		mc_drop_stale(m, r, -E2BIG);
 		if (r->command != MC_INVALID && !r->noreply)
 			mc_line(out, "SERVER_ERROR object too large for cache");
 		else if (r->command == MC_INVALID)
@@ -99,8 +113,7 @@ static bool with_data(struct conn *c, const struct mc_request *r, struct evbuffe
 		mc_line(out, "CLIENT_ERROR bad data chunk");
 		/* The rest of the line is not a request. */
 		evbuffer_drain(in, whole - 2);
-		for (char last = 0; evbuffer_get_length(in) && last != '\n';)
-			evbuffer_remove(in, &last, 1);
+		c->skip_line = true;
 		return true;
 	}
 	if (!mc_execute(m, &again, (const uint8_t *)p + r->line_len, out))
@@ -109,26 +122,71 @@ static bool with_data(struct conn *c, const struct mc_request *r, struct evbuffe
 	return true;
 }
 
+/* Parses the next line, of which the first `most` bytes are made contiguous. */
+static bool parse(struct evbuffer *in, size_t most, struct mc_request *r)
+{
+	size_t len = evbuffer_get_length(in);
+	const char *p;
+
+	if (len > most)
+		len = most;
+	p = (const char *)evbuffer_pullup(in, (ev_ssize_t)len);
+	return p && mc_parse(p, len, r);
+}
+
 /* Executes the next request. Returns false if there is no complete request. */
 static bool serve_one(struct conn *c, struct evbuffer *in, struct evbuffer *out)
 {
 	size_t len = evbuffer_get_length(in);
 	struct mc_request r;
-	const char *p;
 
 	if (!len)
 		return false;
 	if (c->skip)
 		return skip(c, in);
-	p = (const char *)evbuffer_pullup(in, len < MC_LINE_MAX ? (ev_ssize_t)len : MC_LINE_MAX);
-	if (!p || !mc_parse(p, len < MC_LINE_MAX ? len : MC_LINE_MAX, &r))
+	if (c->skip_line)
+		return skip_line(c, in);
+	if (!parse(in, MC_LINE_MAX, &r) && (len <= MC_LINE_MAX || !parse(in, MC_GET_MAX, &r)))
 		return false;
 	if (r.has_data)
 		return with_data(c, &r, in, out);
+	if (r.command == MC_GET) {
+		while (!mc_get(&c->server->session, &r, &c->got, out))
+			if (evbuffer_get_length(out) >= OUT_MAX)
+				return false; /* the next call continues */
+		evbuffer_drain(in, r.line_len);
+		return true;
+	}
 	if (!mc_execute(&c->server->session, &r, NULL, out))
 		c->closing = true;
 	evbuffer_drain(in, r.line_len);
 	return true;
+}
+
+/* Sets the timer for a flush_all with a later time. */
+static void set_flush(struct mc_server *s)
+{
+	const struct mc_session *m = &s->session;
+	struct timeval after = {.tv_sec = 1}; /* the store did not answer */
+
+	if (m->flush_at == s->flush_at)
+		return;
+	s->flush_at = m->flush_at;
+	if (m->flush_at > m->items.now)
+		after.tv_sec = (time_t)(m->flush_at - m->items.now);
+	if (m->flush_at)
+		evtimer_add(s->flush, &after);
+	else
+		evtimer_del(s->flush);
+}
+
+static void on_flush(evutil_socket_t fd, short what, void *arg)
+{
+	struct mc_server *s = arg;
+
+	mc_session_tick(&s->session);
+	s->flush_at = 0;
+	set_flush(s);
 }
 
 static void on_read(struct bufferevent *bev, void *arg)
@@ -139,9 +197,10 @@ static void on_read(struct bufferevent *bev, void *arg)
 	mc_session_tick(&c->server->session);
 	while (!c->closing && evbuffer_get_length(out) < OUT_MAX && serve_one(c, in, out))
 		;
+	set_flush(c->server);
 	if (evbuffer_get_length(out) >= OUT_MAX || c->closing)
 		bufferevent_disable(bev, EV_READ);
-	if (c->closing && !evbuffer_get_length(out))
+	if ((c->closing || c->eof) && !evbuffer_get_length(out))
 		end_conn(c);
 }
 
@@ -157,14 +216,21 @@ static void on_write(struct bufferevent *bev, void *arg)
 	}
 	if (bufferevent_get_enabled(bev) & EV_READ)
 		return;
-	bufferevent_enable(bev, EV_READ);
+	if (!c->eof)
+		bufferevent_enable(bev, EV_READ);
 	on_read(bev, arg);
 }
 
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
-	if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR))
-		end_conn(arg);
+	struct conn *c = arg;
+
+	if (what & BEV_EVENT_ERROR) {
+		end_conn(c);
+	} else if (what & BEV_EVENT_EOF) {
+		c->eof = true; /* libevent reads no more */
+		on_read(bev, c);
+	}
 }
 
 static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int len,
@@ -321,6 +387,8 @@ static void destroy(struct mc_server *s)
 	}
 	if (s->stop)
 		event_free(s->stop);
+	if (s->flush)
+		event_free(s->flush);
 	if (s->stop_fd >= 0)
 		close(s->stop_fd);
 	if (s->base)
@@ -340,7 +408,9 @@ static int prepare(struct mc_server *s, const struct mc_config *config, char *er
 		s->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		if (s->base && s->stop_fd >= 0)
 			s->stop = event_new(s->base, s->stop_fd, EV_READ, on_stop, s);
-		rc = s->stop && !event_add(s->stop, NULL) ? 0 : -ENOMEM;
+		if (s->base)
+			s->flush = evtimer_new(s->base, on_flush, s);
+		rc = s->stop && s->flush && !event_add(s->stop, NULL) ? 0 : -ENOMEM;
 	}
 	if (rc)
 		snprintf(err, errlen, "no memory for the memcached front end");

@@ -20,12 +20,25 @@ struct mc_session {
 };
 
 /*
- * Executes a request and appends the reply. `data` are the data of a command that has data. Returns
- * false if the connection ends.
+ * Executes a request other than MC_GET and appends the reply. `data` are the data of a command that
+ * has data. Returns false if the connection ends.
  */
 bool mc_execute(struct mc_session *m, const struct mc_request *r, const uint8_t *data,
 		struct evbuffer *out);
-/* Executes a flush_all whose time has come. Call it before the requests of an event. */
+/*
+ * Executes MC_GET for up to ITEM_BATCH keys, from byte *done of the keys on, and advances *done.
+ * Returns true at the end of the reply; *done is then 0.
+ */
+bool mc_get(struct mc_session *m, const struct mc_request *r, uint32_t *done, struct evbuffer *out);
+/*
+ * Deletes the item that a request should have replaced, if the new value was too long or there was
+ * no memory for it: a client must not get the old value. `rc`: the result of the request.
+ */
+void mc_drop_stale(struct mc_session *m, const struct mc_request *r, int rc);
+/*
+ * Reads the clock, and executes a flush_all whose time has come. If the store does not answer, the
+ * next call tries again. Call it before the requests of an event.
+ */
 void mc_session_tick(struct mc_session *m);
 
 /* ---- for text.c and meta.c ---- */

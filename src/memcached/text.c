@@ -11,6 +11,8 @@
 /* The version of memcached whose protocol this is. Clients take features from it. */
 #define PROTOCOL "1.6.18"
 
+#define HEAD_MAX 512 /* bytes of a reply to get, without the value */
+
 void mc_line(struct evbuffer *out, const char *line)
 {
 	evbuffer_add(out, line, strlen(line));
@@ -40,7 +42,8 @@ void mc_failed(struct evbuffer *out, int err)
 uint32_t mc_join(struct items *s, const struct item *old, const uint8_t *data, uint32_t len,
 		 bool prepend)
 {
-	if (len > ITEM_MAX - old->len)
+	/* The value of a native client may be longer than that of an item. */
+	if (old->len > ITEM_MAX || len > ITEM_MAX - old->len)
 		return 0;
 	memcpy(s->fresh + (prepend ? len : 0), old->value, old->len);
 	if (len)
@@ -95,9 +98,12 @@ static int touch(struct mc_session *m, struct item_key key, uint32_t expires)
 	return rc;
 }
 
-static void put_value(struct mc_session *m, const struct mc_request *r, struct item_key key,
-		      const struct item *it, struct evbuffer *out)
+/* Returns 0, or -ENOMEM without a part of the reply. */
+static int put_value(struct mc_session *m, const struct mc_request *r, struct item_key key,
+		     const struct item *it, struct evbuffer *out)
 {
+	if (evbuffer_expand(out, it->len + HEAD_MAX))
+		return -ENOMEM;
 	evbuffer_add(out, "VALUE ", 6);
 	evbuffer_add(out, key.p, key.len);
 	evbuffer_add_printf(out, " %" PRIu32 " %" PRIu32, it->flags, it->len);
@@ -107,6 +113,7 @@ static void put_value(struct mc_session *m, const struct mc_request *r, struct i
 	evbuffer_add(out, it->value, it->len);
 	evbuffer_add(out, "\r\n", 2);
 	m->hits++;
+	return 0;
 }
 
 /* Returns 0 or an error of the store. */
@@ -138,33 +145,33 @@ static int get_some(struct mc_session *m, const struct mc_request *r, const stru
 		rc = item_load_all(&m->items, key, n, it, found);
 	for (unsigned i = 0; !rc && i < n; i++) {
 		if (found[i])
-			put_value(m, r, key[i], &it[i], out);
+			rc = put_value(m, r, key[i], &it[i], out);
 	}
 	if (r->touches && at_once && !rc)
 		rc = touch_some(m, key, n, expires);
 	return rc;
 }
 
-static void get(struct mc_session *m, const struct mc_request *r, struct evbuffer *out)
+bool mc_get(struct mc_session *m, const struct mc_request *r, uint32_t *done, struct evbuffer *out)
 {
+	struct mc_word rest = {r->keys.p + *done, r->keys.len - *done}, w;
 	struct item_key key[ITEM_BATCH];
-	struct mc_word rest = r->keys, w;
-	bool more = mc_next_key(&rest, &w);
+	unsigned n = 0;
 	int rc = 0;
 
-	while (!rc && more) {
-		unsigned n = 0;
-
-		do {
-			key[n++] = (struct item_key){w.p, w.len};
-			more = mc_next_key(&rest, &w);
-		} while (more && n < ITEM_BATCH);
+	while (n < ITEM_BATCH && mc_next_key(&rest, &w))
+		key[n++] = (struct item_key){w.p, w.len};
+	if (n)
 		rc = get_some(m, r, key, n, out);
-	}
+	*done = (uint32_t)(rest.p - r->keys.p);
 	if (rc)
 		mc_failed(out, rc);
-	else
+	else if (n < ITEM_BATCH)
 		mc_line(out, "END");
+	else
+		return false;
+	*done = 0;
+	return true;
 }
 
 /* ---- set and others ---- */
@@ -214,6 +221,15 @@ static int set_joined(struct mc_session *m, const struct mc_request *r, const ui
 	return rc;
 }
 
+void mc_drop_stale(struct mc_session *m, const struct mc_request *r, int rc)
+{
+	if ((rc != -E2BIG && rc != -ENOSPC) || !mc_replaces(r))
+		return;
+	item_delete(&m->items, r->command == MC_SET
+				       ? key_of(r)
+				       : (struct item_key){r->meta_key, r->meta_key_len});
+}
+
 static void set(struct mc_session *m, const struct mc_request *r, const uint8_t *data,
 		struct evbuffer *out)
 {
@@ -221,6 +237,7 @@ static void set(struct mc_session *m, const struct mc_request *r, const uint8_t 
 	int rc = joins ? set_joined(m, r, data) : set_plain(m, r, data);
 
 	m->sets++;
+	mc_drop_stale(m, r, rc);
 	if (!rc)
 		mc_line(out, "STORED");
 	else if (rc == -ECANCELED && r->mode == MC_MODE_CAS)
@@ -327,9 +344,9 @@ static void flush_all(struct mc_session *m, const struct mc_request *r, struct e
 	uint32_t at = item_expires(&m->items, r->exptime);
 	int rc = 0;
 
-	if (at > m->items.now)
-		m->flush_at = at;
-	else
+	/* This request replaces one with a later time. */
+	m->flush_at = at > m->items.now ? at : 0;
+	if (!m->flush_at)
 		rc = items_flush(&m->items);
 	put_result(out, rc, "OK");
 }
@@ -337,19 +354,14 @@ static void flush_all(struct mc_session *m, const struct mc_request *r, struct e
 void mc_session_tick(struct mc_session *m)
 {
 	items_tick(&m->items);
-	if (!m->flush_at || m->flush_at > m->items.now)
-		return;
-	m->flush_at = 0;
-	items_flush(&m->items);
+	if (m->flush_at && m->flush_at <= m->items.now && !items_flush(&m->items))
+		m->flush_at = 0;
 }
 
 void mc_text(struct mc_session *m, const struct mc_request *r, const uint8_t *data,
 	     struct evbuffer *out)
 {
 	switch (r->command) {
-	case MC_GET:
-		get(m, r, out);
-		break;
 	case MC_SET:
 		set(m, r, data, out);
 		break;

@@ -10,7 +10,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 
 from cli import LIMIT, check, finish, one_line_error, run
 from node import Node, addresses
@@ -92,7 +94,10 @@ def text():
          b'0 1 1\r\ny\r\n' % (cas, cas),
          b'EXISTS\r\nSTORED\r\nEXISTS\r\nVALUE c 0 1\r\ny\r\nEND\r\nNOT_FOUND\r\n')
     stats = talk(b'stats\r\nquit\r\n').decode().split('\r\n')
-    check(f'stats: {stats}', 'STAT curr_items 3' in stats and stats[-2] == 'END')
+    # An item that has expired leaves the store within a second.
+    items = [line for line in stats if line.startswith('STAT curr_items')]
+    check(f'stats: {stats}', items in (['STAT curr_items 3'], ['STAT curr_items 4'])
+          and stats[-2] == 'END')
 
 
 def meta():
@@ -106,6 +111,8 @@ def meta():
         b'1\r\n5\r\nVA 1\r\n8\r\nVA 1\r\n0\r\n'
         b'HD kbm9kZQ== b\r\nVALUE node 0 2\r\nhi\r\nEND\r\nMN\r\nEN\r\nCLIENT_ERROR invalid '
         b'flag\r\n')
+    says('a compare with a missing item', b'ms lost 2 C5 q\r\nhi\r\nms lost 2 C5 ME\r\nhi\r\n'
+         b'md lost C1 q\r\nmd none q\r\nma none q\r\nmn\r\n', b'NF\r\nHD\r\nEX\r\nMN\r\n')
     says(
         'one client stores anew',
         b'mg w v N1000\r\nmg w v N1000\r\nms w 1\r\nx\r\nmg w v N1000\r\nmd w I T1000\r\nmg w v\r\n'
@@ -119,12 +126,68 @@ def long_values():
     big = (big * 260)[:(1 << 20) - 20]
     says('the longest value', b'set big 0 0 %d\r\n%s\r\nget big\r\n' % (len(big), big),
          b'STORED\r\nVALUE big 0 %d\r\n%s\r\nEND\r\n' % (len(big), big))
-    says('a longer value', b'set big 0 0 %d\r\n%s\r\nget big2\r\n' % (len(big) + 1, big + b'x'),
-         b'SERVER_ERROR object too large for cache\r\nEND\r\n')
+    # A client that could not store its value must not get the old one.
+    for store in b'set big2 0 0 %d', b'ms big2 %d':
+        says('a longer value', b'set big2 0 0 1\r\nx\r\n' + store % (len(big) + 1) +
+             b'\r\n%sx\r\nget big2\r\n' % big,
+             b'STORED\r\nSERVER_ERROR object too large for cache\r\nEND\r\n')
+    says('a longer value to add', b'set big2 0 0 1\r\nx\r\nadd big2 0 0 %d\r\n%s\r\nget big2\r\n'
+         b'delete big2\r\n' % (len(big) + 1, big + b'x'),
+         b'STORED\r\nSERVER_ERROR object too large for cache\r\nVALUE big2 0 1\r\nx\r\nEND\r\n'
+         b'DELETED\r\n')
     # Ten replies of a mebibyte for a client that reads late.
     says('a slow reader', b'get big\r\n' * 20,
          b'VALUE big 0 %d\r\n%s\r\nEND\r\n' % (len(big), big) * 20)
     says('many keys', b'get ' + b' '.join(b'k%d' % i for i in range(1000)) + b'\r\n', b'END\r\n')
+    says('a line of 410 KB', b'gets ' + b' '.join(b'k%039d' % i for i in range(10000)) + b'\r\n',
+         b'END\r\n')
+    with connect(unix) as s:
+        s.sendall(b'get' + b' big' * 300 + b'\r\n')
+        s.recv(1)
+        before = resident()
+        says('others go on', b'mn\r\n', b'MN\r\n')
+        check(f'replies that nobody reads: {before >> 20} MiB', before < 150 << 20)
+        s.shutdown(socket.SHUT_WR)
+        length = 1 + sum(len(part) for part in iter(lambda: s.recv(1 << 20), b''))
+        check(f'300 values, to a client that sends no more: {length}',
+              length == 300 * len(b'VALUE big 0 %d\r\n%s\r\n' % (len(big), big)) + len(b'END\r\n'))
+    with connect() as s:  # more than the node keeps for a client
+        s.sendall(b'get big\r\n' * 20)
+        s.shutdown(socket.SHUT_WR)
+        length = sum(len(part) for part in iter(lambda: s.recv(1 << 20), b''))
+        check(f'twenty requests before the end: {length}',
+              length == 20 * len(b'VALUE big 0 %d\r\n%s\r\nEND\r\n' % (len(big), big)))
+    with tempfile.NamedTemporaryFile() as f:
+        f.write(big + bytes(20))
+        f.flush()
+        native('--from', f.name, 'put', where[0], 'full')
+    for store in b'append full 0 0 %d', b'ms full %d MA', b'ms full %d MP':
+        says('a value of a native client that is full', store % len(big) + b'\r\n%s\r\n' % big,
+             b'SERVER_ERROR object too large for cache\r\n')
+
+
+def native(*args):
+    r = run('kv', '--port', f'shm:{where[1]}', *args)
+    check(f'a native client: {args}', r.returncode == 0, r)
+
+
+def resident():
+    """Bytes of the node's memory, except what it shares with others and what maps a file."""
+    with open(f'/proc/{node.pid}/status', encoding='ascii') as f:
+        return int(next(line for line in f if line.startswith('RssAnon')).split()[1]) << 10
+
+
+def flush_later():
+    """A flush_all with a delay needs no request to begin, and an earlier one replaces it."""
+    native('put', where[0], 'early', 'value')
+    says('flush_all later', b'flush_all 1\r\n', b'OK\r\n')
+    until = time.monotonic() + LIMIT
+    while run('kv', '--port', f'shm:{where[1]}', 'get', where[0], 'early').returncode == 0:
+        check('flush_all has begun', time.monotonic() < until)
+    says('flush_all twice', b'flush_all 2\r\nflush_all\r\nset late 0 0 1\r\nx\r\n',
+         b'OK\r\nOK\r\nSTORED\r\n')
+    time.sleep(3)
+    says('the second one took effect', b'get late\r\n', b'VALUE late 0 1\r\nx\r\nEND\r\n')
 
 
 def nonsense():
@@ -135,11 +198,26 @@ def nonsense():
          b'CLIENT_ERROR bad command line format\r\n')
     says('data without an end', b'set a 0 0 3\r\nabcde\r\nmn\r\n',
          b'CLIENT_ERROR bad data chunk\r\nMN\r\n')
-    try:  # the server closes before it has read everything, so its reply may be lost
-        reply = talk(b'get ' + b'x' * 40000)
-    except OSError:
+    with connect() as s:
+        s.sendall(b'set e 0 0 1\r\nx\r\nset a 0 0 3\r\nabcde')
         reply = b''
-    check('a line without an end', reply in (b'', b'CLIENT_ERROR line too long\r\n'))
+        while not reply.endswith(b'chunk\r\n'):
+            reply += s.recv(1000)
+        s.sendall(b'f\r\nget e\r\nquit\r\n')
+        reply = b''.join(iter(lambda: s.recv(1000), b''))
+        check(f'the rest of the line is skipped: {reply}', reply == b'VALUE e 0 1\r\nx\r\nEND\r\n')
+    with connect() as s:
+        s.sendall(b'set a 0 0 3\r\nabcde')
+        s.recv(1000)
+        s.sendall(b'flush_all\r\nget e\r\nquit\r\n')
+        reply = b''.join(iter(lambda: s.recv(1000), b''))
+        check(f'data are not a command: {reply}', reply == b'VALUE e 0 1\r\nx\r\nEND\r\n')
+    for line in b'set ' + b'x' * 40000, b'get ' + b'x' * (1 << 20):
+        try:  # the server closes before it has read everything, so its reply may be lost
+            reply = talk(line)
+        except OSError:
+            reply = b''
+        check('a line without an end', reply in (b'', b'CLIENT_ERROR line too long\r\n'))
     binary = talk(b'\x80\x0b' + bytes(22))
     check(f'the binary protocol is refused with a line: {binary!r}',
           binary.startswith(b'SERVER_ERROR') and binary.count(b'\r\n') == 1)
@@ -219,7 +297,8 @@ def stock():
 
 node = Node(f'shm:{where[0]}', '--kv', '64M', '--memcached', f'127.0.0.1:{PORT},{unix}')
 try:
-    for part in text, meta, long_values, nonsense, no_descriptors, several_clients, stock:
+    for part in (text, meta, long_values, flush_later, nonsense, no_descriptors, several_clients,
+                 stock):
         part()
     busy = run('node', '--port', f'shm:{where[1]}', '--kv', '1M', '--memcached',
                f'127.0.0.1:{PORT}')
