@@ -417,7 +417,10 @@ struct roost_hook;
  *		pair is of another type
  *   EBUSY	ROOST_OUT: messages are in flight
  *   ENOSPC	two kernels are attached
- *   EINVAL, EFAULT, EIO	the kernel refused its parameters
+ *   EXDEV	the kernel changes lengths, and the queue pair is on another processing unit than
+ *		the kernel
+ *   EINVAL	the kernel refused its parameters, or they are too long
+ *   EFAULT, ENOENT, EIO	it ended with ROOST_RPC_ACCESS, ROOST_RPC_MISS, or another status
  */
 struct roost_hook *roost_qp_attach(struct ibv_qp *qp, enum roost_side side,
 				   const struct roost_invocation_attr *attr);
@@ -461,8 +464,8 @@ struct roost_run;
  *
  * Errors:
  *   ENOENT	no kernel has this op-code
- *   EINVAL	the parameters are invalid
- *   EMSGSIZE	parameters or payload are too long
+ *   EINVAL	the parameters are invalid, or too long
+ *   EMSGSIZE	the payload is too long
  *   ENOMEM	out of memory
  */
 struct roost_run *roost_run_start(struct ibv_context *ctx, const struct roost_invocation_attr *attr,
