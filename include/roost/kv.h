@@ -115,8 +115,8 @@ enum roost_kv_code {
 	ROOST_KV_REDUCE,
 	ROOST_KV_FILTER,
 	/*
-	 * Returns pairs of the next buckets from `cursor`, which starts at 0: up to 12 KiB, or one
-	 * bucket if it is longer. roost_kv_next_pair() reads them from `out`. `function` is
+	 * Returns the next pairs from `cursor`, which starts at 0: up to 12 KiB, or one pair if it
+	 * is longer. roost_kv_next_pair() reads them from `out`. `function` is
 	 * ROOST_KV_SCAN_KEYS for pairs without their values.
 	 */
 	ROOST_KV_SCAN,

@@ -57,6 +57,7 @@ struct call_state {
 	struct kvwire_reply reply;
 	uint32_t number; /* number of the long buffer; 0: none */
 	uint8_t *buffer;
+	uint32_t reply_number; /* the same, of a long reply to a batch that is payload */
 	/* the group that is not finished; of the store's groups if it has a far tier; NULL: none */
 	struct kv_group *parked;
 	bool broken;
@@ -172,15 +173,21 @@ static bool begin_reply(struct call_state *s, const struct roost_call *c, void *
 	return kvwire_reply_begin(&s->reply, buf, len, s->batch.count);
 }
 
+static uint8_t *buffer_at(const struct roost_call *c, uint32_t number)
+{
+	const struct kernel *k = c->self;
+
+	return k->long_buffers + (number - 1) * LONG_SIZE;
+}
+
 static bool take_buffer(struct roost_call *c)
 {
 	struct call_state *s = c->state;
-	const struct kernel *k = c->self;
 
 	s->number = roost_take(c);
 	if (!s->number)
 		return false;
-	s->buffer = k->long_buffers + (s->number - 1) * LONG_SIZE;
+	s->buffer = buffer_at(c, s->number);
 	return true;
 }
 
@@ -190,7 +197,9 @@ static void give_back(struct roost_call *c)
 
 	if (s->number)
 		roost_give(c, s->number);
-	s->number = 0;
+	if (s->reply_number)
+		roost_give(c, s->reply_number);
+	s->number = s->reply_number = 0;
 }
 
 static void cut(struct roost_call *c)
@@ -465,10 +474,15 @@ static enum roost_next params(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-/*
- * Takes a piece of the payload, which is the batch. Its reply is in the call's own memory, so that
- * no piece waits for a buffer.
- */
+/* Begins the reply to a batch that is payload: in the call's own memory, unless it may be long. */
+static bool begin_payload_reply(struct call_state *s, struct roost_call *c)
+{
+	if (s->reply_number)
+		return begin_reply(s, c, buffer_at(c, s->reply_number), KVWIRE_LONG_MAX);
+	return begin_reply(s, c, c->scratch, KVWIRE_REPLY_MAX);
+}
+
+/* Takes a piece of the payload, which is the batch. No piece waits for a buffer. */
 static enum roost_next payload(struct roost_call *c)
 {
 	struct call_state *s = c->state;
@@ -483,13 +497,23 @@ static enum roost_next payload(struct roost_call *c)
 		return ROOST_DONE;
 	if (kvwire_open(&s->batch, s->buffer, c->total))
 		return end_with(c, ROOST_RPC_BAD_PARAMS);
-	if (!begin_reply(s, c, c->scratch, KVWIRE_REPLY_MAX))
+	if (s->batch.flags & KVWIRE_LONG) {
+		s->reply_number = roost_take(c);
+		if (!s->reply_number)
+			return end_with(c, ROOST_KV_BUSY);
+	}
+	if (!begin_payload_reply(s, c))
 		return no_space(c);
 	/* A call that pauses has taken the piece. Otherwise the piece would get an RNR NAK. */
 	while (run_step(c) == ROOST_AGAIN)
 		ROOST_PAUSE(c);
-	give_back(c);
-	ROOST_REPLY(c, c->scratch, finish(s));
+	if (!s->reply_number) {
+		give_back(c);
+		ROOST_REPLY(c, c->scratch, finish(s));
+	}
+	ROOST_PAUSE(c); /* takes the piece, as above */
+	ROOST_SEND(c, buffer_at(c, s->reply_number), finish(s));
+	return end_with(c, ROOST_RPC_OK);
 	ROOST_STEPS_END;
 }
 

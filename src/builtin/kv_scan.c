@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The scan of the kernel kv: pairs of whole buckets, as many as the reply has space for. */
+/* The scan of the kernel kv: as many pairs as the reply has space for. */
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
@@ -35,16 +35,21 @@ static bool add_pair(void *ctx, const struct kv_pair *p)
 	bool keys = s->function == ROOST_KV_SCAN_KEYS || s->function == ROOST_KV_SCAN_STRAY;
 	bool leaves = s->function == ROOST_KV_SCAN_LEAVING;
 	struct roost_kv_pair pair = {p->key, p->value, p->key_len, keys ? 0 : p->value_len};
-	size_t len = kvwire_pair_len(pair.key_len, pair.value_len), before = s->need;
+	size_t len = kvwire_pair_len(pair.key_len, pair.value_len), whole = len;
+	uint8_t *at = s->at + s->added;
 
 	if (!in_scan(s, p))
 		return true;
-	s->need += len + (leaves ? EXPIRY : 0);
-	if (s->need > (size_t)(s->end - s->at))
-		return true;
-	kvwire_put_pair(s->at + before, &pair);
 	if (leaves)
-		put_u32(s->at + before + len, p->expires);
+		whole += EXPIRY;
+	if (whole > (size_t)(s->end - at)) {
+		s->missed = whole;
+		return false;
+	}
+	kvwire_put_pair(at, &pair);
+	if (leaves)
+		put_u32(at + len, p->expires);
+	s->added += whole;
 	return true;
 }
 
@@ -92,6 +97,22 @@ static void end_scan(struct kv_store *st, struct kvwire_reply *w, const struct k
 	kvwire_reply_add(w, 0, s->data, (uint32_t)(s->at - s->data));
 }
 
+/*
+ * Ends a scan whose next pair has no space. If the reply has no pair, or if the cursor does not
+ * advance, the client asks again with space for that pair, too. The cursor does not advance over
+ * pairs of a chain whose hashes have the same first bits (src/kv/scan.c).
+ */
+static void end_at_pair(struct kv_store *st, struct kvwire_reply *w, const struct kv_group *g)
+{
+	const struct kv_store_scan *s = &g->scan;
+	size_t len = (size_t)(s->at - s->data);
+
+	if (len > KVWIRE_CURSOR && s->state.cursor != g->alone.cursor)
+		end_scan(st, w, g, s->state.cursor);
+	else
+		kvwire_reply_add_cut(w, 0, (uint32_t)(len + s->missed));
+}
+
 bool kv_store_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group *g)
 {
 	struct kv_store_scan *s = &g->scan;
@@ -99,10 +120,9 @@ bool kv_store_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group 
 	if (!s->data && !begin_scan(st, w, g))
 		return true;
 	for (;;) {
-		uint64_t cursor = s->state.cursor;
 		int rc;
 
-		s->need = 0;
+		s->added = s->missed = 0;
 		rc = kv_scan_next(st->kv, &s->state, add_pair, s);
 		if (rc == -EAGAIN)
 			return false;
@@ -110,14 +130,11 @@ bool kv_store_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group 
 			kvwire_reply_add(w, rc, NULL, 0);
 			return true;
 		}
-		if (s->need > (size_t)(s->end - s->at)) {
-			if (s->at == s->data + KVWIRE_CURSOR)
-				kvwire_reply_add_cut(w, 0, (uint32_t)(KVWIRE_CURSOR + s->need));
-			else
-				end_scan(st, w, g, cursor);
+		s->at += s->added;
+		if (s->missed) {
+			end_at_pair(st, w, g);
 			return true;
 		}
-		s->at += s->need;
 		if (++s->buckets >= SCAN_BUCKETS || !s->state.cursor)
 			break;
 		if (st->groups && s->buckets % SCAN_STEP == 0)

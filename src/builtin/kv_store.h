@@ -28,7 +28,8 @@ struct kvwire_reply;
 struct kv_store_scan {
 	struct kv_scan_state state;
 	uint8_t *data, *at, *end;     /* data NULL: not begun */
-	size_t need;		      /* bytes of the pairs of this bucket */
+	size_t added;		      /* bytes of the pairs of this bucket */
+	size_t missed;		      /* bytes of the pair that has no space; 0: none */
 	unsigned buckets;	      /* buckets that were visited */
 	bool serves;		      /* the fence was open when the scan began */
 	unsigned function;	      /* 0, or ROOST_KV_SCAN_KEYS or a later function */

@@ -61,7 +61,8 @@ int kvc_long_start(struct roost_kv *kv, struct roost_kv_op *op)
 	if (!kvwire_add(&w, op))
 		return -E2BIG;
 	payload = w.at - w.start > (ptrdiff_t)kv->batch_max;
-	len = (uint32_t)kvwire_finish(&w, payload ? 0 : KVWIRE_LONG);
+	/* With payload a long reply takes a second buffer of the node. */
+	len = (uint32_t)kvwire_finish(&w, payload && !op->out_cap ? 0 : KVWIRE_LONG);
 	rc = -roost_call_begin(l->caller, ROOST_KV_OP, kv->node->hello.rkey,
 			       payload ? NULL : l->batch, payload ? 0 : len,
 			       payload ? ROOST_RPC_STREAM : 0, &l->id);
@@ -69,10 +70,13 @@ int kvc_long_start(struct roost_kv *kv, struct roost_kv_op *op)
 		return rc;
 	if (payload)
 		rc = post_payload(kv, len);
-	if (rc)
+	if (rc) {
+		/* The call would take the payload of the next one. */
+		kv->err = -ENOTCONN;
 		roost_call_end(l->caller, l->id);
-	else
+	} else {
 		l->op = op;
+	}
 	return rc;
 }
 
@@ -95,7 +99,7 @@ struct roost_kv_op *kvc_long_poll(struct roost_kv *kv)
 	kvc_take_reply(op, &result);
 	roost_call_end(l->caller, l->id);
 	l->op = NULL;
-	if (op->status == -EAGAIN) /* cut again, since another client stored a longer value */
+	if (op->status == -EAGAIN) /* an old node, or the value is longer than `out` by now */
 		op->status = -EMSGSIZE;
 	return op;
 }

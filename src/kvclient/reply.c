@@ -20,8 +20,8 @@ static void take_result(struct roost_kv_op *op, const struct kvwire_result *got)
 		if (!op->status)
 			op->status = -EMSGSIZE;
 	} else if (got->cut) {
-		if (!op->status)
-			op->status = -EAGAIN;
+		/* The node has changed nothing: neither has a comparison that failed. */
+		op->status = -EAGAIN;
 	} else if (got->len) {
 		memcpy(op->out, got->data, got->len);
 	}

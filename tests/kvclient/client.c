@@ -227,6 +227,119 @@ static void limits(void)
 	free(back);
 }
 
+/* Stores the value that fill() makes. */
+static void put(const char *key, uint8_t *space, uint8_t first, uint32_t len)
+{
+	int rc;
+
+	fill(space, first, len);
+	rc = roost_kv_put(kv, key, (uint32_t)strlen(key), space, len, 0);
+	must(!rc, "a PUT of a long value", rc);
+}
+
+/* A comparison that fails returns a value that is longer than the reply to a batch. */
+static void long_comparison(void)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_PUT_COMPARE,
+				 .key = "long",
+				 .key_len = 4,
+				 .value = "y",
+				 .value_len = 1,
+				 .expect = "x",
+				 .expect_len = 1,
+				 .out = slots[0].out,
+				 .out_cap = LONG};
+	int rc;
+
+	put("long", slots[0].value, 3, 20480);
+	rc = roost_kv_run(kv, &op, 1);
+	must(!rc && op.status == -ECANCELED && op.out_len == 20480, "a long comparison",
+	     rc ? rc : op.status);
+	must(!memcmp(op.out, slots[0].value, 20480), "the value of a long comparison", 0);
+	op.out_cap = 100;
+	rc = roost_kv_run(kv, &op, 1);
+	must(!rc && op.status == -ECANCELED && op.out_len == 20480, "a comparison without space",
+	     rc ? rc : op.status);
+}
+
+/* Operand and old value are each longer than a packet and than the reply to a batch. */
+static void long_update(void)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_UPDATE_VECTOR,
+				 .type = ROOST_KV_U8,
+				 .function = ROOST_KV_ADD,
+				 .fetch = true,
+				 .key = "vector",
+				 .key_len = 6,
+				 .value = slots[1].value,
+				 .value_len = LONG,
+				 .out = slots[0].out,
+				 .out_cap = LONG};
+	size_t len;
+	int rc;
+
+	put("vector", slots[0].value, 1, LONG);
+	memset(slots[1].value, 1, LONG);
+	for (unsigned i = 0; i < 4; i++) {
+		fill(slots[0].value, (uint8_t)(1 + i), LONG);
+		rc = roost_kv_run(kv, &op, 1);
+		must(!rc && !op.status && op.out_len == LONG, "an update of a long vector",
+		     rc ? rc : op.status);
+		must(!memcmp(op.out, slots[0].value, LONG), "the old vector", 0);
+	}
+	fill(slots[0].value, 5, LONG);
+	rc = roost_kv_get(kv, "vector", 6, slots[0].out, LONG, &len);
+	must(!rc && !memcmp(slots[0].out, slots[0].value, LONG), "the new vector", rc);
+}
+
+#define SCANNED	   24u /* of few buckets, so that some have more than a long reply takes */
+#define SCAN_VALUE 600000u
+
+/* A scan returns all pairs, also those of a bucket whose pairs exceed the longest reply. */
+static void long_scan(void)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_SCAN, .out_cap = ROOST_KV_VALUE_MAX + 65536};
+	uint8_t *space = malloc(SCAN_VALUE), *out = malloc(op.out_cap);
+	unsigned seen = 0, rounds = 0;
+	char key[16];
+	int rc;
+
+	must(space && out, "memory", -ENOMEM);
+	op.out = out;
+	for (unsigned i = 0; i < SCANNED; i++) {
+		snprintf(key, sizeof(key), "scan-%02u", i);
+		put(key, space, (uint8_t)i, SCAN_VALUE);
+	}
+	do {
+		struct roost_kv_pair pair;
+		uint32_t at = 0;
+
+		rc = roost_kv_run(kv, &op, 1);
+		must(!rc && !op.status, "a scan", rc ? rc : op.status);
+		while (roost_kv_next_pair(&op, &at, &pair, &op.cursor)) {
+			unsigned i;
+
+			memcpy(key, pair.key, pair.key_len < 15 ? pair.key_len : 15);
+			key[pair.key_len < 15 ? pair.key_len : 15] = 0;
+			if (sscanf(key, "scan-%u", &i) != 1 || i >= SCANNED)
+				continue;
+			fill(space, (uint8_t)i, SCAN_VALUE);
+			must(pair.value_len == SCAN_VALUE && !memcmp(pair.value, space, SCAN_VALUE),
+			     "a value of a scan", 0);
+			seen |= 1u << i;
+		}
+		must(++rounds < 1000, "a scan ends", 0);
+	} while (op.cursor);
+	must(seen == (1u << SCANNED) - 1, "a scan has all pairs", 0);
+	for (unsigned i = 0; i < SCANNED; i++) {
+		snprintf(key, sizeof(key), "scan-%02u", i);
+		rc = roost_kv_delete(kv, key, (uint32_t)strlen(key));
+		must(!rc, "a DELETE", rc);
+	}
+	free(space);
+	free(out);
+}
+
 /*
  * A poll sends a batch that is not full if no other batch is in flight. Otherwise a program that
  * waits for its operations before it begins others would wait for ever.
@@ -306,6 +419,9 @@ int main(int argc, char **argv)
 	rounds((unsigned)atoi(argv[2]));
 	additions();
 	limits();
+	long_comparison();
+	long_update();
+	long_scan();
 	polls_send();
 	drives();
 	roost_kv_close(kv);
