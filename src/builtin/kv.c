@@ -390,10 +390,10 @@ static bool decode_single(struct kv_store *st, struct call_state *s, struct kvwi
 }
 
 /*
- * Prefetches the cache lines for the first operations of the batch. The batch runs in its next
- * step. Until then other calls begin, so that the cache misses of all these batches overlap, or the
- * ACK of a call without company leaves. A batch with many operations overlaps its own misses.
- * Returns whether the call waits.
+ * Notes the keys of a small batch. The batch runs in its next step. Until then other calls begin,
+ * and the cache misses of all these batches overlap. The bucket of a call without company is
+ * prefetched here, and its ACK leaves meanwhile. A batch with many operations overlaps its own
+ * misses. Returns whether the call waits.
  */
 static bool look_ahead(struct roost_call *c)
 {
@@ -406,7 +406,7 @@ static bool look_ahead(struct roost_call *c)
 		return false;
 	s->ahead = batch.count == 1 && decode_single(k->store, s, batch);
 	if (likely(s->ahead))
-		kv_ahead_op(k->store->kv, &k->ahead, &s->op);
+		kv_ahead_op(k->store->kv, &k->ahead, &s->op, c->at_once);
 	else
 		while (kvwire_next(&batch, &op) == 1)
 			kv_ahead_key(k->store->kv, &k->ahead, op.key, op.key_len);

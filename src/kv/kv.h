@@ -230,15 +230,18 @@ uint64_t kv_bytes(const struct kv *kv);
  * overlap. The last keys wait here until kv_ahead_end(), which the caller calls before the first
  * kv_run().
  */
-#define KV_AHEAD 16u
+#define KV_AHEAD 32u
 struct kv_ahead {
 	uint64_t hash[KV_AHEAD];
-	uint32_t begun, fetched;
+	unsigned n;
 };
 void kv_ahead_key(struct kv *kv, struct kv_ahead *a, const void *key, uint32_t len);
 void kv_ahead_end(struct kv *kv, struct kv_ahead *a);
-/* Does the same for the key of an operation that kv_run_ahead() executes. */
-void kv_ahead_op(struct kv *kv, struct kv_ahead *a, struct kv_op *op);
+/*
+ * Does the same for the key of an operation that kv_run_ahead() executes. `alone`: probably no
+ * other key comes before kv_ahead_end(), so the bucket is prefetched at once.
+ */
+void kv_ahead_op(struct kv *kv, struct kv_ahead *a, struct kv_op *op, bool alone);
 /*
  * Executes an operation that kv_ahead_op() got, if it is one of the common cases: a GET, PUT or
  * update of a pair that does not expire and that keeps its place. Otherwise returns false without a
