@@ -203,10 +203,17 @@ ROOST_EXPORT int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops
  */
 ROOST_EXPORT void drive_gsi_close(struct drive *d);
 /*
+ * Waits until no other program of the user publishes a service, at most a second. Returns a
+ * descriptor to close after drive_gsi_listen(), or -1. The caller holds no lock that functions of
+ * drive_gsi_open() take, since the service thread would wait for it.
+ */
+ROOST_EXPORT int drive_gsi_hold(struct drive *d);
+/*
  * Makes connection requests for a service come to this process, if other programs have the same
  * address: requests to `addr`, or, if that is NULL, to all addresses of the families (POOL_IPV4 |
- * POOL_IPV6). drive_gsi_unlisten() ends this, with the same arguments. Returns 0, -EADDRINUSE
- * (another program listens there), or -ENOSPC. May make system calls. Any thread that owns no PU.
+ * POOL_IPV6). The caller has called drive_gsi_hold(). drive_gsi_unlisten() ends this, with the same
+ * arguments. Returns 0, -EADDRINUSE (another program listens there), or -ENOSPC. May make system
+ * calls. Any thread that owns no PU.
  */
 ROOST_EXPORT int drive_gsi_listen(struct drive *d, uint64_t service, const struct pkt_addr *addr,
 				  unsigned families);

@@ -388,6 +388,11 @@ static uint32_t scope_of(struct drive *d, const struct pkt_addr *addr)
 	return addr && drive_find_addr(d, addr, &where) ? medium_of(d, where.port) : 0;
 }
 
+int drive_gsi_hold(struct drive *d)
+{
+	return drive_dead(d) || !pool_mine() ? -1 : pool_hold_publisher();
+}
+
 /* QP 1 belongs to the first PU, so its services are those of the first slot. */
 int drive_gsi_listen(struct drive *d, uint64_t service, const struct pkt_addr *addr,
 		     unsigned families)

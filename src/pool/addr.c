@@ -30,6 +30,7 @@
  * for a slot without an owner.
  */
 #define LEAST_BUFFER 1
+#define STEER_TRIES  64u
 /* The most datagrams that are drained. No buffer holds more. */
 #define DRAIN_MOST 1000000
 #define SENT_MS	   10000 /* a datagram is read at the latest so long after its sender has ended */
@@ -251,8 +252,10 @@ void addr_steer(struct pool_addr *a)
 		return;
 	/*
 	 * If the version changed meanwhile, another member may have attached a newer program first.
+	 * A member that changes it all the time must not keep this one here; the next change of its
+	 * own steers again.
 	 */
-	do {
+	for (unsigned i = 0; i < STEER_TRIES; i++) {
 		uint64_t want;
 
 		version = pool_version(a->pool);
@@ -260,12 +263,14 @@ void addr_steer(struct pool_addr *a)
 		want = XXH3_64bits_withSeed(&t, sizeof(t), key) | 1;
 		/* the version is read again after the memory */
 		atomic_thread_fence(memory_order_acquire);
-		if (atomic_load_explicit(attached, memory_order_seq_cst) == want)
-			continue;
-		atomic_store_explicit(attached, 0, memory_order_seq_cst);
-		if (attach_most(a->sock[0], &t) == 0)
-			atomic_store_explicit(attached, want, memory_order_seq_cst);
-	} while (pool_version(a->pool) != version);
+		if (atomic_load_explicit(attached, memory_order_seq_cst) != want) {
+			atomic_store_explicit(attached, 0, memory_order_seq_cst);
+			if (attach_most(a->sock[0], &t) == 0)
+				atomic_store_explicit(attached, want, memory_order_seq_cst);
+		}
+		if (pool_version(a->pool) == version)
+			return;
+	}
 }
 
 void pool_steer(struct pool *p)

@@ -345,11 +345,19 @@ void pool_manages(struct pool *p, unsigned slot, bool manages);
 #define POOL_IPV6 2
 
 /*
+ * Takes the name that one program of the user has at a time while it publishes a service: of two
+ * programs that publish the same one at the same time, one gets it. Returns a descriptor to close
+ * after pool_publish(), or -1. Waits at most a second for a program that is stopped meanwhile, or
+ * for another user who holds the name, so the caller must not hold a lock that the service thread
+ * takes.
+ */
+int pool_hold_publisher(void);
+/*
  * Makes connection requests (REQ, SIDR_REQ) for a service id come to an own slot. `addr` limits
  * this to one address; NULL means all addresses of the slot of these families. `scope`: as in
- * pool_addr_get(). A listener on the exact address takes precedence. Returns 0, -EADDRINUSE
- * (another program listens there), or -ENOSPC (too many services). Waits at most a second for a
- * program that is stopped in this call.
+ * pool_addr_get(). A listener on the exact address takes precedence. The caller called
+ * pool_hold_publisher(). Returns 0, -EADDRINUSE (another program listens there), or -ENOSPC (too
+ * many services).
  */
 int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct pkt_addr *addr,
 		 uint32_t scope, unsigned families);

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 
-#include "base/sys.h"
 #include "pool/filter.h"
 
 #define PUBLISH_SLEEP 2 /* ms between looks at a publisher */
@@ -87,11 +86,7 @@ static bool taken(struct pool *p, unsigned slot, uint64_t id, const struct servi
 	return false;
 }
 
-/*
- * Takes the publisher's name. Returns a descriptor to close after the publication, or -1 if the
- * present holder does not finish.
- */
-static int hold_publisher(void)
+int pool_hold_publisher(void)
 {
 	struct pool_wait wait = pool_wait_begin(ANSWER_MS);
 	int fd;
@@ -107,7 +102,7 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 	static const struct pkt_addr none;
 	const struct service_addrs at = {addr, scope, families};
 	struct slot_service *s;
-	int rc = 0, publisher = hold_publisher();
+	int rc = 0;
 
 	pthread_mutex_lock(&p->lock);
 	s = free_entry(p, slot);
@@ -126,8 +121,6 @@ int pool_publish(struct pool *p, unsigned slot, uint64_t service, const struct p
 		state_changed(p->state);
 	}
 	pthread_mutex_unlock(&p->lock);
-	if (publisher >= 0)
-		sys_close(publisher);
 	pool_execute_wills(p); /* taken() may have reclaimed slots */
 	/* Another member may have steered while a refused entry was there. */
 	pool_steer(p);

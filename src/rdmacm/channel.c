@@ -140,14 +140,27 @@ static void discard(struct rdmacm_event *e)
 	free(e);
 }
 
+/*
+ * Drops an event that the program has not taken. Returns false if there is none. The lock may be
+ * released meanwhile, so the list may be another one afterwards.
+ */
+static bool drop_one(struct rdmacm_id *id)
+{
+	struct rdmacm_event *e;
+
+	list_for_each_entry (e, &id->events, link) {
+		if (withdraw(e)) {
+			discard(e);
+			return true;
+		}
+	}
+	return false;
+}
+
 void rdmacm_events_end(struct rdmacm_id *id)
 {
-	struct rdmacm_event *e, *tmp;
-
-	list_for_each_entry_safe (e, tmp, &id->events, link) {
-		if (withdraw(e))
-			discard(e);
-	}
+	while (drop_one(id))
+		;
 	while (!list_empty(&id->events))
 		pthread_cond_wait(&agent.acked, &agent.lock);
 }
@@ -172,8 +185,12 @@ static bool take(struct rdmacm_event *e)
 {
 	struct rdmacm_id *id = rdmacm_id(e->event.id);
 
+	/* Another thread is ending the listener, and with it a request that was not taken. */
+	if (id->passive && !id->shown && e->event.event != RDMA_CM_EVENT_CONNECT_REQUEST)
+		return false;
 	switch (e->event.event) {
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
+		id->shown = true;
 		if (id->conn)
 			cm_request_taken(id->conn);
 		break;
@@ -255,6 +272,31 @@ int rdmacm_complete(struct rdmacm_id *id)
 
 /* ---- migrating ---- */
 
+static void withdraw_all(struct rdmacm_id *id, struct list_head *moved)
+{
+	struct rdmacm_event *e, *tmp;
+
+	list_for_each_entry_safe (e, tmp, &id->events, link) {
+		if (withdraw(e))
+			list_move_tail(&e->link, moved);
+	}
+}
+
+/* The id of a request that was not taken gets its events where the request is. */
+static void move_request(const struct rdmacm_event *request, struct rdma_event_channel *to)
+{
+	struct rdmacm_id *id = rdmacm_id(request->event.id);
+	struct list_head moved = LIST_HEAD_INIT(moved);
+	struct rdmacm_event *e, *tmp;
+
+	withdraw_all(id, &moved);
+	id->id.channel = to;
+	list_for_each_entry_safe (e, tmp, &moved, link) {
+		list_del(&e->link);
+		rdmacm_event_raise(e);
+	}
+}
+
 /*
  * Events that were not taken move to the new channel, in order. The call waits until the others are
  * acknowledged, as with the Linux kernel.
@@ -265,10 +307,7 @@ static void move_events(struct rdmacm_id *id, struct rdma_event_channel *to)
 	struct list_head moved = LIST_HEAD_INIT(moved);
 
 	for (;;) {
-		list_for_each_entry_safe (e, tmp, &id->events, link) {
-			if (withdraw(e))
-				list_move_tail(&e->link, &moved);
-		}
+		withdraw_all(id, &moved);
 		if (list_empty(&id->events))
 			break;
 		pthread_cond_wait(&agent.acked, &agent.lock);
@@ -277,6 +316,8 @@ static void move_events(struct rdmacm_id *id, struct rdma_event_channel *to)
 	list_for_each_entry_safe (e, tmp, &moved, link) {
 		list_del(&e->link);
 		rdmacm_event_raise(e);
+		if (e->event.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+			move_request(e, to);
 	}
 }
 

@@ -2,6 +2,7 @@
 /* The passive side: listening, requests, accepting. */
 #include <string.h>
 
+#include "base/sys.h"
 #include "pool/pool.h"
 #include "rdmacm/rdmacm.h"
 
@@ -101,15 +102,18 @@ bool rdmacm_any_in(enum rdmacm_state state, uint64_t service_id)
 ROOST_EXPORT int rdma_listen(struct rdma_cm_id *pub, int backlog)
 {
 	const struct sockaddr *src = &pub->route.addr.src_addr;
-	int ret = rdmacm_agent_open(NULL);
+	int ret = rdmacm_agent_open(NULL), publisher;
 
 	if (ret)
 		return rdmacm_ret(ret);
 	if (src->sa_family == AF_INET6 && rdmacm_addr_is_any(src))
 		rdmacm_open_ipv6(rdmacm_id(pub));
+	publisher = drive_gsi_hold(verbs_drive(agent.verbs));
 	rdmacm_lock();
 	ret = start_listening(rdmacm_id(pub), backlog);
 	rdmacm_unlock();
+	if (publisher >= 0)
+		sys_close(publisher);
 	return rdmacm_ret(ret);
 }
 
@@ -236,11 +240,19 @@ static int accept_connection(struct rdmacm_id *id, const struct rdma_conn_param 
 	return ret;
 }
 
+/* A second call must not change the queue pair of the connection. */
+static bool has_accepted(const struct rdmacm_id *id)
+{
+	enum cm_state state = cm_conn_state(id->conn);
+
+	return !rdmacm_is_ud(id) && state != CM_REQ_RCVD && state != CM_MRA_REQ_SENT;
+}
+
 static int start_accepting(struct rdmacm_id *id, const struct rdma_conn_param *p)
 {
 	int ret;
 
-	if (id->state != RDMACM_CONNECT || !id->passive || !id->conn)
+	if (id->state != RDMACM_CONNECT || !id->passive || !id->conn || has_accepted(id))
 		return -EINVAL;
 	ret = rdmacm_settle_depths(id, p);
 	if (ret)
@@ -258,7 +270,12 @@ ROOST_EXPORT int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *con
 	rdmacm_lock();
 	ret = start_accepting(id, conn_param);
 	rdmacm_unlock();
-	if (ret == 0 && !rdmacm_is_ud(id))
+	if (ret == 0 && !rdmacm_is_ud(id)) {
 		ret = rdmacm_complete(id);
+	} else if (ret == 0 && id->sync && pub->event) {
+		/* no event follows, and the listener cannot end before this one is acknowledged */
+		rdma_ack_cm_event(pub->event);
+		pub->event = NULL;
+	}
 	return rdmacm_ret(ret);
 }

@@ -67,6 +67,7 @@ struct rdmacm_id {
 	bool af_only_set;   /* the program set af_only; otherwise it is the system's default */
 	bool any;	    /* bound to a wildcard address */
 	bool passive;	    /* created by a listener's request */
+	bool shown;	    /* passive: the program has taken the request */
 	bool connect_error; /* the QP failed to come up: later events are not reported */
 	uint8_t tos;
 	uint8_t ack_timeout; /* 0: RDMACM_ACK_TIMEOUT */

@@ -336,6 +336,7 @@ static void programs_may_bring_qps_of_their_own(void **state)
 		if (i) {
 			param.qp_num = qp[1]->qp_num;
 			assert_int_equal(rdma_accept(id[1], &param), 0);
+			REFUSED(rdma_accept(id[1], &param), EINVAL);
 			e = next_event(ach, RDMA_CM_EVENT_CONNECT_RESPONSE);
 			assert_int_equal(e->param.conn.qp_num, qp[1]->qp_num);
 			assert_int_equal(rdma_ack_cm_event(e), 0);
@@ -375,6 +376,7 @@ static void the_first_packet_counts_as_an_rtu(void **state)
 	make_qp(p, IBV_QPT_RC);
 	assert_int_equal(ibv_post_recv(p->qp, &rr, &bad_rr), 0);
 	assert_int_equal(rdma_accept(p, &param), 0);
+	REFUSED(rdma_accept(p, &param), EINVAL);
 	rdma_ack_cm_event(e);
 	expect(ach, RDMA_CM_EVENT_CONNECT_RESPONSE);
 	to_rts(a, qp);
@@ -691,6 +693,33 @@ static void events_move_with_their_id(void **state)
 	rdma_destroy_event_channel(second);
 }
 
+/* A request that was not taken moves, too, and its id has its later events where it was taken. */
+static void requests_move_with_their_listener(void **state)
+{
+	struct rdma_event_channel *first = channel(), *second = channel(), *ach = channel();
+	struct rdma_cm_id *l = listener(first, RDMA_PS_TCP, any(0), 0);
+	struct rdma_cm_id *a = resolved(ach, RDMA_PS_TCP, port_of(l)), *p;
+	struct pollfd fd = {.fd = first->fd, .events = POLLIN};
+	struct rdma_conn_param param = {.qp_num = 5};
+	struct rdma_cm_event *e;
+
+	assert_int_equal(rdma_connect(a, &param), 0);
+	assert_int_equal(poll(&fd, 1, WAIT_MS), 1);
+	assert_int_equal(rdma_migrate_id(l, second), 0);
+	rdma_destroy_event_channel(first);
+	e = next_event(second, RDMA_CM_EVENT_CONNECT_REQUEST);
+	p = e->id;
+	assert_ptr_equal(p->channel, second);
+	assert_int_equal(rdma_accept(p, &param), 0);
+	rdma_ack_cm_event(e);
+	expect(ach, RDMA_CM_EVENT_CONNECT_RESPONSE);
+	assert_int_equal(rdma_establish(a), 0);
+	assert_int_equal(expect(second, RDMA_CM_EVENT_ESTABLISHED), 0);
+	rdma_destroy_id(a);
+	rdma_destroy_id(p);
+	quit(l, second, ach);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -714,6 +743,7 @@ int main(void)
 		cmocka_unit_test(a_source_has_a_share_of_those_who_wait),
 		cmocka_unit_test(who_is_connected_asks_again_before_he_is_refused),
 		cmocka_unit_test(events_move_with_their_id),
+		cmocka_unit_test(requests_move_with_their_listener),
 	};
 
 	return RUN(tests);

@@ -105,6 +105,48 @@ static void endpoints_connect_echo_and_disconnect(void **state)
 	rdma_destroy_ep(listen);
 }
 
+static void *ask_datagram(void *res)
+{
+	struct ibv_qp_init_attr attr = qp_attr();
+	struct rdma_cm_id *id;
+
+	attr.qp_type = IBV_QPT_UD;
+	assert_int_equal(rdma_create_ep(&id, res, NULL, &attr), 0);
+	assert_int_equal(rdma_connect(id, NULL), 0);
+	rdma_destroy_ep(id);
+	return NULL;
+}
+
+/* The accepted id does not keep the listener from its end. */
+static void a_listener_of_datagrams_ends_before_its_ids(void **state)
+{
+	struct rdma_addrinfo hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_UDP}, *res;
+	struct ibv_qp_init_attr attr = qp_attr();
+	struct rdma_cm_id *listen, *id;
+	union address to = ours(0);
+	char node[INET_ADDRSTRLEN], service[8];
+	pthread_t thread;
+
+	choose_port(false);
+	attr.qp_type = IBV_QPT_UD;
+	assert_int_equal(rdma_getaddrinfo(NULL, "0", &hints, &res), 0);
+	assert_int_equal(rdma_create_ep(&listen, res, NULL, &attr), 0);
+	rdma_freeaddrinfo(res);
+	assert_int_equal(rdma_listen(listen, 0), 0);
+	snprintf(service, sizeof(service), "%u", port_of(listen));
+	hints.ai_flags = 0;
+	assert_int_equal(rdma_getaddrinfo(inet_ntop(AF_INET, &to.in.sin_addr, node, sizeof(node)),
+					  service, &hints, &res),
+			 0);
+	assert_int_equal(pthread_create(&thread, NULL, ask_datagram, res), 0);
+	assert_int_equal(rdma_get_request(listen, &id), 0);
+	assert_int_equal(rdma_accept(id, NULL), 0);
+	rdma_destroy_ep(listen);
+	pthread_join(thread, NULL);
+	rdma_destroy_ep(id);
+	rdma_freeaddrinfo(res);
+}
+
 static void a_refused_connection_is_an_error_code(void **state)
 {
 	struct ibv_qp_init_attr attr = qp_attr();
@@ -172,6 +214,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(endpoints_connect_echo_and_disconnect),
+		cmocka_unit_test(a_listener_of_datagrams_ends_before_its_ids),
 		cmocka_unit_test(a_refused_connection_is_an_error_code),
 		cmocka_unit_test(names_that_are_none),
 		cmocka_unit_test(hints_alone_come_back),
