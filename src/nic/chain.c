@@ -224,7 +224,10 @@ static void move_count(uint32_t *count, const struct sq_entry *e)
 
 bool chain_enable(struct pu *pu, uint32_t pd, const struct nic_qp *by, const struct sq_entry *e)
 {
-	struct nic_qp *to = nic_find_qp(pu->nic, (uint32_t)e->wqe.raddr);
+	uint32_t qpn = (uint32_t)e->wqe.raddr;
+	struct nic_qp *to = PORT_LANE_OF_QPN(qpn, pu->nic->cfg.pus) == pu->index
+				    ? nic_find_qp(pu->nic, qpn)
+				    : NULL;
 
 	if (!to || to->pu != pu || !chain_enables(to, pd, e->op))
 		return false;

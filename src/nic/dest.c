@@ -14,6 +14,7 @@
 #include "nic/alive.h"
 #include "nic/dest.h"
 #include "nic/requester.h"
+#include "nic/tx.h"
 
 #define MIN_WINDOW_PACKETS 8
 #define DIGEST_SHIFT	   18
@@ -114,6 +115,7 @@ void dest_put(struct dest *d)
 	list_del(&d->link);
 	spin_unlock(&d->pu->nic->dests_lock);
 	wheel_del(&d->pu->wheel, &d->alive_timer);
+	tx_finish_late(&d->pu->ports[d->port_index]); /* its last packet may wait for its ICRC */
 	d->port->ops->path_put(d->port, d->path);
 	free(d);
 }

@@ -18,6 +18,7 @@
 /* The bounds of a turn: QPs of a list, packets that are sent for a list, timers. */
 #define QPS_PER_TURN	 64
 #define PACKETS_PER_TURN 2048
+#define VAIN_PASSES	 16u /* of nic_send_datagrams(), without a packet */
 #define TIMERS_PER_TURN	 64
 
 const struct nic_counter_info nic_counter_info[NIC_COUNTER_COUNT] = {
@@ -610,10 +611,16 @@ void nic_send_datagrams(struct nic *nic, unsigned index, uint64_t now)
 
 		list_move_tail(&qp->tx_link, qp->type == NIC_QPT_UD ? &datagrams : &rest);
 	}
-	while (!list_empty(&datagrams) && pu->ctr.sent_pkts < end &&
-	       run_list(pu, &datagrams, &pu->stuck_senders, offsetof(struct nic_qp, tx_link),
-			req_run))
-		;
+	/* A port that is blocked takes no packet before it is flushed. */
+	for (unsigned vain = 0;
+	     vain < VAIN_PASSES && !list_empty(&datagrams) && pu->ctr.sent_pkts < end;) {
+		uint64_t before = pu->ctr.sent_pkts;
+
+		if (!run_list(pu, &datagrams, &pu->stuck_senders, offsetof(struct nic_qp, tx_link),
+			      req_run))
+			break;
+		vain = pu->ctr.sent_pkts == before ? vain + 1 : 0;
+	}
 	list_splice_tail_init(&datagrams, &pu->senders);
 	list_splice_tail_init(&rest, &pu->senders);
 	for (unsigned p = 0; p < port_count(nic); p++)

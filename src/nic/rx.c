@@ -177,6 +177,9 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 		return gsi_rx(pu, pp, pkt, v);
 	if (unlikely(v->dqpn == NIC_MCAST_QPN))
 		return mcast_rx(pu, pp, pkt, v);
+	/* A queue pair of another PU may be freed at this moment. */
+	if (pu->nic->cfg.pus > 1 && PORT_LANE_OF_QPN(v->dqpn, pu->nic->cfg.pus) != pu->index)
+		return PKT_ERR_QPN;
 	qp = nic_find_qp(pu->nic, v->dqpn);
 	if (unlikely(!qp || qp->pu != pu))
 		return PKT_ERR_QPN;

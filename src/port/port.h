@@ -29,13 +29,14 @@
 
 /*
  * QP numbers: slot (6 bits) | index (14) | generation (4). The slot distinguishes the NICs that
- * share an address. Communication ids begin with the slot, too. The lane is in the low bits of the
- * index.
+ * share an address. Communication ids begin with the slot, too. The lane is the index modulo the
+ * number of lanes.
  */
 #define PORT_SLOTS		     64
 #define PORT_SLOT_OF_QPN(qpn)	     ((qpn) >> 18 & (PORT_SLOTS - 1))
 #define PORT_SLOT_OF_CM_ID(id)	     ((id) >> 26)
-#define PORT_LANE_OF_QPN(qpn, lanes) (((qpn) >> 4) % (lanes))
+#define PORT_INDEX_OF_QPN(qpn)	     ((qpn) >> 4 & 0x3fff)
+#define PORT_LANE_OF_QPN(qpn, lanes) (PORT_INDEX_OF_QPN(qpn) % (lanes))
 
 struct port;
 

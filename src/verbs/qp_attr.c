@@ -129,6 +129,8 @@ VERBS_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int 
 	if (attr_mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_CAP | IBV_QP_RATE_LIMIT))
 		return verbs_ret(-EOPNOTSUPP);
 	ret = attr_to_nic(attr, attr_mask, &a);
+	if (!attr->en_sqd_async_notify)
+		attr_mask &= ~IBV_QP_EN_SQD_ASYNC_NOTIFY;
 	if (!ret)
 		ret = qp_modify(verbs_qp(qp), &a, attr_mask);
 	if (ret == -EINVAL && attr_mask & IBV_QP_AV)
