@@ -700,23 +700,23 @@ static void requests_move_with_their_listener(void **state)
 	struct rdma_cm_id *l = listener(first, RDMA_PS_TCP, any(0), 0);
 	struct rdma_cm_id *a = resolved(ach, RDMA_PS_TCP, port_of(l)), *p;
 	struct pollfd fd = {.fd = first->fd, .events = POLLIN};
-	struct rdma_conn_param param = {.qp_num = 5};
 	struct rdma_cm_event *e;
 
-	assert_int_equal(rdma_connect(a, &param), 0);
+	make_qp(a, IBV_QPT_RC);
+	assert_int_equal(rdma_connect(a, NULL), 0);
 	assert_int_equal(poll(&fd, 1, WAIT_MS), 1);
 	assert_int_equal(rdma_migrate_id(l, second), 0);
 	rdma_destroy_event_channel(first);
 	e = next_event(second, RDMA_CM_EVENT_CONNECT_REQUEST);
 	p = e->id;
 	assert_ptr_equal(p->channel, second);
-	assert_int_equal(rdma_accept(p, &param), 0);
+	make_qp(p, IBV_QPT_RC);
+	assert_int_equal(rdma_accept(p, NULL), 0);
 	rdma_ack_cm_event(e);
-	expect(ach, RDMA_CM_EVENT_CONNECT_RESPONSE);
-	assert_int_equal(rdma_establish(a), 0);
+	assert_int_equal(expect(ach, RDMA_CM_EVENT_ESTABLISHED), 0);
 	assert_int_equal(expect(second, RDMA_CM_EVENT_ESTABLISHED), 0);
-	rdma_destroy_id(a);
-	rdma_destroy_id(p);
+	drop(a);
+	drop(p);
 	quit(l, second, ach);
 }
 
