@@ -25,7 +25,6 @@ int evq_init(struct evq *q)
 void evq_destroy(struct evq *q)
 {
 	sys_close(q->fd);
-	q->fd = -1; /* the program may use the number for another descriptor */
 	pthread_mutex_destroy(&q->lock);
 }
 
