@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
 #include <net/if.h>
@@ -16,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/netlink.h"
 #include "base/sys.h"
 
 #define VISITORS 16
@@ -149,30 +149,6 @@ int pool_can_steer(void)
 
 /* ---- names that another user holds ---- */
 
-/* Asks Linux for all Unix sockets of the network namespace. Returns a descriptor or -errno. */
-static int list_sockets(void)
-{
-	struct {
-		struct nlmsghdr head;
-		struct unix_diag_req req;
-	} ask = {.head = {.nlmsg_len = sizeof(ask),
-			  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-		 .req = {.sdiag_family = AF_UNIX,
-			 .udiag_states = ~0u,
-			 .udiag_show = UDIAG_SHOW_NAME | UDIAG_SHOW_UID}};
-	int fd = sys_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-	ssize_t n;
-
-	if (fd < 0)
-		return fd;
-	n = sys_sendto(fd, &ask, sizeof(ask), MSG_NOSIGNAL, NULL, 0);
-	if (n >= 0)
-		return fd;
-	sys_close(fd);
-	return (int)n;
-}
-
 /* Returns true if a name, as Linux reports it, belongs to the pool of this user. */
 static bool is_ours(const char *name, size_t len)
 {
@@ -188,74 +164,50 @@ static bool is_ours(const char *name, size_t len)
 	return false;
 }
 
-/* Returns true if the message is about a socket of another user with a name of this user's pool. */
-static bool is_strange(const struct nlmsghdr *h, uid_t *uid)
+struct foreign_names {
+	int names;
+	uid_t uid; /* of one of them */
+};
+
+/* Counts a socket of another user with a name of this user's pool. */
+static int count_foreign_name(void *ctx, const struct nlmsghdr *h)
 {
-	const struct unix_diag_msg *m = NLMSG_DATA(h);
-	size_t left = h->nlmsg_len - NLMSG_LENGTH(sizeof(*m));
-	const char *at = (const char *)(m + 1);
-	uint32_t owner = geteuid();
-	bool ours = false;
+	static const size_t skip = sizeof(struct unix_diag_msg);
+	struct foreign_names *s = ctx;
+	const char *name;
+	const void *uid;
+	uint32_t owner;
+	size_t len;
 
-	while (left >= NLA_HDRLEN) {
-		struct nlattr a;
-
-		memcpy(&a, at, sizeof(a));
-		if (a.nla_len < NLA_HDRLEN || a.nla_len > left)
-			break;
-		if (a.nla_type == UNIX_DIAG_NAME)
-			ours = is_ours(at + NLA_HDRLEN, a.nla_len - NLA_HDRLEN);
-		if (a.nla_type == UNIX_DIAG_UID && a.nla_len >= NLA_HDRLEN + sizeof(owner))
-			memcpy(&owner, at + NLA_HDRLEN, sizeof(owner));
-		if ((size_t)NLA_ALIGN(a.nla_len) >= left)
-			break;
-		at += NLA_ALIGN(a.nla_len);
-		left -= (size_t)NLA_ALIGN(a.nla_len);
-	}
-	if (!ours || owner == geteuid())
-		return false;
-	*uid = owner;
-	return true;
-}
-
-/* Returns the same as NLMSG_OK(), but without a comparison of signed and unsigned numbers. */
-static bool message_fits(const struct nlmsghdr *h, int left)
-{
-	return left >= (int)sizeof(*h) && h->nlmsg_len >= sizeof(*h) &&
-	       h->nlmsg_len <= (uint32_t)left;
+	uid = netlink_attr(h, skip, UNIX_DIAG_UID, sizeof(owner), &len);
+	name = netlink_attr(h, skip, UNIX_DIAG_NAME, 0, &len);
+	if (!uid || !name || !is_ours(name, len))
+		return 0;
+	memcpy(&owner, uid, sizeof(owner));
+	if (owner == geteuid())
+		return 0;
+	s->uid = owner;
+	s->names++;
+	return 0;
 }
 
 int pool_strangers(uid_t *uid)
 {
-	static const size_t least = NLMSG_LENGTH(sizeof(struct unix_diag_msg));
-	union {
+	struct {
 		struct nlmsghdr head;
-		char space[16384];
-	} buf;
-	int fd = list_sockets(), found = 0;
+		struct unix_diag_req req;
+	} ask = {.head = {.nlmsg_len = sizeof(ask),
+			  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+		 .req = {.sdiag_family = AF_UNIX,
+			 .udiag_states = ~0u,
+			 .udiag_show = UDIAG_SHOW_NAME | UDIAG_SHOW_UID}};
+	struct foreign_names s = {0};
+	int rc = netlink_list(NETLINK_SOCK_DIAG, &ask.head, count_foreign_name, &s);
 
-	if (fd < 0)
-		return fd;
-	for (;;) {
-		ssize_t n = sys_recvfrom(fd, &buf, sizeof(buf), 0, NULL, NULL);
-		int left = n > 0 ? (int)n : 0;
-
-		if (n <= 0)
-			found = n < 0 ? (int)n : -EPROTO;
-		for (struct nlmsghdr *h = &buf.head; n > 0 && message_fits(h, left);
-		     h = NLMSG_NEXT(h, left)) {
-			if (h->nlmsg_type == NLMSG_ERROR)
-				found = -EPROTO;
-			if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR) {
-				sys_close(fd);
-				return found;
-			}
-			if (h->nlmsg_len >= least)
-				found += is_strange(h, uid);
-		}
-		if (n <= 0) {
-			sys_close(fd);
-			return found;
-		}
-	}
+	if (rc)
+		return rc;
+	if (s.names)
+		*uid = s.uid;
+	return s.names;
 }

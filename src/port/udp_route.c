@@ -11,19 +11,17 @@
  * completely, no address is refused.
  */
 #include <errno.h>
-#include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/netlink.h"
 #include "port/udp.h"
 
 /* After this many failures in a slice of this time, the routes are read, once in the slice. */
 #define FAILED_MOST 64
 #define SLICE_NS    100000000u
 
-#define READ_MOST   1024 /* routes; more of them take too long to read */
-#define REPLY_BYTES 8192 /* the least that the Linux kernel expects a reader of a list to have */
+#define READ_MOST 1024 /* routes; more of them take too long to read */
 
 /* ---- the prefixes ---- */
 
@@ -88,8 +86,10 @@ static void add_prefix(struct udp_routes *r, struct udp_prefix p)
 
 /* ---- the list of routes (rtnetlink(7)) ---- */
 
-/* The state of reading the list. */
-enum list { LIST_MORE, LIST_END, LIST_FAILED };
+struct reader {
+	struct udp_port *u;
+	unsigned routes; /* read so far */
+};
 
 /* Returns false for a route that says that there is none. */
 static bool is_usable(unsigned type)
@@ -98,66 +98,38 @@ static bool is_usable(unsigned type)
 	       type != RTN_THROW;
 }
 
-static enum list read_route(struct udp_port *u, struct nlmsghdr *h)
+static int read_route(void *ctx, const struct nlmsghdr *h)
 {
-	struct udp_prefix p = {.len = 0};
+	struct reader *r = ctx;
 	const struct rtmsg *m = NLMSG_DATA(h);
-	unsigned skip = u->v6 ? 0 : 12, bytes;
-	bool has_dst = false;
-	int left;
+	struct udp_prefix p = {.len = 0};
+	unsigned skip = r->u->v6 ? 0 : 12, bytes;
+	const void *dst;
+	size_t len;
 
-	if (h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
-		return LIST_FAILED;
-	if (m->rtm_family != (u->v6 ? AF_INET6 : AF_INET) || !is_usable(m->rtm_type))
-		return LIST_MORE;
+	if (h->nlmsg_type != RTM_NEWROUTE || h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
+		return -EPROTO;
+	if (++r->routes > READ_MOST)
+		return -E2BIG;
+	if (m->rtm_family != (r->u->v6 ? AF_INET6 : AF_INET) || !is_usable(m->rtm_type))
+		return 0;
 	bytes = (m->rtm_dst_len + 7u) / 8;
 	if (skip + bytes > sizeof(p.addr.b))
-		return LIST_FAILED;
+		return -EPROTO;
 	if (skip)
 		memset(p.addr.b + 10, 0xff, 2);
 	p.len = (uint8_t)(8 * skip + m->rtm_dst_len);
-	left = (int)RTM_PAYLOAD(h);
-	for (const struct rtattr *a = RTM_RTA(m); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
-		if (a->rta_type != RTA_DST || RTA_PAYLOAD(a) < bytes)
-			continue;
-		memcpy(p.addr.b + skip, RTA_DATA(a), bytes);
-		has_dst = true;
-	}
-	if (bytes && !has_dst)
-		return LIST_FAILED;
-	add_prefix(&u->routes, p);
-	return m->rtm_dst_len ? LIST_MORE : LIST_END; /* a default route covers all others */
+	dst = netlink_attr(h, sizeof(*m), RTA_DST, bytes, &len);
+	if (bytes && !dst)
+		return -EPROTO;
+	if (bytes)
+		memcpy(p.addr.b + skip, dst, bytes);
+	add_prefix(&r->u->routes, p);
+	return m->rtm_dst_len == 0; /* a default route covers all others */
 }
 
-/* Reads a part of the list. `n` counts the routes. */
-static enum list read_part(struct udp_port *u, int fd, unsigned *n)
-{
-	union {
-		struct nlmsghdr head;
-		uint8_t bytes[REPLY_BYTES];
-	} in;
-	ssize_t len = sys_read(fd, &in, sizeof(in));
-	struct nlmsghdr *h = &in.head;
-
-	if (len <= 0)
-		return LIST_FAILED;
-	for (; NLMSG_OK(h, len); h = NLMSG_NEXT(h, len)) {
-		enum list state = LIST_FAILED;
-
-		if (h->nlmsg_flags & NLM_F_DUMP_INTR) /* routes changed meanwhile */
-			return LIST_FAILED;
-		if (h->nlmsg_type == NLMSG_DONE)
-			return LIST_END;
-		if (h->nlmsg_type == RTM_NEWROUTE && ++*n <= READ_MOST)
-			state = read_route(u, h);
-		if (state != LIST_MORE)
-			return state;
-	}
-	return len > 0 ? LIST_FAILED : LIST_MORE; /* bytes of a message that did not fit */
-}
-
-/* Reads all routes, by a socket of its own, so that the rest of a list can be left. */
-static enum list list_routes(struct udp_port *u)
+/* Returns 0 if the list is complete as far as it is needed, or -errno. */
+static int list_routes(struct udp_port *u)
 {
 	struct {
 		struct nlmsghdr head;
@@ -166,19 +138,10 @@ static enum list list_routes(struct udp_port *u)
 			.nlmsg_type = RTM_GETROUTE,
 			.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
 	       .msg = {.rtm_family = u->v6 ? AF_INET6 : AF_INET}};
-	int fd = sys_socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
-	enum list state = LIST_MORE;
-	unsigned n = 0;
+	struct reader r = {.u = u};
 
 	u->routes.count = 0;
-	if (fd < 0)
-		return LIST_FAILED;
-	if (sys_write(fd, &q, sizeof(q)) != (ssize_t)sizeof(q))
-		state = LIST_FAILED;
-	while (state == LIST_MORE)
-		state = read_part(u, fd, &n);
-	sys_close(fd);
-	return state;
+	return netlink_list(NETLINK_ROUTE, &q.head, read_route, &r);
 }
 
 /*
@@ -206,7 +169,7 @@ void udp_route_failed(struct udp_port *u)
 		r->failed = 0;
 	}
 	if (++r->failed == FAILED_MOST)
-		r->known = list_routes(u) == LIST_END && is_ours(u);
+		r->known = list_routes(u) == 0 && is_ours(u);
 }
 
 bool udp_route_may_exist(const struct udp_port *u, const struct pkt_addr *dst)
