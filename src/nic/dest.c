@@ -83,23 +83,54 @@ static void slot_put(const struct dest *d, struct dest_slot *s)
 	s->dest = NULL;
 }
 
-struct dest *dest_look_up(struct dest *d, uint32_t dqpn)
+static unsigned num_slots(const struct dest *d)
 {
-	struct dest_slot *s;
-	struct dest *found;
+	return d->port->shared ? PORT_SLOTS : PORT_LANE_KEYS;
+}
 
-	if (pkt_addr_is_group(&d->path->dst))
-		return d;
+/* Sets entry `i` of the table to the destination of a QP number. Returns 0 or -errno. */
+static int fill_slot(struct dest *d, unsigned i, uint32_t dqpn)
+{
+	struct dest *found;
+	int rc;
+
 	if (!d->slots)
-		d->slots = calloc(PORT_SLOTS, sizeof(*d->slots));
-	if (!d->slots || dest_get(d->pu, d->port_index, &d->path->dst, dqpn, &found))
-		return d; /* the port sends the datagram to some slot, or drops it */
-	s = &d->slots[PORT_SLOT_OF_QPN(dqpn)];
-	slot_put(d, s);
+		d->slots = calloc(num_slots(d), sizeof(*d->slots));
+	if (!d->slots)
+		return -ENOMEM;
+	rc = dest_get(d->pu, d->port_index, &d->path->dst, dqpn, &found);
+	if (rc)
+		return rc;
+	slot_put(d, &d->slots[i]);
 	if (found == d)
 		dest_put(found);
-	*s = (struct dest_slot){found, d->port->path_generation};
-	return found;
+	d->slots[i] = (struct dest_slot){found, d->port->path_generation};
+	return 0;
+}
+
+int dest_make_lanes(struct dest *d)
+{
+	if (d->port->shared || pkt_addr_is_group(&d->path->dst))
+		return 0;
+	for (unsigned key = 0; key < PORT_LANE_KEYS; key++) {
+		int rc = d->slots && d->slots[key].dest
+				 ? 0
+				 : fill_slot(d, key, PORT_QPN_OF_LANE_KEY(key));
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+struct dest *dest_look_up(struct dest *d, uint32_t dqpn)
+{
+	unsigned slot = PORT_SLOT_OF_QPN(dqpn);
+
+	/* after an error the port sends the datagram to some slot, or drops it */
+	if (pkt_addr_is_group(&d->path->dst) || fill_slot(d, slot, dqpn))
+		return d;
+	return d->slots[slot].dest;
 }
 
 void dest_put(struct dest *d)
@@ -107,7 +138,7 @@ void dest_put(struct dest *d)
 	ROOST_ASSERT(d->refs);
 	if (--d->refs)
 		return;
-	for (unsigned i = 0; d->slots && i < PORT_SLOTS; i++)
+	for (unsigned i = 0; d->slots && i < num_slots(d); i++)
 		slot_put(d, &d->slots[i]);
 	free(d->slots);
 	spin_lock(&d->pu->nic->dests_lock);

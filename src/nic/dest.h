@@ -37,7 +37,11 @@ struct dest {
 	uint64_t base_rtt;
 	bool base_rtt_measured; /* base_rtt was measured with a packet that was sent once */
 	struct list_head waiters;
-	struct dest_slot *slots; /* table for dest_of_datagram(); NULL: not used yet */
+	/*
+	 * table for dest_of_datagram(): by slot if the port is shared, otherwise by lane key; NULL:
+	 * not used yet
+	 */
+	struct dest_slot *slots;
 	/* liveness of the peer: alive.c */
 	struct list_head qps;
 	struct wheel_timer alive_timer; /* its owner is NULL, unlike a QP's timer */
@@ -68,6 +72,12 @@ int dest_get(struct pu *pu, uint8_t port, const struct pkt_addr *addr, uint32_t 
 	     struct dest **out);
 /* Drops a reference. The last one frees the destination. */
 void dest_put(struct dest *d);
+/*
+ * Makes the destinations of all lanes of the peer at the address of `d`, so that dest_of_datagram()
+ * finds them. Has no effect if the port steers by slots, or the address is a group. Returns 0 or
+ * the error of dest_get(). Control path.
+ */
+int dest_make_lanes(struct dest *d);
 /* Does the slow part of dest_of_datagram(). */
 struct dest *dest_look_up(struct dest *d, uint32_t dqpn);
 bool dest_admit(struct nic_qp *qp, uint32_t bytes);
@@ -89,7 +99,7 @@ bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
 /* Counts READ bytes as received, and schedules the QPs that wait for the READ window. */
 void dest_release_read(struct nic_qp *qp, uint32_t bytes);
 
-/* An entry of dest.slots: the destination of one slot, for datagrams. */
+/* An entry of dest.slots: the destination of one slot or lane key, for datagrams. */
 struct dest_slot {
 	struct dest *dest;	  /* NULL: not looked up yet */
 	uint32_t path_generation; /* `path_generation` of the port at the look-up */
@@ -97,14 +107,16 @@ struct dest_slot {
 
 /*
  * Returns the destination of a datagram to a QP, where `d` is the destination of its address
- * handle. An address that several programs share has a destination for each slot.
+ * handle. An address that several programs share has a destination for each slot, and the address
+ * of one program has one for each lane key. The number of our lanes does not matter: the peer may
+ * have another number.
  */
 static inline struct dest *dest_of_datagram(struct dest *d, uint32_t dqpn)
 {
 	const struct dest_slot *s;
 
-	if (!d->port->shared)
-		return d;
+	if (!d->port->shared) /* without a table: a group */
+		return likely(d->slots != NULL) ? d->slots[PORT_LANE_KEY_OF_QPN(dqpn)].dest : d;
 	s = d->slots ? &d->slots[PORT_SLOT_OF_QPN(dqpn)] : NULL;
 	return likely(s && s->dest && s->path_generation == d->port->path_generation)
 		       ? s->dest

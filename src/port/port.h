@@ -38,6 +38,17 @@
 #define PORT_INDEX_OF_QPN(qpn)	     ((qpn) >> 4 & 0x3fff)
 #define PORT_LANE_OF_QPN(qpn, lanes) (PORT_INDEX_OF_QPN(qpn) % (lanes))
 
+/*
+ * A sender may not know how many lanes its peer has, and a peer that starts again may have another
+ * number. The lane key of a QP number tells the lane for each number of lanes: it is the key modulo
+ * that number.
+ */
+#define PORT_LANE_KEYS		  12
+#define PORT_LANE_KEY_OF_QPN(qpn) PORT_LANE_OF_QPN(qpn, PORT_LANE_KEYS)
+#define PORT_QPN_OF_LANE_KEY(key) ((uint32_t)(key) << 4) /* a QP number with this key, slot 0 */
+_Static_assert(PORT_LANE_KEYS % 3 == 0 && PORT_LANE_KEYS % 4 == 0 && PORT_MAX_LANES == 4,
+	       "divisible by every number of lanes");
+
 struct port;
 
 /*

@@ -138,7 +138,7 @@ struct shm_path {
 	struct shm_tx *tx;     /* NULL: the peer is absent */
 	uint32_t refs;
 	/*
-	 * part of the QP number that chooses the lane, once the lanes of the peer are known; in a
+	 * PORT_LANE_KEY_OF_QPN(): it chooses the lane, once the lanes of the peer are known; in a
 	 * pool, the slot
 	 */
 	uint32_t lane_key;
