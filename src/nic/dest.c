@@ -20,6 +20,13 @@
 #define DIGEST_SHIFT	   18
 #define DIGEST_NS	   (1u << DIGEST_SHIFT)
 #define RTO_MAX_NS	   1000000000u
+/*
+ * The longest wait of a datagram for a receiver that takes no packets. All datagrams behind it in
+ * the send queue wait, too, whatever their destination. A receiver that runs takes packets within
+ * this time even if it shares its core with a few threads, each of which runs for 3 to 4 ms (the
+ * slices of Linux).
+ */
+#define NO_READER_NS 20000000u
 
 static void open_window(struct dest *d)
 {
@@ -189,6 +196,27 @@ void dest_sent_unacked(struct dest *d, uint32_t bytes)
 {
 	if (d->cc.window)
 		d->unacked_bytes += bytes;
+}
+
+/* Returns the time at which a wait ends, after a look at the number of packets taken. */
+static uint64_t wait_end(struct dest_wait *w, uint64_t taken, uint64_t now, uint64_t most)
+{
+	if (!w->waits || w->taken != taken)
+		*w = (struct dest_wait){true, taken, now};
+	return w->since + most;
+}
+
+bool dest_gives_up(struct nic_qp *qp, struct dest *d)
+{
+	uint64_t most = (uint64_t)NO_READER_NS * qp->nic->cfg.timeout_scale, taken, end;
+
+	if (!port_taken(d->port, d->path, &taken))
+		return false;
+	end = wait_end(&d->wait, taken, qp->pu->now, most);
+	if (qp->pu->now >= end)
+		return true;
+	wheel_add(&qp->pu->wheel, &qp->timer, end);
+	return false;
 }
 
 /*

@@ -10,6 +10,13 @@
 
 struct pu;
 
+/* The wait of datagrams for space that only the reader of the path makes. */
+struct dest_wait {
+	bool waits;	/* a datagram waits, or was given up, and none has found space since */
+	uint64_t taken; /* packets that the reader has taken: port.h */
+	uint64_t since; /* time when this number was first seen */
+};
+
 /*
  * A destination of one PU: an address and a slot. All QPs of the PU that send to it share its
  * window.
@@ -36,6 +43,7 @@ struct dest {
 	 */
 	uint64_t base_rtt;
 	bool base_rtt_measured; /* base_rtt was measured with a packet that was sent once */
+	struct dest_wait wait;
 	struct list_head waiters;
 	/*
 	 * table for dest_of_datagram(): by slot if the port is shared, otherwise by lane key; NULL:
@@ -86,6 +94,11 @@ void dest_window_release(struct dest *d, uint32_t bytes);
 bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes);
 /* Counts the bytes of a packet that was sent on an unacknowledged service. */
 void dest_sent_unacked(struct dest *d, uint32_t bytes);
+/*
+ * Called when a datagram found no space in the port. Returns true if it counts as lost, because the
+ * receiver has taken no packet for too long. Otherwise a timer of the QP runs until then.
+ */
+bool dest_gives_up(struct nic_qp *qp, struct dest *d);
 void dest_lost(struct dest *d);
 void dest_cnp(struct dest *d);
 void dest_rtt(struct dest *d, uint64_t ns, bool alone);

@@ -161,6 +161,13 @@ struct port_ops {
 	enum port_reader (*reader)(struct port *p, const struct port_path *path);
 
 	/*
+	 * After -EAGAIN of reserve: sets *taken to a number that changes when the reader of the
+	 * path takes packets, so that the core notices a reader that takes none. Returns false if
+	 * the space does not depend on the reader. Makes no system call. NULL: it never does.
+	 */
+	bool (*taken)(struct port *p, const struct port_path *path, uint64_t *taken);
+
+	/*
 	 * join: makes the port receive packets to the group, with the address of the group as dst.
 	 * These include packets from this port and from others on the same machine. A sender need
 	 * not be a member. The caller counts its users and joins a group once. Control path: may
@@ -337,6 +344,11 @@ int port_first_address(const char *spec, struct pkt_addr *out);
 static inline enum port_reader port_reader_of(struct port *p, const struct port_path *path)
 {
 	return p->ops->reader ? p->ops->reader(p, path) : PORT_READER_UNKNOWN;
+}
+
+static inline bool port_taken(struct port *p, const struct port_path *path, uint64_t *taken)
+{
+	return p->ops->taken && p->ops->taken(p, path, taken);
 }
 
 static inline uint32_t port_qp_mtu(struct port *p, const struct pkt_addr *dst, uint32_t dqpn,

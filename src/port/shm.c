@@ -448,11 +448,22 @@ static enum port_reader reader(struct port *p, const struct port_path *base)
 	return shm_prod_unread(&tx->ring) ? PORT_READER_STALLED : PORT_READER_READS;
 }
 
+/* Gets the number of packets that the reader had released at the failed reservation. */
+static bool taken(struct port *p, const struct port_path *base, uint64_t *out)
+{
+	const struct shm_tx *tx = ((const struct shm_path *)base)->tx;
+
+	if (tx)
+		*out = tx->ring.head;
+	return tx;
+}
+
 const struct port_ops shm_ops = {
 	.name = "shm",
 	.path_get = path_get,
 	.path_put = path_put,
 	.reader = reader,
+	.taken = taken,
 	.join = shm_join,
 	.leave = shm_leave,
 	.reserve = reserve,
