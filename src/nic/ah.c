@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Address handles: destinations of UD queue pairs. The control path creates a handle with the paths
- * of the port, one for each PU and each lane of the receiver, so sending only indexes an array. A
- * handle is index (16 bits) | tag (16 bits). The NIC checks the handle in a WQE as it checks a key.
+ * Address handles: destinations of UD queue pairs. The control path creates a handle with a
+ * destination for each PU. The table of this destination has those of all lanes of the receiver, so
+ * sending only indexes an array. All handles of an address share the table. A handle is index (16
+ * bits) | tag (16 bits). The NIC checks the handle in a WQE as it checks a key.
  */
 #include <stdlib.h>
 
@@ -15,22 +16,21 @@ _Static_assert(NIC_MAX_AHS == 1u << INDEX_BITS, "index of a handle");
 static void put_paths(struct nic_ah *ah)
 {
 	for (unsigned pu = 0; pu < NIC_MAX_PUS; pu++)
-		for (unsigned lane = 0; lane < PORT_MAX_LANES; lane++)
-			if (ah->dest[pu][lane])
-				dest_put(ah->dest[pu][lane]);
+		if (ah->dest[pu])
+			dest_put(ah->dest[pu]);
 }
 
 static int get_paths(struct nic *nic, struct nic_ah *ah, unsigned port, const struct pkt_addr *dgid)
 {
-	for (unsigned pu = 0; pu < nic->cfg.pus; pu++)
-		for (unsigned lane = 0; lane < nic->cfg.pus; lane++) {
-			/* lane << 4 is a QP number of this lane; the slot is 0. */
-			int rc = dest_get(nic->pus[pu], (uint8_t)port, dgid, lane << 4,
-					  &ah->dest[pu][lane]);
+	for (unsigned pu = 0; pu < nic->cfg.pus; pu++) {
+		int rc = dest_get(nic->pus[pu], (uint8_t)port, dgid, PORT_QPN_OF_LANE_KEY(0),
+				  &ah->dest[pu]);
 
-			if (rc)
-				return rc;
-		}
+		if (!rc)
+			rc = dest_make_lanes(ah->dest[pu]);
+		if (rc)
+			return rc;
+	}
 	return 0;
 }
 

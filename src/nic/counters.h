@@ -30,6 +30,7 @@
 	  "no receive, no slot for a call, or a paused hook: RNR NAKs, or dropped packets")          \
 	X(send_rnr_err, "RNR NAKs sent")                                                             \
 	X(rx_ud_dropped, "UD packets dropped: longer than the MTU or the receive, or no receive")    \
+	X(tx_ud_dropped, "datagrams dropped: their receiver on this machine takes no packets")       \
 	X(rx_bad_qkey, "dropped: Q_Key not the QP's")                                                \
 	X(rx_multicast, "copies of multicast packets given to QPs")                                  \
 	X(rx_bad_group, "dropped: to a multicast group without a QP attached to it")                 \

@@ -9,7 +9,7 @@ struct nic_ah {
 	uint32_t handle, pd;
 	uint8_t port_num, tos;
 	uint32_t mtu;
-	struct dest *dest[NIC_MAX_PUS][PORT_MAX_LANES]; /* by PU and the receiver's lane */
+	struct dest *dest[NIC_MAX_PUS]; /* by PU; dest_of_datagram() finds that of a QP number */
 };
 
 /* A multicast group of a port number, with one PU's attached QPs (mcast.c). */

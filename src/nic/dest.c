@@ -20,6 +20,13 @@
 #define DIGEST_SHIFT	   18
 #define DIGEST_NS	   (1u << DIGEST_SHIFT)
 #define RTO_MAX_NS	   1000000000u
+/*
+ * The longest wait of a datagram for a receiver that takes no packets. All datagrams behind it in
+ * the send queue wait, too, whatever their destination. A receiver that runs takes packets within
+ * this time even if it shares its core with a few threads, each of which runs for 3 to 4 ms (the
+ * slices of Linux).
+ */
+#define NO_READER_NS 20000000u
 
 static void open_window(struct dest *d)
 {
@@ -83,23 +90,54 @@ static void slot_put(const struct dest *d, struct dest_slot *s)
 	s->dest = NULL;
 }
 
-struct dest *dest_look_up(struct dest *d, uint32_t dqpn)
+static unsigned num_slots(const struct dest *d)
 {
-	struct dest_slot *s;
-	struct dest *found;
+	return d->port->shared ? PORT_SLOTS : PORT_LANE_KEYS;
+}
 
-	if (pkt_addr_is_group(&d->path->dst))
-		return d;
+/* Sets entry `i` of the table to the destination of a QP number. Returns 0 or -errno. */
+static int fill_slot(struct dest *d, unsigned i, uint32_t dqpn)
+{
+	struct dest *found;
+	int rc;
+
 	if (!d->slots)
-		d->slots = calloc(PORT_SLOTS, sizeof(*d->slots));
-	if (!d->slots || dest_get(d->pu, d->port_index, &d->path->dst, dqpn, &found))
-		return d; /* the port sends the datagram to some slot, or drops it */
-	s = &d->slots[PORT_SLOT_OF_QPN(dqpn)];
-	slot_put(d, s);
+		d->slots = calloc(num_slots(d), sizeof(*d->slots));
+	if (!d->slots)
+		return -ENOMEM;
+	rc = dest_get(d->pu, d->port_index, &d->path->dst, dqpn, &found);
+	if (rc)
+		return rc;
+	slot_put(d, &d->slots[i]);
 	if (found == d)
 		dest_put(found);
-	*s = (struct dest_slot){found, d->port->path_generation};
-	return found;
+	d->slots[i] = (struct dest_slot){found, d->port->path_generation};
+	return 0;
+}
+
+int dest_make_lanes(struct dest *d)
+{
+	if (d->port->shared || pkt_addr_is_group(&d->path->dst))
+		return 0;
+	for (unsigned key = 0; key < PORT_LANE_KEYS; key++) {
+		int rc = d->slots && d->slots[key].dest
+				 ? 0
+				 : fill_slot(d, key, PORT_QPN_OF_LANE_KEY(key));
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+struct dest *dest_look_up(struct dest *d, uint32_t dqpn)
+{
+	unsigned slot = PORT_SLOT_OF_QPN(dqpn);
+
+	/* after an error the port sends the datagram to some slot, or drops it */
+	if (pkt_addr_is_group(&d->path->dst) || fill_slot(d, slot, dqpn))
+		return d;
+	return d->slots[slot].dest;
 }
 
 void dest_put(struct dest *d)
@@ -107,7 +145,7 @@ void dest_put(struct dest *d)
 	ROOST_ASSERT(d->refs);
 	if (--d->refs)
 		return;
-	for (unsigned i = 0; d->slots && i < PORT_SLOTS; i++)
+	for (unsigned i = 0; d->slots && i < num_slots(d); i++)
 		slot_put(d, &d->slots[i]);
 	free(d->slots);
 	spin_lock(&d->pu->nic->dests_lock);
@@ -158,6 +196,27 @@ void dest_sent_unacked(struct dest *d, uint32_t bytes)
 {
 	if (d->cc.window)
 		d->unacked_bytes += bytes;
+}
+
+/* Returns the time at which a wait ends, after a look at the number of packets taken. */
+static uint64_t wait_end(struct dest_wait *w, uint64_t taken, uint64_t now, uint64_t most)
+{
+	if (!w->waits || w->taken != taken)
+		*w = (struct dest_wait){true, taken, now};
+	return w->since + most;
+}
+
+bool dest_gives_up(struct nic_qp *qp, struct dest *d)
+{
+	uint64_t most = (uint64_t)NO_READER_NS * qp->nic->cfg.timeout_scale, taken, end;
+
+	if (!port_taken(d->port, d->path, &taken))
+		return false;
+	end = wait_end(&d->wait, taken, qp->pu->now, most);
+	if (qp->pu->now >= end)
+		return true;
+	wheel_add(&qp->pu->wheel, &qp->timer, end);
+	return false;
 }
 
 /*

@@ -10,6 +10,13 @@
 
 struct pu;
 
+/* The wait of datagrams for space that only the reader of the path makes. */
+struct dest_wait {
+	bool waits;	/* a datagram waits, or was given up, and none has found space since */
+	uint64_t taken; /* packets that the reader has taken: port.h */
+	uint64_t since; /* time when this number was first seen */
+};
+
 /*
  * A destination of one PU: an address and a slot. All QPs of the PU that send to it share its
  * window.
@@ -36,8 +43,13 @@ struct dest {
 	 */
 	uint64_t base_rtt;
 	bool base_rtt_measured; /* base_rtt was measured with a packet that was sent once */
+	struct dest_wait wait;
 	struct list_head waiters;
-	struct dest_slot *slots; /* table for dest_of_datagram(); NULL: not used yet */
+	/*
+	 * table for dest_of_datagram(): by slot if the port is shared, otherwise by lane key; NULL:
+	 * not used yet
+	 */
+	struct dest_slot *slots;
 	/* liveness of the peer: alive.c */
 	struct list_head qps;
 	struct wheel_timer alive_timer; /* its owner is NULL, unlike a QP's timer */
@@ -68,6 +80,12 @@ int dest_get(struct pu *pu, uint8_t port, const struct pkt_addr *addr, uint32_t 
 	     struct dest **out);
 /* Drops a reference. The last one frees the destination. */
 void dest_put(struct dest *d);
+/*
+ * Makes the destinations of all lanes of the peer at the address of `d`, so that dest_of_datagram()
+ * finds them. Has no effect if the port steers by slots, or the address is a group. Returns 0 or
+ * the error of dest_get(). Control path.
+ */
+int dest_make_lanes(struct dest *d);
 /* Does the slow part of dest_of_datagram(). */
 struct dest *dest_look_up(struct dest *d, uint32_t dqpn);
 bool dest_admit(struct nic_qp *qp, uint32_t bytes);
@@ -76,6 +94,11 @@ void dest_window_release(struct dest *d, uint32_t bytes);
 bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes);
 /* Counts the bytes of a packet that was sent on an unacknowledged service. */
 void dest_sent_unacked(struct dest *d, uint32_t bytes);
+/*
+ * Called when a datagram found no space in the port. Returns true if it counts as lost, because the
+ * receiver has taken no packet for too long. Otherwise a timer of the QP runs until then.
+ */
+bool dest_gives_up(struct nic_qp *qp, struct dest *d);
 void dest_lost(struct dest *d);
 void dest_cnp(struct dest *d);
 void dest_rtt(struct dest *d, uint64_t ns, bool alone);
@@ -89,7 +112,7 @@ bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
 /* Counts READ bytes as received, and schedules the QPs that wait for the READ window. */
 void dest_release_read(struct nic_qp *qp, uint32_t bytes);
 
-/* An entry of dest.slots: the destination of one slot, for datagrams. */
+/* An entry of dest.slots: the destination of one slot or lane key, for datagrams. */
 struct dest_slot {
 	struct dest *dest;	  /* NULL: not looked up yet */
 	uint32_t path_generation; /* `path_generation` of the port at the look-up */
@@ -97,14 +120,16 @@ struct dest_slot {
 
 /*
  * Returns the destination of a datagram to a QP, where `d` is the destination of its address
- * handle. An address that several programs share has a destination for each slot.
+ * handle. An address that several programs share has a destination for each slot, and the address
+ * of one program has one for each lane key. The number of our lanes does not matter: the peer may
+ * have another number.
  */
 static inline struct dest *dest_of_datagram(struct dest *d, uint32_t dqpn)
 {
 	const struct dest_slot *s;
 
-	if (!d->port->shared)
-		return d;
+	if (!d->port->shared) /* without a table: a group */
+		return likely(d->slots != NULL) ? d->slots[PORT_LANE_KEY_OF_QPN(dqpn)].dest : d;
 	s = d->slots ? &d->slots[PORT_SLOT_OF_QPN(dqpn)] : NULL;
 	return likely(s && s->dest && s->path_generation == d->port->path_generation)
 		       ? s->dest

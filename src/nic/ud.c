@@ -4,6 +4,9 @@
  * sender with the Q_Key is accepted. A receive begins with 40 bytes for a global route header. On
  * RoCE v2 they hold the IP header: an IPv6 header fills them, an IPv4 header is in the last 20
  * bytes (A17.4.5.2; Linux union rdma_network_hdr).
+ *
+ * A queue pair sends to many receivers. One that stops reading must not keep it from sending to the
+ * others, so datagrams for which there is no space count as lost after a while (dest_gives_up()).
  */
 #include "nic/cq.h"
 #include "nic/datagram.h"
@@ -32,6 +35,23 @@ uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic
 	return NIC_WC_SUCCESS;
 }
 
+/*
+ * Handles a datagram for which the port has no space. The memory of its payload is checked even if
+ * the datagram counts as lost, so that its errors do not depend on the receiver.
+ */
+static __attribute__((noinline)) int no_space(struct nic_qp *qp, struct sq_entry *e, struct dest *d)
+{
+	uint8_t unused[PKT_MAX_LEN];
+	int rc;
+
+	if (!dest_gives_up(qp, d))
+		return -EAGAIN;
+	rc = e->len ? sq_gather(qp, e, 0, unused, e->len) : 0;
+	if (!rc)
+		qp->pu->ctr.tx_ud_dropped++;
+	return rc;
+}
+
 int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *ah, struct dest *d)
 {
 	const struct roost_wqe *w = &e->wqe;
@@ -46,7 +66,9 @@ int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *a
 		flags |= PKT_BTH_SE;
 	rc = tx_begin_to(qp->pu, d, ah->tos, len, &buf);
 	if (unlikely(rc))
-		return rc;
+		return rc == -EAGAIN ? no_space(qp, e, d) : rc;
+	if (unlikely(d->wait.waits))
+		d->wait.waits = false;
 	p = pkt_put_bth(buf.bth, opcode, flags, ROOST_UD_QPN(w->raddr), false, e->psn);
 	p = pkt_put_deth(p, w->rkey & QKEY_OWN ? qp->attr.qkey : w->rkey, qp->qpn);
 	if (imm)

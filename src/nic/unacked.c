@@ -42,8 +42,7 @@ enum req_admission unacked_admit(struct nic_qp *qp, struct sq_entry *e, struct r
 		if (unlikely(e->status))
 			return REQ_REFUSED;
 		dqpn = ROOST_UD_QPN(e->wqe.raddr);
-		p->dest = dest_of_datagram(
-			ah->dest[qp->pu_index][PORT_LANE_OF_QPN(dqpn, qp->nic->cfg.pus)], dqpn);
+		p->dest = dest_of_datagram(ah->dest[qp->pu_index], dqpn);
 	}
 	p->ah = ah;
 	p->bytes = PACKET_WEIGHT + req_payload(qp, e, qp->sq.next_pkt);

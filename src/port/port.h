@@ -38,6 +38,17 @@
 #define PORT_INDEX_OF_QPN(qpn)	     ((qpn) >> 4 & 0x3fff)
 #define PORT_LANE_OF_QPN(qpn, lanes) (PORT_INDEX_OF_QPN(qpn) % (lanes))
 
+/*
+ * A sender may not know how many lanes its peer has, and a peer that starts again may have another
+ * number. The lane key of a QP number tells the lane for each number of lanes: it is the key modulo
+ * that number.
+ */
+#define PORT_LANE_KEYS		  12
+#define PORT_LANE_KEY_OF_QPN(qpn) PORT_LANE_OF_QPN(qpn, PORT_LANE_KEYS)
+#define PORT_QPN_OF_LANE_KEY(key) ((uint32_t)(key) << 4) /* a QP number with this key, slot 0 */
+_Static_assert(PORT_LANE_KEYS % 3 == 0 && PORT_LANE_KEYS % 4 == 0 && PORT_MAX_LANES == 4,
+	       "divisible by every number of lanes");
+
 struct port;
 
 /*
@@ -148,6 +159,13 @@ struct port_ops {
 	 * dead. May make system calls. NULL: the port never knows the reader.
 	 */
 	enum port_reader (*reader)(struct port *p, const struct port_path *path);
+
+	/*
+	 * After -EAGAIN of reserve: sets *taken to a number that changes when the reader of the
+	 * path takes packets, so that the core notices a reader that takes none. Returns false if
+	 * the space does not depend on the reader. Makes no system call. NULL: it never does.
+	 */
+	bool (*taken)(struct port *p, const struct port_path *path, uint64_t *taken);
 
 	/*
 	 * join: makes the port receive packets to the group, with the address of the group as dst.
@@ -326,6 +344,11 @@ int port_first_address(const char *spec, struct pkt_addr *out);
 static inline enum port_reader port_reader_of(struct port *p, const struct port_path *path)
 {
 	return p->ops->reader ? p->ops->reader(p, path) : PORT_READER_UNKNOWN;
+}
+
+static inline bool port_taken(struct port *p, const struct port_path *path, uint64_t *taken)
+{
+	return p->ops->taken && p->ops->taken(p, path, taken);
 }
 
 static inline uint32_t port_qp_mtu(struct port *p, const struct pkt_addr *dst, uint32_t dqpn,

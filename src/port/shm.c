@@ -8,9 +8,6 @@
 #include "base/log.h"
 #include "base/sys.h"
 
-#define LANE_KEYS 12 /* divisible by every number of lanes */
-_Static_assert(PORT_MAX_LANES == 4, "LANE_KEYS");
-
 /* ---- paths ---- */
 
 static void path_put(struct port *p, struct port_path *pp);
@@ -28,7 +25,7 @@ static struct port_path *has_ring(struct port *p, struct shm_path *path)
 static struct port_path *path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
 {
 	struct shm_port *s = shm_of(p);
-	uint32_t key = s->pool ? PORT_SLOT_OF_QPN(dqpn) : PORT_LANE_OF_QPN(dqpn, LANE_KEYS);
+	uint32_t key = s->pool ? PORT_SLOT_OF_QPN(dqpn) : PORT_LANE_KEY_OF_QPN(dqpn);
 	uint32_t owner = s->pool ? shm_pool_owner(s, dst, key) : 0;
 	struct shm_path *path;
 
@@ -451,11 +448,22 @@ static enum port_reader reader(struct port *p, const struct port_path *base)
 	return shm_prod_unread(&tx->ring) ? PORT_READER_STALLED : PORT_READER_READS;
 }
 
+/* Gets the number of packets that the reader had released at the failed reservation. */
+static bool taken(struct port *p, const struct port_path *base, uint64_t *out)
+{
+	const struct shm_tx *tx = ((const struct shm_path *)base)->tx;
+
+	if (tx)
+		*out = tx->ring.head;
+	return tx;
+}
+
 const struct port_ops shm_ops = {
 	.name = "shm",
 	.path_get = path_get,
 	.path_put = path_put,
 	.reader = reader,
+	.taken = taken,
 	.join = shm_join,
 	.leave = shm_leave,
 	.reserve = reserve,

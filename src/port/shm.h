@@ -32,7 +32,7 @@
 
 #define SHM_MAX_RX	256 /* incoming rings; further peers are refused until one leaves */
 #define SHM_MAX_TX	256 /* outgoing rings; further peers count as absent */
-#define SHM_MAX_PENDING 32  /* connections whose hello has not come yet */
+#define SHM_MAX_PENDING 32  /* connections whose hello has not come yet; the oldest gives way */
 /*
  * Limit of the bytes of all incoming rings. A single ring may be longer. A sender whose ring is
  * refused offers a ring of half the size.
@@ -138,7 +138,7 @@ struct shm_path {
 	struct shm_tx *tx;     /* NULL: the peer is absent */
 	uint32_t refs;
 	/*
-	 * part of the QP number that chooses the lane, once the lanes of the peer are known; in a
+	 * PORT_LANE_KEY_OF_QPN(): it chooses the lane, once the lanes of the peer are known; in a
 	 * pool, the slot
 	 */
 	uint32_t lane_key;
@@ -223,7 +223,7 @@ struct shm_port {
 	struct shm_rx *dead_rx;
 
 	unsigned num_pending;
-	struct shm_end *pending[SHM_MAX_PENDING];
+	struct shm_end *pending[SHM_MAX_PENDING]; /* the oldest first */
 };
 
 /*

@@ -221,10 +221,50 @@ static int admit(struct shm_port *s, int fd)
 	return rc;
 }
 
+/* Frees entry `i`. The entries stay in the order in which they came. */
+static void pending_remove(struct shm_port *s, unsigned i)
+{
+	free(s->pending[i]);
+	s->num_pending--;
+	memmove(&s->pending[i], &s->pending[i + 1], (s->num_pending - i) * sizeof(s->pending[0]));
+}
+
+void shm_pending_ready(struct shm_port *s, struct shm_end *end)
+{
+	unsigned i = 0;
+
+	if (admit(s, end->fd) == -EAGAIN)
+		return;
+	while (s->pending[i] != end)
+		i++;
+	pending_remove(s, i);
+}
+
+/*
+ * Ends the oldest connection without a hello. A peer sends its hello soon after it has connected,
+ * so idle connections must not keep new ones out.
+ */
+static void end_oldest(struct shm_port *s)
+{
+	shm_pending_ready(s, s->pending[0]); /* the hello may have come since */
+	if (s->num_pending < SHM_MAX_PENDING)
+		return;
+	s->base.stats.rx_bad++;
+	shm_end_close(s, s->pending[0]);
+	pending_remove(s, 0);
+}
+
+/*
+ * Keeps a connection until its hello comes. No event of an earlier connection may be left to
+ * handle, because its entry may be freed.
+ */
 static void pending_add(struct shm_port *s, int fd)
 {
-	struct shm_end *end = s->num_pending < SHM_MAX_PENDING ? malloc(sizeof(*end)) : NULL;
+	struct shm_end *end;
 
+	if (s->num_pending == SHM_MAX_PENDING)
+		end_oldest(s);
+	end = malloc(sizeof(*end));
 	if (!end) {
 		sys_close(fd);
 		return;
@@ -236,18 +276,6 @@ static void pending_add(struct shm_port *s, int fd)
 		return;
 	}
 	s->pending[s->num_pending++] = end;
-}
-
-void shm_pending_ready(struct shm_port *s, struct shm_end *end)
-{
-	unsigned i = 0;
-
-	if (admit(s, end->fd) == -EAGAIN)
-		return;
-	while (s->pending[i] != end)
-		i++;
-	s->pending[i] = s->pending[--s->num_pending];
-	free(end);
 }
 
 bool shm_accept_all(struct shm_port *s)

@@ -118,20 +118,28 @@ static bool set_flags(struct shm_port *s, uint32_t value)
 
 /*
  * Returns true if a ring on which reservations failed has space for any packet, or its peer sent
- * invalid data (the next reservation handles that).
+ * invalid data (the next reservation handles that). It reports this once for each ring: if the
+ * packets were given up, no reservation follows, and the port could never be armed again. A
+ * reservation that fails makes it report the ring again.
  */
 static bool space_came_free(struct shm_port *s)
 {
+	bool found = false;
+
 	if (!s->num_blocked)
 		return false;
 	for (struct list_head *n = s->tx.next; n != &s->tx; n = n->next) {
 		struct shm_tx *tx = container_of(n, struct shm_tx, node);
 
-		if (tx->blocked &&
-		    (shm_prod_more(&tx->ring, shm_most_size(PKT_MAX_LEN)) || tx->ring.broken))
-			return true;
+		if (!tx->blocked ||
+		    (!shm_prod_more(&tx->ring, shm_most_size(PKT_MAX_LEN)) && !tx->ring.broken))
+			continue;
+		tx->blocked = false;
+		s->num_blocked--;
+		atomic_store_explicit(&tx->ring.ctl->want_space, 0, memory_order_relaxed);
+		found = true;
 	}
-	return false;
+	return found;
 }
 
 bool shm_arm(struct port *p)

@@ -572,6 +572,42 @@ static void test_other_user(void **state)
 	end(&p, 0);
 }
 
+/* Sends until the ring is full. Returns the packets that its reader has taken. */
+static uint64_t taken_when_full(struct port *p, struct port_path *path, uint32_t qpn)
+{
+	uint64_t taken = UINT64_MAX;
+
+	while (rig_send(p, path, 4000, 0, qpn, 0) == 0)
+		p->ops->flush(p);
+	assert_true(port_taken(p, path, &taken));
+	return taken;
+}
+
+/* The number that tells whether a reader takes packets, also with a capture. */
+static void test_taken(void **state)
+{
+	static const char *const spec[] = {"host:" A, "host:" A ",pcap=/dev/null"};
+	struct port_pkt pkts[4];
+	uint64_t before;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(spec); i++) {
+		struct port *a = rig_open(spec[i]), *b = rig_open("host:127.0.0.2");
+		struct port_path *path = path_to(a, b);
+
+		before = taken_when_full(a, path, rig_qpn(b));
+		assert_int_equal(taken_when_full(a, path, rig_qpn(b)), before);
+		b->ops->control(b);
+		while (b->ops->rx_burst(b, pkts, ARRAY_SIZE(pkts)) > 0)
+			;
+		assert_true(taken_when_full(a, path, rig_qpn(b)) > before);
+		/* udp does not know */
+		path = a->ops->path_get(a, &b->addr, PKT_GSI_QPN);
+		assert_false(port_taken(a, path, &before));
+		rig_close(a);
+		rig_close(b);
+	}
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, rig_close_all)
 
 int main(void)
@@ -582,7 +618,7 @@ int main(void)
 		TEST(test_full_bursts), TEST(test_wrapped),    TEST(test_options),
 		TEST(test_successor),	TEST(test_fork),       TEST(test_no_shm),
 		TEST(test_no_ring),	TEST(test_no_space),   TEST(test_no_own_ring),
-		TEST(test_other_user),
+		TEST(test_other_user),	TEST(test_taken),
 	};
 
 	if (!network_own()) {

@@ -247,6 +247,38 @@ static void test_full_ring_pushes_back(void **state)
 	srig_close_pair(&p);
 }
 
+/*
+ * A sender that has given up its packets still learns of space in the ring, but only once: then it
+ * sleeps.
+ */
+static void test_space_is_news_once(void **state)
+{
+	struct srig_pair p = srig_open_pair(SHM_RING_MIN);
+	struct port_pkt pkts[PORT_BURST];
+	uint64_t sent = 0;
+
+	while (srig_send(p.a, p.ab, sent))
+		sent++;
+	p.a->ops->flush(p.a);
+	while (srig_receive(p.b, pkts) > 0)
+		;
+	assert_false(p.a->ops->arm(p.a));
+	assert_int_equal(p.a->ops->rx_burst(p.a, pkts, PORT_BURST), 0);
+	assert_true(p.a->ops->arm(p.a));
+	assert_false(srig_readable(p.a->fd, 0));
+	p.a->ops->disarm(p.a, true);
+	/* The next failure is news again. */
+	while (srig_send(p.a, p.ab, sent))
+		sent++;
+	p.a->ops->flush(p.a);
+	assert_true(p.a->ops->arm(p.a));
+	while (srig_receive(p.b, pkts) > 0)
+		;
+	assert_true(srig_readable(p.a->fd, SRIG_WAIT_MS));
+	p.a->ops->disarm(p.a, true);
+	srig_close_pair(&p);
+}
+
 /* ---- sleeping and waking ---- */
 
 static void test_arm(void **state)
@@ -476,6 +508,7 @@ int main(void)
 		TEST(test_cancel_and_flush),
 		TEST(test_lag),
 		TEST(test_full_ring_pushes_back),
+		TEST(test_space_is_news_once),
 		TEST(test_arm),
 		TEST(test_late_flags),
 		TEST(test_connection_wakes),

@@ -198,7 +198,10 @@ static void test_wrong_descriptors(void **state)
 	close_stage(&s);
 }
 
-/* Silent connections take a bounded number of places. Connections that send a hello are served. */
+/*
+ * Silent connections take a bounded number of places: the oldest are closed. Connections that send
+ * a hello are served.
+ */
 static void test_silent_connections(void **state)
 {
 	enum { MANY = 100 };
@@ -211,10 +214,12 @@ static void test_silent_connections(void **state)
 	}
 	assert_int_equal(shm_of(s.hub)->num_pending, SHM_MAX_PENDING);
 	still_serves(&s);
+	for (int i = 0; i < MANY; i++)
+		assert_int_equal(hung_up(fd[i]), i < MANY - SHM_MAX_PENDING);
 	/* One of the silent connections sends a hello later. */
 	struct shm_hello h = good_hello();
 
-	say(fd[3], &h, sizeof(h), ring_fd(SHM_RING_OVERHEAD + RING, SEALS), 1);
+	say(fd[MANY - 3], &h, sizeof(h), ring_fd(SHM_RING_OVERHEAD + RING, SEALS), 1);
 	s.hub->ops->control(s.hub);
 	assert_int_equal(shm_of(s.hub)->num_rx, 2);
 	for (int i = 0; i < MANY; i++)
@@ -222,6 +227,70 @@ static void test_silent_connections(void **state)
 	s.hub->ops->control(s.hub);
 	assert_int_equal(shm_of(s.hub)->num_pending, 0);
 	still_serves(&s);
+	close_stage(&s);
+}
+
+/*
+ * Idle connections do not keep a new peer out, whose hello comes after its connection was accepted.
+ */
+static void test_peer_beside_idle_connections(void **state)
+{
+	enum { IDLE = 40 };
+	struct stage s = open_stage();
+	struct shm_hello h = good_hello();
+	int idle[IDLE], fd, fds;
+
+	fds = open_descriptors();
+	for (int i = 0; i < IDLE; i++)
+		idle[i] = dial_hub();
+	s.hub->ops->control(s.hub);
+	fd = dial_hub();
+	s.hub->ops->control(s.hub);
+	assert_false(hung_up(fd));
+	say(fd, &h, sizeof(h), ring_fd(SHM_RING_OVERHEAD + RING, SEALS), 1);
+	s.hub->ops->control(s.hub);
+	assert_int_equal(shm_of(s.hub)->num_rx, 2);
+	for (int i = 0; i < IDLE; i++)
+		close(idle[i]);
+	close(fd);
+	for (int i = 0; i < 4; i++)
+		srig_receive(s.hub, (struct port_pkt[PORT_BURST]){0});
+	assert_int_equal(shm_of(s.hub)->num_pending, 0);
+	assert_int_equal(open_descriptors(), fds);
+	still_serves(&s);
+	close_stage(&s);
+}
+
+/*
+ * The oldest connection sends its hello, or hangs up, when others need its place. All that happens
+ * before the endpoint looks, so its event is in the same batch as the new connections.
+ */
+static void test_oldest_connection_is_ready(void **state)
+{
+	struct stage s = open_stage();
+	struct shm_hello h = good_hello();
+	int fd[SHM_MAX_PENDING + 4];
+
+	for (unsigned i = 0; i < SHM_MAX_PENDING; i++)
+		fd[i] = dial_hub();
+	s.hub->ops->control(s.hub);
+	assert_int_equal(shm_of(s.hub)->num_pending, SHM_MAX_PENDING);
+	say(fd[0], &h, sizeof(h), ring_fd(SHM_RING_OVERHEAD + RING, SEALS), 1);
+	close(fd[1]);
+	say(fd[2], "x", 1, -1, 0);
+	for (unsigned i = SHM_MAX_PENDING; i < ARRAY_SIZE(fd); i++)
+		fd[i] = dial_hub();
+	s.hub->ops->control(s.hub);
+	assert_int_equal(shm_of(s.hub)->num_rx, 2);
+	assert_int_equal(shm_of(s.hub)->num_pending, SHM_MAX_PENDING);
+	assert_false(hung_up(fd[0]));
+	assert_true(hung_up(fd[2]));
+	assert_true(hung_up(fd[3])); /* the oldest one that was silent */
+	assert_false(hung_up(fd[4]));
+	still_serves(&s);
+	close(fd[0]);
+	for (unsigned i = 2; i < ARRAY_SIZE(fd); i++)
+		close(fd[i]);
 	close_stage(&s);
 }
 
@@ -416,6 +485,8 @@ int main(void)
 		TEST(test_long_hello),
 		TEST(test_wrong_descriptors),
 		TEST(test_silent_connections),
+		TEST(test_peer_beside_idle_connections),
+		TEST(test_oldest_connection_is_ready),
 		TEST(test_ring_contents),
 		TEST(test_nonsense_behind_packets),
 		TEST(test_noise_on_the_socket),
