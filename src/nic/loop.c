@@ -180,6 +180,18 @@ static int move_send(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p
 }
 
 /*
+ * Returns true if the peer's QP allows the rest of a message. The program may have withdrawn the
+ * right since the last turn.
+ */
+static bool still_allowed(const struct nic_qp *peer, uint8_t op)
+{
+	if (op_is_read(op))
+		return peer->access & NIC_ACCESS_REMOTE_READ;
+	return (op != ROOST_OP_WRITE && op != ROOST_OP_WRITE_IMM) ||
+	       peer->access & NIC_ACCESS_REMOTE_WRITE;
+}
+
+/*
  * Does the checks of a message's first packet. Returns 0, or the NAK. For a WRITE with data, sets
  * p->dst.
  */
@@ -349,6 +361,8 @@ enum req_admission loop_admit(struct nic_qp *qp, struct sq_entry *e, struct req_
 		qp_first_packet(peer);
 	if (done == 0)
 		p->nak = check_start(e, p);
+	else if (unlikely(!still_allowed(peer, e->op)))
+		p->nak = PKT_NAK_INVALID_REQ;
 	if (!p->nak && needs_recv(e, e->len - done <= LOOP_TURN) && !peer->resp.has_recv &&
 	    !resp_take_recv(peer)) {
 		not_ready(qp, peer);
