@@ -330,6 +330,7 @@ static int move_rpc(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 			return 0;
 		}
 		qp->sq.next_pkt += piece.len;
+		qp->sq.rnr_retries = qp->attr.rnr_retry;
 		p->peer->pu->ctr.rx_rpc_requests++;
 	} while (qp->sq.next_pkt < end);
 	return 0;

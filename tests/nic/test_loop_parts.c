@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Messages in loop-back that move in several turns and are interrupted: a SEND that fails in the
- * middle, a peer that is reset meanwhile. The results are those of packets.
+ * Messages in loop-back that move in several turns and are interrupted: a call whose server takes
+ * it slowly, a SEND that fails in the middle, a peer that is reset meanwhile. The results are those
+ * of packets.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,11 +18,13 @@ static struct world W, *const w = &W;
 static struct ep A, B, *const a = &A, *const b = &B;
 
 static const struct ep_params params = {
-	.mem = 1 << 20, .max_sge = 2, .timeout = 8, .retry_cnt = 1, .rnr_retry = 2};
+	.mem = 1 << 20, .max_sge = 2, .timeout = 8, .retry_cnt = 1, .rnr_retry = 2, .rpc = true};
 
-static void start(void)
+static void start(const struct nic_rpc_ops *ops)
 {
 	world_init_shape(w, &(struct world_shape){.nics = 1}, 21, &(struct sim_params){0});
+	if (ops)
+		assert_int_equal(nic_rpc_serve(w->nic[0], ops, NULL), 0);
 	ep_init(a, w, 0, &params);
 	ep_init(b, w, 0, &params);
 	ep_connect(a, b);
@@ -74,7 +77,7 @@ static void sender_begins_again(void **state)
 		struct roost_cqe c;
 		struct wr wr;
 
-		start();
+		start(NULL);
 		post_recv(1);
 		memset(b->mem, 0xee, LEN);
 		wr = wr_rdma(ROOST_OP_SEND, a, 0, sent[i % 2], b, 0);
@@ -100,7 +103,7 @@ static void nothing_was_sent(void **state)
 	struct roost_cqe c;
 	struct wr wr;
 
-	start();
+	start(NULL);
 	post_recv(1);
 	wr = wr_rdma(ROOST_OP_SEND, a, 0, 100000, b, 0);
 	wr.sge[0].lkey ^= 1;
@@ -126,7 +129,7 @@ static void receiver_begins_again(void **state)
 	struct roost_cqe c;
 	struct wr wr;
 
-	start();
+	start(NULL);
 	post_recv(1);
 	wr = wr_rdma(ROOST_OP_SEND, a, 0, LEN, b, 0);
 	ep_post(a, &wr);
@@ -140,12 +143,61 @@ static void receiver_begins_again(void **state)
 	end();
 }
 
+/* ---- a server that takes every other piece ---- */
+
+static unsigned taken, refused;
+
+static int attach(void *ctx, struct nic_qp *qp, void **out)
+{
+	*out = qp;
+	return 0;
+}
+
+static void ignore(void *ctx, void *qp_ctx)
+{
+}
+
+static void close_server(void *ctx)
+{
+}
+
+static bool deliver(void *ctx, void *qp_ctx, const struct nic_rpc_piece *piece)
+{
+	if (taken > refused) {
+		refused++;
+		return false;
+	}
+	taken++;
+	return true;
+}
+
+/* The RNR retries begin again with each piece that the server has taken. */
+static void slow_server(void **state)
+{
+	static const struct nic_rpc_ops ops = {.attach = attach,
+					       .detach = ignore,
+					       .deliver = deliver,
+					       .stop = ignore,
+					       .close = close_server};
+	struct wr wr;
+
+	taken = refused = 0;
+	start(&ops);
+	wr = (struct wr){.op = ROOST_OP_RPC_WRITE, .sge = {ep_sge(a, 0, LEN)}, .num_sge = 1};
+	ep_post(a, &wr);
+	done(NIC_WC_SUCCESS);
+	assert_true(taken > 40);
+	assert_int_equal(refused, taken - 1);
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sender_begins_again),
 		cmocka_unit_test(nothing_was_sent),
 		cmocka_unit_test(receiver_begins_again),
+		cmocka_unit_test(slow_server),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
