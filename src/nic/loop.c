@@ -2,8 +2,9 @@
 /*
  * Loop-back between two QPs of one PU, as a service of the loop in req.c. The DMA engine executes
  * work requests without packets, with the checks and completions of the responder (resp.c). A
- * message moves in turns of LOOP_TURN bytes. The peer's responder state (epsn, msn) does not
- * change, because both ends use this path for the life of the connection.
+ * message moves in turns of LOOP_TURN bytes. The peer's PSN and MSN do not change, because both
+ * ends use this path for the life of the connection. The peer's `resp.msg` says whether a message
+ * is in progress, as with packets, because one end may be reset in the middle of a message.
  */
 #include "nic/chain.h"
 #include "nic/cq.h"
@@ -180,6 +181,18 @@ static int move_send(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p
 }
 
 /*
+ * Returns true if the peer's QP allows the rest of a message. The program may have withdrawn the
+ * right since the last turn.
+ */
+static bool still_allowed(const struct nic_qp *peer, uint8_t op)
+{
+	if (op_is_read(op))
+		return peer->access & NIC_ACCESS_REMOTE_READ;
+	return (op != ROOST_OP_WRITE && op != ROOST_OP_WRITE_IMM) ||
+	       peer->access & NIC_ACCESS_REMOTE_WRITE;
+}
+
+/*
  * Does the checks of a message's first packet. Returns 0, or the NAK. For a WRITE with data, sets
  * p->dst.
  */
@@ -188,6 +201,8 @@ static uint8_t check_start(const struct sq_entry *e, struct req_packet *p)
 	const struct nic_qp *peer = p->peer;
 	const struct roost_wqe *w = &e->wqe;
 
+	if (unlikely(peer->resp.msg != PKT_KIND_NONE)) /* the sender of that message was reset */
+		return PKT_NAK_INVALID_REQ;
 	switch (e->op) {
 	case ROOST_OP_WRITE:
 	case ROOST_OP_WRITE_IMM:
@@ -315,6 +330,7 @@ static int move_rpc(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 			return 0;
 		}
 		qp->sq.next_pkt += piece.len;
+		qp->sq.rnr_retries = qp->attr.rnr_retry;
 		p->peer->pu->ctr.rx_rpc_requests++;
 	} while (qp->sq.next_pkt < end);
 	return 0;
@@ -329,6 +345,34 @@ static int execute_atomic(struct nic_qp *qp, struct sq_entry *e, struct req_pack
 	return p->nak ? 0 : sq_scatter(qp, e, 0, (const uint8_t *)&old, sizeof(old));
 }
 
+/* Returns true if the peer was reset since the last turn of this message, which then is lost. */
+static bool is_forgotten(const struct nic_qp *peer, const struct sq_entry *e)
+{
+	return !op_gets_data(e->op) && peer->resp.msg == PKT_KIND_NONE;
+}
+
+/* Records at the peer whether it has a part of the message. */
+static void note_part(const struct nic_qp *qp, const struct sq_entry *e, const struct req_packet *p)
+{
+	uint32_t done = qp->sq.next_pkt + p->bytes;
+	uint8_t kind = op_is_rpc(e->op)	      ? PKT_KIND_RPC_WRITE
+		       : needs_recv(e, false) ? PKT_KIND_SEND
+					      : PKT_KIND_WRITE;
+
+	p->peer->resp.msg = done && done < e->len ? kind : PKT_KIND_NONE;
+}
+
+static int move_part(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
+{
+	if (op_is_rpc(e->op))
+		return move_rpc(qp, e, p);
+	if (needs_recv(e, false))
+		return move_send(qp, e, p);
+	if (!op_is_read(e->op) && (stream_sees_out(qp, e) || stream_has_in(p->peer)))
+		return move_with_hooks(qp, e, p);
+	return move(qp, e, p);
+}
+
 /* ---- the service ---- */
 
 enum req_admission loop_admit(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
@@ -337,7 +381,7 @@ enum req_admission loop_admit(struct nic_qp *qp, struct sq_entry *e, struct req_
 	uint32_t done = qp->sq.next_pkt;
 
 	*p = (struct req_packet){.peer = peer};
-	if (unlikely(!peer)) {
+	if (unlikely(!peer || (done && is_forgotten(peer, e)))) {
 		wait_for_peer(qp);
 		return REQ_WAITS;
 	}
@@ -349,6 +393,8 @@ enum req_admission loop_admit(struct nic_qp *qp, struct sq_entry *e, struct req_
 		qp_first_packet(peer);
 	if (done == 0)
 		p->nak = check_start(e, p);
+	else if (unlikely(!still_allowed(peer, e->op)))
+		p->nak = PKT_NAK_INVALID_REQ;
 	if (!p->nak && needs_recv(e, e->len - done <= LOOP_TURN) && !peer->resp.has_recv &&
 	    !resp_take_recv(peer)) {
 		not_ready(qp, peer);
@@ -363,19 +409,15 @@ int loop_send(struct nic_qp *qp, struct sq_entry *e, struct req_packet *p)
 
 	if (unlikely(p->nak))
 		return 0;
-	if (op_is_rpc(e->op))
-		return move_rpc(qp, e, p);
 	if (op_is_atomic(e->op))
 		return execute_atomic(qp, e, p);
-	if (!e->len)
+	if (!e->len && !op_is_rpc(e->op))
 		return 0;
-	if (needs_recv(e, false))
-		rc = move_send(qp, e, p);
-	else if (!op_is_read(e->op) && (stream_sees_out(qp, e) || stream_has_in(p->peer)))
-		rc = move_with_hooks(qp, e, p);
-	else
-		rc = move(qp, e, p);
-	p->not_ready = !rc && !p->nak && !p->bytes; /* a hook is paused */
+	rc = move_part(qp, e, p);
+	if (!op_is_read(e->op))
+		note_part(qp, e, p);
+	if (!op_is_rpc(e->op))
+		p->not_ready = !rc && !p->nak && !p->bytes; /* a hook is paused */
 	return rc;
 }
 

@@ -127,6 +127,16 @@ static inline __attribute__((always_inline)) void progressed(struct nic_qp *qp)
 }
 
 /*
+ * Ends the oldest entry, which the responder has acknowledged or answered in full. It has then
+ * succeeded, even if it could not be sent again meanwhile (send_one() in req.c).
+ */
+static inline void acknowledged(struct nic_qp *qp, struct sq_entry *e)
+{
+	e->status = NIC_WC_SUCCESS;
+	sq_retire(qp, e);
+}
+
+/*
  * Acknowledges all packets before `upto`. Stops at a READ or atomic without an answer: an ACK
  * beyond it means that the answer was lost (an implied NAK, IBA 9.7.5.2.8). Returns false if it
  * stopped.
@@ -152,7 +162,7 @@ static bool ack_upto(struct nic_qp *qp, uint32_t upto)
 		moved = true;
 		if (end != e->psn + e->npkts)
 			break;
-		sq_retire(qp, e);
+		acknowledged(qp, e);
 	}
 	if (moved) {
 		uint32_t release = bytes < sq->inflight ? bytes : sq->inflight;
@@ -443,7 +453,7 @@ static void on_data(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 			read_answered(qp);
 	}
 	if (pkt + 1 == e->npkts)
-		sq_retire(qp, e);
+		acknowledged(qp, e);
 	progressed(qp);
 }
 

@@ -342,6 +342,9 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 		r->rkey = v->rkey;
 		r->bytes_left = v->dmalen;
 		r->received = 0;
+	} else if (unlikely(!(qp->access & NIC_ACCESS_REMOTE_WRITE))) {
+		/* The program has withdrawn the right (rxe_resp.c, check_op_valid). */
+		return PKT_NAK_INVALID_REQ;
 	}
 	if (last ? n != r->bytes_left : n >= r->bytes_left)
 		return PKT_NAK_INVALID_REQ;

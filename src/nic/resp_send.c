@@ -269,6 +269,9 @@ static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 	int rc;
 
 	if (n) {
+		/* The program may have withdrawn the right since the request came. */
+		if (unlikely(!(qp->access & NIC_ACCESS_REMOTE_READ)))
+			return PKT_NAK_INVALID_REQ;
 		src = qp_resolve(qp, e->rkey, e->va + off, n, NIC_ACCESS_REMOTE_READ);
 		if (unlikely(!src))
 			return PKT_NAK_REM_ACCESS;

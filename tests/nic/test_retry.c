@@ -485,6 +485,77 @@ RULE(sequence_nak_behind_rnr)
 	peer_close(p);
 }
 
+/* Asserts that the QP continues: another WRITE, with this PSN, succeeds. */
+static void goes_on(uint32_t psn)
+{
+	assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_RTS);
+	peer_post(p, ROOST_OP_WRITE, 9, 0, 10);
+	expect(p, PKT_WRITE_ONLY, psn);
+	peer_ack(p, PKT_AETH_ACK, psn, 0);
+	expect_done(p, 9, NIC_WC_SUCCESS);
+}
+
+/*
+ * A WRITE cannot be sent again, because its memory is gone. It fails once the requests before it
+ * are done, unless the responder acknowledges its first copy: then it has succeeded.
+ */
+static void acknowledged_but_unreadable(void **state)
+{
+	for (int acked = 0; acked < 2; acked++) {
+		struct nic_mr_attr a = {.len = 600};
+		struct wr wr = {.op = ROOST_OP_WRITE, .wr_id = 2, .num_sge = 1};
+
+		peer_open_requester(p, 7, (struct ep_params){0});
+		a.pd = p->e.pd;
+		a.addr = p->e.mem;
+		wr.sge[0] = (struct roost_sge){0, 600, 0};
+		assert_int_equal(nic_mr_register(p->e.nic, &a, &wr.sge[0].lkey), 0);
+		peer_post(p, ROOST_OP_WRITE, 1, 0, 10);
+		ep_post(&p->e, &wr);
+		assert_int_equal(take_all(PEER_SETTLE), 4);
+		assert_int_equal(nic_mr_deregister(p->e.nic, wr.sge[0].lkey), 0);
+		peer_ack(p, PKT_NAK_PSN_SEQ, 7, 0);
+		expect(p, PKT_WRITE_ONLY, 7);
+		expect_quiet(p, PEER_SETTLE);
+		peer_ack(p, PKT_AETH_ACK, acked ? 10 : 7, acked ? 2 : 1);
+		expect_done(p, 1, NIC_WC_SUCCESS);
+		expect_done(p, 2, acked ? NIC_WC_SUCCESS : NIC_WC_LOC_PROT_ERR);
+		if (acked)
+			goes_on(11);
+		else
+			assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_ERR);
+		peer_close(p);
+	}
+}
+
+/* The same for a READ that may not be requested again: its first request is answered late. */
+static void answered_but_refused(void **state)
+{
+	struct nic_qp_attr a;
+
+	peer_open_requester(p, 7, (struct ep_params){0});
+	peer_post(p, ROOST_OP_SEND, 1, 0, 10);
+	peer_post(p, ROOST_OP_READ, 2, 0, 10);
+	assert_int_equal(take_all(PEER_SETTLE), 2);
+	peer_rnr_nak(p, 14, 7); /* 1.28 ms */
+	peer_attr(p, &a);
+	a.state = NIC_QPS_SQD;
+	assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_STATE), 0);
+	a.max_rd_atomic = 0;
+	assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_MAX_QP_RD_ATOMIC), 0);
+	assert_int_equal(peer_get(p, 2 * MSEC)->v.opcode, PKT_SEND_ONLY);
+	expect_quiet(p, PEER_SETTLE);
+	peer_send(p,
+		  &(struct pkt_make){.opcode = PKT_READ_RESP_ONLY, .psn = 8, .msn = 2, .len = 10});
+	expect_done(p, 1, NIC_WC_SUCCESS);
+	expect_done(p, 2, NIC_WC_SUCCESS);
+	assert_int_equal(p->e.mem[9], pkt_pattern(9));
+	a.state = NIC_QPS_RTS;
+	assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_STATE), 0);
+	goes_on(9);
+	peer_close(p);
+}
+
 /* Counters of NAKs count all packets, as a capture does, also copies and late ones. */
 RULE(naks_counted)
 {
@@ -522,6 +593,8 @@ int main(void)
 		cmocka_unit_test(sequence_nak_exceeded),
 		cmocka_unit_test(sequence_nak_not_exceeded),
 		cmocka_unit_test(sequence_nak_behind_rnr),
+		cmocka_unit_test(acknowledged_but_unreadable),
+		cmocka_unit_test(answered_but_refused),
 		cmocka_unit_test(naks_counted),
 	};
 
