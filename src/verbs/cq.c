@@ -229,21 +229,34 @@ static void cqe_store(struct roost_cqe *to, const struct roost_cqe *from, uint32
 	atomic_store_explicit(&to->seq, n + 1, memory_order_release);
 }
 
-/*
- * Completions that stay move towards the newest end. The free slots are then at the oldest end,
- * where the program takes completions:
- *
- *	cons                prod          cons            prod
- *	 | a X b X X c d e |       ->      . . . a b c d e |
- */
-void verbs_cq_clean(struct verbs_cq *cq, uint32_t qpn)
+static uint32_t newest(struct ibv_cq *cq)
 {
-	uint32_t n, end, holes = 0;
+	return atomic_load_explicit(&verbs_cq(cq)->index->prod, memory_order_relaxed);
+}
+
+struct verbs_cqs_end verbs_cqs_end(const struct verbs_qp *qp)
+{
+	return (struct verbs_cqs_end){newest(qp->qp.send_cq), newest(qp->qp.recv_cq)};
+}
+
+/*
+ * Removes the QP's completions before number `end`. Those that stay move towards `end`. The free
+ * slots are then at the oldest end, where the program takes completions:
+ *
+ *	cons              end             cons          end
+ *	 | a X b X X c d e | f X   ->      . . . a b c d e | f X
+ *
+ * The NIC may add completions meanwhile. It writes to other slots.
+ */
+static void cq_clean(struct verbs_cq *cq, uint32_t qpn, uint32_t end)
+{
+	uint32_t n, holes = 0;
 
 	spin_lock(&cq->lock);
-	for (end = cq->cons; cqe_there(cq, end) && end - cq->cons <= cq->mask; end++)
+	for (n = cq->cons; (int32_t)(n - end) < 0 && n - cq->cons <= cq->mask && cqe_there(cq, n);
+	     n++)
 		;
-	for (n = end; n != cq->cons; n--) {
+	for (; n != cq->cons; n--) {
 		struct roost_cqe *cqe = &cq->ring[(n - 1) & cq->mask];
 
 		if (cqe->qpn == qpn)
@@ -256,7 +269,14 @@ void verbs_cq_clean(struct verbs_cq *cq, uint32_t qpn)
 	spin_unlock(&cq->lock);
 }
 
-/* Moves the waiting completions to a new ring. PU owned, CQ locked. */
+void verbs_cqs_clean(const struct verbs_qp *qp, struct verbs_cqs_end end)
+{
+	cq_clean(verbs_cq(qp->qp.recv_cq), qp->qp.qp_num, end.recv);
+	if (qp->qp.send_cq != qp->qp.recv_cq)
+		cq_clean(verbs_cq(qp->qp.send_cq), qp->qp.qp_num, end.send);
+}
+
+/* Moves the waiting completions to a new ring. CQ locked, all PUs owned. */
 static int cq_move_to(struct verbs_cq *cq, struct roost_cqe *ring, uint32_t depth)
 {
 	uint32_t n = cq->cons, i;
@@ -291,9 +311,9 @@ VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	ret = cq_alloc_ring(depth, &ring, &size);
 	if (ret)
 		return verbs_ret(ret);
+	spin_lock(&cq->lock);
 	drive_control_lock(cq->drive);
 	verbs_own_all(cq->drive); /* several PUs may write completions to this CQ */
-	spin_lock(&cq->lock);
 	ret = cq_move_to(cq, ring, depth);
 	old = ret ? ring : cq->ring;
 	old_size = ret ? size : cq->ring_size;
@@ -303,9 +323,9 @@ VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 		cq->mask = depth - 1;
 		ibcq->cqe = (int)depth;
 	}
-	spin_unlock(&cq->lock);
 	verbs_disown_all(cq->drive);
 	drive_control_unlock(cq->drive);
+	spin_unlock(&cq->lock);
 	mem_free_pages(old, old_size);
 	return verbs_ret(ret);
 }

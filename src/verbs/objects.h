@@ -8,8 +8,10 @@
  * or they return 0 or a positive errno. Internal functions return negative errno values.
  * verbs_ret() converts them.
  *
- * Lock order, outermost first: control lock of the NIC, PU, CQ, send queue, receive queue. No other
- * lock is taken while the lock of an event queue or of a context is held.
+ * Lock order, outermost first: CQ, control lock of the NIC, PU, send queue, receive queue. The CQ
+ * comes first because a program holds its lock from ibv_start_poll() to ibv_end_poll(), and may use
+ * other objects meanwhile. So a call that has the control lock or a PU must not wait for a CQ. No
+ * other lock is taken while the lock of an event queue or of a context is held.
  */
 #ifndef ROOST_VERBS_OBJECTS_H
 #define ROOST_VERBS_OBJECTS_H
@@ -301,8 +303,17 @@ static inline struct evq *verbs_evq(struct ibv_comp_channel *channel)
 }
 /* Raises the event of an armed CQ. Any thread, including the owner of a PU. */
 void verbs_cq_fired(struct verbs_cq *cq);
-/* Removes the completions of a destroyed or reset QP from the ring. PU owned. */
-void verbs_cq_clean(struct verbs_cq *cq, uint32_t qpn);
+/*
+ * Remove the completions of a destroyed or reset QP from its CQs. The QP's PU is owned when
+ * verbs_cqs_end() notes the last completion that the QP can have. verbs_cqs_clean() waits for the
+ * CQs, so it is called later, without the control lock and PUs. Another QP may have the number by
+ * then; its completions are newer and stay.
+ */
+struct verbs_cqs_end {
+	uint32_t send, recv;
+};
+struct verbs_cqs_end verbs_cqs_end(const struct verbs_qp *qp);
+void verbs_cqs_clean(const struct verbs_qp *qp, struct verbs_cqs_end end);
 
 /* cq_ex.c */
 void verbs_cq_ex_init(struct verbs_cq *cq);

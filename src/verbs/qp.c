@@ -233,7 +233,8 @@ static bool qp_in_group(struct verbs_qp *qp)
 }
 
 /*
- * Removes the QP from the NIC and its completions from the CQs: a later QP may get the same number.
+ * Removes the QP from the NIC, and then its completions from the CQs: a later QP may get the same
+ * number.
  *
  * The program may know by other means than a packet of the connection that the peer has its last
  * message, for example by a DREQ, which takes another way than packets through shared memory. The
@@ -242,17 +243,18 @@ static bool qp_in_group(struct verbs_qp *qp)
  */
 static void qp_end(struct verbs_qp *qp)
 {
+	struct verbs_cqs_end end;
+
 	drive_receive(qp->drive, qp->pu);
 	drive_control_lock(qp->drive);
 	drive_own(qp->drive, qp->pu);
 	if (qp->qp.qp_type == IBV_QPT_UD)
 		drive_send_datagrams(qp->drive, qp->pu);
 	nic_qp_destroy(drive_nic(qp->drive), qp->nic_qp);
-	verbs_cq_clean(verbs_cq(qp->qp.recv_cq), qp->qp.qp_num);
-	if (qp->qp.send_cq != qp->qp.recv_cq)
-		verbs_cq_clean(verbs_cq(qp->qp.send_cq), qp->qp.qp_num);
+	end = verbs_cqs_end(qp);
 	drive_disown(qp->drive, qp->pu);
 	drive_control_unlock(qp->drive);
+	verbs_cqs_clean(qp, end);
 }
 
 static void qp_wait_acks(struct verbs_qp *qp)

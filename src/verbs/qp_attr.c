@@ -71,10 +71,7 @@ static void qp_set_state(struct verbs_qp *qp, enum ibv_qp_state state)
 	spin_unlock(&qp->sq.lock);
 }
 
-/*
- * Drops the work requests that were posted before the reset, and the QP's completions that were not
- * taken. PU owned.
- */
+/* Drops the work requests that were posted before the reset. PU owned. */
 static void qp_forget_posted(struct verbs_qp *qp)
 {
 	struct verbs_queue *queues[2] = {&qp->sq, &qp->rq};
@@ -88,15 +85,13 @@ static void qp_forget_posted(struct verbs_qp *qp)
 			atomic_load_explicit(&queues[i]->index->cons, memory_order_relaxed);
 		spin_unlock(&queues[i]->lock);
 	}
-	verbs_cq_clean(verbs_cq(qp->qp.recv_cq), qp->qp.qp_num);
-	if (qp->qp.send_cq != qp->qp.recv_cq)
-		verbs_cq_clean(verbs_cq(qp->qp.send_cq), qp->qp.qp_num);
 }
 
 static int qp_modify(struct verbs_qp *qp, const struct nic_qp_attr *a, int mask)
 {
 	enum ibv_qp_state old = qp->qp.state;
 	bool reset = mask & IBV_QP_STATE && a->state == NIC_QPS_RESET;
+	struct verbs_cqs_end end;
 	int ret;
 
 	if (reset || (mask & IBV_QP_STATE && a->state == NIC_QPS_ERR))
@@ -116,8 +111,11 @@ static int qp_modify(struct verbs_qp *qp, const struct nic_qp_attr *a, int mask)
 	} else if (!ret && mask & IBV_QP_STATE) {
 		qp_set_state(qp, (enum ibv_qp_state)a->state);
 	}
+	end = verbs_cqs_end(qp);
 	drive_disown(qp->drive, qp->pu);
 	drive_control_unlock(qp->drive);
+	if (!ret && reset)
+		verbs_cqs_clean(qp, end);
 	return ret;
 }
 
