@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "chainasm/program.h"
+#include "chainasm/check.h"
 
 #define SIZE_ERROR "a size may not depend"
 
@@ -128,12 +128,68 @@ static void test_bound_again(void **state)
 	}
 }
 
+/* ---- the checker ---- */
+
+static unsigned faults;
+static struct chain_fault first_fault;
+
+static void note(void *ctx, const struct chain_fault *f)
+{
+	(void)ctx;
+	if (!faults++)
+		first_fault = *f;
+}
+
+/*
+ * Each queue enables all others: the number of paths of ENABLEs grows with the factorial of the
+ * queues. The receive rewrites itself, and `first` starts what enables it again.
+ */
+static void write_dense(char *text, size_t size, const char *first)
+{
+	size_t n = (size_t)snprintf(text, size, "region d\nx:\tword 1\n");
+
+	for (unsigned i = 0; i < CHAIN_MAX_QUEUES; i++) {
+		n += (size_t)snprintf(text + n, size - n, "queue q%u managed%s%s\n", i,
+				      i ? "" : " receives=1 managed_recv",
+				      i == CHAIN_MAX_QUEUES - 1 ? first : "");
+		if (!i)
+			n += (size_t)snprintf(text + n, size - n, "\trecv q0.receives[0], 8\n");
+		for (unsigned k = 0; k < CHAIN_MAX_QUEUES; k++)
+			if (k != i)
+				n += (size_t)snprintf(text + n, size - n, "\tenable q%u, 1\n", k);
+		if (i == 1)
+			n += (size_t)snprintf(text + n, size - n, "\trecv_enable q0, 2\n");
+		assert_true(n < size);
+	}
+}
+
+static void test_dense(void **state)
+{
+	static char text[32 * 1024];
+
+	(void)state;
+	for (unsigned started = 0; started < 2; started++) {
+		struct chain_program *p;
+
+		write_dense(text, sizeof(text), started ? " start=1" : "");
+		p = assembled(text);
+		faults = 0;
+		assert_int_equal(chain_check(p, &(struct chain_check){.fault = note}), 1);
+		assert_int_equal(faults, 1);
+		assert_int_equal(first_fault.class, CHAIN_FAULT_REWRITE);
+		assert_int_equal(first_fault.line, 4);
+		assert_non_null(strstr(first_fault.text,
+				       started ? "may come before" : "no RECV_ENABLE of it"));
+		chain_free(p);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_region_sizes),	  cmocka_unit_test(test_queue_sizes),
 		cmocka_unit_test(test_same_size),	  cmocka_unit_test(test_bound_again),
-		cmocka_unit_test(test_label_behind_word),
+		cmocka_unit_test(test_label_behind_word), cmocka_unit_test(test_dense),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
