@@ -21,6 +21,12 @@ struct asm_location {
 
 enum asm_section { ASM_NONE, ASM_REGION, ASM_QUEUE };
 
+/*
+ * The key of all locations in the first pass. A key of 0 would make an operand of roost/chain.h a
+ * constant, which takes fewer WQEs than a word.
+ */
+#define ASM_UNKNOWN_KEY 1u
+
 #define ASM_STOPS 64
 
 struct asm_state {

@@ -40,11 +40,21 @@ static bool begin_region(struct asm_state *s)
 		r = &p->region[p->regions++];
 		memcpy(r->name, name, CHAIN_NAME);
 		r->kind = CHAIN_DATA;
+		r->key = ASM_UNKNOWN_KEY;
 		r->line = s->number;
 	}
 	r = &p->region[s->index];
 	r->readonly = asm_take(s, "readonly");
 	return true;
+}
+
+/*
+ * The memory of all regions and queues is allocated between the passes, but a value may be an
+ * address or a key, which only the second pass knows.
+ */
+static bool other_size(struct asm_state *s)
+{
+	return asm_fail(s, "a size may not depend on an address, a key or the number of a queue");
 }
 
 /* Appends bytes; `bytes` NULL: zeros. */
@@ -54,11 +64,24 @@ static bool append(struct asm_state *s, const void *bytes, uint64_t n)
 
 	if (n > CHAIN_MAX_BYTES - s->offset)
 		return asm_fail(s, "the region is larger than %u bytes", CHAIN_MAX_BYTES);
+	if (s->second && n > r->size - s->offset)
+		return other_size(s);
 	if (s->second && bytes)
 		memcpy(r->image + s->offset, bytes, n);
 	s->offset += (uint32_t)n;
-	r->size = s->offset;
+	if (!s->second)
+		r->size = s->offset;
 	return true;
+}
+
+static bool end_region(struct asm_state *s)
+{
+	const struct chain_region *r = &s->p->region[s->index];
+
+	if (s->offset == r->size)
+		return true;
+	s->number = r->line;
+	return other_size(s);
 }
 
 static bool align(struct asm_state *s)
@@ -266,6 +289,29 @@ static bool open_images(struct asm_state *s, struct chain_queue *q)
 	return s->queue.image || asm_fail(s, "out of memory");
 }
 
+/* Parses the attributes. In the second pass they must give the sizes of the first. */
+static bool attributes(struct asm_state *s, struct chain_queue *q)
+{
+	const struct chain_queue was = *q;
+
+	q->recv = 0;
+	while (asm_peek(s))
+		if (!attribute(s, q))
+			return false;
+	if (!s->second)
+		return true;
+	/* Fewer receives than the lines that follow are an error of those lines. */
+	if (q->depth != was.depth || q->sges != was.sges || q->recv_sges != was.recv_sges ||
+	    (q->recvs != was.recvs && (q->recvs > was.recvs || q->recvs >= was.recv))) {
+		q->depth = was.depth;
+		q->sges = was.sges;
+		q->recv_sges = was.recv_sges;
+		q->recvs = was.recvs;
+		return other_size(s);
+	}
+	return true;
+}
+
 static bool begin_queue(struct asm_state *s)
 {
 	struct chain_program *p = s->p;
@@ -297,10 +343,8 @@ static bool begin_queue(struct asm_state *s)
 			q->watch[i].queue = -1;
 		p->queues++;
 	}
-	q->recv = 0;
-	while (asm_peek(s))
-		if (!attribute(s, q))
-			return false;
+	if (!attributes(s, q))
+		return false;
 	q->stride = chain_send_stride(q->sges);
 	q->recv_stride = chain_recv_stride(q->recv_sges);
 	return open_images(s, q);
@@ -313,6 +357,10 @@ static bool end_queue(struct asm_state *s)
 	for (unsigned i = 0; i < s->stops; i++)
 		*s->stop_count[i] =
 			(i + 1 < s->stops ? s->stop_at[i + 1] : s->queue.n) - s->stop_at[i];
+	if (s->second && s->queue.n != q->n) {
+		s->number = q->line;
+		return other_size(s);
+	}
 	q->n = s->queue.n;
 	if (s->to_first_stop)
 		q->start = s->stops ? s->stop_at[0] : q->n;
@@ -382,7 +430,9 @@ static bool label(struct asm_state *s)
 
 static bool end_section(struct asm_state *s)
 {
-	bool ok = s->section != ASM_QUEUE || end_queue(s);
+	const bool ok = s->section == ASM_QUEUE	   ? end_queue(s)
+			: s->section == ASM_REGION ? end_region(s)
+						   : true;
 
 	s->section = ASM_NONE;
 	return ok;
@@ -547,7 +597,7 @@ struct chain_program *chain_assemble(const char *from, size_t n, struct chain_er
 		p->text[n] = 0;
 	}
 	s.data = (struct roost_chain_data){
-		.at = {0, 1}, .image = malloc(MAX_CONSTANTS), .size = MAX_CONSTANTS};
+		.at = {0, ASM_UNKNOWN_KEY}, .image = malloc(MAX_CONSTANTS), .size = MAX_CONSTANTS};
 	ok = p->text && s.data.image ? pass(&s, p->text, strlen(p->text))
 				     : asm_fail(&s, "out of memory");
 	ok = ok && has_queues(&s) && size_all(&s);

@@ -260,32 +260,39 @@ static bool receives_after(const struct checker *c, const struct rewrite *r, uns
 }
 
 /*
- * Returns true if the WQE of a queue can only be executed after the write: the WQE, or each ENABLE
- * that reaches it, is behind the writer or behind a WAIT that the writer ends. `path` has the
- * queues whose ENABLEs are being followed: an ENABLE that leads back to one of these queues is no
- * start of a path.
+ * Returns true if the WQE of a queue can only be executed after the write: it is behind the writer
+ * or behind a WAIT that the writer ends, or only ENABLEs reach it that come after the write.
+ * `early`: the queues that have other ENABLEs.
  */
 static bool comes_after(const struct checker *c, unsigned queue, uint32_t slot,
-			const struct rewrite *r, bool path[CHAIN_MAX_QUEUES])
+			const struct rewrite *r, const bool early[CHAIN_MAX_QUEUES])
 {
 	const struct chain_queue *q = &c->p->queue[queue];
-	bool after = true;
+	const bool own = !r->receive && queue == r->queue;
 
-	if (path[queue] || waits_below(c, queue, slot, r))
-		return true;
-	if (!r->receive && queue == r->queue)
-		return slot > r->slot;
-	if (!q->managed || q->start > slot)
-		return false;
-	path[queue] = true;
-	for (uint32_t i = 0; i < c->variants && after; i++) {
-		const struct variant *v = &c->variant[i];
+	return (own ? slot > r->slot : q->managed && q->start <= slot && !early[queue]) ||
+	       waits_below(c, queue, slot, r);
+}
 
-		if (check_enables(c, v) == (int)queue)
-			after = comes_after(c, v->queue, v->slot, r, path);
+/*
+ * Finds the queues that have an ENABLE which may be executed before the write. The search goes over
+ * queues, since the number of paths of ENABLEs grows with the factorial of the queues.
+ */
+static void find_early(const struct checker *c, const struct rewrite *r,
+		       bool early[CHAIN_MAX_QUEUES])
+{
+	bool more = true;
+
+	while (more) {
+		more = false;
+		for (uint32_t i = 0; i < c->variants; i++) {
+			const struct variant *v = &c->variant[i];
+			int q = check_enables(c, v);
+
+			if (q >= 0 && !early[q] && !comes_after(c, v->queue, v->slot, r, early))
+				early[q] = more = true;
+		}
 	}
-	path[queue] = false;
-	return after;
 }
 
 /*
@@ -296,15 +303,16 @@ static uint64_t receives_before(const struct checker *c, const struct rewrite *r
 				uint32_t *line)
 {
 	uint64_t n = c->p->queue[of].start_recv;
+	bool early[CHAIN_MAX_QUEUES] = {false};
 
 	*line = 0;
+	find_early(c, r, early);
 	for (uint32_t i = 0; i < c->variants; i++) {
 		const struct variant *v = &c->variant[i];
-		bool path[CHAIN_MAX_QUEUES] = {false};
 		const uint32_t count = (uint32_t)v->w.swap_add;
 
 		if (!enables_receives(c, v, of) || (!r->receive && v->queue == r->queue) ||
-		    comes_after(c, v->queue, v->slot, r, path))
+		    comes_after(c, v->queue, v->slot, r, early))
 			continue;
 		*line = check_line(c, v->queue, v->slot);
 		if (v->computed & 1 << 4 ||

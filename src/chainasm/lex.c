@@ -135,7 +135,7 @@ static void location_in(struct asm_state *s, int region, uint64_t offset, struct
 /* Returns a location that the first pass does not know. */
 static void unknown(struct asm_location *p)
 {
-	*p = (struct asm_location){-1, 0, {0, 1}};
+	*p = (struct asm_location){-1, 0, {0, ASM_UNKNOWN_KEY}};
 }
 
 /* Parses the text behind the name of a queue: [n], .receives[n], or nothing. */
@@ -174,6 +174,10 @@ static bool named_location(struct asm_state *s, const char *name, struct asm_loc
 			location_in(s, (int)i, 0, p);
 			return true;
 		}
+	if (sym && sym->region >= CHAIN_MAX_REGIONS) { /* a label of a queue, in the first pass */
+		unknown(p);
+		return true;
+	}
 	if (sym) {
 		location_in(s, sym->region, sym->value, p);
 		return true;

@@ -206,8 +206,11 @@ static int wait_fd(int fd, short events, uint64_t deadline)
 	uint64_t now = clock_ns(), left;
 	int ms = -1;
 
+	/* Single bytes that keep coming are no reason to wait longer. */
+	if (now >= deadline)
+		return -ETIMEDOUT;
 	if (deadline != UINT64_MAX) {
-		left = now < deadline ? deadline - now : 0;
+		left = deadline - now;
 		ms = left / 1000000 > 1000000 ? 1000000 : (int)((left + 999999) / 1000000);
 	}
 	if (poll(&pfd, 1, ms) < 0 && errno != EINTR)

@@ -184,6 +184,9 @@ static bool deliver_payload(struct call_qp *q, const struct nic_rpc_piece *p)
 		if (!fed) {
 			ctr->payload_bytes -= p->len;
 			q->pu->ctr.refused++;
+			/* begin_msg() watches no message of one packet: few of them wait. */
+			if (unlikely(!idle_watched(q)))
+				idle_watch(q);
 			return false;
 		}
 		q->pu->ctr.payload_bytes += p->len;

@@ -235,6 +235,11 @@ def refused(folder):
             file.write(text)
         for verb in ('asm', 'check', 'run'):
             one_line_error(f'{verb} of {text[:60]!r}', chain(verb, bad), 1, *words)
+    with open(bad, 'w', encoding='ascii') as file:
+        file.write('region data\nx:\tword 1\nqueue main receives=2 recv_sges=1 managed start=1\n'
+                   '\trecv x, 8\n\trecv raw op(nop), 16\n\tnop\n')
+    one_line_error('a receive of 16 pieces, whose slot has fewer', chain('run', bad), 1, 'line 5',
+                   'recv_sges=1')
     image = os.path.join(folder, 'list.image')
     whole = open(image, 'rb').read()
     for n in (7, 8, 100, len(whole) // 2, len(whole) - 1):

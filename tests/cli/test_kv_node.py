@@ -151,6 +151,21 @@ def snapshots(folder):
                    2, '--snapshot')
 
 
+def no_reader(folder):
+    """The program that reads the node's messages has ended: the node serves and keeps its store."""
+    path = os.path.join(folder, 'unread')
+    n = node('--verbose', '--snapshot', path)
+    n.process.stderr.close()
+    n.process.stdout.close()
+    says('put', '', 'put', where[0], 'colour', 'green')
+    says('a node whose messages nobody reads serves', 'green\n', 'get', where[0], 'colour')
+    n.process.terminate()
+    check('it ends well', n.process.wait(LIMIT) == 0)
+    n = node('--snapshot', path)
+    says('its snapshot', 'green\n', 'get', where[0], 'colour')
+    n.end()
+
+
 def kills(folder):
     """Kills of the node while it writes: the file is the old one or the new one, and whole."""
     path = os.path.join(folder, 'killed')
@@ -209,6 +224,7 @@ def top():
 functions()
 with tempfile.TemporaryDirectory() as temporary:
     snapshots(temporary)
+    no_reader(temporary)
     kills(temporary)
 top()
 dies()

@@ -85,6 +85,19 @@ def tables():
         f.flush()
         r = run('node', '--port', f'shm:{where[0]}', '--table', f.name)
         one_line_error('a line without a value', r, 1, ':5:', 'a key, blanks, and a value')
+    reading, writing = os.pipe()
+    os.write(writing, b'http 80/tcp\n')
+    os.close(writing)
+    with subprocess.Popen([ROOST, 'node', '--port', f'shm:{where[0]}', '--json', '--table',
+                           f'/dev/fd/{reading}'], stdin=subprocess.DEVNULL, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          pass_fds=(reading,)) as p:
+        hello = p.stdout.readline()  # empty: it has ended
+        p.terminate()
+        err = p.communicate()[1]
+    os.close(reading)
+    one_line_error('a table in a pipe', subprocess.CompletedProcess(p.args, p.returncode, hello,
+                                                                    err), 1, 'give a file')
     r = run('node', '--port', f'shm:{where[0]}', '--fill', '1000', '--memory', '8K')
     one_line_error('a table that does not fit', r, 1, '--memory')
     r = run('node', '--port', f'shm:{where[0]}', '--kernels', 'get,nonsense')

@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`roost perf`: each kind of measurement runs and reports the fields of roost-perf(1). Figures are
 not checked."""
+import json
+import os
+import resource
 import socket
 import subprocess
 import time
 
-from cli import ROOST, check, finish, last_json, one_line_error, run
+from cli import LIMIT, ROOST, check, finish, last_json, one_line_error, run
 
 BANDWIDTH = [
     ['write', '--port', 'shm', '--size', '64K', '--iters', '200'],
@@ -53,6 +56,25 @@ LATENCY = [
     ['rpc', '--lat', 'completion', '--port', 'shm'],
     ['rpc', '--lat', 'completion', '--port', 'udp', '--kernel', 'echo', '--passive'],
 ]
+
+
+def connected(port):
+    """Connects to a server that is about to listen."""
+    until = time.monotonic() + LIMIT
+    while True:
+        try:
+            return socket.create_connection(('127.0.0.1', port))
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def least_memory():
+    """In the server's process: if it maps the buffers after all, mmap() fails instead of taking the
+    machine's memory. A sanitizer's own mappings are larger."""
+    if not os.environ.keys() & {'ASAN_OPTIONS', 'TSAN_OPTIONS'}:
+        resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30))
 
 
 def requested(args):
@@ -164,12 +186,7 @@ for junk in (b'GET / HTTP/1.0\r\n\r\n', b'{"type":"job","version":99}\n', b'{"ty
     with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-port', str(tcp),
                            '--port', 'shm'], stderr=subprocess.PIPE, text=True) as server:
         server.stderr.readline()
-        for _ in range(50):
-            try:
-                s = socket.create_connection(('127.0.0.1', tcp))
-                break
-            except OSError:
-                time.sleep(0.1)
+        s = connected(tcp)
         try:
             s.sendall(junk)
             s.shutdown(socket.SHUT_WR)
@@ -182,6 +199,27 @@ for junk in (b'GET / HTTP/1.0\r\n\r\n', b'{"type":"job","version":99}\n', b'{"ty
         err = server.communicate(timeout=60)[1]
         check(f'junk {junk[:30]!r}: {server.returncode} {err!r}',
               server.returncode == 1 and len(err.splitlines()) == 1)
+
+# A job whose buffers no machine has, or not this one, is refused before they are mapped.
+ONE = {'type': 'job', 'version': 4, 'op': 0, 'mode': 0, 'lat': 0, 'transport': 0, 'kernel': 0,
+       'size': 8, 'qps': 1, 'depth': 2, 'post_list': 1, 'cq_mod': 1, 'inline_max': 0, 'mtu': 0,
+       'iters': 1, 'duration': 0, 'gap': 0, 'seed': 0, 'hops': 0, 'memory': 0, 'bidir': False,
+       'passive': False, 'events': False, 'sizes': []}
+HAS = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+for change, words in (({'size': 1 << 31, 'qps': 4096}, '--size times --qps'),
+                      ({'op': 1, 'mode': 1, 'lat': 1, 'memory': 1 << 36}, 'this machine has')):
+    if words == 'this machine has' and HAS > 160 << 30:
+        continue
+    with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-port', str(tcp),
+                           '--port', 'shm'], stderr=subprocess.PIPE, text=True,
+                          preexec_fn=least_memory) as server:
+        server.stderr.readline()
+        with connected(tcp) as s, s.makefile('r') as answers:
+            s.sendall(json.dumps({**ONE, **change}).encode() + b'\n')
+            answer = json.loads(answers.readline() or '{}')
+        err = server.communicate(timeout=60)[1]
+        check(f'buffers that are too large: {answer} {err!r}',
+              server.returncode == 1 and words in answer.get('message', '') and words in err)
 
 # With three processing units the slot of a NIC, a random number, must not count for the lane of a
 # QP number: four of five runs hung.

@@ -156,9 +156,18 @@ int chain_load(struct chain_loaded *l, struct chain_program *p)
 
 /* ---- posting ---- */
 
+/* A receive that was written as raw words may name more pieces than its slot has. */
+static int too_many_pieces(struct chain_loaded *l, const struct chain_queue *q, uint32_t k)
+{
+	snprintf(l->err, sizeof(l->err), "line %u: a receive has more pieces than recv_sges=%u",
+		 q->recv_lines ? q->recv_lines[k] : q->line, q->recv_sges);
+	return -EINVAL;
+}
+
 static int post_receives(struct chain_loaded *l, unsigned i)
 {
 	const struct chain_queue *q = &l->p->queue[i];
+	const uint32_t most = (q->recv_stride - ROOST_RECV_SGE_OFFSET) / sizeof(struct roost_sge);
 
 	for (uint32_t k = 0; k < q->recv; k++) {
 		const uint8_t *slot = chain_recv_slot(l->p, q, k);
@@ -168,7 +177,9 @@ static int post_receives(struct chain_loaded *l, unsigned i)
 		int rc;
 
 		memcpy(&r, slot, sizeof(r));
-		for (; wr.num_sge < (int)r.num_sge && wr.num_sge < ROOST_MAX_SGE; wr.num_sge++) {
+		if (r.num_sge > most || r.num_sge > ROOST_MAX_SGE)
+			return too_many_pieces(l, q, k);
+		for (; wr.num_sge < (int)r.num_sge; wr.num_sge++) {
 			struct roost_sge s;
 
 			memcpy(&s, slot + ROOST_RECV_SGE_OFFSET + wr.num_sge * (int)sizeof(s),

@@ -141,6 +141,15 @@ static int add_lines(struct building *b, FILE *f, const char *path)
 	return rc;
 }
 
+/* Returns whether the file can be read twice: for the number of its keys, then for them. */
+static bool readable_twice(struct node_region *r, FILE *f, const char *path)
+{
+	if (fseeko(f, 0, SEEK_SET) == 0)
+		return true;
+	snprintf(r->err, sizeof(r->err), "can't read %s twice: give a file, not a pipe", path);
+	return false;
+}
+
 static uint64_t count_lines(FILE *f)
 {
 	uint64_t n = 1;
@@ -160,7 +169,7 @@ int node_table_read(struct node_region *r, const char *path)
 
 	if (!f)
 		return unreadable(r, path);
-	rc = begin(&b, r, count_lines(f));
+	rc = readable_twice(r, f, path) ? begin(&b, r, count_lines(f)) : -ESPIPE;
 	if (rc == 0)
 		rc = add_lines(&b, f, path);
 	fclose(f);

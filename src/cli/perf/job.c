@@ -226,6 +226,8 @@ const char *perf_job_misfit(const struct perf_job *job)
 		return "--post-list and --cq-mod are at most --depth";
 	if (job->depth * job->qps > 1u << 20)
 		return "--depth times --qps is at most 1,048,576";
+	if (job->size * job->qps > PERF_MAX_MEMORY)
+		return "--size times --qps is at most 64G";
 	if (job->mtu && !perf_mtu_code(job->mtu))
 		return "--mtu is one of 256, 512, 1024, 2048, 4096";
 	if (job->iters == 0 && job->duration == 0)

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
+#include "base/mem.h"
 #include "cli/perf/perf.h"
 #include "roost/verbs.h"
 
@@ -49,6 +50,15 @@ static uint64_t round_up(uint64_t v, uint64_t to)
 	return (v + to - 1) / to * to;
 }
 
+/*
+ * The memory is not reserved, so mmap() accepts more than the machine has. A client, which a server
+ * does not know, must not make it fill all memory.
+ */
+static bool memory_fits(uint64_t bytes)
+{
+	return bytes <= mem_allowed() / 4 * 3;
+}
+
 static int map_memory(struct perf_link *l)
 {
 	uint64_t half;
@@ -67,6 +77,12 @@ static int map_memory(struct perf_link *l)
 		half = l->span * l->num_qps;
 	}
 	half = round_up(half, HUGE_PAGE);
+	if (!memory_fits(2 * half))
+		return perf_fail(
+			l, -ENOMEM,
+			"%llu MiB of buffers, and this machine has %llu MiB: take a smaller --size or --qps",
+			(unsigned long long)(half >> 19),
+			(unsigned long long)(mem_allowed() >> 20));
 	l->mem_len = 2 * half;
 	p = mmap(NULL, l->mem_len + HUGE_PAGE, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
