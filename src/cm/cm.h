@@ -380,10 +380,10 @@ void cm_release(struct cm_conn *c, uint64_t now);
 void cm_set_user(struct cm_conn *c, void *user);
 enum cm_state cm_conn_state(const struct cm_conn *c);
 /*
- * Reports that the NIC found the peer of a local QP gone. An established connection gets
- * CM_EV_DISCONNECTED with -ETIMEDOUT. Nothing is sent to the peer.
+ * Reports that the NIC found the peers of n local QPs gone, whose numbers ascend. Their established
+ * connections get CM_EV_DISCONNECTED with -ETIMEDOUT. Nothing is sent to the peers.
  */
-void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn);
+void cm_peers_gone(struct cm *cm, uint64_t now, const uint32_t *local_qpns, unsigned n);
 
 /*
  * Reports that the message with this transaction id found no NIC at dst, according to the network.

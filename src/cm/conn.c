@@ -4,6 +4,7 @@
 #include "cm/core.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 void cm_set_user(struct cm_conn *c, void *user)
@@ -11,19 +12,26 @@ void cm_set_user(struct cm_conn *c, void *user)
 	c->user = user;
 }
 
-/* The call is rare, so it searches all connections. */
-void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn)
+static int compare_numbers(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* The call is rare, so it looks once at all connections. A dead peer may have had most of them. */
+void cm_peers_gone(struct cm *cm, uint64_t now, const uint32_t *local_qpns, unsigned n)
 {
 	struct cm_event e = {.type = CM_EV_DISCONNECTED, .status = -ETIMEDOUT};
 
 	for (uint32_t i = 0; i < cm->first_unused; i++) {
 		struct cm_conn *c = &cm->conns[i];
 
-		if (c->state != CM_ESTABLISHED || c->sidr || c->local_qpn != local_qpn)
+		if (c->state != CM_ESTABLISHED || c->sidr ||
+		    !bsearch(&c->local_qpn, local_qpns, n, sizeof(*local_qpns), compare_numbers))
 			continue;
 		cm_enter_timewait(c, now, cm_path_ns(c));
 		cm_report_event(c, &e);
-		return;
 	}
 }
 

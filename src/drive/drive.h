@@ -185,10 +185,10 @@ struct drive_gsi_ops {
 	 */
 	void (*lost)(void *ctx, const struct pkt_addr *dst, uint64_t tid);
 	/*
-	 * The NIC has ended this QP, because its peer is gone. May be NULL. If many reports come at
-	 * once, some may be dropped.
+	 * The NIC has ended these QPs, because their peers are gone. The numbers ascend. May be
+	 * NULL. Many QPs take several calls; no report is dropped.
 	 */
-	void (*gone)(void *ctx, uint32_t qpn);
+	void (*gone)(void *ctx, const uint32_t *qpns, unsigned n);
 };
 
 /*

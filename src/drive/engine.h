@@ -133,8 +133,11 @@ struct service_poller {
 
 enum gsi_state { GSI_AWAITED, GSI_OPEN, GSI_CLOSED };
 
-/* the most reports of QPs whose peer is gone that wait for the service thread */
-#define GSI_GONE 256
+/*
+ * The most QPs whose peer is gone that the user gets with one call. Reports that wait for the
+ * service thread have no limit but the number of QPs: each has a place for its index.
+ */
+#define GSI_GONE_AT_ONCE 256
 
 /* the most reports of datagrams without a receiver that wait for the service thread */
 #define GSI_LOST 256
@@ -178,7 +181,9 @@ struct gsi {
 	uint32_t head, tail;
 	uint64_t dropped;
 	struct gsi_datagram queue[GSI_QUEUE];
-	uint32_t gone[GSI_GONE], num_gone;
+	uint64_t gone_at[NIC_MAX_QPS / 64]; /* bits of the places of `gone` that hold a report */
+	uint32_t gone[NIC_MAX_QPS];	    /* QP numbers; the place is the index of the QP */
+	uint32_t num_gone;
 	struct gsi_lost lost[GSI_LOST];
 	uint32_t num_lost;
 	_Atomic uint64_t due;	/* ns */
@@ -411,7 +416,13 @@ bool stat_serve(struct drive *d, int listener);
 
 /* ---- fork.c ---- */
 
-void fork_watch(void); /* installs the handlers, once per process */
+/*
+ * Installs the handlers, once per process. To be called before the engine lock is taken: a fork
+ * during the first open must wait for that lock, or the child inherits it locked.
+ */
+void fork_watch(void);
+/* Takes the engine lock and returns true, or returns false after `ns`. */
+bool engine_lock_for(uint64_t ns);
 
 /* The engine of the process, and its lock: drive.c, fork.c. */
 extern pthread_mutex_t engine_lock;

@@ -8,11 +8,15 @@
  *   user (any thread) -> drive_gsi_send() -> PU 0, owned for the call -> port
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/numbers.h"
 #include "drive/engine.h"
 #include "pool/pool.h"
+
+#define OWN_NS (10 * MS) /* the time after which a sender checks whether the engine ends */
 
 /* The engine whose QP 1 this thread serves; NULL in other threads. */
 static _Thread_local struct drive *serving;
@@ -54,16 +58,24 @@ bool gsi_is_filling(struct drive *d)
 	return filling;
 }
 
+/*
+ * A dead peer may have all QPs of the NIC, whose connections end in one turn, so no report may be
+ * lost for want of a place. Two QPs have one index only if the program has destroyed the first one.
+ */
 void gsi_peer_gone(void *host, uint32_t qpn)
 {
 	struct drive *d = host;
 	struct gsi *g = &d->gsi;
+	uint32_t index = qpn / NUMBERS_GENERATIONS % NIC_MAX_QPS;
 	bool is_open;
 
 	spin_lock(&g->queue_lock);
 	is_open = g->state == GSI_OPEN;
-	if (is_open && g->num_gone < GSI_GONE)
-		g->gone[g->num_gone++] = qpn;
+	if (is_open) {
+		g->num_gone += !(g->gone_at[index / 64] >> index % 64 & 1);
+		g->gone_at[index / 64] |= UINT64_C(1) << index % 64;
+		g->gone[index] = qpn;
+	}
 	spin_unlock(&g->queue_lock);
 	if (is_open)
 		drive_gsi_wake(d);
@@ -110,18 +122,40 @@ static void report_lost(struct gsi *g)
 	}
 }
 
+/* Takes at most GSI_GONE_AT_ONCE reports. Returns their number. */
+static unsigned take_gone(struct gsi *g, uint32_t *out)
+{
+	unsigned n = 0;
+
+	spin_lock(&g->queue_lock);
+	for (unsigned w = 0; g->num_gone && n < GSI_GONE_AT_ONCE; w += !g->gone_at[w]) {
+		if (!g->gone_at[w])
+			continue;
+		out[n++] = g->gone[w * 64 + (unsigned)__builtin_ctzll(g->gone_at[w])];
+		g->gone_at[w] &= g->gone_at[w] - 1;
+		g->num_gone--;
+	}
+	spin_unlock(&g->queue_lock);
+	return n;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
 /* Hands the QPs that have ended since the last call to the user. The user's lock is held. */
 static void report_gone(struct gsi *g)
 {
-	uint32_t gone[GSI_GONE], n;
+	uint32_t gone[GSI_GONE_AT_ONCE];
+	unsigned n;
 
-	spin_lock(&g->queue_lock);
-	n = g->num_gone;
-	memcpy(gone, g->gone, n * sizeof(gone[0]));
-	g->num_gone = 0;
-	spin_unlock(&g->queue_lock);
-	for (uint32_t i = 0; i < n && g->ops->gone; i++)
-		g->ops->gone(g->ctx, gone[i]);
+	while ((n = take_gone(g, gone)) && g->ops->gone) {
+		qsort(gone, n, sizeof(gone[0]), compare_numbers);
+		g->ops->gone(g->ctx, gone, n);
+	}
 }
 
 static bool take(struct gsi *g, struct gsi_datagram *out)
@@ -159,6 +193,20 @@ static void expect(struct drive *d, unsigned port)
 }
 
 /*
+ * Owns PU 0 for datagrams. Returns false if the engine ends while another thread owns the PU. At
+ * exit() in a signal handler the owner may be the turn that the signal interrupted: it never ends,
+ * and the service thread must not wait for it.
+ */
+static bool own_for_datagrams(struct drive *d)
+{
+	while (!pu_own(&d->pu[0], clock_now() + OWN_NS)) {
+		if (atomic_load_explicit(&d->stop, memory_order_acquire))
+			return false;
+	}
+	return true;
+}
+
+/*
  * The control mutex is not taken: QP 1 belongs to the owner of PU 0, and a port is only added while
  * all PUs are owned. With the mutex, each control call of the program waited for the system calls
  * of the answers to a flood.
@@ -170,7 +218,10 @@ static void send_answers(struct drive *d)
 
 	if (!g->num_answers)
 		return;
-	drive_own(d, 0);
+	if (!own_for_datagrams(d)) {
+		g->num_answers = 0;
+		return;
+	}
 	for (unsigned i = 0; i < g->num_answers; i++) {
 		const struct gsi_answer *a = &g->answer[i];
 
@@ -299,6 +350,7 @@ static void set_state(struct gsi *g, enum gsi_state state)
 	if (g->state != GSI_AWAITED)
 		g->head = g->tail;
 	g->state = state;
+	memset(g->gone_at, 0, sizeof(g->gone_at));
 	g->num_gone = g->num_lost = 0;
 	spin_unlock(&g->queue_lock);
 }
@@ -367,7 +419,8 @@ int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, u
 		keep_answer(d, port, dst, tclass, mad);
 		return 0;
 	}
-	drive_own(d, 0);
+	if (!own_for_datagrams(d))
+		return -ENODEV;
 	rc = nic_gsi_send(d->nic, port, dst, tclass, mad);
 	pu_disown(d, 0, PU_SENT);
 	return rc;

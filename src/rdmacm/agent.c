@@ -121,10 +121,10 @@ static void on_lost(void *ctx, const struct pkt_addr *dst, uint64_t tid)
 	rdmacm_unlock();
 }
 
-static void on_gone(void *ctx, uint32_t qpn)
+static void on_gone(void *ctx, const uint32_t *qpns, unsigned n)
 {
 	rdmacm_lock();
-	cm_peer_gone(agent.cm, rdmacm_now(), qpn);
+	cm_peers_gone(agent.cm, rdmacm_now(), qpns, n);
 	rdmacm_unlock();
 }
 

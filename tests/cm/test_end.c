@@ -45,15 +45,18 @@ static void a_peer_that_is_gone_disconnects(void **state)
 {
 	struct cm_qp_attr q;
 	struct pair p;
+	uint32_t qpns[3];
 
 	pair_open(&p);
 	pair_connect(&p);
 	cm_qp_attr(p.cb, &q);
-	cm_peer_gone(p.a.cm, p.now, q.dest_qpn + 1); /* no connection's */
+	for (unsigned i = 0; i < 3; i++)
+		qpns[i] = q.dest_qpn - 1 + i;
+	cm_peers_gone(p.a.cm, p.now, &qpns[2], 1); /* no connection's */
 	assert_int_equal(cm_conn_state(p.ca), CM_ESTABLISHED);
-	cm_peer_gone(p.a.cm, p.now, q.dest_qpn);
+	cm_peers_gone(p.a.cm, p.now, qpns, 3);
 	assert_int_equal(end_told(&p.a, CM_EV_DISCONNECTED)->status, -ETIMEDOUT);
-	cm_peer_gone(p.a.cm, p.now, q.dest_qpn);
+	cm_peers_gone(p.a.cm, p.now, qpns, 3);
 	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), -ENOTCONN);
 	assert_int_equal(end_wait(&p.a), TIMEWAIT);
 	assert_ptr_equal(end_told(&p.a, CM_EV_TIMEWAIT_EXIT)->conn, p.ca);

@@ -174,14 +174,187 @@ __attribute__((unused)) static void exit_cleans_up(void **state)
 	}
 }
 
+static void *open_engine(void *arg)
+{
+	*(struct drive **)arg = harness_open();
+	return NULL;
+}
+
+static void *release_open(void *arg)
+{
+	harness_sleep_ms(50);
+	atomic_store(&fake_hold, false);
+	return NULL;
+}
+
+/*
+ * Forks while another thread opens the first engine of the process. The child can open its own.
+ * This test comes first, because the process must not have had an engine.
+ */
+__attribute__((unused)) static void fork_during_the_first_open(void **state)
+{
+	struct drive *d = NULL;
+	pthread_t t[2];
+	pid_t pid;
+
+	atomic_store(&fake_hold, true);
+	assert_int_equal(pthread_create(&t[0], NULL, open_engine, &d), 0);
+	assert_true(fake_reached(&fake_opened, 1));
+	assert_int_equal(pthread_create(&t[1], NULL, release_open, NULL), 0);
+	pid = fork();
+	if (pid == 0) {
+		struct drive *mine = NULL;
+		char err[256];
+
+		alarm(60); /* ends a child that waits for a lock for ever */
+		atomic_store(&fake_hold, false);
+		CHECK(drive_get(&harness_ops, &mine, err, sizeof(err)) == 0);
+		drive_put(mine);
+		_exit(0);
+	}
+	pthread_join(t[0], NULL);
+	pthread_join(t[1], NULL);
+	assert_child_ok(pid);
+	drive_put(d);
+}
+
+/* A user of QP 1 whose lock is taken by its timer, and by its handlers for fork(). */
+static pthread_mutex_t user_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool with_user, forking, exiting;
+
+static void ignore_input(void *ctx, unsigned port, const struct pkt_addr *src,
+			 const struct pkt_addr *dst, const uint8_t *mad)
+{
+}
+
+static uint64_t expire_with_lock(void *ctx, uint64_t now)
+{
+	pthread_mutex_lock(&user_lock);
+	pthread_mutex_unlock(&user_lock);
+	return now + 1000000;
+}
+
+static void user_before_fork(void)
+{
+	if (!atomic_load(&with_user))
+		return;
+	pthread_mutex_lock(&user_lock);
+	atomic_store(&forking, true);
+	while (!atomic_load(&exiting))
+		harness_sleep_ms(1);
+	harness_sleep_ms(50); /* until exit() waits for the service thread */
+}
+
+static void user_after_fork(void)
+{
+	if (atomic_load(&with_user))
+		pthread_mutex_unlock(&user_lock);
+}
+
+static void *fork_once(void *arg)
+{
+	if (fork() == 0)
+		_exit(0);
+	return NULL;
+}
+
+static void exit_beside_a_fork(void)
+{
+	static const struct drive_gsi_ops ops = {.input = ignore_input, .expire = expire_with_lock};
+	struct drive *d = NULL;
+	char err[256];
+	pthread_t t;
+
+	CHECK(drive_get(&harness_ops, &d, err, sizeof(err)) == 0);
+	CHECK(drive_gsi_open(d, &ops, NULL) == 0);
+	CHECK(pthread_atfork(user_before_fork, user_after_fork, NULL) == 0);
+	atomic_store(&with_user, true);
+	CHECK(pthread_create(&t, NULL, fork_once, NULL) == 0);
+	while (!atomic_load(&forking))
+		harness_sleep_ms(1);
+	atomic_store(&exiting, true);
+	exit(0);
+}
+
+/*
+ * exit() while another thread forks and holds the lock of the user of QP 1, which the service
+ * thread needs before it can end.
+ */
+__attribute__((unused)) static void exit_waits_for_a_fork(void **state)
+{
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0) {
+		alarm(60); /* ends a child that hangs */
+		exit_beside_a_fork();
+	}
+	assert_child_ok(pid);
+	assert_false(file_is_there(pid));
+}
+
+static atomic_uint sends;
+
+static uint64_t expire_and_send(void *ctx, uint64_t now)
+{
+	static const struct pkt_addr dst;
+	static const uint8_t mad[NIC_GSI_LEN];
+
+	if (!atomic_load(&exiting))
+		return now + 1000000;
+	atomic_store(&sends, 1);
+	drive_gsi_send(ctx, 0, &dst, 0, mad);
+	return UINT64_MAX;
+}
+
+static void exit_inside_a_turn(void)
+{
+	static const struct drive_gsi_ops ops = {.input = ignore_input, .expire = expire_and_send};
+	struct drive *d = NULL;
+	char err[256];
+
+	CHECK(drive_get(&harness_ops, &d, err, sizeof(err)) == 0);
+	CHECK(drive_gsi_open(d, &ops, d) == 0);
+	drive_own(d, 0);
+	atomic_store(&exiting, true);
+	drive_gsi_wake(d);
+	while (!atomic_load(&sends))
+		harness_sleep_ms(1);
+	exit(0);
+}
+
+/*
+ * exit() in a signal handler that interrupts a turn. The service thread waits for the end of the
+ * turn, to send a datagram.
+ */
+__attribute__((unused)) static void exit_ends_inside_a_turn(void **state)
+{
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0) {
+		alarm(60); /* ends a child that hangs */
+		exit_inside_a_turn();
+	}
+	assert_child_ok(pid);
+	assert_false(file_is_there(pid));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+/* TSan dies if a thread starts in the child of a process with threads, and these tests do that. */
+#ifndef __SANITIZE_THREAD__
+		cmocka_unit_test(fork_during_the_first_open),
+#endif
 		cmocka_unit_test(fork_under_load),
-/* TSan dies if a thread starts in the child of a process with threads, and this test does that. */
 #ifndef __SANITIZE_THREAD__
 		cmocka_unit_test(child_starts_anew),
 		cmocka_unit_test(exit_cleans_up),
+		cmocka_unit_test(exit_waits_for_a_fork),
+		cmocka_unit_test(exit_ends_inside_a_turn),
 #endif
 	};
 

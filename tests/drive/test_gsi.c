@@ -58,12 +58,16 @@ static uint64_t expire(void *ctx, uint64_t now)
 	return due;
 }
 
-static void gone(void *ctx, uint32_t qpn)
+static void gone(void *ctx, const uint32_t *qpns, unsigned n)
 {
 	struct user *u = ctx;
 
-	atomic_fetch_add(&u->gone_sum, qpn);
-	atomic_fetch_add(&u->gone, 1);
+	for (unsigned i = 0; i < n; i++) {
+		if (i && qpns[i] <= qpns[i - 1])
+			abort();
+		atomic_fetch_add(&u->gone_sum, qpns[i]);
+		atomic_fetch_add(&u->gone, 1);
+	}
 }
 
 static void lost(void *ctx, const struct pkt_addr *dst, uint64_t tid)
@@ -145,13 +149,39 @@ static void peers_go(void **state)
 	nic->cfg.ops->peer_gone(nic->cfg.host, 1000);
 	assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
 	for (unsigned i = 1; i <= 10; i++) {
-		nic->cfg.ops->peer_gone(nic->cfg.host, i);
+		nic->cfg.ops->peer_gone(nic->cfg.host, i * 16);
 		assert_true(fake_reached(&u.gone, i));
 	}
-	assert_int_equal(atomic_load(&u.gone_sum), 55);
+	assert_int_equal(atomic_load(&u.gone_sum), 55 * 16);
 	drive_gsi_close(*state);
 	nic->cfg.ops->peer_gone(nic->cfg.host, 1000);
 	assert_int_equal(atomic_load(&u.gone), 10);
+}
+
+/*
+ * A dead peer had the connections of many QPs, which end in one turn, while the service thread
+ * waits for the PU. Each QP is reported, once. The numbers of two slots have other indexes.
+ */
+static void many_peers_go_at_once(void **state)
+{
+	const unsigned n = NIC_MAX_QPS, slot = 3u << 18;
+	struct user u = {.d = *state, .due = UINT64_MAX};
+	struct nic *nic = drive_nic(*state);
+	unsigned sum = 0;
+
+	assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
+	drive_own(*state, 0);
+	for (unsigned i = 0; i < n; i++) {
+		unsigned qpn = (i % 2 ? slot : 0) | (n - 1 - i) * 16 | i % 16;
+
+		sum += qpn;
+		nic->cfg.ops->peer_gone(nic->cfg.host, qpn);
+	}
+	drive_disown(*state, 0);
+	assert_true(fake_reached(&u.gone, n));
+	drive_gsi_close(*state);
+	assert_int_equal(atomic_load(&u.gone), n);
+	assert_int_equal(atomic_load(&u.gone_sum), sum);
 }
 
 static void datagrams_come(void **state)
@@ -429,6 +459,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(peers_go, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(many_peers_go_at_once, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(datagrams_are_lost, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(datagrams_come, harness_setup, harness_teardown),

@@ -3,6 +3,8 @@
  * Which thread runs the turns: pollers, doorbells, the service thread, and control calls between
  * them.
  */
+#include <sys/epoll.h>
+
 #include "base/rest.h"
 #include "drive/clock.h"
 #include "drive/engine.h"
@@ -460,6 +462,87 @@ static int setup_with_control(void **state)
 
 #define T(test) cmocka_unit_test_setup_teardown(test, harness_setup, harness_teardown)
 
+static atomic_int control_tid;
+
+static void *one_control_call(void *arg)
+{
+	atomic_store(&control_tid, gettid());
+	drive_control_lock(arg);
+	drive_own(arg, 0);
+	drive_disown(arg, 0);
+	drive_control_unlock(arg);
+	return arg;
+}
+
+/*
+ * A thread that is cancelled while its control call waits for the PU ends the call first. Otherwise
+ * it would keep the mutex, and its wait would keep all others from the PU.
+ */
+static void a_control_call_is_not_cancelled(void **state)
+{
+	struct drive *d = *state;
+	pthread_t t;
+	void *result = NULL;
+
+	drive_own(d, 0);
+	assert_int_equal(pthread_create(&t, NULL, one_control_call, d), 0);
+	while (atomic_load(&d->pu[0].word) < PU_WANT)
+		harness_sleep_ms(1);
+	/* More switches than it yields: it sleeps, again and again. */
+	while (harness_switches(atomic_load(&control_tid)) < 200)
+		harness_sleep_ms(1);
+	assert_int_equal(pthread_cancel(t), 0);
+	harness_sleep_ms(20);
+	drive_disown(d, 0);
+	assert_int_equal(pthread_join(t, &result), 0);
+	assert_ptr_equal(result, d);
+	fake_inject(fake_port_of(d, 0, 0), 1);
+	assert_true(fake_reached(&pu_of(d, 0)->packets, 1));
+	one_control_call(d);
+}
+
+/* No descriptor can be added to an epoll set, as if the user had used up its watches. */
+static atomic_bool full;
+static atomic_uint refusals;
+
+int __real_sys_epoll_ctl(int epoll, int op, int fd, struct epoll_event *ev);
+int __wrap_sys_epoll_ctl(int epoll, int op, int fd, struct epoll_event *ev);
+int __wrap_sys_epoll_ctl(int epoll, int op, int fd, struct epoll_event *ev)
+{
+	if (op != EPOLL_CTL_ADD || !(ev->events & EPOLLET) || !atomic_load(&full))
+		return __real_sys_epoll_ctl(epoll, op, fd, ev);
+	atomic_fetch_add(&refusals, 1);
+	return -ENOSPC;
+}
+
+/*
+ * The service thread cannot wait for the packets of a port. It looks for them by itself, and tries
+ * again to wait for them.
+ */
+static void a_port_that_cannot_be_watched(void **state)
+{
+	struct fake_port *port;
+	struct drive *d;
+
+	atomic_store(&refusals, 0);
+	atomic_store(&full, true);
+	d = harness_open();
+	port = fake_port_of(d, 0, 0);
+	for (unsigned i = 1; i <= 5; i++) {
+		assert_true(fake_reached(&refusals, i));
+		fake_inject(port, 1);
+		assert_true(fake_reached(&pu_of(d, 0)->packets, i));
+	}
+	atomic_store(&full, false);
+	for (unsigned i = 6; i <= 10; i++) {
+		harness_sleep_ms(5);
+		fake_inject(port, 1);
+		assert_true(fake_reached(&pu_of(d, 0)->packets, i));
+	}
+	drive_put(d);
+	assert_true(harness_service_ended());
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -477,6 +560,8 @@ int main(void)
 		T(rest_of_the_work),
 		T(control_among_pollers),
 		T(work_during_control),
+		T(a_control_call_is_not_cancelled),
+		cmocka_unit_test(a_port_that_cannot_be_watched),
 		cmocka_unit_test_setup_teardown(control_descriptor, setup_with_control,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(control_rests, setup_with_control,
