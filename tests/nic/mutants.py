@@ -151,6 +151,13 @@ MUTANTS = [
      'false;'),
     ('simulator', 'src/nic/loop.c', 'sq->next_pkt += p->bytes;', ''),
     # Rules, one mutant each, which the simulator may not detect.
+    ('lanes:queue_pairs_of_another_unit_are_not_read', 'src/nic/rx.c',
+     'if (pu->nic->cfg.pus > 1 && PORT_LANE', 'if (0 && PORT_LANE'),
+    ('gsi:more_peers_than_are_kept', 'src/nic/dest.c',
+     '\ttx_finish_late(&d->pu->ports[d->port_index]); /*', '\t/*'),
+    ('ud:last_datagrams_of_a_blocked_port', 'src/nic/nic.c', 'vain < VAIN_PASSES && ', ''),
+    ('verbs/qp:the_drained_event_is_optional', 'src/verbs/qp_attr.c',
+     'if (!attr->en_sqd_async_notify)', 'if (0)'),
     ('forged:wrong_pkey', 'src/nic/rx.c', 'if (unlikely(!pkey_ok(v->pkey)))', 'if (0)'),
     ('forged:wrong_source', 'src/nic/rx.c', ' && pkt_addr_eq(pkt->src, &qp->dest->rx.src);', ';'),
     ('forged:late_for_a_dead_qp', 'src/nic/core.h', 'return qp && qp->qpn == qpn ? qp : NULL;',
