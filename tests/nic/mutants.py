@@ -158,6 +158,8 @@ MUTANTS = [
     ('ud:last_datagrams_of_a_blocked_port', 'src/nic/nic.c', 'vain < VAIN_PASSES && ', ''),
     ('verbs/qp:the_drained_event_is_optional', 'src/verbs/qp_attr.c',
      'if (!attr->en_sqd_async_notify)', 'if (0)'),
+    ('memcached/join:longer_ones_are_refused', 'src/memcached/text.c',
+     'if (old->len > ITEM_MAX || ', 'if ('),
     ('forged:wrong_pkey', 'src/nic/rx.c', 'if (unlikely(!pkey_ok(v->pkey)))', 'if (0)'),
     ('forged:wrong_source', 'src/nic/rx.c', ' && pkt_addr_eq(pkt->src, &qp->dest->rx.src);', ';'),
     ('forged:late_for_a_dead_qp', 'src/nic/core.h', 'return qp && qp->qpn == qpn ? qp : NULL;',
