@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* QP 1: management datagrams on the wire, sent and received, and refused ones. */
 #include <errno.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "nic/core.h"
 #include "nic/counters.h"
 #include "peer.h"
 
@@ -156,13 +158,59 @@ static void where_no_nic_is(void **state)
 	world_fini(&w);
 }
 
+/* Counts the packets that are sent. Each must have a valid ICRC. */
+static void check_icrc(void *count, uint64_t now, bool delivered, const struct pkt_addr *src,
+		       const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
+{
+	uint8_t copy[PKT_MAX_LEN];
+	struct icrc_flow f;
+	uint16_t id = 0;
+
+	if (delivered)
+		return;
+	memcpy(copy, bth, len);
+	icrc_flow_init(&f, src, dst, PKT_UDP_PORT, PKT_UDP_PORT);
+	assert_true(icrc_verify(&f, true, &id, copy, len));
+	++*(unsigned *)count;
+}
+
+static void stage_to(struct world *w, uint8_t host)
+{
+	struct pkt_addr dst = w->port[0][0][0]->addr;
+
+	dst.b[15] = host;
+	assert_int_equal(nic_gsi_stage(w->nic[0], 0, &dst, 0, mad), 0);
+}
+
+/*
+ * The NIC keeps the paths to NIC_GSI_DESTS peers; another peer replaces the oldest one. If the last
+ * datagram went to this one, it still waits for its ICRC, which covers the addresses of the path.
+ */
+static void more_peers_than_are_kept(void **state)
+{
+	unsigned sent = 0;
+	struct world w;
+
+	fill_mad();
+	mallopt(M_PERTURB, 0x5a); /* memory that is freed does not keep its contents */
+	world_init_shape(&w, &(struct world_shape){.nics = 1}, 5, &(struct sim_params){0});
+	sim_set_tap(w.sim, check_icrc, &sent);
+	for (uint8_t i = 0; i < NIC_GSI_DESTS; i++)
+		stage_to(&w, 100 + i);
+	stage_to(&w, 100);
+	stage_to(&w, 100 + NIC_GSI_DESTS);
+	nic_gsi_flush(w.nic[0], 0);
+	assert_int_equal(sent, NIC_GSI_DESTS + 2);
+	world_fini(&w);
+	mallopt(M_PERTURB, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(as_the_wire_has_it),
-		cmocka_unit_test(between_nics),
-		cmocka_unit_test(where_no_nic_is),
-		cmocka_unit_test(what_is_refused),
+		cmocka_unit_test(as_the_wire_has_it),	    cmocka_unit_test(between_nics),
+		cmocka_unit_test(where_no_nic_is),	    cmocka_unit_test(what_is_refused),
+		cmocka_unit_test(more_peers_than_are_kept),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

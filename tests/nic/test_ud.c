@@ -365,6 +365,64 @@ RULE(last_datagrams)
 	peer_close(p);
 }
 
+static unsigned refused;
+
+static int no_space_now(struct port *port, struct port_path *path, uint32_t len, uint8_t tos,
+			struct port_buf *buf)
+{
+	assert_true(refused++ < 1000);
+	return -EAGAIN;
+}
+
+/*
+ * A port that has no space before it is flushed does not stop the call, and does not keep the
+ * datagrams of another port. Its own datagrams leave later.
+ */
+static void last_datagrams_of_a_blocked_port(void **state)
+{
+	enum { POSTED = 60 };
+	struct port_ops blocked;
+	const struct port_ops *ops;
+	struct roost_cqe c;
+	struct world w;
+	struct ep e[2];
+	uint32_t handle[2];
+
+	world_init_shape(&w, &(struct world_shape){.nics = 2, .ports = 2}, 8, NULL);
+	for (uint8_t i = 0; i < 2; i++) {
+		struct nic_ah_attr a = {.dgid = w.port[1][i][0]->addr, .port = (uint8_t)(i + 1)};
+
+		ep_init(&e[i], &w, 0, &(struct ep_params){.type = NIC_QPT_UD, .port = i});
+		ep_connect_self(&e[i]);
+		a.pd = e[i].pd;
+		assert_int_equal(nic_ah_create(w.nic[0], &a, &handle[i]), 0);
+	}
+	ops = w.port[0][0][0]->ops;
+	blocked = *ops;
+	blocked.reserve = no_space_now;
+	w.port[0][0][0]->ops = &blocked;
+	for (unsigned n = 0; n < POSTED; n++) {
+		for (unsigned i = 0; i < 2; i++) {
+			struct wr wr = wr_ud(&e[i], ROOST_OP_SEND, 64, handle[i], PEER_QPN);
+
+			ep_post(&e[i], &wr);
+		}
+	}
+	nic_send_datagrams(w.nic[0], 0, world_now(&w));
+	assert_true(refused != 0);
+	assert_false(ep_poll_send(&e[0], &c));
+	for (unsigned n = 0; n < POSTED; n++)
+		assert_true(ep_poll_send(&e[1], &c));
+	w.port[0][0][0]->ops = ops;
+	for (unsigned n = 0; n < POSTED; n++)
+		assert_true(ep_wait_send(&e[0], &c, SEC));
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(nic_ah_destroy(w.nic[0], handle[i]), 0);
+		ep_fini(&e[i]);
+	}
+	world_fini(&w);
+}
+
 /* 11.2.5.2: a UD QP has no path, and a Q_Key. */
 static void states(void **state)
 {
@@ -404,6 +462,7 @@ int main(void)
 		cmocka_unit_test(refused_sends),
 		cmocka_unit_test(many_destinations),
 		cmocka_unit_test(last_datagrams),
+		cmocka_unit_test(last_datagrams_of_a_blocked_port),
 		cmocka_unit_test(states),
 	};
 

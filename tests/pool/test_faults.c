@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/rest.h"
 #include "base/sys.h"
 #include "pool/pool.h"
@@ -24,6 +25,7 @@
 #define WAIT_S	    60
 #define A_WHILE	    5 /* rests */
 #define MOST_QUEUED 1000
+#define MOST_STEERS 1000
 
 enum op {
 	JOIN,
@@ -36,6 +38,8 @@ enum op {
 	ACCEPTS,
 	NOT_FULL,
 	JOIN_INTERRUPTED,
+	JOIN_ELSEWHERE,
+	PUBLISH_IN_VAIN,
 	TOO_MANY
 };
 
@@ -43,6 +47,7 @@ struct reply {
 	int rc;
 	unsigned slot, silent;
 	bool foreign; /* the program has founded another pool */
+	bool steers;  /* it attaches a filter, and waits for CONTINUE */
 	unsigned num; /* datagrams, or calls of accept */
 	uint32_t mark;
 	uint64_t ms; /* since the first call of accept that failed */
@@ -64,6 +69,8 @@ static int sock, test_fd;
 static bool slowly;
 static unsigned interrupts;
 static atomic_bool too_many; /* every other answer is refused by the kernel */
+
+static __thread bool steers_in_vain; /* not in the threads of the pool */
 
 static atomic_bool full;
 static atomic_uint accepts; /* that failed */
@@ -105,6 +112,22 @@ int __wrap_sys_connect(int fd, const struct sockaddr *a, socklen_t len)
 		CHECK(read(test_fd, &op, sizeof(op)) == sizeof(op) && op == CONTINUE);
 	}
 	return __real_sys_connect(fd, a, len);
+}
+
+int __real_sys_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
+int __wrap_sys_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
+
+/* The filter is refused, and the test may act meanwhile. */
+int __wrap_sys_setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	struct reply r = {.steers = true};
+	enum op op = JOIN;
+
+	if (!steers_in_vain || level != SOL_SOCKET || name != SO_ATTACH_REUSEPORT_CBPF)
+		return __real_sys_setsockopt(fd, level, name, value, len);
+	CHECK(write(test_fd, &r, sizeof(r)) == sizeof(r));
+	CHECK(read(test_fd, &op, sizeof(op)) == sizeof(op) && op == CONTINUE);
+	return -ENOBUFS;
 }
 
 ssize_t __real_sys_recvmsg(int fd, struct msghdr *m, int flags);
@@ -178,6 +201,16 @@ static void serve(int fd)
 		case JOIN_INTERRUPTED:
 			interrupts = 2;
 			do_join(&r);
+			break;
+		case JOIN_ELSEWHERE:
+			addr.b[15]++;
+			do_join(&r);
+			break;
+		case PUBLISH_IN_VAIN:
+			log_set_level(LOG_ERROR); /* a warning for each refusal */
+			steers_in_vain = true;
+			r.rc = publish();
+			steers_in_vain = false;
 			break;
 		case PUBLISH_SLOWLY:
 			slowly = true;
@@ -389,6 +422,36 @@ static void a_full_queue_is_a_member(void **state)
 	finish(&member);
 }
 
+/*
+ * While a program attaches the filter of its address, a member of another address changes the pool,
+ * again and again. The program gives up, and gets its requests.
+ */
+static void a_member_that_changes_the_pool_keeps_nobody(void **state)
+{
+	struct program p = join(), busy = start();
+	time_t until = time(NULL) + WAIT_S;
+	unsigned tries = 0;
+	struct reply r;
+
+	assert_int_equal(ask(&busy, JOIN_ELSEWHERE).rc, 0);
+	tell(&p, PUBLISH_IN_VAIN);
+	while ((r = hear(&p)).steers) {
+		assert_true(++tries < MOST_STEERS);
+		ask(&busy, MANAGE);
+		tell(&p, CONTINUE);
+	}
+	assert_true(tries > 1);
+	assert_int_equal(r.rc, 0);
+	ask(&p, MANAGE);
+	datagram_request(&addr, SERVICE, 7);
+	do
+		r = ask(&p, TAKE);
+	while (!r.num && time(NULL) < until);
+	assert_int_equal(r.mark, 7);
+	finish(&busy);
+	finish(&p);
+}
+
 static int setup(void **state)
 {
 	network_own(); /* if it can be: no other program of the machine is in the pool then */
@@ -403,6 +466,7 @@ int main(void)
 		cmocka_unit_test_teardown(interrupted_answers_count, end_all),
 		cmocka_unit_test_teardown(refused_answers_are_sent_later, end_all),
 		cmocka_unit_test_teardown(a_full_queue_is_a_member, end_all),
+		cmocka_unit_test_teardown(a_member_that_changes_the_pool_keeps_nobody, end_all),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

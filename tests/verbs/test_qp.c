@@ -4,6 +4,7 @@
  */
 #include "fixture.h"
 
+#include <fcntl.h>
 #include <time.h>
 
 static void caps_are_at_least_what_was_asked(void **state)
@@ -454,6 +455,60 @@ static void reset_and_again(void **state)
 	pair_close(&p);
 }
 
+/*
+ * Moves side 0 to SQD and back to RTS. Returns how many events report that the send queue has been
+ * drained.
+ */
+static unsigned drain(struct pair *p, int mask, uint8_t notify)
+{
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = notify};
+	time_t end = time(NULL) + TIMEOUT_S;
+	struct ibv_async_event event;
+	struct ibv_qp_init_attr init;
+	unsigned n = 0;
+
+	assert_int_equal(ibv_modify_qp(p->qp[0], &a, IBV_QP_STATE | mask), 0);
+	do {
+		settle(p->cq[0]);
+		assert_int_equal(ibv_query_qp(p->qp[0], &a, IBV_QP_STATE, &init), 0);
+		assert_int_equal(a.qp_state, IBV_QPS_SQD);
+		assert_true(time(NULL) < end);
+	} while (a.sq_draining);
+	while (!ibv_get_async_event(p->ctx, &event)) {
+		if (event.event_type == IBV_EVENT_SQ_DRAINED) {
+			assert_ptr_equal(event.element.qp, p->qp[0]);
+			n++;
+		}
+		ibv_ack_async_event(&event);
+	}
+	assert_int_equal(errno, EAGAIN);
+	a.qp_state = IBV_QPS_RTS;
+	assert_int_equal(ibv_modify_qp(p->qp[0], &a, IBV_QP_STATE), 0);
+	return n;
+}
+
+/* The event follows only if the program asks for it: en_sqd_async_notify of ibv_modify_qp(3). */
+static void the_drained_event_is_optional(void **state)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct pair p;
+
+	pair_open(&p, NULL);
+	fcntl(p.ctx->async_fd, F_SETFL, fcntl(p.ctx->async_fd, F_GETFL) | O_NONBLOCK);
+	for (uint64_t i = 0; i < 8; i++) {
+		wr = write_wr(&p, &sge, i, 1024);
+		if (i % 2)
+			assert_int_equal(post_one(p.qp[0], &wr), 0);
+		assert_int_equal(drain(&p, IBV_QP_EN_SQD_ASYNC_NOTIFY, 0), 0);
+		assert_int_equal(drain(&p, IBV_QP_EN_SQD_ASYNC_NOTIFY, 1), 1);
+		assert_int_equal(drain(&p, 0, 1), 0);
+	}
+	for (uint64_t i = 1; i < 8; i += 2)
+		assert_int_equal(wait_good(p.cq[0]).wr_id, i);
+	pair_close(&p);
+}
+
 /* ---- the extended QP ---- */
 
 #define ALL_OPS                                                                                    \
@@ -615,6 +670,7 @@ int main(void)
 		cmocka_unit_test(unsignaled_and_sig_all),
 		cmocka_unit_test(errors_flush),
 		cmocka_unit_test(reset_and_again),
+		cmocka_unit_test(the_drained_event_is_optional),
 		cmocka_unit_test(ex_every_operation),
 		cmocka_unit_test(ex_refuses),
 	};
