@@ -397,7 +397,9 @@ enum req_admission loop_admit(struct nic_qp *qp, struct sq_entry *e, struct req_
 		p->nak = PKT_NAK_INVALID_REQ;
 	if (!p->nak && needs_recv(e, e->len - done <= LOOP_TURN) && !peer->resp.has_recv &&
 	    !resp_take_recv(peer)) {
-		not_ready(qp, peer);
+		/* The QP has ended if it is its own peer and its index of receives is invalid. */
+		if (likely(qp->state != NIC_QPS_ERR))
+			not_ready(qp, peer);
 		return REQ_WAITS;
 	}
 	return REQ_ADMITTED;

@@ -486,7 +486,7 @@ run(struct nic_qp *qp, const struct req_service *s, struct tx_burst burst)
 		 * In SQD, messages in progress are completed, and no message starts (IBA 10.3.1.7).
 		 */
 		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0 &&
-			     !psn_before(sq->psn_next, sq->psn_max)))
+			     !psn_before(sq->psn_next, sq->psn_max) && !resize_continues(qp)))
 			return REQ_IDLE;
 		if (sq->next == sq->fetched && !sq_fetch(qp)) {
 			if (unlikely(qp->state == NIC_QPS_ERR))

@@ -39,6 +39,21 @@ bool resize_active(const struct nic_qp *qp)
 	return qp->resize && qp->resize->busy;
 }
 
+bool resize_continues(const struct nic_qp *qp)
+{
+	const struct qp_sq *sq = &qp->sq;
+
+	if (likely(!qp->resize))
+		return false;
+	for (uint32_t i = sq->next; i != sq->fetched; i++) {
+		const struct sq_entry *e = sq_entry(sq, i);
+
+		if (e->origin == SQ_SEGMENT)
+			return !e->segment.first;
+	}
+	return qp->resize->busy && qp->resize->out;
+}
+
 static uint8_t *segment(const struct qp_resize *z)
 {
 	return z->segs + (size_t)(z->head % SEGS) * SEG_BYTES;
@@ -86,7 +101,7 @@ static void emit(struct nic_qp *qp, uint8_t status, bool last)
 	e->wqe.raddr = cur->wqe.raddr + z->out;
 	e->wqe.rkey = cur->wqe.rkey;
 	e->wqe.imm = cur->wqe.imm;
-	e->segment = (struct sq_segment){.data = seg, .last = last};
+	e->segment = (struct sq_segment){.data = seg, .first = !z->out, .last = last};
 	if (z->open && status == NIC_WC_SUCCESS)
 		stream_run_out_after(qp, z->hook,
 				     &(struct nic_stream_piece){.va = e->wqe.raddr,

@@ -272,7 +272,8 @@ void sq_drained(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 
-	if (!qp->attr.sq_draining || sq->psn_una != sq->psn_max || sq->next_pkt)
+	if (!qp->attr.sq_draining || sq->psn_una != sq->psn_max || sq->next_pkt ||
+	    resize_continues(qp))
 		return;
 	qp->attr.sq_draining = false;
 	if (sq->drained_event)

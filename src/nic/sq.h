@@ -47,7 +47,7 @@ struct sq_kernel_wr {
 
 struct sq_segment {
 	const uint8_t *data;
-	bool last; /* the last segment, which ends the WQE */
+	bool first, last; /* the last segment ends the WQE */
 };
 
 /* An entry, from fetch to retirement. `wqe` is as long as the queue's stride. */

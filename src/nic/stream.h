@@ -55,6 +55,8 @@ bool resize_fetch(struct nic_qp *qp); /* sq_fetch() for such a queue */
  */
 bool resize_blocked(const struct nic_qp *qp);
 bool resize_active(const struct nic_qp *qp);
+/* Returns true if a part of a WQE was sent, and its next segment was not. */
+bool resize_continues(const struct nic_qp *qp);
 int resize_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
 		  uint32_t n);
 void resize_retired(struct nic_qp *qp, const struct sq_entry *e);

@@ -143,6 +143,29 @@ static void receiver_begins_again(void **state)
 	end();
 }
 
+/*
+ * The index of the receives of a QP that is connected to itself is invalid. It ends at once, and
+ * does not wait as after an RNR NAK.
+ */
+static void invalid_receives(void **state)
+{
+	struct nic_counters c;
+	struct wr wr;
+
+	world_init_shape(w, &(struct world_shape){.nics = 1}, 21, &(struct sim_params){0});
+	ep_init(a, w, 0, &params);
+	ep_connect_self(a);
+	atomic_store(&a->rqi.prod, 1000);
+	wr = wr_rdma(ROOST_OP_SEND, a, 0, 8, a, 0);
+	ep_post(a, &wr);
+	done(NIC_WC_WR_FLUSH_ERR);
+	assert_int_equal(nic_qp_state(a->qp), NIC_QPS_ERR);
+	nic_counters(w->nic[0], &c);
+	assert_int_equal(c.rnr_nak_retry_err, 0);
+	ep_fini(a);
+	world_fini(w);
+}
+
 /* ---- a server that takes every other piece ---- */
 
 static unsigned taken, refused;
@@ -194,9 +217,8 @@ static void slow_server(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(sender_begins_again),
-		cmocka_unit_test(nothing_was_sent),
-		cmocka_unit_test(receiver_begins_again),
+		cmocka_unit_test(sender_begins_again),	 cmocka_unit_test(nothing_was_sent),
+		cmocka_unit_test(receiver_begins_again), cmocka_unit_test(invalid_receives),
 		cmocka_unit_test(slow_server),
 	};
 
