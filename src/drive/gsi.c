@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/numbers.h"
 #include "drive/engine.h"
 #include "pool/pool.h"
 
@@ -66,7 +65,7 @@ void gsi_peer_gone(void *host, uint32_t qpn)
 {
 	struct drive *d = host;
 	struct gsi *g = &d->gsi;
-	uint32_t index = qpn / NUMBERS_GENERATIONS % NIC_MAX_QPS;
+	uint32_t index = PORT_INDEX_OF_QPN(qpn);
 	bool is_open;
 
 	spin_lock(&g->queue_lock);
