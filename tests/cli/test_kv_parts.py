@@ -266,6 +266,35 @@ def moves(folder, *far):
         check('a node ends well', n.end()[0] == 0)
 
 
+def no_table(folder):
+    """A node that was started without the table gets no partition: it would accept all keys."""
+    table = os.path.join(folder, 'no-table')
+    run('kv', 'table', table, '4', where[0])
+    a, b = node(where[0], table), Node(f'shm:{other}', '--kv', '256M')
+    keys = [f'key-{i}' for i in range(16)]
+    for key in keys:
+        kv('--partitions', table, 'put', key, 'x')
+    with open(table) as f:
+        before = f.read()
+    for partition in range(4):
+        one_line_error('a node without a table', kv('move', table, str(partition), other), 1,
+                       f'{other}, service 4792: the node has no table: start it with '
+                       f'--kv-partitions {table}')
+    with open(table) as f:
+        check('the table is as before', f.read() == before)
+    found = kv('--partitions', table, 'scan', '--keys-only').stdout.split()
+    check(f'all pairs are there: {found}', sorted(found) == sorted(keys))
+    a.end(signal.SIGKILL)
+    one_line_error('a lost partition', kv('move', table, '1', other, '--lost'), 1, 'has no table')
+    a = Node(f'shm:{where[0]}', '--kv', '256M')
+    one_line_error('an owner that was restarted', kv('move', table, '1', where[0], '--lost'), 1,
+                   'has no table')
+    with open(table) as f:
+        check('the table is still as before', f.read() == before)
+    for n in a, b:
+        check('a node ends well', n.end()[0] == 0)
+
+
 def losses(folder):
     """The partitions of a killed node go to another one: with the pairs of its last snapshot, and
     then, when that node is killed, empty. Other partitions lose no pairs, and clients continue."""
@@ -332,6 +361,7 @@ def losses(folder):
 
 with tempfile.TemporaryDirectory() as work:
     options(work)
+    no_table(work)
     losses(work)
     routes(work)
     flips(work)
