@@ -222,7 +222,10 @@ struct roost_kv_op {
 	int status;
 	uint32_t out_len;
 	bool done;
-	/* If not NULL, called when the operation is done. It may submit operations. */
+	/*
+	 * If not NULL, called when the operation is done. It may submit operations. No other
+	 * callback runs inside of it, unless it waits (roost_kv_wait() and functions that call it).
+	 */
 	void (*complete)(struct roost_kv_op *op);
 	void *context; /* of the program */
 
@@ -274,7 +277,8 @@ void roost_kv_close(struct roost_kv *kv);
  * Adds an operation to the current batch. The batch leaves when it is full, by roost_kv_flush(),
  * and by roost_kv_poll() if no batch is in flight. The operation, and the memory that it names,
  * belong to the library until `done` is set. Waits while `batches` batches are in flight, and while
- * another long operation (which does not fit into a packet) is in flight.
+ * another long operation (which does not fit into a packet) is in flight. In a callback it does not
+ * wait: the library keeps the operation, and the next polls send it.
  *
  * Operations of one batch take effect in order (on a node with --kv-far, only those on one key are
  * in order), except that a GET whose value does not fit into the reply takes effect later.
@@ -285,7 +289,10 @@ void roost_kv_close(struct roost_kv *kv);
  * operation.
  */
 int roost_kv_submit(struct roost_kv *kv, struct roost_kv_op *op);
-/* Sends the current batch. Errors: -ENOTCONN, -ETIMEDOUT. */
+/*
+ * Sends the current batch. Waits as roost_kv_submit(); in a callback the next polls send it.
+ * Errors: -ENOTCONN, -ETIMEDOUT.
+ */
 int roost_kv_flush(struct roost_kv *kv);
 /*
  * Drives the NIC, completes operations, and returns their number, which may be 0. Sends the current

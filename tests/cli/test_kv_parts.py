@@ -4,12 +4,15 @@
 killed."""
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 
-from cli import check, finish, last_json, one_line_error, run
+from cli import LIMIT, check, finish, last_json, one_line_error, run
 from node import Node, addresses
 from parts import Client, until
 
+CALLBACKS = os.path.join(os.path.abspath(sys.argv[2]), 'tests', 'kvclient', 'kv-callbacks')
 CLIENTS = 3
 FLIPS = 6
 PARTITIONS = 16
@@ -88,6 +91,19 @@ def options(folder):
                    1, 'line 8')
     one_line_error('a damaged table for a client', kv('--partitions', table, 'get', 'a'), 1,
                    'line 8')
+
+
+def callbacks(folder):
+    """Callbacks submit their operations again, to both nodes of a table."""
+    table = os.path.join(folder, 'callbacks')
+    run('kv', 'table', table, str(PARTITIONS), where[0], other)
+    nodes = node(where[0], table), node(other, table)
+    r = subprocess.run([CALLBACKS, table], env=dict(os.environ, ROOST_PORT='shm:10.0.2.1'),
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
+                       check=False)
+    check('callbacks submit again', r.returncode == 0 and r.stdout == 'ok\n', r)
+    for n in nodes:
+        check('a node ends well', n.end()[0] == 0)
 
 
 def routes(folder):
@@ -363,6 +379,7 @@ with tempfile.TemporaryDirectory() as work:
     options(work)
     no_table(work)
     losses(work)
+    callbacks(work)
     routes(work)
     flips(work)
     moves(work)
