@@ -144,7 +144,10 @@ enum roost_kv_code {
 
 /* Functions of SCAN. The last two are those of `roost kv move`. */
 #define ROOST_KV_SCAN_KEYS 1
-/* the pairs of partitions that move away, each followed by the second of its expiry (4 bytes) */
+/*
+ * the pairs of partitions that move away, each followed by the seconds until it expires (4 bytes;
+ * 0: never)
+ */
 #define ROOST_KV_SCAN_LEAVING 2
 /* the keys of pairs that the node has, but does not own and that do not move away */
 #define ROOST_KV_SCAN_STRAY 3

@@ -227,29 +227,29 @@ static int clear(const struct move *m, const struct end *e)
 	return rc ? failed(m, e, rc) : CLI_OK;
 }
 
-/* Takes the second of expiry behind a pair. Returns 0 if the reply is cut. */
-static bool take_expiry(const struct roost_kv_op *scan, uint32_t *at, uint32_t *expires)
+/* Takes the time to live behind a pair. Returns false if the reply is cut. */
+static bool take_ttl(const struct roost_kv_op *scan, uint32_t *at, uint32_t *ttl)
 {
-	if (scan->out_len - *at < sizeof(*expires))
+	if (scan->out_len - *at < sizeof(*ttl))
 		return false;
-	memcpy(expires, (const uint8_t *)scan->out + *at, sizeof(*expires));
-	*expires = le32toh(*expires);
-	*at += sizeof(*expires);
+	memcpy(ttl, (const uint8_t *)scan->out + *at, sizeof(*ttl));
+	*ttl = le32toh(*ttl);
+	*at += sizeof(*ttl);
 	return true;
 }
 
 static int copy_some(const struct move *m, struct roost_kv_op *scan)
 {
 	struct roost_kv_op ops[PUTS];
-	uint32_t at = 0, now = (uint32_t)time(NULL), expires;
+	uint32_t at = 0, ttl;
 	struct roost_kv_pair p;
 	unsigned n = 0;
 	int rc = 0;
 
 	while (!rc && roost_kv_next_pair(scan, &at, &p, &scan->cursor)) {
-		if (!take_expiry(scan, &at, &expires))
+		if (!take_ttl(scan, &at, &ttl))
 			return -EBADMSG;
-		if (!is_ours(m, &p) || (expires && expires <= now))
+		if (!is_ours(m, &p))
 			continue;
 		ops[n++] = (struct roost_kv_op){.code = ROOST_KV_MOVE_PUT,
 						.key = p.key,
@@ -257,7 +257,7 @@ static int copy_some(const struct move *m, struct roost_kv_op *scan)
 						.value = p.value,
 						.value_len = p.value_len,
 						.cursor = m->table.version,
-						.ttl = expires ? expires - now : 0};
+						.ttl = ttl};
 		if (n == PUTS) {
 			rc = run_all(m, &m->to, ops, n);
 			n = 0;
