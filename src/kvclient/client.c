@@ -360,27 +360,39 @@ void kvc_pause(uint64_t start)
 		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 }
 
-/* Polls once, and sleeps if this wait takes long. Returns 0 or the error of the connection. */
-static int wait_step(struct roost_kv *kv, uint64_t start)
+/* A wait: it is over if no operation has ended for the timeout of the connection. */
+struct wait {
+	uint64_t start;
+	unsigned seen; /* `completed` at the start */
+};
+
+static struct wait begin_wait(const struct roost_kv *kv)
 {
-	if (!roost_kv_poll(kv)) {
-		if (kvc_now() - start > kv->timeout_ns)
-			kvc_fail(kv, -ETIMEDOUT);
-		else
-			kvc_pause(start);
-	}
+	return (struct wait){kvc_now(), kv->completed};
+}
+
+/* Polls once, and sleeps if this wait takes long. Returns 0 or the error of the connection. */
+static int wait_step(struct roost_kv *kv, struct wait *w)
+{
+	roost_kv_poll(kv);
+	if (kv->completed != w->seen)
+		*w = begin_wait(kv);
+	else if (kvc_now() - w->start > kv->timeout_ns)
+		kvc_fail(kv, -ETIMEDOUT);
+	else
+		kvc_pause(w->start);
 	return kv->err;
 }
 
 /* Waits until the current batch has left. */
 static int await_send(struct roost_kv *kv)
 {
-	uint64_t start = kvc_now();
+	struct wait w = begin_wait(kv);
 	unsigned sent = kv->sent;
 	int rc;
 
 	do {
-		rc = wait_step(kv, start);
+		rc = wait_step(kv, &w);
 		if (!rc && kv->sent == sent)
 			rc = send_batch(kv);
 	} while (rc == -EAGAIN);
@@ -408,18 +420,13 @@ ROOST_EXPORT int roost_kv_flush(struct roost_kv *kv)
 
 static int wait_all(struct roost_kv *kv)
 {
-	uint64_t start = kvc_now();
-	unsigned seen = kv->completed;
+	struct wait w = begin_wait(kv);
 	int rc = 0;
 
 	while (kv->open && !rc) {
 		rc = roost_kv_flush(kv);
 		if (!rc)
-			rc = wait_step(kv, start);
-		if (seen != kv->completed) {
-			seen = kv->completed;
-			start = kvc_now();
-		}
+			rc = wait_step(kv, &w);
 	}
 	return kv->err ? kv->err : rc;
 }
@@ -457,11 +464,11 @@ int kvc_check(const struct roost_kv_op *op)
 
 static int submit_long(struct roost_kv *kv, struct roost_kv_op *op)
 {
-	uint64_t start = kvc_now();
+	struct wait w = begin_wait(kv);
 	int rc = roost_kv_flush(kv);
 
 	while (!rc && (kv->lane.op || kv->long_queue.first))
-		rc = wait_step(kv, start);
+		rc = wait_step(kv, &w);
 	return rc ? rc : kvc_long_start(kv, op);
 }
 

@@ -418,7 +418,7 @@ for kind, options, rounds in ('shm', '', 400), ('udp', '', 150), ('udp', ',loss=
             killed(kind, where)
             stopped(kind, where)
         program(f'{kind}:{where[1]}{options}', where[0], rounds)
-        if not options:
+        if kind == 'shm' and not options:
             callbacks(f'{kind}:{where[1]}', where[0])
         counts(f'{kind}:{where[1]}{options}', where[0], 20000 if not options else 2000)
     finally:

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "roost/kv.h"
 #include "roost/node.h"
@@ -18,6 +19,10 @@
 #define LONG	  20000u /* bytes of a value that needs a call of its own */
 #define STACK_MAX 16384u /* bytes between the stack of main() and that of a callback */
 #define OPS_MAX	  80u
+/* Callbacks that take more than the timeout together, and each of them less */
+#define TIMEOUT_MS 4000
+#define NAPS	   5u
+#define NAP_MS	   1400
 
 static struct roost_kv *kv;
 static char *top;
@@ -123,9 +128,46 @@ static void waits_inside(void)
 	must(!roost_kv_wait(kv) && slots[0].op.done && slots[1].op.done, "both are done", 0);
 }
 
-static void open_one(const char *where, unsigned batches, unsigned ops)
+static void take_a_while(struct roost_kv_op *op)
 {
-	const struct roost_kv_attr attr = {.batches = batches, .ops = ops, .timeout_ms = 60000};
+	must(!op->status, "an operation of a wait", op->status);
+	nanosleep(&(struct timespec){NAP_MS / 1000, NAP_MS % 1000 * 1000000}, NULL);
+	done++;
+}
+
+/*
+ * A submission waits for more than the timeout, until operations of the long lane are done. Each of
+ * them ends in time, so the connection is healthy.
+ */
+static void long_wait(void)
+{
+	int rc = 0;
+
+	done = 0;
+	for (unsigned i = 0; i < NAPS; i++) {
+		slots[i].op.out_cap = LONG;
+		slots[i].op.complete = take_a_while;
+		rc = roost_kv_submit(kv, &slots[i].op);
+		must(!rc, "a submission", rc);
+	}
+	while (!done)
+		roost_kv_poll(kv);
+	slots[NAPS].op = (struct roost_kv_op){.code = ROOST_KV_PUT,
+					      .key = "long",
+					      .key_len = 4,
+					      .value = slots[0].out,
+					      .value_len = LONG};
+	rc = roost_kv_submit(kv, &slots[NAPS].op);
+	must(!rc, "a submission that waits for long", rc);
+	rc = roost_kv_wait(kv);
+	must(!rc && done == NAPS && slots[NAPS].op.done && !slots[NAPS].op.status,
+	     "the end of a long wait", rc);
+}
+
+static void open_one(const char *where, unsigned batches, unsigned ops, int timeout_ms)
+{
+	const struct roost_kv_attr attr = {
+		.batches = batches, .ops = ops, .timeout_ms = timeout_ms};
 	char why[300];
 	int rc = *where == '/' ? roost_kv_open_table(where, &attr, &kv, why, sizeof(why))
 			       : roost_kv_open(where, ROOST_NODE_SERVICE, &attr, &kv);
@@ -139,13 +181,17 @@ int main(int argc, char **argv)
 
 	top = &local;
 	must(argc == 2, "usage: kv-callbacks ADDRESS|TABLE", -EINVAL);
-	open_one(argv[1], 1, 1);
+	open_one(argv[1], 1, 1, 60000);
 	keep_going(3, LONG, LONGS);
 	keep_going(2, 8, ALONE);
 	waits_inside();
 	roost_kv_close(kv);
-	open_one(argv[1], 2, 16);
+	open_one(argv[1], 2, 16, 60000);
 	keep_going(OPS_MAX, 8, MANY);
+	roost_kv_close(kv);
+	open_one(argv[1], 16, 64, TIMEOUT_MS);
+	keep_going(NAPS, LONG, NAPS);
+	long_wait();
 	roost_kv_close(kv);
 	puts("ok");
 	return 0;
