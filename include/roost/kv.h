@@ -218,6 +218,9 @@ struct roost_kv_op {
 	 *	-EREMCHG	another node owns the key; nothing was done
 	 *	-EHOSTDOWN	roost_kv_open_table(): the partition of the key has no node, or its
 	 *			node is lost; nothing was done
+	 *	-EMFILE, -ENFILE, -ENOMEM, -ENOBUFS, -EAGAIN
+	 *			roost_kv_open_table(): this process could not connect to the node
+	 *			of the key, and may try again; nothing was done
 	 *	-ENOTCONN, -ETIMEDOUT
 	 *			the connection ended, or the node lost its lease meanwhile: the
 	 *			operation may have been done
@@ -288,7 +291,8 @@ void roost_kv_close(struct roost_kv *kv);
  * Operations of different batches in flight have no order: a program that needs an order waits for
  * the first operation.
  *
- * Returns 0, -EINVAL, -E2BIG, -ENOTCONN or -ETIMEDOUT; then the library does not keep the
+ * Returns 0, -EINVAL, -E2BIG, -ENOTCONN or -ETIMEDOUT, and with a table -EHOSTDOWN, or the reason
+ * why this process could not connect to the node (see `status`); then the library does not keep the
  * operation.
  */
 int roost_kv_submit(struct roost_kv *kv, struct roost_kv_op *op);

@@ -93,7 +93,26 @@ static bool take_new_version(struct kvc_table *t)
 
 /* ---- operations ---- */
 
-/* Connects to a node if it is not connected. Returns 0, -EHOSTDOWN, -EINVAL or -ENOMEM. */
+/*
+ * Returns whether a connection failed for want of something in this process or machine. It says
+ * nothing about the node.
+ */
+static bool is_local(int rc)
+{
+	switch (-rc) {
+	case EINVAL:
+	case ENOMEM:
+	case EMFILE:
+	case ENFILE:
+	case ENOBUFS:
+	case EAGAIN:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Connects to a node if it is not connected. Returns 0, -EHOSTDOWN or a local error. */
 static int connect_node(struct roost_kv *whole, unsigned node)
 {
 	struct kvc_table *t = whole->nodes;
@@ -110,7 +129,7 @@ static int connect_node(struct roost_kv *whole, unsigned node)
 	rc = roost_kv_open(at->address, at->service, &t->attr, &m->kv);
 	if (rc) {
 		m->kv = NULL;
-		if (rc == -EINVAL || rc == -ENOMEM)
+		if (is_local(rc))
 			return rc;
 		m->lost = true;
 		return -EHOSTDOWN;
@@ -127,7 +146,7 @@ static unsigned node_for(struct roost_kv *whole, const struct roost_kv_op *op)
 	if (op->code != ROOST_KV_FIND_FUNCTION)
 		return t->owner[kv_table_partition(t->seed, t->partitions, op->key, op->key_len)];
 	for (unsigned i = 0; i < t->nodes; i++) {
-		if (!connect_node(whole, i))
+		if (connect_node(whole, i) != -EHOSTDOWN)
 			return i;
 	}
 	return KV_TABLE_NOBODY;

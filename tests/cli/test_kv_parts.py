@@ -311,6 +311,31 @@ def no_table(folder):
         check('a node ends well', n.end()[0] == 0)
 
 
+def scarce(folder):
+    """A client without a free descriptor can't connect to a node, which is not lost: it connects
+    when there is one."""
+    table = os.path.join(folder, 'scarce')
+    run('kv', 'table', table, '2', where[0], other)
+    nodes = node(where[0], table), node(other, table)
+    keys = [f'key-{i}' for i in range(20)]
+    for key in keys:
+        kv('--partitions', table, 'put', key, 'x')
+    mine = kv('scan', where[0], '--keys-only').stdout.split()[0]
+    theirs = kv('scan', other, '--keys-only').stdout.split()[0]
+    client = Client(table, 'ask')
+    check('a connection to one node', client.ask(mine) == '0')
+    client.ask('!all')
+    said = client.ask(theirs)
+    check(f'the reason is local: {said}', said == 'EMFILE')
+    check('the other node serves', client.ask(mine) == '0')
+    client.ask('!none')
+    said = client.ask(theirs)
+    check(f'with descriptors: {said}', said == '0')
+    check('the client ends', client.end()[0] == 0)
+    for n in nodes:
+        check('a node ends well', n.end()[0] == 0)
+
+
 def losses(folder):
     """The partitions of a killed node go to another one: with the pairs of its last snapshot, and
     then, when that node is killed, empty. Other partitions lose no pairs, and clients continue."""
@@ -378,6 +403,7 @@ def losses(folder):
 with tempfile.TemporaryDirectory() as work:
     options(work)
     no_table(work)
+    scarce(work)
     losses(work)
     callbacks(work)
     routes(work)
