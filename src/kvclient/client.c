@@ -75,6 +75,7 @@ void kvc_run_callbacks(struct roost_kv *kv)
 	if (kv->hold)
 		return;
 	kv->hold = true;
+	kv->callbacks++;
 	while ((op = take_first(&kv->finished))) {
 		kv->open--;
 		kv->completed++;
@@ -82,6 +83,7 @@ void kvc_run_callbacks(struct roost_kv *kv)
 		if (op->complete)
 			op->complete(op);
 	}
+	kv->callbacks--;
 	kv->hold = false;
 }
 

@@ -70,8 +70,9 @@ struct roost_kv {
 	struct op_list finished;
 	/* Operations of callbacks for which the batch has no space, while the window is full. */
 	struct op_list waiting;
-	bool hold;     /* a callback runs, and those of `finished` come after it */
-	unsigned sent; /* batches */
+	bool hold;	    /* a callback runs, and those of `finished` come after it */
+	unsigned callbacks; /* on the stack: more than one if a callback waits */
+	unsigned sent;	    /* batches */
 
 	/* a ring, the oldest at `oldest`: its reply comes first, or nearly so */
 	struct flight flight[CALLS_MAX];
@@ -80,8 +81,8 @@ struct roost_kv {
 	bool resend; /* the current batch has operations that request cut data again */
 	/*
 	 * A connection to all nodes of a table uses `nodes`, and of the fields above only err,
-	 * open, completed, timeout_ns, finished and hold. A connection to one node of a table has `whole`, the
-	 * connection to all nodes.
+	 * open, completed, timeout_ns, finished, hold and callbacks. A connection to one node of a
+	 * table has `whole`, the connection to all nodes.
 	 */
 	struct kvc_table *nodes;
 	struct roost_kv *whole;

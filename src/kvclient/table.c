@@ -29,7 +29,10 @@ struct kvc_table {
 	struct roost_kv_attr attr;
 	struct kv_table table, next;
 	struct member member[KV_TABLE_NODES];
-	/* Connections that are closed at the end: they failed, or the table lost their node. */
+	/*
+	 * Connections that failed, or whose node the table lost. They are closed when their
+	 * operations are done.
+	 */
 	struct roost_kv *retired;
 	struct op_list to_repeat; /* operations to be repeated */
 	uint64_t checked_at, repeated_at;
@@ -255,6 +258,26 @@ int kvc_table_flush(struct roost_kv *whole)
 	return whole->err;
 }
 
+/*
+ * Closes the connections of the list that have no operation any more. Not in a callback: a
+ * connection may be in use by a caller of the callback.
+ */
+static void close_retired(struct roost_kv *whole)
+{
+	struct roost_kv **at = &whole->nodes->retired, *kv;
+
+	if (whole->callbacks)
+		return;
+	while ((kv = *at)) {
+		if (kv->open) {
+			at = &kv->retired;
+			continue;
+		}
+		*at = kv->retired;
+		roost_kv_close(kv);
+	}
+}
+
 int kvc_table_poll(struct roost_kv *whole)
 {
 	const struct kvc_table *t = whole->nodes;
@@ -267,6 +290,8 @@ int kvc_table_poll(struct roost_kv *whole)
 	for (struct roost_kv *kv = t->retired; kv; kv = kv->retired)
 		roost_kv_poll(kv);
 	repeat_refused(whole);
+	if (t->retired)
+		close_retired(whole);
 	return (int)(whole->completed - before);
 }
 

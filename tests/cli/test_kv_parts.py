@@ -336,6 +336,22 @@ def scarce(folder):
         check('a node ends well', n.end()[0] == 0)
 
 
+def restarts(folder):
+    """A node is killed and started again. A client closes its connections that failed."""
+    table = os.path.join(folder, 'restarts')
+    run('kv', 'table', table, '1', where[0])
+    client, counts = Client(table, 'ask'), []
+    for version in range(2, 6):
+        n = node(where[0], table)
+        until('the client goes on', lambda: client.ask('key') == '0')
+        counts.append(int(client.ask('!')))
+        n.end(signal.SIGKILL)
+        until('the node is lost', lambda: client.ask('key') == 'EHOSTDOWN')
+        replace(table, version, {where[0]: '0'}, 1)
+    check(f'the descriptors of the client: {counts}', len(set(counts[1:])) == 1)
+    check('the client ends', client.end()[0] == 0)
+
+
 def losses(folder):
     """The partitions of a killed node go to another one: with the pairs of its last snapshot, and
     then, when that node is killed, empty. Other partitions lose no pairs, and clients continue."""
@@ -404,6 +420,7 @@ with tempfile.TemporaryDirectory() as work:
     options(work)
     no_table(work)
     scarce(work)
+    restarts(work)
     losses(work)
     callbacks(work)
     routes(work)
