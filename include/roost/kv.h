@@ -144,7 +144,10 @@ enum roost_kv_code {
 
 /* Functions of SCAN. The last two are those of `roost kv move`. */
 #define ROOST_KV_SCAN_KEYS 1
-/* the pairs of partitions that move away, each followed by the second of its expiry (4 bytes) */
+/*
+ * the pairs of partitions that move away, each followed by the seconds until it expires (4 bytes;
+ * 0: never)
+ */
 #define ROOST_KV_SCAN_LEAVING 2
 /* the keys of pairs that the node has, but does not own and that do not move away */
 #define ROOST_KV_SCAN_STRAY 3
@@ -215,6 +218,9 @@ struct roost_kv_op {
 	 *	-EREMCHG	another node owns the key; nothing was done
 	 *	-EHOSTDOWN	roost_kv_open_table(): the partition of the key has no node, or its
 	 *			node is lost; nothing was done
+	 *	-EMFILE, -ENFILE, -ENOMEM, -ENOBUFS, -EAGAIN
+	 *			roost_kv_open_table(): this process could not connect to the node
+	 *			of the key, and may try again; nothing was done
 	 *	-ENOTCONN, -ETIMEDOUT
 	 *			the connection ended, or the node lost its lease meanwhile: the
 	 *			operation may have been done
@@ -222,7 +228,10 @@ struct roost_kv_op {
 	int status;
 	uint32_t out_len;
 	bool done;
-	/* If not NULL, called when the operation is done. It may submit operations. */
+	/*
+	 * If not NULL, called when the operation is done. It may submit operations. No other
+	 * callback runs inside of it, unless it waits (roost_kv_wait() and functions that call it).
+	 */
 	void (*complete)(struct roost_kv_op *op);
 	void *context; /* of the program */
 
@@ -274,18 +283,23 @@ void roost_kv_close(struct roost_kv *kv);
  * Adds an operation to the current batch. The batch leaves when it is full, by roost_kv_flush(),
  * and by roost_kv_poll() if no batch is in flight. The operation, and the memory that it names,
  * belong to the library until `done` is set. Waits while `batches` batches are in flight, and while
- * another long operation (which does not fit into a packet) is in flight.
+ * another long operation (which does not fit into a packet) is in flight. In a callback it does not
+ * wait: the library keeps the operation, and the next polls send it.
  *
  * Operations of one batch take effect in order (on a node with --kv-far, only those on one key are
  * in order), except that a GET whose value does not fit into the reply takes effect later.
  * Operations of different batches in flight have no order: a program that needs an order waits for
  * the first operation.
  *
- * Returns 0, -EINVAL, -E2BIG, -ENOTCONN or -ETIMEDOUT; then the library does not keep the
+ * Returns 0, -EINVAL, -E2BIG, -ENOTCONN or -ETIMEDOUT, and with a table -EHOSTDOWN, or the reason
+ * why this process could not connect to the node (see `status`); then the library does not keep the
  * operation.
  */
 int roost_kv_submit(struct roost_kv *kv, struct roost_kv_op *op);
-/* Sends the current batch. Errors: -ENOTCONN, -ETIMEDOUT. */
+/*
+ * Sends the current batch. Waits as roost_kv_submit(); in a callback the next polls send it.
+ * Errors: -ENOTCONN, -ETIMEDOUT.
+ */
 int roost_kv_flush(struct roost_kv *kv);
 /*
  * Drives the NIC, completes operations, and returns their number, which may be 0. Sends the current

@@ -8,7 +8,7 @@
 #include "kvwire/kvwire.h"
 #include "kvwire/number.h"
 
-#define EXPIRY 4u /* bytes of the expiry behind a pair of a partition that leaves */
+#define TTL 4u /* bytes of the time to live behind a pair of a partition that leaves */
 
 /* Returns whether a scan with this function has the pairs of the key. */
 static bool in_scan(const struct kv_store_scan *s, const struct kv_pair *pair)
@@ -29,6 +29,20 @@ static bool in_scan(const struct kv_store_scan *s, const struct kv_pair *pair)
 	}
 }
 
+/*
+ * Returns the seconds until a pair expires; 0: never. Another machine's clock may differ from that
+ * of the node, so the seconds of `expires` have no meaning there.
+ */
+static uint32_t time_to_live(const struct kv_pair *p)
+{
+	uint32_t now;
+
+	if (!p->expires)
+		return 0;
+	now = kv_store_now();
+	return p->expires > now ? p->expires - now : 1;
+}
+
 static bool add_pair(void *ctx, const struct kv_pair *p)
 {
 	struct kv_store_scan *s = ctx;
@@ -41,14 +55,14 @@ static bool add_pair(void *ctx, const struct kv_pair *p)
 	if (!in_scan(s, p))
 		return true;
 	if (leaves)
-		whole += EXPIRY;
+		whole += TTL;
 	if (whole > (size_t)(s->end - at)) {
 		s->missed = whole;
 		return false;
 	}
 	kvwire_put_pair(at, &pair);
 	if (leaves)
-		put_u32(at + len, p->expires);
+		put_u32(at + len, time_to_live(p));
 	s->added += whole;
 	return true;
 }

@@ -35,29 +35,6 @@ uint64_t kvc_now(void)
 
 /* ---- the end of operations ---- */
 
-void kvc_complete(struct roost_kv *kv, struct roost_kv_op *op)
-{
-	kv->open--;
-	kv->completed++;
-	if (kv->whole && kvc_table_requeue(kv->whole, op))
-		return;
-	if (kv->whole) {
-		kv->whole->open--;
-		kv->whole->completed++;
-	}
-	op->done = true;
-	if (op->complete)
-		op->complete(op);
-}
-
-static void complete_all(struct roost_kv *kv, struct roost_kv_op *op)
-{
-	for (struct roost_kv_op *next; op; op = next) {
-		next = op->next;
-		kvc_complete(kv, op);
-	}
-}
-
 static void append(struct op_list *to, const struct op_list *from)
 {
 	if (!from->first)
@@ -67,6 +44,75 @@ static void append(struct op_list *to, const struct op_list *from)
 	else
 		to->first = from->first;
 	to->last = from->last;
+}
+
+static struct roost_kv_op *take_first(struct op_list *l)
+{
+	struct roost_kv_op *op = l->first;
+
+	if (!op)
+		return NULL;
+	l->first = op->next;
+	if (!l->first)
+		l->last = NULL;
+	return op;
+}
+
+/* Returns the connection that the program has. */
+static struct roost_kv *whole_of(struct roost_kv *kv)
+{
+	return kv->whole ? kv->whole : kv;
+}
+
+/*
+ * Callbacks submit operations, which may end others. If their callbacks ran inside of this one, the
+ * stack would grow with each of them. So they run in this loop.
+ */
+void kvc_run_callbacks(struct roost_kv *kv)
+{
+	struct roost_kv_op *op;
+
+	if (kv->hold)
+		return;
+	kv->hold = true;
+	kv->callbacks++;
+	while ((op = take_first(&kv->finished))) {
+		kv->open--;
+		kv->completed++;
+		op->done = true;
+		if (op->complete)
+			op->complete(op);
+	}
+	kv->callbacks--;
+	kv->hold = false;
+}
+
+/* Ends operations that are in no other list. */
+static void complete_all(struct roost_kv *kv, const struct op_list *done)
+{
+	struct roost_kv_op *next;
+
+	if (!kv->whole) {
+		append(&kv->finished, done);
+		kvc_run_callbacks(kv);
+		return;
+	}
+	for (struct roost_kv_op *op = done->first; op; op = next) {
+		next = op->next;
+		kv->open--;
+		kv->completed++;
+		if (!kvc_table_requeue(kv->whole, op))
+			op_list_add(&kv->whole->finished, op);
+	}
+	kvc_run_callbacks(kv->whole);
+}
+
+void kvc_complete(struct roost_kv *kv, struct roost_kv_op *op)
+{
+	struct op_list one = {0};
+
+	op_list_add(&one, op);
+	complete_all(kv, &one);
 }
 
 static void pop_flight(struct roost_kv *kv)
@@ -86,6 +132,8 @@ void kvc_fail(struct roost_kv *kv, int err)
 
 	kv->err = err;
 	kv->ops = (struct op_list){0};
+	append(&all, &kv->waiting);
+	kv->waiting = (struct op_list){0};
 	append(&all, &kv->long_queue);
 	kv->long_queue = (struct op_list){0};
 	for (; kv->in_flight; pop_flight(kv)) {
@@ -101,7 +149,7 @@ void kvc_fail(struct roost_kv *kv, int err)
 	}
 	for (struct roost_kv_op *op = all.first; op; op = op->next)
 		op->status = err;
-	complete_all(kv, all.first);
+	complete_all(kv, &all);
 }
 
 /* ---- the current batch ---- */
@@ -111,6 +159,32 @@ static void begin_batch(struct roost_kv *kv)
 	kvwire_begin(&kv->w, kv->batch, kv->batch_max);
 	kv->resend = false;
 	kv->ops = (struct op_list){0};
+}
+
+static bool add(struct roost_kv *kv, struct roost_kv_op *op)
+{
+	if (kv->w.count == kv->ops_max || !kvwire_add(&kv->w, op))
+		return false;
+	op_list_add(&kv->ops, op);
+	return true;
+}
+
+/* Fills the current batch with operations that callbacks have submitted. */
+static void take_waiting(struct roost_kv *kv)
+{
+	struct roost_kv_op *op, *next;
+
+	while ((op = kv->waiting.first)) {
+		next = op->next;
+		if (!add(kv, op)) {
+			if (kv->w.count)
+				return;
+			op_list_add(&kv->long_queue, op); /* no batch has space for it */
+		}
+		kv->waiting.first = next;
+		if (!next)
+			kv->waiting.last = NULL;
+	}
 }
 
 /* Sends the current batch. Returns -EAGAIN if too many are in flight. */
@@ -132,16 +206,24 @@ static int send_batch(struct roost_kv *kv)
 		return rc == -EAGAIN ? rc : -ENOTCONN;
 	f->ops = kv->ops;
 	kv->in_flight++;
+	kv->sent++;
 	begin_batch(kv);
+	if (kv->waiting.first)
+		take_waiting(kv);
 	return 0;
 }
 
-static bool add(struct roost_kv *kv, struct roost_kv_op *op)
+/*
+ * Sends the batch if it has operations that wait for it, and, without a batch in flight, in any
+ * case: no reply would come that a larger batch waits for.
+ */
+static int send_due(struct roost_kv *kv)
 {
-	if (kv->w.count == kv->ops_max || !kvwire_add(&kv->w, op))
-		return false;
-	op_list_add(&kv->ops, op);
-	return true;
+	int rc = 0;
+
+	while (!rc && kv->w.count && (kv->resend || kv->waiting.first || !kv->in_flight))
+		rc = send_batch(kv);
+	return rc;
 }
 
 /* ---- replies ---- */
@@ -172,7 +254,7 @@ static void end_oldest_batch(struct roost_kv *kv, const struct roost_result *res
 		else
 			op_list_add(&done, op);
 	}
-	complete_all(kv, done.first);
+	complete_all(kv, &done);
 }
 
 /* Starts the next operation that waits for the lane. */
@@ -266,8 +348,7 @@ ROOST_EXPORT int roost_kv_poll(struct roost_kv *kv)
 	if (!kv->err) {
 		poll_lane(kv);
 		start_next_long(kv);
-		/* Without a batch in flight, no reply would come that a larger batch waits for. */
-		if ((kv->resend || !kv->in_flight) && send_batch(kv) == -ENOTCONN)
+		if (send_due(kv) == -ENOTCONN)
 			kv->err = -ENOTCONN;
 	}
 	if (kv->err && kv->open)
@@ -281,57 +362,88 @@ void kvc_pause(uint64_t start)
 		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 }
 
-/* Polls once, and sleeps if this wait takes long. Returns 0 or the error of the connection. */
-static int wait_step(struct roost_kv *kv, uint64_t start)
+/* A wait: it is over if no operation has ended for the timeout of the connection. */
+struct wait {
+	uint64_t start;
+	unsigned seen; /* `completed` at the start */
+};
+
+static struct wait begin_wait(const struct roost_kv *kv)
 {
-	if (!roost_kv_poll(kv)) {
-		if (kvc_now() - start > kv->timeout_ns)
-			kvc_fail(kv, -ETIMEDOUT);
-		else
-			kvc_pause(start);
-	}
+	return (struct wait){kvc_now(), kv->completed};
+}
+
+/* Polls once, and sleeps if this wait takes long. Returns 0 or the error of the connection. */
+static int wait_step(struct roost_kv *kv, struct wait *w)
+{
+	roost_kv_poll(kv);
+	if (kv->completed != w->seen)
+		*w = begin_wait(kv);
+	else if (kvc_now() - w->start > kv->timeout_ns)
+		kvc_fail(kv, -ETIMEDOUT);
+	else
+		kvc_pause(w->start);
 	return kv->err;
+}
+
+/* Waits until the current batch has left. */
+static int await_send(struct roost_kv *kv)
+{
+	struct wait w = begin_wait(kv);
+	unsigned sent = kv->sent;
+	int rc;
+
+	do {
+		rc = wait_step(kv, &w);
+		if (!rc && kv->sent == sent)
+			rc = send_batch(kv);
+	} while (rc == -EAGAIN);
+	return rc;
 }
 
 ROOST_EXPORT int roost_kv_flush(struct roost_kv *kv)
 {
-	uint64_t start;
 	int rc;
 
 	if (kv->nodes)
 		return kvc_table_flush(kv);
 	rc = kv->err ? kv->err : send_batch(kv);
-	if (rc == -EAGAIN) {
-		start = kvc_now();
-		do {
-			rc = wait_step(kv, start);
-			if (!rc)
-				rc = send_batch(kv);
-		} while (rc == -EAGAIN);
+	if (rc == -EAGAIN && whole_of(kv)->hold) {
+		/* The program has not left its callback, and the next poll sends the batch. */
+		kv->resend = true;
+		return 0;
 	}
+	if (rc == -EAGAIN)
+		rc = await_send(kv);
 	if (rc && !kv->err)
 		kvc_fail(kv, rc);
 	return rc;
 }
 
-ROOST_EXPORT int roost_kv_wait(struct roost_kv *kv)
+static int wait_all(struct roost_kv *kv)
 {
-	uint64_t start = kvc_now();
-	unsigned seen = kv->completed;
+	struct wait w = begin_wait(kv);
 	int rc = 0;
 
-	if (kv->nodes)
-		return kvc_table_wait(kv);
 	while (kv->open && !rc) {
 		rc = roost_kv_flush(kv);
 		if (!rc)
-			rc = wait_step(kv, start);
-		if (seen != kv->completed) {
-			seen = kv->completed;
-			start = kvc_now();
-		}
+			rc = wait_step(kv, &w);
 	}
 	return kv->err ? kv->err : rc;
+}
+
+ROOST_EXPORT int roost_kv_wait(struct roost_kv *kv)
+{
+	bool hold = kv->hold;
+	int rc;
+
+	/* A callback that waits gets the callbacks of the other operations meanwhile. */
+	kv->hold = false;
+	kvc_run_callbacks(kv);
+	rc = kv->nodes ? kvc_table_wait(kv) : wait_all(kv);
+	kv->hold = hold;
+	return rc;
 }
 
 /* ---- submitting ---- */
@@ -354,12 +466,32 @@ int kvc_check(const struct roost_kv_op *op)
 
 static int submit_long(struct roost_kv *kv, struct roost_kv_op *op)
 {
-	uint64_t start = kvc_now();
+	struct wait w = begin_wait(kv);
 	int rc = roost_kv_flush(kv);
 
 	while (!rc && (kv->lane.op || kv->long_queue.first))
-		rc = wait_step(kv, start);
+		rc = wait_step(kv, &w);
 	return rc ? rc : kvc_long_start(kv, op);
+}
+
+/*
+ * Takes an operation for which the current batch has no space. A callback does not wait: the
+ * callbacks behind it would not come.
+ */
+static int submit_behind(struct roost_kv *kv, struct roost_kv_op *op)
+{
+	bool hold = whole_of(kv)->hold;
+	int rc = hold && kv->waiting.first ? 0 : roost_kv_flush(kv);
+
+	if (rc || (!kv->waiting.first && add(kv, op)))
+		return rc;
+	if (kv->w.count) /* by a full window, or callbacks have filled the next batch already */
+		op_list_add(&kv->waiting, op);
+	else if (hold)
+		op_list_add(&kv->long_queue, op);
+	else
+		return submit_long(kv, op);
+	return 0;
 }
 
 ROOST_EXPORT int roost_kv_submit(struct roost_kv *kv, struct roost_kv_op *op)
@@ -373,16 +505,10 @@ ROOST_EXPORT int roost_kv_submit(struct roost_kv *kv, struct roost_kv_op *op)
 	op->done = false;
 	op->status = 0;
 	op->out_len = 0;
-	if (!add(kv, op)) {
-		rc = roost_kv_flush(kv);
+	if (kv->waiting.first || !add(kv, op)) {
+		rc = submit_behind(kv, op);
 		if (rc)
 			return rc;
-		/* Callbacks may have filled the new batch again. */
-		if (!add(kv, op)) {
-			rc = submit_long(kv, op);
-			if (rc)
-				return rc;
-		}
 	}
 	kv->open++;
 	/* An error ends the connection, and the operation with it. */

@@ -63,6 +63,16 @@ struct roost_kv {
 	uint8_t batch[ROOST_RPC_MAX_PARAMS];
 	uint32_t batch_max; /* bytes of a batch: the path MTU less the head of a call */
 	struct op_list ops;
+	/*
+	 * Operations that were done, and whose callbacks come next. Those of a node of a table are
+	 * in the list of `whole`.
+	 */
+	struct op_list finished;
+	/* Operations of callbacks for which the batch has no space, while the window is full. */
+	struct op_list waiting;
+	bool hold;	    /* a callback runs, and those of `finished` come after it */
+	unsigned callbacks; /* on the stack: more than one if a callback waits */
+	unsigned sent;	    /* batches */
 
 	/* a ring, the oldest at `oldest`: its reply comes first, or nearly so */
 	struct flight flight[CALLS_MAX];
@@ -71,8 +81,8 @@ struct roost_kv {
 	bool resend; /* the current batch has operations that request cut data again */
 	/*
 	 * A connection to all nodes of a table uses `nodes`, and of the fields above only err,
-	 * open, completed and timeout_ns. A connection to one node of a table has `whole`, the
-	 * connection to all nodes.
+	 * open, completed, timeout_ns, finished, hold and callbacks. A connection to one node of a
+	 * table has `whole`, the connection to all nodes.
 	 */
 	struct kvc_table *nodes;
 	struct roost_kv *whole;
@@ -86,6 +96,8 @@ struct roost_kv {
 uint64_t kvc_now(void);
 /* Waits between two polls that found nothing, and began at `start`. */
 void kvc_pause(uint64_t start);
+/* Calls the callbacks of the operations that are done, unless a callback runs already. */
+void kvc_run_callbacks(struct roost_kv *kv);
 /* Ends an operation that is in none of the lists. */
 void kvc_complete(struct roost_kv *kv, struct roost_kv_op *op);
 /* Ends the connection. All its operations get this status. */

@@ -29,7 +29,10 @@ struct kvc_table {
 	struct roost_kv_attr attr;
 	struct kv_table table, next;
 	struct member member[KV_TABLE_NODES];
-	/* Connections that are closed at the end: they failed, or the table lost their node. */
+	/*
+	 * Connections that failed, or whose node the table lost. They are closed when their
+	 * operations are done.
+	 */
 	struct roost_kv *retired;
 	struct op_list to_repeat; /* operations to be repeated */
 	uint64_t checked_at, repeated_at;
@@ -93,7 +96,26 @@ static bool take_new_version(struct kvc_table *t)
 
 /* ---- operations ---- */
 
-/* Connects to a node if it is not connected. Returns 0, -EHOSTDOWN, -EINVAL or -ENOMEM. */
+/*
+ * Returns whether a connection failed for want of something in this process or machine. It says
+ * nothing about the node.
+ */
+static bool is_local(int rc)
+{
+	switch (-rc) {
+	case EINVAL:
+	case ENOMEM:
+	case EMFILE:
+	case ENFILE:
+	case ENOBUFS:
+	case EAGAIN:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Connects to a node if it is not connected. Returns 0, -EHOSTDOWN or a local error. */
 static int connect_node(struct roost_kv *whole, unsigned node)
 {
 	struct kvc_table *t = whole->nodes;
@@ -110,7 +132,7 @@ static int connect_node(struct roost_kv *whole, unsigned node)
 	rc = roost_kv_open(at->address, at->service, &t->attr, &m->kv);
 	if (rc) {
 		m->kv = NULL;
-		if (rc == -EINVAL || rc == -ENOMEM)
+		if (is_local(rc))
 			return rc;
 		m->lost = true;
 		return -EHOSTDOWN;
@@ -127,7 +149,7 @@ static unsigned node_for(struct roost_kv *whole, const struct roost_kv_op *op)
 	if (op->code != ROOST_KV_FIND_FUNCTION)
 		return t->owner[kv_table_partition(t->seed, t->partitions, op->key, op->key_len)];
 	for (unsigned i = 0; i < t->nodes; i++) {
-		if (!connect_node(whole, i))
+		if (connect_node(whole, i) != -EHOSTDOWN)
 			return i;
 	}
 	return KV_TABLE_NOBODY;
@@ -236,6 +258,26 @@ int kvc_table_flush(struct roost_kv *whole)
 	return whole->err;
 }
 
+/*
+ * Closes the connections of the list that have no operation any more. Not in a callback: a
+ * connection may be in use by a caller of the callback.
+ */
+static void close_retired(struct roost_kv *whole)
+{
+	struct roost_kv **at = &whole->nodes->retired, *kv;
+
+	if (whole->callbacks)
+		return;
+	while ((kv = *at)) {
+		if (kv->open) {
+			at = &kv->retired;
+			continue;
+		}
+		*at = kv->retired;
+		roost_kv_close(kv);
+	}
+}
+
 int kvc_table_poll(struct roost_kv *whole)
 {
 	const struct kvc_table *t = whole->nodes;
@@ -248,6 +290,8 @@ int kvc_table_poll(struct roost_kv *whole)
 	for (struct roost_kv *kv = t->retired; kv; kv = kv->retired)
 		roost_kv_poll(kv);
 	repeat_refused(whole);
+	if (t->retired)
+		close_retired(whole);
 	return (int)(whole->completed - before);
 }
 

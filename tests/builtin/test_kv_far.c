@@ -702,6 +702,39 @@ static void a_moved_pair_is_older(void **state)
 	close_rig();
 }
 
+/* A pair that leaves has the time until it expires, not a second of the node's clock. */
+static void a_leaving_pair_has_its_time_to_live(void **state)
+{
+	struct roost_kv_op op, scan = {.code = ROOST_KV_SCAN, .function = ROOST_KV_SCAN_LEAVING};
+	uint32_t before, after, ttl[2];
+	size_t at = KVWIRE_CURSOR;
+	struct roost_kv_pair pair;
+	uint8_t pairs[SPACE];
+	struct text t;
+
+	open_rig(0);
+	set_table(1, 0, KV_TABLE_NOBODY);
+	before = kv_store_now();
+	for (unsigned k = 0; k < 2; k++) {
+		op = op_of(&t, ROOST_KV_PUT, k);
+		op.ttl = k * 600;
+		post_one(1, 0, &op);
+		assert_int_equal(take_one(1, 0, pairs, sizeof(pairs)), 0);
+	}
+	set_table(2, 1, 0);
+	post_one(1, 2, &scan);
+	assert_int_equal(take_one(1, 2, pairs, sizeof(pairs)), 0);
+	after = kv_store_now();
+	for (unsigned i = 0; i < 2; i++) {
+		at += kvwire_get_pair(pairs + at, sizeof(pairs) - at, &pair);
+		memcpy(&ttl[pair.key[3] - '0'], pairs + at, 4);
+		at += 4;
+	}
+	assert_int_equal(ttl[0], 0);
+	assert_in_range(le32toh(ttl[1]), 600 - (after - before), 600);
+	close_rig();
+}
+
 /* Moves add and remove pairs whose lines are on the far tier. */
 static void pairs_move(void **state)
 {
@@ -750,6 +783,7 @@ int main(void)
 		cmocka_unit_test(scans_of_a_caller_that_ends),
 		cmocka_unit_test(a_move_waits_for_older_stores),
 		cmocka_unit_test(a_moved_pair_is_older),
+		cmocka_unit_test(a_leaving_pair_has_its_time_to_live),
 		cmocka_unit_test(pairs_move),
 	};
 

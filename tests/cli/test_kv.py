@@ -15,6 +15,14 @@ from node import Node, addresses
 
 CLIENT = os.path.join(sys.argv[2], 'tests', 'kvclient', 'kv-client')
 COUNTS = os.path.join(sys.argv[2], 'tests', 'kvclient', 'kv-counts')
+CALLBACKS = os.path.join(sys.argv[2], 'tests', 'kvclient', 'kv-callbacks')
+
+
+def callbacks(spec, where):
+    r = subprocess.run([CALLBACKS, where], env=dict(os.environ, ROOST_PORT=spec),
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
+                       check=False)
+    check(f'callbacks submit again over {spec}', r.returncode == 0 and r.stdout == 'ok\n', r)
 
 
 def program(spec, where, rounds):
@@ -410,6 +418,8 @@ for kind, options, rounds in ('shm', '', 400), ('udp', '', 150), ('udp', ',loss=
             killed(kind, where)
             stopped(kind, where)
         program(f'{kind}:{where[1]}{options}', where[0], rounds)
+        if kind == 'shm' and not options:
+            callbacks(f'{kind}:{where[1]}', where[0])
         counts(f'{kind}:{where[1]}{options}', where[0], 20000 if not options else 2000)
     finally:
         status, said = node.end()

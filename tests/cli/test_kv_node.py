@@ -16,6 +16,7 @@ from node import Node, addresses
 
 SEED = 7
 FUNCTIONS = os.path.join(sys.argv[2], 'tests', 'kv', 'functions.so')
+SHORT_REPLY = os.path.join(sys.argv[2], 'tests', 'kv', 'short-reply.so')
 WRONG_ABI = os.path.join(sys.argv[2], 'tests', 'kv', 'functions-abi.so')
 
 where = addresses('shm')
@@ -221,6 +222,17 @@ def top():
     n.end()
 
 
+def bad_reply():
+    """A node whose reply about its partitions is shorter than the version of a table."""
+    n = Node(f'shm:{where[0]}', '--kernels', 'get')
+    r = run('kernel', 'load', str(n.pid), SHORT_REPLY)
+    check('a kernel in the place of the store', r.returncode == 0, r)
+    for command in ('stat',), ('top', '--count', '1'):
+        r = kv(command[0], where[0], *command[1:])
+        one_line_error(f'{command[0]} of a bad reply', r, 1, 'reply is not valid')
+    n.end()
+
+
 functions()
 with tempfile.TemporaryDirectory() as temporary:
     snapshots(temporary)
@@ -228,4 +240,5 @@ with tempfile.TemporaryDirectory() as temporary:
     kills(temporary)
 top()
 dies()
+bad_reply()
 finish()

@@ -4,12 +4,15 @@
 killed."""
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 
-from cli import check, finish, last_json, one_line_error, run
+from cli import LIMIT, check, finish, last_json, one_line_error, run
 from node import Node, addresses
 from parts import Client, until
 
+CALLBACKS = os.path.join(os.path.abspath(sys.argv[2]), 'tests', 'kvclient', 'kv-callbacks')
 CLIENTS = 3
 FLIPS = 6
 PARTITIONS = 16
@@ -88,6 +91,19 @@ def options(folder):
                    1, 'line 8')
     one_line_error('a damaged table for a client', kv('--partitions', table, 'get', 'a'), 1,
                    'line 8')
+
+
+def callbacks(folder):
+    """Callbacks submit their operations again, to both nodes of a table."""
+    table = os.path.join(folder, 'callbacks')
+    run('kv', 'table', table, str(PARTITIONS), where[0], other)
+    nodes = node(where[0], table), node(other, table)
+    r = subprocess.run([CALLBACKS, table], env=dict(os.environ, ROOST_PORT='shm:10.0.2.1'),
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
+                       check=False)
+    check('callbacks submit again', r.returncode == 0 and r.stdout == 'ok\n', r)
+    for n in nodes:
+        check('a node ends well', n.end()[0] == 0)
 
 
 def routes(folder):
@@ -266,6 +282,76 @@ def moves(folder, *far):
         check('a node ends well', n.end()[0] == 0)
 
 
+def no_table(folder):
+    """A node that was started without the table gets no partition: it would accept all keys."""
+    table = os.path.join(folder, 'no-table')
+    run('kv', 'table', table, '4', where[0])
+    a, b = node(where[0], table), Node(f'shm:{other}', '--kv', '256M')
+    keys = [f'key-{i}' for i in range(16)]
+    for key in keys:
+        kv('--partitions', table, 'put', key, 'x')
+    with open(table) as f:
+        before = f.read()
+    for partition in range(4):
+        one_line_error('a node without a table', kv('move', table, str(partition), other), 1,
+                       f'{other}, service 4792: the node has no table: start it with '
+                       f'--kv-partitions {table}')
+    with open(table) as f:
+        check('the table is as before', f.read() == before)
+    found = kv('--partitions', table, 'scan', '--keys-only').stdout.split()
+    check(f'all pairs are there: {found}', sorted(found) == sorted(keys))
+    a.end(signal.SIGKILL)
+    one_line_error('a lost partition', kv('move', table, '1', other, '--lost'), 1, 'has no table')
+    a = Node(f'shm:{where[0]}', '--kv', '256M')
+    one_line_error('an owner that was restarted', kv('move', table, '1', where[0], '--lost'), 1,
+                   'has no table')
+    with open(table) as f:
+        check('the table is still as before', f.read() == before)
+    for n in a, b:
+        check('a node ends well', n.end()[0] == 0)
+
+
+def scarce(folder):
+    """A client without a free descriptor can't connect to a node, which is not lost: it connects
+    when there is one."""
+    table = os.path.join(folder, 'scarce')
+    run('kv', 'table', table, '2', where[0], other)
+    nodes = node(where[0], table), node(other, table)
+    keys = [f'key-{i}' for i in range(20)]
+    for key in keys:
+        kv('--partitions', table, 'put', key, 'x')
+    mine = kv('scan', where[0], '--keys-only').stdout.split()[0]
+    theirs = kv('scan', other, '--keys-only').stdout.split()[0]
+    client = Client(table, 'ask')
+    check('a connection to one node', client.ask(mine) == '0')
+    client.ask('!all')
+    said = client.ask(theirs)
+    check(f'the reason is local: {said}', said == 'EMFILE')
+    check('the other node serves', client.ask(mine) == '0')
+    client.ask('!none')
+    said = client.ask(theirs)
+    check(f'with descriptors: {said}', said == '0')
+    check('the client ends', client.end()[0] == 0)
+    for n in nodes:
+        check('a node ends well', n.end()[0] == 0)
+
+
+def restarts(folder):
+    """A node is killed and started again. A client closes its connections that failed."""
+    table = os.path.join(folder, 'restarts')
+    run('kv', 'table', table, '1', where[0])
+    client, counts = Client(table, 'ask'), []
+    for version in range(2, 6):
+        n = node(where[0], table)
+        until('the client goes on', lambda: client.ask('key') == '0')
+        counts.append(int(client.ask('!')))
+        n.end(signal.SIGKILL)
+        until('the node is lost', lambda: client.ask('key') == 'EHOSTDOWN')
+        replace(table, version, {where[0]: '0'}, 1)
+    check(f'the descriptors of the client: {counts}', len(set(counts[1:])) == 1)
+    check('the client ends', client.end()[0] == 0)
+
+
 def losses(folder):
     """The partitions of a killed node go to another one: with the pairs of its last snapshot, and
     then, when that node is killed, empty. Other partitions lose no pairs, and clients continue."""
@@ -332,7 +418,11 @@ def losses(folder):
 
 with tempfile.TemporaryDirectory() as work:
     options(work)
+    no_table(work)
+    scarce(work)
+    restarts(work)
     losses(work)
+    callbacks(work)
     routes(work)
     flips(work)
     moves(work)

@@ -10,23 +10,27 @@
  *	kv-parts TABLE sum		prints the sum of these numbers
  *	kv-parts TABLE ask		for each KEY in a line of input, stores it and prints 0 or
  *					the error. +KEY: adds 1 to its number, which is 0 at first;
- *					?KEY: prints the number
+ *					?KEY: prints the number. !all uses all descriptors
+ *					of the process, !none no more than needed, and they
+ *					print their number, as ! does
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "roost/kv.h"
 
-#define DEPTH	 64u
-#define COUNTERS 48u
-#define LIMIT_MS 120000	  /* a machine may be slow */
-#define NAP_NS	 10000000 /* leaves the processor to the nodes and to the command */
-#define SLOW_NS	 20000000
+#define DEPTH	    64u
+#define COUNTERS    48u
+#define DESCRIPTORS 200u     /* of a process in which they are scarce */
+#define LIMIT_MS    120000   /* a machine may be slow */
+#define NAP_NS	    10000000 /* leaves the processor to the nodes and to the command */
+#define SLOW_NS	    20000000
 
 static struct roost_kv *kv;
 
@@ -174,6 +178,31 @@ static void print_one(const char *key)
 	fflush(stdout);
 }
 
+static int spare[DESCRIPTORS];
+static unsigned spares;
+
+/* Opens files until this process has no descriptor left, or closes them. */
+static void use_descriptors(int all)
+{
+	const struct rlimit few = {DESCRIPTORS, DESCRIPTORS};
+
+	must(!setrlimit(RLIMIT_NOFILE, &few), "setrlimit", -errno);
+	while (all && (spare[spares] = open("/dev/null", O_RDONLY)) >= 0)
+		spares++;
+	while (!all && spares)
+		close(spare[--spares]);
+}
+
+static void print_descriptors(void)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < (int)DESCRIPTORS; i++)
+		n += fcntl(i, F_GETFD) >= 0;
+	printf("%u\n", n);
+	fflush(stdout);
+}
+
 static void ask(void)
 {
 	char line[256];
@@ -185,6 +214,12 @@ static void ask(void)
 		line[len] = '\0';
 		if (*line == '?') {
 			print_one(line + 1);
+			continue;
+		}
+		if (*line == '!') {
+			if (line[1])
+				use_descriptors(line[1] == 'a');
+			print_descriptors();
 			continue;
 		}
 		rc = *line == '+' ? count_one(line + 1) : roost_kv_put(kv, line, len, "x", 1, 0);

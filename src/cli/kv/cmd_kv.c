@@ -187,6 +187,9 @@ const char *kv_error(int err)
 	case -EIO:
 		return "the node could not execute it: see the node's messages, and far_errors in "
 		       "roost kv stat";
+	case -EBADMSG:
+		return "the node's reply is not valid: check that it runs the kernel kv of this "
+		       "version";
 	case -ENOTCONN:
 		return "the connection ended: check that the node runs (roost node)";
 	case -ETIMEDOUT:

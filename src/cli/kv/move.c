@@ -73,6 +73,67 @@ static int run_one(const struct end *e, struct roost_kv_op *op)
 
 /* ---- the table ---- */
 
+static int read_stat(const struct end *e, struct roost_kv_stat *s)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_STAT, .out = s, .out_cap = sizeof(*s)};
+
+	*s = (struct roost_kv_stat){0};
+	return run_one(e, &op);
+}
+
+/* Returns whether a node has a table; else *rc is the error, or 0. */
+static bool has_table(const struct end *e, int *rc)
+{
+	struct roost_kv_stat s;
+
+	*rc = read_stat(e, &s);
+	return !*rc && s.table_version;
+}
+
+/*
+ * Makes sure that a node has a table, before a version is written that gives it a partition. A node
+ * without a table never reads that version, and accepts all keys.
+ */
+static int require_table(const struct move *m, const struct end *e)
+{
+	int rc;
+
+	if (has_table(e, &rc))
+		return CLI_OK;
+	if (rc)
+		return failed(m, e, rc);
+	return opt_failed(m->cmd,
+			  "%s, service %u: the node has no table: start it with "
+			  "--kv-partitions %s",
+			  e->node->address, e->node->service, m->file);
+}
+
+/* Waits until a node has the version of the table that was written. */
+static int await_version(const struct move *m, const struct end *e)
+{
+	uint64_t limit = (uint64_t)m->attr->timeout_ms * 1000000;
+	struct timespec start, now;
+	struct roost_kv_stat s;
+
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	for (;;) {
+		int rc = read_stat(e, &s);
+
+		if (rc)
+			return failed(m, e, rc);
+		if (le64toh(s.table_version) >= m->table.version)
+			return CLI_OK;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if ((uint64_t)(now.tv_sec - start.tv_sec) * 1000000000 > limit)
+			return opt_failed(m->cmd,
+					  "%s, service %u: the node still has version %" PRIu64
+					  " of the table, and not %" PRIu64 ": does it read %s?",
+					  e->node->address, e->node->service,
+					  le64toh(s.table_version), m->table.version, m->file);
+		nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
+	}
+}
+
 /*
  * Writes the next version of the table, if the node `gone` has no lease (NULL: no condition), and
  * waits until all connected nodes have this version.
@@ -88,23 +149,10 @@ static int publish(struct move *m, unsigned owner, unsigned from, const struct k
 	if (kv_table_replace(&m->table, m->file, gone, why, sizeof(why)))
 		return opt_failed(m->cmd, "%s", why);
 	for (unsigned i = 0; i < 2; i++) {
-		struct timespec start, now;
-		uint64_t limit = (uint64_t)m->attr->timeout_ms * 1000000;
-		struct roost_kv_stat s = {0};
+		int rc = ends[i]->kv ? await_version(m, ends[i]) : CLI_OK;
 
-		clock_gettime(CLOCK_MONOTONIC, &start);
-		while (ends[i]->kv && le64toh(s.table_version) < m->table.version) {
-			struct roost_kv_op op = {
-				.code = ROOST_KV_STAT, .out = &s, .out_cap = sizeof(s)};
-			int rc = run_one(ends[i], &op);
-
-			clock_gettime(CLOCK_MONOTONIC, &now);
-			if (!rc && (uint64_t)(now.tv_sec - start.tv_sec) * 1000000000 > limit)
-				rc = -ETIMEDOUT;
-			if (rc)
-				return failed(m, ends[i], rc);
-			nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
-		}
+		if (rc)
+			return rc;
 	}
 	return CLI_OK;
 }
@@ -179,29 +227,29 @@ static int clear(const struct move *m, const struct end *e)
 	return rc ? failed(m, e, rc) : CLI_OK;
 }
 
-/* Takes the second of expiry behind a pair. Returns 0 if the reply is cut. */
-static bool take_expiry(const struct roost_kv_op *scan, uint32_t *at, uint32_t *expires)
+/* Takes the time to live behind a pair. Returns false if the reply is cut. */
+static bool take_ttl(const struct roost_kv_op *scan, uint32_t *at, uint32_t *ttl)
 {
-	if (scan->out_len - *at < sizeof(*expires))
+	if (scan->out_len - *at < sizeof(*ttl))
 		return false;
-	memcpy(expires, (const uint8_t *)scan->out + *at, sizeof(*expires));
-	*expires = le32toh(*expires);
-	*at += sizeof(*expires);
+	memcpy(ttl, (const uint8_t *)scan->out + *at, sizeof(*ttl));
+	*ttl = le32toh(*ttl);
+	*at += sizeof(*ttl);
 	return true;
 }
 
 static int copy_some(const struct move *m, struct roost_kv_op *scan)
 {
 	struct roost_kv_op ops[PUTS];
-	uint32_t at = 0, now = (uint32_t)time(NULL), expires;
+	uint32_t at = 0, ttl;
 	struct roost_kv_pair p;
 	unsigned n = 0;
 	int rc = 0;
 
 	while (!rc && roost_kv_next_pair(scan, &at, &p, &scan->cursor)) {
-		if (!take_expiry(scan, &at, &expires))
+		if (!take_ttl(scan, &at, &ttl))
 			return -EBADMSG;
-		if (!is_ours(m, &p) || (expires && expires <= now))
+		if (!is_ours(m, &p))
 			continue;
 		ops[n++] = (struct roost_kv_op){.code = ROOST_KV_MOVE_PUT,
 						.key = p.key,
@@ -209,7 +257,7 @@ static int copy_some(const struct move *m, struct roost_kv_op *scan)
 						.value = p.value,
 						.value_len = p.value_len,
 						.cursor = m->table.version,
-						.ttl = expires ? expires - now : 0};
+						.ttl = ttl};
 		if (n == PUTS) {
 			rc = run_all(m, &m->to, ops, n);
 			n = 0;
@@ -245,6 +293,10 @@ static int perform(struct move *m, unsigned from, unsigned to)
 
 	if (!rc)
 		rc = connect_to(m, &m->to, to);
+	if (!rc)
+		rc = require_table(m, &m->from);
+	if (!rc)
+		rc = require_table(m, &m->to);
 	/*
 	 * publish() also runs if the table has this state already: a node may not have that version
 	 * yet.
@@ -263,13 +315,20 @@ static int perform(struct move *m, unsigned from, unsigned to)
 /* Gives the partition back to the former owner, which has all pairs. */
 static int undo(struct move *m, unsigned from, unsigned to)
 {
-	int rc = connect_to(m, &m->from, from);
+	int rc = connect_to(m, &m->from, from), to_rc;
 
+	if (!rc)
+		rc = require_table(m, &m->from);
 	if (rc)
 		return rc;
 	m->to.node = &m->table.node[to];
 	if (roost_kv_open(m->to.node->address, m->to.node->service, m->attr, &m->to.kv))
 		m->to.kv = NULL; /* the node has ended, and its pairs are gone */
+	/* A node that was started again without the table will not read the next version. */
+	if (m->to.kv && !has_table(&m->to, &to_rc)) {
+		roost_kv_close(m->to.kv);
+		m->to.kv = NULL;
+	}
 	rc = publish(m, from, KV_TABLE_NOBODY, NULL);
 	return rc || !m->to.kv ? rc : clear(m, &m->to);
 }
@@ -346,6 +405,8 @@ static int replace(struct move *m, unsigned dead, unsigned to)
 	rc = await_node_end(m, dead);
 	if (!rc)
 		rc = connect_to(m, &m->to, to);
+	if (!rc)
+		rc = require_table(m, &m->to);
 	m->table.lost[m->partition] = m->table.version + 1;
 	if (!rc)
 		rc = publish(m, to, dead, m->from.node);
@@ -370,6 +431,8 @@ static int restart(struct move *m, unsigned owner)
 				 "this node owns the partition: it loads a snapshot when it "
 				 "starts (roost node --snapshot)");
 	rc = connect_to(m, &m->to, owner);
+	if (!rc)
+		rc = require_table(m, &m->to);
 	m->table.lost[m->partition] = m->table.version + 1;
 	return rc ? rc : publish(m, owner, KV_TABLE_NOBODY, NULL);
 }

@@ -148,7 +148,10 @@ static int read_partitions(struct kv_view *v, struct roost_kv *kv)
 
 	if (rc)
 		return rc;
-	if (!v->partitions && op.out_len)
+	/* The version, and a number for each partition: a node may send anything. */
+	if (op.out_len < 8 || op.out_len % 8 || op.out_len > sizeof(numbers))
+		return -EBADMSG;
+	if (!v->partitions)
 		v->partitions = (unsigned)(op.out_len / 8 - 1);
 	for (unsigned i = 0; i < v->partitions && (i + 2) * 8 <= op.out_len; i++) {
 		uint64_t n = le64toh(numbers[1 + i]);
