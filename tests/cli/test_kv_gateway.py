@@ -26,6 +26,7 @@ from parts import until  # noqa: E402
 A = '10.0.0.1'
 KEY = 'parts'
 pairs = {}  # key: (value, revision), both in base64
+leases = {}  # of keys that were set with one
 revision = 0
 fault = None  # of the next requests
 watch = None  # what is answered to a watch: its status and bytes
@@ -36,7 +37,10 @@ def lookup(key):
     if key not in pairs:
         return {}
     value, changed = pairs[key]
-    return {'kvs': [{'key': key, 'mod_revision': str(changed), 'value': value}], 'count': '1'}
+    pair = {'key': key, 'mod_revision': str(changed), 'value': value}
+    if key in leases:
+        pair['lease'] = leases[key]
+    return {'kvs': [pair], 'count': '1'}
 
 
 def is_true(c):
@@ -53,7 +57,10 @@ def transact(body):
     revision += done and any('request_put' in op for op in body['success'])
     for op in body['success'] if done else []:
         if 'request_put' in op:
-            pairs[op['request_put']['key']] = op['request_put']['value'], revision
+            key = op['request_put']['key']
+            pairs[key] = op['request_put']['value'], revision
+            if 'lease' in op['request_put']:
+                leases[key] = op['request_put']['lease']
             answers.append({'response_put': {}})
         else:
             answers.append({'response_range': lookup(op['request_range']['key'])})
