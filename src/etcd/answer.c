@@ -278,6 +278,8 @@ static int take_pair(const json_t *range, struct etcd_value *v, char *why, size_
 		return 0;
 	if (!take_number(pair, "mod_revision", &v->revision))
 		return bad(why, why_len, "a pair has no revision");
+	if (!take_number(pair, "lease", &v->lease))
+		v->lease = 0; /* etcd leaves it out if there is none */
 	/* etcd leaves out an empty value. */
 	rc = decode(text ? text : "", &v->text, &v->len);
 	if (rc == -ENOMEM)

@@ -14,6 +14,7 @@
 
 struct etcd_value {
 	uint64_t revision; /* revision of the key's last change; 0: the key does not exist */
+	uint64_t lease;	   /* the lease of the key; 0: none */
 	char *text;	   /* allocated text; NULL if the key does not exist */
 	size_t len;
 };

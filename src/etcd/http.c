@@ -14,6 +14,11 @@
 #define STATUS_OK  200
 #define STATUS_OWN 500 /* from here on: errors of one endpoint; another may answer */
 
+/* Errors that pass, although they are among those of requests (RFC 9110, 15.5; RFC 6585, 4). */
+#define STATUS_LATE	 408
+#define STATUS_MANY	 429
+#define STATUS_CANCELLED 499 /* of etcd's gateway */
+
 struct http {
 	const struct etcd_name *name;
 	unsigned at; /* the endpoint for the next request */
@@ -99,6 +104,13 @@ static void set_up(struct http *h, const char *url, const char *body)
 	curl_easy_setopt(h->curl, CURLOPT_WRITEDATA, h);
 }
 
+/* Returns true if the server would refuse the request again. */
+static bool is_refusal(long status)
+{
+	return status >= 400 && status < STATUS_OWN && status != STATUS_LATE &&
+	       status != STATUS_MANY && status != STATUS_CANCELLED;
+}
+
 /* Sends a request to the present endpoint. *other: another endpoint may answer. */
 static int post(struct http *h, const char *path, const char *body, bool *other, char *why,
 		size_t why_len)
@@ -126,7 +138,7 @@ static int post(struct http *h, const char *path, const char *body, bool *other,
 		return 0;
 	snprintf(why, why_len, "HTTP status %ld", status);
 	etcd_error_answer(h->body, h->len, why, why_len);
-	return -EPROTO;
+	return is_refusal(status) ? -EPERM : -EPROTO;
 }
 
 int http_post(struct http *h, const char *path, char *body, enum http_repeat repeat,

@@ -35,9 +35,10 @@ const char *http_endpoint(const struct http *h);
 /*
  * Sends a body to a path of an endpoint, frees the body, and waits at most two seconds for the
  * answer of each endpoint. Returns 0 with the answer, which is valid until the next call; or
- * -EHOSTUNREACH, -ETIMEDOUT, -EFBIG, -EPROTO (a status other than 200), -ENOMEM (also if `body` is
- * NULL), with a line in `why`. The next request begins with the endpoint that answered, or after
- * the endpoint that did not answer. If there was no answer, the request may have been executed.
+ * -EHOSTUNREACH, -ETIMEDOUT, -EFBIG, -EPERM (the server refuses the request, and would refuse it
+ * again), -EPROTO (another status than 200), -ENOMEM (also if `body` is NULL), with a line in
+ * `why`. The next request begins with the endpoint that answered, or after the endpoint that did
+ * not answer. If there was no answer, the request may have been executed.
  */
 int http_post(struct http *h, const char *path, char *body, enum http_repeat repeat,
 	      const char **answer, size_t *len, char *why, size_t why_len);

@@ -21,21 +21,6 @@ void lease_name(char *to, size_t len, const struct kv_table_node *n)
 	snprintf(to, len, "%s:%u", n->address, n->service);
 }
 
-static int renew(struct lease *l, struct http *h, char *why, size_t why_len)
-{
-	uint64_t sent = kv_fence_now(), id, seconds;
-	const char *answer;
-	size_t len;
-	int rc = http_post(h, "/v3/lease/keepalive", etcd_lease_request(l->tenure.id), HTTP_REPEAT,
-			   &answer, &len, why, why_len);
-
-	if (!rc)
-		rc = etcd_lease_answer(answer, len, &id, &seconds, why, why_len);
-	if (!rc)
-		tenure_renewed(&l->tenure, sent, seconds);
-	return rc;
-}
-
 static int txn(struct http *h, char *body, enum http_repeat repeat, bool *done, char *why,
 	       size_t why_len)
 {
@@ -47,9 +32,12 @@ static int txn(struct http *h, char *body, enum http_repeat repeat, bool *done, 
 	return rc ? rc : etcd_txn_answer(answer, len, done, &revision, why, why_len);
 }
 
-/* Reads the revision of the last change of the key; 0: there is no such key. */
-static int read_revision(const struct lease *l, struct http *h, uint64_t *revision, char *why,
-			 size_t why_len)
+/*
+ * Reads the revision of the last change of the key, and the lease that it has; 0: there is no such
+ * key, or it has none.
+ */
+static int read_key(const struct lease *l, struct http *h, uint64_t *revision, uint64_t *lease,
+		    char *why, size_t why_len)
 {
 	char key[sizeof(l->key) + sizeof(l->name)];
 	struct etcd_value v;
@@ -65,8 +53,38 @@ static int read_revision(const struct lease *l, struct http *h, uint64_t *revisi
 	if (rc)
 		return rc;
 	*revision = v.revision;
+	*lease = v.lease;
 	free(v.text);
 	return 0;
+}
+
+/*
+ * Renews the lease, and checks that the key of a node still has it. `move --lost` looks at the key,
+ * not at the lease. The renewal extends the fence only if both requests were answered.
+ */
+static int renew(struct lease *l, struct http *h, char *why, size_t why_len)
+{
+	uint64_t sent = kv_fence_now(), id, seconds, revision, lease;
+	bool ours = true;
+	const char *answer;
+	size_t len;
+	int rc = http_post(h, "/v3/lease/keepalive", etcd_lease_request(l->tenure.id), HTTP_REPEAT,
+			   &answer, &len, why, why_len);
+
+	if (!rc)
+		rc = etcd_lease_answer(answer, len, &id, &seconds, why, why_len);
+	if (!rc && seconds && l->tenure.registered && !l->alone) {
+		rc = read_key(l, h, &revision, &lease, why, why_len);
+		ours = rc || lease == l->tenure.id;
+	}
+	if (!ours) {
+		tenure_unregistered(&l->tenure);
+		snprintf(why, why_len, "another program has removed or set the key of this node");
+		rc = -EBUSY;
+	} else if (!rc) {
+		tenure_renewed(&l->tenure, sent, seconds);
+	}
+	return rc;
 }
 
 /*
@@ -78,11 +96,11 @@ static int read_revision(const struct lease *l, struct http *h, uint64_t *revisi
 static int set_member(const struct lease *l, struct http *h, char *why, size_t why_len)
 {
 	const struct tenure *t = &l->tenure;
-	uint64_t revision;
+	uint64_t revision, lease;
 	bool done;
 
 	for (unsigned i = 0; i < SET_TRIES; i++) {
-		int rc = read_revision(l, h, &revision, why, why_len);
+		int rc = read_key(l, h, &revision, &lease, why, why_len);
 
 		if (!rc)
 			rc = txn(h,

@@ -26,8 +26,8 @@ void lease_nodes(char *to, size_t len, const char *key);
 void lease_name(char *to, size_t len, const struct kv_table_node *n);
 /*
  * Gets or renews the lease when it is due. Returns 0, or a negative errno with a line in `why`:
- * -EBUSY if another program has the key. After its lease has ended, a program may get the key again
- * although another program had it meanwhile.
+ * -EBUSY if another program has the key, or has removed or set the key of this node. After its
+ * lease has ended, a program may get the key again although another program had it meanwhile.
  */
 int lease_keep(struct lease *l, struct http *h, char *why, size_t why_len);
 /* Gives the lease back. Tries once. */

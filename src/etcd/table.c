@@ -142,6 +142,22 @@ static int write_once(const struct etcd_table *a, const char *text, uint64_t mar
 	return 0;
 }
 
+/*
+ * Reads whether an earlier try has taken effect, after the server has refused a later one. `line`
+ * of the caller keeps the reason of the refusal.
+ */
+static int find_mark(const struct etcd_table *a, uint64_t mark, uint64_t *revision)
+{
+	uint64_t next = 0;
+	bool done = false;
+	char why[WHY];
+
+	if (txn(a, etcd_check_request(a->etcd.key, a->mark, mark), &done, &next, why) || !done)
+		return -EPERM;
+	*revision = next;
+	return 0;
+}
+
 static int write_text(const struct etcd_table *a, const char *text, const char *gone,
 		      uint64_t *revision, char *line)
 {
@@ -159,7 +175,9 @@ static int write_text(const struct etcd_table *a, const char *text, const char *
 		unsigned ms;
 
 		rc = write_once(a, text, mark, gone, failures > 0, revision, line);
-		if (!rc || rc == -EEXIST || rc == -ENOMEM)
+		if (rc == -EPERM && failures)
+			rc = find_mark(a, mark, revision);
+		if (!rc || rc == -EEXIST || rc == -ENOMEM || rc == -EPERM)
 			return rc;
 		/* The first tries, one for each endpoint, have no pause. */
 		ms = ++failures < a->etcd.endpoints ? 0 : etcd_pause_ms(failures, false);
@@ -257,7 +275,7 @@ static void look(struct kv_follow *f)
 	int kept = f->fence ? lease_keep(&f->lease, f->at.http, line, WHY) : 0, rc = kept;
 
 	/* A node without a lease, or whose key others set, follows the table, too. */
-	if (!kept || kept == -EPROTO || kept == -EBUSY)
+	if (!kept || kept == -EPROTO || kept == -EPERM || kept == -EBUSY)
 		rc = read_once(&f->at, &f->read, line);
 	if (!rc) {
 		take(f);

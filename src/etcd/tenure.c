@@ -53,6 +53,13 @@ void tenure_refused(struct tenure *t)
 	t->doubt = true;
 }
 
+void tenure_unregistered(struct tenure *t)
+{
+	t->registered = t->current = false;
+	if (t->fence)
+		atomic_store(&t->fence->until_ns, 0);
+}
+
 void tenure_renewed(struct tenure *t, uint64_t sent_ns, uint64_t seconds)
 {
 	t->doubt = false;

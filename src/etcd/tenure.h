@@ -48,6 +48,11 @@ enum tenure_step tenure_next(const struct tenure *t, uint64_t now_ns);
 void tenure_granted(struct tenure *t, uint64_t sent_ns, uint64_t id, uint64_t seconds);
 void tenure_registered(struct tenure *t);
 void tenure_refused(struct tenure *t); /* records that the key was not set, or no answer */
+/*
+ * Records that the key does not have the lease any more, and closes the fence. The lease lasts; the
+ * key is to be set again.
+ */
+void tenure_unregistered(struct tenure *t);
 /* Records a renewal. `seconds` is 0 if the lease has ended. */
 void tenure_renewed(struct tenure *t, uint64_t sent_ns, uint64_t seconds);
 /*

@@ -26,6 +26,11 @@
 #define FOUND_SLEEP 2  /* ms between looks at a founder */
 #define JOIN_MS	    50 /* the longest wait for another program that is joining */
 /*
+ * The most connections of other programs. Each other member keeps one; a program that joins or
+ * opens an address has another one for the time of an answer.
+ */
+#define MOST_LINKS (2 * POOL_SLOTS)
+/*
  * A connection may end before the dead process has lost its claim. The survivors therefore look
  * again after these times, in ms.
  */
@@ -37,6 +42,7 @@ struct member {
 	int fd;
 	bool watched; /* the connection is open as long as the member lives */
 	bool owed;    /* the answer to `ask` could not be sent yet */
+	bool shut;    /* it was shut down to make space for another one */
 	struct ask ask;
 };
 
@@ -202,6 +208,33 @@ static int watch_listener(struct pool *p, int op, uint32_t events)
 }
 
 /*
+ * Makes space for a connection: shuts down the oldest one of a program that has not said that it
+ * keeps it. serve() finds the end, since an event of this connection may be waiting now. Returns
+ * false if programs keep all connections.
+ */
+static bool limit_links(struct pool *p)
+{
+	struct member *oldest = NULL;
+	struct list_head *l;
+	unsigned n = 0;
+
+	pthread_mutex_lock(&p->lock);
+	list_for_each (l, &p->links) { /* the latest one is first */
+		struct member *m = list_entry(l, struct member, link);
+
+		n += !m->shut;
+		if (!m->watched && !m->shut)
+			oldest = m;
+	}
+	if (n >= MOST_LINKS && oldest) {
+		oldest->shut = true;
+		sys_shutdown(oldest->fd, SHUT_RDWR);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return n < MOST_LINKS || oldest;
+}
+
+/*
  * Without a free descriptor the thread does not hang up: the other program would take this member
  * for one of another version.
  */
@@ -214,7 +247,7 @@ static void accept_one(struct pool *p)
 	if (result == SPARE_REST) {
 		watch_listener(p, EPOLL_CTL_MOD, 0);
 		rest_begin(&p->rest, pool_clock_ms());
-	} else if (result == SPARE_ACCEPTED && !pool_same_user(fd)) {
+	} else if (result == SPARE_ACCEPTED && (!pool_same_user(fd) || !limit_links(p))) {
 		sys_close(fd);
 	} else if (result == SPARE_ACCEPTED) {
 		keep(p, fd, false);

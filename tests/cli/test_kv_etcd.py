@@ -281,11 +281,40 @@ def cut_off():
     check(f'A ends well: {err}', status == 0 and 'no lease' in err)
 
 
+def started_twice():
+    """A node is started again while it runs: the second one does not take its key. Then another
+    program removes the key, and the node sets it again."""
+    c, d = '127.0.0.11', '127.0.0.12'
+    name = f'{TABLE}-twice'
+    words = f'udp:{c}', '--kv', '16M', '--kv-partitions', name, '--kv-lease', '5'
+
+    def twice(*args):
+        return run('kv', '--port', 'udp:127.0.0.13', '--timeout', '60', *args)
+    check('a table for one node', twice('table', name, '1', c).returncode == 0)
+    node, other = Node(*words), Node(f'udp:{d}', '--kv', '16M', '--kv-partitions', name)
+    check('both nodes run', node.hello and other.hello)
+    check('a pair', twice('--partitions', name, 'put', 'a', '1').returncode == 0)
+    one_line_error('a second start', run('node', '--port', *words), 1, "can't listen")
+    r = twice('table', name)
+    check('the running node is not lost', r.returncode == 0 and 'lost node' not in r.stdout, r)
+    one_line_error('it has its partition', twice('move', name, '0', d, '--lost'), 1, 'its lease')
+    key = f'{KEY}-twice/nodes/{c}:4792'
+    removed = ask_etcd('deleterange', {'key': coded(key)})
+    check(f'its key is removed: {removed}', removed.get('deleted') == '1')
+    until('the node sets it again', lambda: 'lost node' not in twice('table', name).stdout)
+    r = twice('--partitions', name, 'get', 'a')
+    check('the node has its pair', r.returncode == 0 and r.stdout.split() == ['1'], r)
+    status, err = node.end()
+    check(f'the node says so: {err}', status == 0 and 'the key of this node' in err)
+    check('the other node ends well', other.end()[0] == 0)
+
+
 with tempfile.TemporaryDirectory() as work:
     server = Etcd(work)
     try:
         if until('etcd starts', server.answers):
             errors()
+            started_twice()
             made = kv('table', TABLE, '4', A, B)
             check('a table', made.returncode == 0, made)
             two_movers()

@@ -26,8 +26,10 @@ from parts import until  # noqa: E402
 A = '10.0.0.1'
 KEY = 'parts'
 pairs = {}  # key: (value, revision), both in base64
+leases = {}  # of keys that were set with one
 revision = 0
-fault = None  # of the next requests
+fault = None  # of the next requests; a list: of the next transactions, one after the other
+transactions = 0
 watch = None  # what is answered to a watch: its status and bytes
 watches = 0
 
@@ -36,7 +38,10 @@ def lookup(key):
     if key not in pairs:
         return {}
     value, changed = pairs[key]
-    return {'kvs': [{'key': key, 'mod_revision': str(changed), 'value': value}], 'count': '1'}
+    pair = {'key': key, 'mod_revision': str(changed), 'value': value}
+    if key in leases:
+        pair['lease'] = leases[key]
+    return {'kvs': [pair], 'count': '1'}
 
 
 def is_true(c):
@@ -53,7 +58,10 @@ def transact(body):
     revision += done and any('request_put' in op for op in body['success'])
     for op in body['success'] if done else []:
         if 'request_put' in op:
-            pairs[op['request_put']['key']] = op['request_put']['value'], revision
+            key = op['request_put']['key']
+            pairs[key] = op['request_put']['value'], revision
+            if 'lease' in op['request_put']:
+                leases[key] = op['request_put']['lease']
             answers.append({'response_put': {}})
         else:
             answers.append({'response_range': lookup(op['request_range']['key'])})
@@ -114,18 +122,25 @@ class Gateway(http.server.BaseHTTPRequestHandler):
                 self.line({'result': {'header': {}, 'events': [{'kv': {'key': key}}]}})
 
     def do_POST(self):
-        global fault
+        global fault, transactions
         body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
         if self.path.endswith('watch'):
             self.follow(body['create_request']['key'])
             return
         now = fault
-        if now == 'lost txn' and not self.path.endswith('txn'):
+        is_txn = self.path.endswith('txn')
+        transactions += is_txn
+        if isinstance(now, list):
+            now = now.pop(0) if is_txn and now else None
+        elif now == 'lost txn' and not self.path.endswith('txn'):
             now = None
         elif now in ('lost', 'lost txn') or now and now[0] == 'once':
             fault = None
-        if self.path.endswith('txn'):
-            answer = transact(body)
+        if isinstance(now, tuple) and now[0] != 'once' and 400 <= now[0] < 500:
+            self.reply(*now)  # refused: nothing is executed
+            return
+        if is_txn:
+            answer = transact(body) if now != 'gone' else {}
         elif '/lease/' in self.path:
             answer = lease(self.path)
         elif self.path.endswith('put'):
@@ -137,7 +152,7 @@ class Gateway(http.server.BaseHTTPRequestHandler):
                                             < decoded(body['range_end'])]}
         else:
             answer = {'header': {'revision': '1'}, **lookup(body['key'])}
-        if now in ('lost', 'lost txn'):
+        if now in ('lost', 'lost txn', 'gone'):
             self.close_connection = True
         elif now == 'late':
             time.sleep(4)
@@ -317,8 +332,35 @@ def writes():
         check(f'a node ends well: {status}, {err}', status == 0 and err.count('\n') <= 1)
 
 
+def refusals():
+    """A request that the server refuses is not repeated. If an earlier one had no answer, the
+    command looks once whether it took effect. A server that is busy is asked again."""
+    global fault
+    no = 403, b'{"message": "permission denied"}'
+
+    def make(what, faults):
+        global fault
+        before, fault = transactions, faults
+        r = kv('table', f'{TABLE}-{what}', '2', A)
+        made = transactions - before
+        fault = None
+        return r, made
+    r, made = make('refused', [no] * 100)
+    one_line_error('a change that is refused', r, 1, 'permission denied')
+    check(f'it was sent once: {made}', made == 1)
+    check('nothing was written', coded(f'{KEY}-refused') not in pairs)
+    r, made = make('made', ['lost', no])
+    check(f'a change that was made and then refused: {made}', r.returncode == 0 and made == 3, r)
+    r, made = make('unknown', ['gone'] + [no] * 100)
+    one_line_error('a change that was not made and then refused', r, 1, 'permission denied')
+    check(f'the mark was read once: {made}', made == 3)
+    r, made = make('busy', [(429, b'{"message": "too many requests"}'), (408, b'')])
+    check(f'a server that is busy: {made}', r.returncode == 0 and made == 3, r)
+
+
 reads()
 writes()
+refusals()
 unreachable()
 watched()
 endpoints()

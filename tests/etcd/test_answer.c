@@ -70,6 +70,12 @@ static void test_values(void **state)
 		assert_memory_equal(v.text, values[i].value, v.len);
 		free(v.text);
 	}
+	assert_int_equal(v.lease, 0);
+	assert_int_equal(
+		range("{\"header\":{},\"kvs\":[{\"mod_revision\":\"6\",\"lease\":\"77\"}]}", &v),
+		0);
+	assert_int_equal(v.lease, 77);
+	free(v.text);
 	assert_int_equal(range("{\"header\":{\"revision\":\"3\"}}", &v), 0);
 	assert_int_equal(v.revision, 0);
 	assert_null(v.text);

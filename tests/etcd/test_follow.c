@@ -40,6 +40,7 @@ static struct {
 	uint64_t version; /* of the table */
 	bool timeless;	  /* it grants leases without a time */
 	bool others;	  /* leases end, and others change the key of the node all the time */
+	bool contested;	  /* others change the key all the time, and leases last */
 	unsigned refused; /* transactions, because of that */
 	char answer[4096];
 } etcd;
@@ -102,7 +103,7 @@ static void transact(json_t *o)
 	bool done = !compare || strcmp(text_of(compare, "target"), "MOD") ||
 		    strtoull(text_of(compare, "mod_revision"), NULL, 10) == etcd.set_at;
 
-	if (etcd.others) {
+	if (etcd.others || etcd.contested) {
 		done = false;
 		etcd.refused++;
 	}
@@ -138,8 +139,8 @@ static void execute(const char *path, const char *body)
 		answer_table();
 	else if (etcd.set_at)
 		snprintf(etcd.answer, sizeof(etcd.answer),
-			 "{\"header\":{},\"kvs\":[{\"mod_revision\":\"%u\"}]}",
-			 (unsigned)etcd.set_at);
+			 "{\"header\":{},\"kvs\":[{\"mod_revision\":\"%u\",\"lease\":\"%u\"}]}",
+			 (unsigned)etcd.set_at, (unsigned)etcd.lease);
 	json_decref(o);
 }
 
@@ -316,6 +317,56 @@ static void others_set_its_key(void **state)
 	remote->end(f);
 }
 
+static void change_key(uint64_t set_at, uint64_t lease, bool contested, uint64_t version)
+{
+	pthread_mutex_lock(&etcd_lock);
+	etcd.set_at = set_at;
+	etcd.lease = lease;
+	etcd.contested = contested;
+	etcd.version = version;
+	pthread_mutex_unlock(&etcd_lock);
+}
+
+static void wait_for_fence(bool open)
+{
+	time_t until = time(NULL) + WAIT_S;
+
+	while (!atomic_load(&fence.until_ns) == open && time(NULL) < until)
+		usleep(1000);
+	assert_int_equal(!!atomic_load(&fence.until_ns), open);
+}
+
+/*
+ * Another program removes the key of a node, or sets it with its own lease, while the lease of the
+ * node lasts. Others may take the partitions of such a node, so it serves nothing until it has set
+ * the key and read the table again.
+ */
+static void another_program_takes_its_key(void **state)
+{
+	const struct kv_table_remote *remote = roost_etcd_tables();
+	struct kv_follow *f;
+
+	runs = true;
+	assert_int_equal(begin_to_follow(1, &f), 0); /* renewed after an eighth of a second */
+	for (unsigned removed = 0; removed < 2; removed++) {
+		uint64_t version = 2 + removed;
+
+		wait_for_fence(true);
+		change_key(removed ? 0 : 1000, removed ? 0 : 9, true, version);
+		wait_for_fence(false);
+		pthread_mutex_lock(&etcd_lock);
+		etcd.contested = false;
+		pthread_mutex_unlock(&etcd_lock);
+		wait_for_fence(true);
+		assert_int_equal(atomic_load(&fence.version), version);
+		pthread_mutex_lock(&etcd_lock);
+		assert_int_equal(etcd.lease, 1);
+		assert_int_equal(etcd.leases, 1);
+		pthread_mutex_unlock(&etcd_lock);
+	}
+	remote->end(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -324,6 +375,7 @@ int main(void)
 		cmocka_unit_test_setup(late_request_in_between, begin),
 		cmocka_unit_test_setup(a_lease_without_time, begin),
 		cmocka_unit_test_setup(others_set_its_key, begin),
+		cmocka_unit_test_setup(another_program_takes_its_key, begin),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

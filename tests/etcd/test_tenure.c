@@ -397,6 +397,33 @@ static void lies(void **state)
 	assert_int_equal(tenure_next(&t, 103 * S), TENURE_GRANT);
 }
 
+/* The key vanishes between two renewals, although the lease lasts: the node serves nothing. */
+static void a_key_vanishes(void **state)
+{
+	struct kv_fence fence;
+	struct tenure t;
+
+	(void)state;
+	tenure_init(&t, 10, &fence);
+	tenure_granted(&t, 100 * S, 7, 10);
+	tenure_registered(&t);
+	tenure_read(&t, 3);
+	assert_true(kv_fence_open(&fence, 3, 101 * S));
+	tenure_unregistered(&t);
+	assert_false(kv_fence_open(&fence, 3, 101 * S));
+	/* A renewal or a table that is read now does not open the fence. */
+	tenure_renewed(&t, 101 * S, 10);
+	tenure_read(&t, 3);
+	assert_false(kv_fence_open(&fence, 3, 102 * S));
+	assert_int_equal(tenure_next(&t, 102 * S), TENURE_REGISTER);
+	tenure_registered(&t);
+	assert_false(kv_fence_open(&fence, 3, 102 * S));
+	/* The partitions may have been given away meanwhile. */
+	tenure_read(&t, 4);
+	assert_true(kv_fence_open(&fence, 4, 102 * S));
+	assert_false(kv_fence_open(&fence, 3, 102 * S));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -404,6 +431,7 @@ int main(void)
 		cmocka_unit_test(a_lease_is_renewed_in_time),
 		cmocka_unit_test(outages),
 		cmocka_unit_test(lies),
+		cmocka_unit_test(a_key_vanishes),
 	};
 
 	return cmocka_run_group_tests_name("leases", tests, NULL, NULL);

@@ -539,6 +539,8 @@ MUTANTS = [
     ('etcd/follow:late_request_of_a_former_process', 'src/etcd/answer.c',
      '"{s:[o],s:[{s:{s:o,s:o,s:o}}]}", "compare"', '"{s:[o],s:[{s:{s:o,s:o,s:o}}]}", "other"'),
     ('etcd/follow:late_request_in_between', 'src/etcd/lease.c', 'SET_TRIES 3u', 'SET_TRIES 1u'),
+    ('etcd/follow:another_program_takes_its_key', 'src/etcd/lease.c',
+     'ours = rc || lease == l->tenure.id;', 'ours = true;'),
     ('etcd/follow:without_a_thread', 'src/etcd/table.c',
      'if (rc && self)\n\t\t\tlease_end', 'if (0)\n\t\t\tlease_end'),
     ('etcd/tenure:lies', 'src/etcd/tenure.c', '(seconds < t->want_s ? seconds : t->want_s)',

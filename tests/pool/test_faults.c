@@ -7,6 +7,7 @@
 #include "../common/network.h"
 #include "datagram.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/rest.h"
 #include "base/sys.h"
 #include "pool/pool.h"
@@ -26,6 +28,7 @@
 #define A_WHILE	    5 /* rests */
 #define MOST_QUEUED 1000
 #define MOST_STEERS 1000
+#define MOST_LINKS  (2 * POOL_SLOTS) /* as in pool.c */
 
 enum op {
 	JOIN,
@@ -392,6 +395,14 @@ static void refused_answers_are_sent_later(void **state)
 	finish(&member);
 }
 
+static socklen_t member_name(struct sockaddr_un *name, const struct program *member)
+{
+	*name = (struct sockaddr_un){.sun_family = AF_UNIX};
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+			   (size_t)sprintf(name->sun_path + 1, "roost-pool-%u-member-%u",
+					   (unsigned)geteuid(), member->slot));
+}
+
 /*
  * A member is stopped, and so many programs have looked for it that its queue is full. It is there
  * all the same: the next program founds no second pool.
@@ -399,14 +410,11 @@ static void refused_answers_are_sent_later(void **state)
 static void a_full_queue_is_a_member(void **state)
 {
 	struct program member = join(), late = start();
-	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	struct sockaddr_un name;
+	socklen_t len = member_name(&name, &member);
 	int fd[MOST_QUEUED], n = 0, rc = 0;
 	struct reply r;
-	socklen_t len;
 
-	len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-			  (size_t)sprintf(name.sun_path + 1, "roost-pool-%u-member-%u",
-					  (unsigned)geteuid(), member.slot));
 	child_stop(member.pid);
 	while (!rc && n < MOST_QUEUED) {
 		fd[n] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -452,6 +460,67 @@ static void a_member_that_changes_the_pool_keeps_nobody(void **state)
 	finish(&p);
 }
 
+static unsigned descriptors(pid_t pid)
+{
+	char path[40];
+	unsigned n = 0;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	d = opendir(path);
+	assert_non_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* Connects as often as `n` says. The member may take its time to accept. */
+static void flood(const struct program *member, int fd[], unsigned n)
+{
+	struct sockaddr_un name;
+	socklen_t len = member_name(&name, member);
+	time_t until = time(NULL) + WAIT_S;
+
+	for (unsigned i = 0; i < n; i++) {
+		int rc;
+
+		fd[i] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+		assert_true(fd[i] >= 0);
+		do
+			rc = connect(fd[i], (struct sockaddr *)&name, len);
+		while (rc && errno == EAGAIN && !usleep(1000) && time(NULL) < until);
+		assert_int_equal(rc, 0);
+	}
+}
+
+/*
+ * A program of the user connects to a member again and again, and asks nothing. The member does not
+ * keep all of these connections, and another program joins.
+ */
+static void connections_are_bounded(void **state)
+{
+	struct program member = join(), late = start();
+	unsigned before = descriptors(member.pid);
+	time_t until = time(NULL) + WAIT_S;
+	static int fd[MOST_LINKS * 3];
+	struct reply r;
+
+	flood(&member, fd, ARRAY_SIZE(fd));
+	do /* on a busy machine the member may take more than a second to answer */
+		r = ask(&late, JOIN);
+	while (r.rc && time(NULL) < until);
+	assert_int_equal(r.rc, 0);
+	assert_false(r.foreign);
+	while (descriptors(member.pid) > before + MOST_LINKS && time(NULL) < until)
+		usleep(1000);
+	assert_in_range(descriptors(member.pid), before, before + MOST_LINKS);
+	for (unsigned i = 0; i < ARRAY_SIZE(fd); i++)
+		close(fd[i]);
+	finish(&late);
+	finish(&member);
+}
+
 static int setup(void **state)
 {
 	network_own(); /* if it can be: no other program of the machine is in the pool then */
@@ -467,6 +536,7 @@ int main(void)
 		cmocka_unit_test_teardown(refused_answers_are_sent_later, end_all),
 		cmocka_unit_test_teardown(a_full_queue_is_a_member, end_all),
 		cmocka_unit_test_teardown(a_member_that_changes_the_pool_keeps_nobody, end_all),
+		cmocka_unit_test_teardown(connections_are_bounded, end_all),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

@@ -242,10 +242,13 @@ static int run(int signals)
 
 	if (fill())
 		return CLI_FAILED;
-	if (node_open(&node) || node_deploy(&node, want.kernels) ||
+	/*
+	 * A node that is started twice fails to listen, before it takes the key of the node that
+	 * runs. Connections wait for serve().
+	 */
+	if (node_open(&node) || node_deploy(&node, want.kernels) || node_listen(&node) ||
 	    node_partitions_open(&node.partitions, node.kv.store, node.address, node.service,
-				 node.err, sizeof(node.err)) ||
-	    node_listen(&node))
+				 node.err, sizeof(node.err)))
 		return opt_failed(&cmd, "%s", node.err);
 	if (want.memcached && start_memcached(err))
 		return opt_failed(&cmd, "%s", err);
