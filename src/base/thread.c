@@ -31,3 +31,12 @@ int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg
 	pthread_attr_destroy(&attr);
 	return -rc;
 }
+
+void thread_join(pthread_t thread)
+{
+	int old;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+	pthread_join(thread, NULL);
+	pthread_setcancelstate(old, &old);
+}

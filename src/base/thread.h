@@ -12,4 +12,10 @@
  */
 int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg);
 
+/*
+ * Waits until the thread ends. Unlike pthread_join(3) it is no cancellation point, because its
+ * callers hold locks.
+ */
+void thread_join(pthread_t thread);
+
 #endif

@@ -5,9 +5,9 @@
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/log.h"
+#include "base/sys.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -49,12 +49,12 @@ static bool kernel_counts_by(const char *counter)
 	static const char source[] =
 		"/sys/devices/system/clocksource/clocksource0/current_clocksource";
 	char name[24] = "";
-	int fd = open(source, O_RDONLY | O_CLOEXEC);
+	int fd = sys_open(source, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return false;
-	ssize_t n = read(fd, name, sizeof(name) - 1);
-	close(fd);
+	ssize_t n = sys_read(fd, name, sizeof(name) - 1);
+	sys_close(fd);
 	return n > 0 && strncmp(name, counter, strlen(counter)) == 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/cores.h"
+#include "base/sys.h"
 #include "drive/engine.h"
 #include "nic/nic_rpc.h"
 
@@ -50,8 +51,8 @@ bool pu_own(struct drive_pu *p, uint64_t until)
 			cpu_pause();
 		else if (tries < 520)
 			sched_yield(); /* the owner may wait for this core */
-		else
-			nanosleep(&nap, NULL);
+		else /* not nanosleep(2), where a thread with locks could be cancelled */
+			sys_ppoll(NULL, 0, &nap, NULL);
 		w = atomic_load_explicit(&p->word, memory_order_relaxed);
 	}
 }

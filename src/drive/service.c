@@ -430,6 +430,6 @@ void service_stop(struct drive *d)
 		return;
 	atomic_store_explicit(&d->stop, true, memory_order_release);
 	service_poller_kick(&d->service);
-	pthread_join(d->thread, NULL);
+	thread_join(d->thread);
 	d->running = false;
 }

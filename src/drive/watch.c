@@ -90,6 +90,6 @@ void watch_stop(struct watch *w)
 	atomic_store_explicit(&w->stop, true, memory_order_release);
 	atomic_store_explicit(&w->shared.asleep, 0, memory_order_relaxed);
 	sys_futex_wake(&w->shared.asleep);
-	pthread_join(w->thread, NULL);
+	thread_join(w->thread);
 	w->running = false;
 }

@@ -476,7 +476,7 @@ static void destroy(struct pool *p)
 
 	if (own && p->running) {
 		sys_write(p->stop, &one, sizeof(one));
-		pthread_join(p->thread, NULL);
+		thread_join(p->thread);
 	}
 	for (unsigned i = 0; i < p->num_slots; i++) {
 		if (own && p->state)

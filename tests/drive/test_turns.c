@@ -460,6 +460,45 @@ static int setup_with_control(void **state)
 
 #define T(test) cmocka_unit_test_setup_teardown(test, harness_setup, harness_teardown)
 
+static atomic_int control_tid;
+
+static void *one_control_call(void *arg)
+{
+	atomic_store(&control_tid, gettid());
+	drive_control_lock(arg);
+	drive_own(arg, 0);
+	drive_disown(arg, 0);
+	drive_control_unlock(arg);
+	return arg;
+}
+
+/*
+ * A thread that is cancelled while its control call waits for the PU ends the call first. Otherwise
+ * it would keep the mutex, and its wait would keep all others from the PU.
+ */
+static void a_control_call_is_not_cancelled(void **state)
+{
+	struct drive *d = *state;
+	pthread_t t;
+	void *result = NULL;
+
+	drive_own(d, 0);
+	assert_int_equal(pthread_create(&t, NULL, one_control_call, d), 0);
+	while (atomic_load(&d->pu[0].word) < PU_WANT)
+		harness_sleep_ms(1);
+	/* More switches than it yields: it sleeps, again and again. */
+	while (harness_switches(atomic_load(&control_tid)) < 200)
+		harness_sleep_ms(1);
+	assert_int_equal(pthread_cancel(t), 0);
+	harness_sleep_ms(20);
+	drive_disown(d, 0);
+	assert_int_equal(pthread_join(t, &result), 0);
+	assert_ptr_equal(result, d);
+	fake_inject(fake_port_of(d, 0, 0), 1);
+	assert_true(fake_reached(&pu_of(d, 0)->packets, 1));
+	one_control_call(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -477,6 +516,7 @@ int main(void)
 		T(rest_of_the_work),
 		T(control_among_pollers),
 		T(work_during_control),
+		T(a_control_call_is_not_cancelled),
 		cmocka_unit_test_setup_teardown(control_descriptor, setup_with_control,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(control_rests, setup_with_control,
