@@ -154,7 +154,6 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 		rc = service_poller_init(&d->waiter, d, BY_WAITER);
 	if (rc)
 		goto fail_unsaid;
-	fork_watch();
 	stat_open(d);
 	rc = service_start(d);
 	if (rc) {
@@ -188,6 +187,7 @@ int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, siz
 {
 	int rc = 0;
 
+	fork_watch();
 	pthread_mutex_lock(&engine_lock);
 	if (!engine)
 		rc = create(ops, NULL, &engine, err, errlen);
@@ -215,6 +215,7 @@ int drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr, st
 {
 	int rc = 0;
 
+	fork_watch();
 	pthread_mutex_lock(&engine_lock);
 	if (!engine)
 		rc = create(ops, addr, &engine, err, errlen);

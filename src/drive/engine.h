@@ -416,7 +416,13 @@ bool stat_serve(struct drive *d, int listener);
 
 /* ---- fork.c ---- */
 
-void fork_watch(void); /* installs the handlers, once per process */
+/*
+ * Installs the handlers, once per process. To be called before the engine lock is taken: a fork
+ * during the first open must wait for that lock, or the child inherits it locked.
+ */
+void fork_watch(void);
+/* Takes the engine lock and returns true, or returns false after `ns`. */
+bool engine_lock_for(uint64_t ns);
 
 /* The engine of the process, and its lock: drive.c, fork.c. */
 extern pthread_mutex_t engine_lock;

@@ -6,12 +6,14 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "base/sys.h"
 #include "drive/engine.h"
 #include "pool/pool.h"
 
-#define OWN_BEFORE_FORK_NS (100 * MS)
+#define OWN_BEFORE_FORK_NS  (100 * MS)
+#define LOCK_BEFORE_FORK_NS (3000 * MS)
 
 /* ---- the functions of a port in the child ---- */
 
@@ -77,7 +79,20 @@ static const struct port_ops no_port = {
 
 /* ---- the handlers ---- */
 
-static unsigned owned; /* bits of the PUs that the forking thread owns; under engine_lock */
+/* whether the forking thread has engine_lock, and bits of the PUs that it owns */
+static _Thread_local bool locked;
+static _Thread_local unsigned owned;
+
+bool engine_lock_for(uint64_t ns)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	ns += (uint64_t)until.tv_nsec;
+	until.tv_sec += (time_t)(ns / (1000 * MS));
+	until.tv_nsec = (long)(ns % (1000 * MS));
+	return !pthread_mutex_timedlock(&engine_lock, &until);
+}
 
 /*
  * Waits until all turns and all changes of the pool end, because the child must find ports, queues
@@ -85,13 +100,13 @@ static unsigned owned; /* bits of the PUs that the forking thread owns; under en
  */
 static void before_fork(void)
 {
-	pthread_mutex_lock(&engine_lock);
+	/*
+	 * The waits have limits, because a signal handler may fork in the middle of a turn, or of
+	 * an open, of its own thread. An open of another thread may take a second.
+	 */
+	locked = engine_lock_for(LOCK_BEFORE_FORK_NS);
 	owned = 0;
-	for (unsigned i = 0; engine && i < engine->pus; i++) {
-		/*
-		 * The wait has a limit, because a signal handler may fork in the middle of a turn
-		 * of its own thread.
-		 */
+	for (unsigned i = 0; locked && engine && i < engine->pus; i++) {
 		if (pu_own(&engine->pu[i], clock_now() + OWN_BEFORE_FORK_NS))
 			owned |= 1u << i;
 	}
@@ -101,6 +116,8 @@ static void before_fork(void)
 static void in_parent(void)
 {
 	pool_after_fork();
+	if (!locked)
+		return;
 	for (unsigned i = 0; engine && i < engine->pus; i++) {
 		if (owned & 1u << i)
 			drive_disown(engine, i);
@@ -141,7 +158,11 @@ static void in_child(void)
 		dead_engines = d;
 		engine = NULL;
 	}
-	pthread_mutex_unlock(&engine_lock);
+	/* Another thread, or the code below this signal handler, may hold the lock. */
+	if (locked)
+		pthread_mutex_unlock(&engine_lock);
+	else
+		pthread_mutex_init(&engine_lock, NULL);
 }
 
 static void install(void)

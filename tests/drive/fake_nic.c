@@ -2,6 +2,7 @@
 #include "fake_nic.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ char fake_spec[16][600];
 atomic_uint fake_opened, fake_closed;
 atomic_bool fake_busy, fake_batches;
 atomic_uint fake_ctl_fd;
-atomic_bool fake_rests;
+atomic_bool fake_hold, fake_rests;
 
 const struct nic_counter_info nic_counter_info[NIC_COUNTER_COUNT] = {
 #define COUNTER_INFO(name, help) {#name, help},
@@ -164,6 +165,8 @@ struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *er
 	unsigned n = atomic_fetch_add(&fake_opened, 1);
 	struct pkt_addr addr;
 
+	while (atomic_load(&fake_hold))
+		sched_yield();
 	if (strncmp(spec, "bad", 3) == 0 || !f) {
 		free(f);
 		snprintf(err, errlen, "no such port");

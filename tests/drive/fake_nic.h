@@ -72,6 +72,7 @@ extern atomic_uint fake_opened, fake_closed;
 extern atomic_bool fake_busy;	 /* result of nic_qp_busy */
 extern atomic_bool fake_batches; /* result of nic_qp_batches */
 extern atomic_uint fake_ctl_fd;	 /* 1: ports opened from now on have a ctl_fd */
+extern atomic_bool fake_hold;	 /* port_open() waits */
 extern atomic_bool fake_rests;	 /* control work cannot be done: the ctl_fd stays readable */
 
 /* Waits until *what is at least n. Returns false after a long time: the test hangs. */

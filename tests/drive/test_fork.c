@@ -174,11 +174,58 @@ __attribute__((unused)) static void exit_cleans_up(void **state)
 	}
 }
 
+static void *open_engine(void *arg)
+{
+	*(struct drive **)arg = harness_open();
+	return NULL;
+}
+
+static void *release_open(void *arg)
+{
+	harness_sleep_ms(50);
+	atomic_store(&fake_hold, false);
+	return NULL;
+}
+
+/*
+ * Forks while another thread opens the first engine of the process. The child can open its own.
+ * This test comes first, because the process must not have had an engine.
+ */
+__attribute__((unused)) static void fork_during_the_first_open(void **state)
+{
+	struct drive *d = NULL;
+	pthread_t t[2];
+	pid_t pid;
+
+	atomic_store(&fake_hold, true);
+	assert_int_equal(pthread_create(&t[0], NULL, open_engine, &d), 0);
+	assert_true(fake_reached(&fake_opened, 1));
+	assert_int_equal(pthread_create(&t[1], NULL, release_open, NULL), 0);
+	pid = fork();
+	if (pid == 0) {
+		struct drive *mine = NULL;
+		char err[256];
+
+		alarm(60); /* ends a child that waits for a lock for ever */
+		atomic_store(&fake_hold, false);
+		CHECK(drive_get(&harness_ops, &mine, err, sizeof(err)) == 0);
+		drive_put(mine);
+		_exit(0);
+	}
+	pthread_join(t[0], NULL);
+	pthread_join(t[1], NULL);
+	assert_child_ok(pid);
+	drive_put(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+/* TSan dies if a thread starts in the child of a process with threads, and these tests do that. */
+#ifndef __SANITIZE_THREAD__
+		cmocka_unit_test(fork_during_the_first_open),
+#endif
 		cmocka_unit_test(fork_under_load),
-/* TSan dies if a thread starts in the child of a process with threads, and this test does that. */
 #ifndef __SANITIZE_THREAD__
 		cmocka_unit_test(child_starts_anew),
 		cmocka_unit_test(exit_cleans_up),
