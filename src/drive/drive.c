@@ -250,7 +250,8 @@ void drive_put(struct drive *d)
 	pthread_mutex_unlock(&engine_lock);
 }
 
-#define EXIT_NS 10000000u /* the longest wait for a turn to end at exit */
+#define EXIT_NS	     (10 * MS)	/* the longest wait for a turn to end at exit */
+#define EXIT_LOCK_NS (100 * MS) /* the longest wait for the engine lock at exit */
 
 /*
  * Sends the datagrams that are posted, and arms the ports for the last time, because no turn
@@ -271,21 +272,29 @@ static void arm_before_exit(struct drive *d)
 /*
  * Ends the threads and removes the stat socket at exit, before their resources are freed. The
  * engine stays, because other threads may use it; the Linux kernel closes its descriptors. If the
- * engine lock is taken, another thread is opening or closing the engine, or this thread is, below a
- * signal handler. Nothing is done then.
+ * engine lock stays taken, another thread is opening or closing the engine, or this thread is,
+ * below a signal handler. Nothing is done then.
+ *
+ * The lock is not held while the threads end. A thread that forks may hold a lock of the user of
+ * QP 1 and wait for the engine lock, while the service thread waits for the lock of the user.
  */
 static void __attribute__((destructor)) at_exit(void)
 {
-	if (pthread_mutex_trylock(&engine_lock))
+	struct drive *d;
+
+	if (!engine_lock_for(EXIT_LOCK_NS))
 		return;
-	if (engine) {
-		gsi_end_wills(engine);
-		service_stop(engine);
-		arm_before_exit(engine);
-		watch_stop(&engine->watch);
-		stat_close(engine);
-	}
+	d = engine;
+	if (d)
+		d->refs++; /* no other thread closes the engine */
 	pthread_mutex_unlock(&engine_lock);
+	if (!d)
+		return;
+	gsi_end_wills(d);
+	service_stop(d);
+	arm_before_exit(d);
+	watch_stop(&d->watch);
+	stat_close(d);
 }
 
 bool drive_dead(const struct drive *d)

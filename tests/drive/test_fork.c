@@ -218,6 +218,82 @@ __attribute__((unused)) static void fork_during_the_first_open(void **state)
 	drive_put(d);
 }
 
+/* A user of QP 1 whose lock is taken by its timer, and by its handlers for fork(). */
+static pthread_mutex_t user_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool with_user, forking, exiting;
+
+static void ignore_input(void *ctx, unsigned port, const struct pkt_addr *src,
+			 const struct pkt_addr *dst, const uint8_t *mad)
+{
+}
+
+static uint64_t expire_with_lock(void *ctx, uint64_t now)
+{
+	pthread_mutex_lock(&user_lock);
+	pthread_mutex_unlock(&user_lock);
+	return now + 1000000;
+}
+
+static void user_before_fork(void)
+{
+	if (!atomic_load(&with_user))
+		return;
+	pthread_mutex_lock(&user_lock);
+	atomic_store(&forking, true);
+	while (!atomic_load(&exiting))
+		harness_sleep_ms(1);
+	harness_sleep_ms(50); /* until exit() waits for the service thread */
+}
+
+static void user_after_fork(void)
+{
+	if (atomic_load(&with_user))
+		pthread_mutex_unlock(&user_lock);
+}
+
+static void *fork_once(void *arg)
+{
+	if (fork() == 0)
+		_exit(0);
+	return NULL;
+}
+
+static void exit_beside_a_fork(void)
+{
+	static const struct drive_gsi_ops ops = {.input = ignore_input, .expire = expire_with_lock};
+	struct drive *d = NULL;
+	char err[256];
+	pthread_t t;
+
+	CHECK(drive_get(&harness_ops, &d, err, sizeof(err)) == 0);
+	CHECK(drive_gsi_open(d, &ops, NULL) == 0);
+	CHECK(pthread_atfork(user_before_fork, user_after_fork, NULL) == 0);
+	atomic_store(&with_user, true);
+	CHECK(pthread_create(&t, NULL, fork_once, NULL) == 0);
+	while (!atomic_load(&forking))
+		harness_sleep_ms(1);
+	atomic_store(&exiting, true);
+	exit(0);
+}
+
+/*
+ * exit() while another thread forks and holds the lock of the user of QP 1, which the service
+ * thread needs before it can end.
+ */
+__attribute__((unused)) static void exit_waits_for_a_fork(void **state)
+{
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0) {
+		alarm(60); /* ends a child that hangs */
+		exit_beside_a_fork();
+	}
+	assert_child_ok(pid);
+	assert_false(file_is_there(pid));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -229,6 +305,7 @@ int main(void)
 #ifndef __SANITIZE_THREAD__
 		cmocka_unit_test(child_starts_anew),
 		cmocka_unit_test(exit_cleans_up),
+		cmocka_unit_test(exit_waits_for_a_fork),
 #endif
 	};
 
