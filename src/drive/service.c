@@ -11,11 +11,13 @@
  */
 #include <errno.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/rest.h"
 #include "base/sys.h"
 #include "drive/engine.h"
@@ -41,6 +43,7 @@ struct service {
 	uint64_t steered; /* ns */
 	uint64_t standby; /* ns; length of the last nap beside a waiter */
 	unsigned wait_seen;
+	bool refused;	  /* a port could not be added to the epoll set, and a message says so */
 	struct rest rest; /* of sockets and control work; in ms of clock_now() */
 };
 
@@ -113,15 +116,28 @@ static int watch(struct drive *d, int op, int fd, uint32_t events, uint64_t what
 	return fd < 0 ? 0 : sys_epoll_ctl(d->service_set, op, fd, &ev);
 }
 
+static void report_refusal(struct service *s, int rc)
+{
+	if (!s->refused)
+		log_warn(
+			"drive: packets cannot wake the service thread: %s; it looks for them every "
+			"%u ms. Look at the limit fs.epoll.max_user_watches (sysctl) and at the "
+			"memory of the machine",
+			strerror(-rc), (unsigned)(policy_table.nap_max / MS));
+	s->refused = true;
+}
+
 /*
  * Puts into the epoll set only the ports that the thread sleeps on. A descriptor in the set costs
  * time for each packet, whether a thread sleeps or not. EPOLL_CTL_MOD checks again whether the
- * descriptor is readable. Without it only later packets wake the thread.
+ * descriptor is readable. Without it only later packets wake the thread. Returns false if a port
+ * that the thread sleeps on is not in the set.
  */
-static void listen_on_ports(struct service *s)
+static bool listen_on_ports(struct service *s)
 {
 	struct drive *d = s->d;
 	unsigned ports = drive_ports(d);
+	bool all = true;
 
 	for (unsigned i = 0; i < d->pus; i++) {
 		struct service_pu *tp = &d->service.pu[i];
@@ -131,12 +147,20 @@ static void listen_on_ports(struct service *s)
 			continue;
 		for (unsigned k = 0; k < (want ? want : had); k++) {
 			int op = !want ? EPOLL_CTL_DEL : k < had ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+			int rc = watch(d, op, d->port[k][i]->fd, EPOLLIN | EPOLLET,
+				       EVENT(ON_PORT, i, k));
 
-			watch(d, op, d->port[k][i]->fd, EPOLLIN | EPOLLET, EVENT(ON_PORT, i, k));
+			if (rc && op == EPOLL_CTL_ADD) {
+				report_refusal(s, rc);
+				all = false;
+				want = k;
+				break;
+			}
 		}
 		s->listening[i] = want;
 		tp->look = false;
 	}
+	return all;
 }
 
 void service_listen(struct drive *d, unsigned i, bool listen)
@@ -363,7 +387,11 @@ static void visit_all(struct service *s)
 		uint64_t wake = next_time(s, service_next_visit(t));
 
 		steer(s);
-		listen_on_ports(s);
+		if (!listen_on_ports(s)) { /* it looks by itself, and tries again */
+			uint64_t look = clock_now() + policy_table.nap_max;
+
+			wake = wake < look ? wake : look;
+		}
 		atomic_store_explicit(&d->service_until, wake, memory_order_seq_cst);
 		s->looked = 0;
 		spinner_sleeps(&t->spinner, clock_now());

@@ -3,6 +3,8 @@
  * Which thread runs the turns: pollers, doorbells, the service thread, and control calls between
  * them.
  */
+#include <sys/epoll.h>
+
 #include "base/rest.h"
 #include "drive/clock.h"
 #include "drive/engine.h"
@@ -499,6 +501,48 @@ static void a_control_call_is_not_cancelled(void **state)
 	one_control_call(d);
 }
 
+/* No descriptor can be added to an epoll set, as if the user had used up its watches. */
+static atomic_bool full;
+static atomic_uint refusals;
+
+int __real_sys_epoll_ctl(int epoll, int op, int fd, struct epoll_event *ev);
+int __wrap_sys_epoll_ctl(int epoll, int op, int fd, struct epoll_event *ev);
+int __wrap_sys_epoll_ctl(int epoll, int op, int fd, struct epoll_event *ev)
+{
+	if (op != EPOLL_CTL_ADD || !(ev->events & EPOLLET) || !atomic_load(&full))
+		return __real_sys_epoll_ctl(epoll, op, fd, ev);
+	atomic_fetch_add(&refusals, 1);
+	return -ENOSPC;
+}
+
+/*
+ * The service thread cannot wait for the packets of a port. It looks for them by itself, and tries
+ * again to wait for them.
+ */
+static void a_port_that_cannot_be_watched(void **state)
+{
+	struct fake_port *port;
+	struct drive *d;
+
+	atomic_store(&refusals, 0);
+	atomic_store(&full, true);
+	d = harness_open();
+	port = fake_port_of(d, 0, 0);
+	for (unsigned i = 1; i <= 5; i++) {
+		assert_true(fake_reached(&refusals, i));
+		fake_inject(port, 1);
+		assert_true(fake_reached(&pu_of(d, 0)->packets, i));
+	}
+	atomic_store(&full, false);
+	for (unsigned i = 6; i <= 10; i++) {
+		harness_sleep_ms(5);
+		fake_inject(port, 1);
+		assert_true(fake_reached(&pu_of(d, 0)->packets, i));
+	}
+	drive_put(d);
+	assert_true(harness_service_ended());
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -517,6 +561,7 @@ int main(void)
 		T(control_among_pollers),
 		T(work_during_control),
 		T(a_control_call_is_not_cancelled),
+		cmocka_unit_test(a_port_that_cannot_be_watched),
 		cmocka_unit_test_setup_teardown(control_descriptor, setup_with_control,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(control_rests, setup_with_control,
