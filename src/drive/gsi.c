@@ -16,6 +16,8 @@
 #include "drive/engine.h"
 #include "pool/pool.h"
 
+#define OWN_NS (10 * MS) /* the time after which a sender checks whether the engine ends */
+
 /* The engine whose QP 1 this thread serves; NULL in other threads. */
 static _Thread_local struct drive *serving;
 
@@ -191,6 +193,20 @@ static void expect(struct drive *d, unsigned port)
 }
 
 /*
+ * Owns PU 0 for datagrams. Returns false if the engine ends while another thread owns the PU. At
+ * exit() in a signal handler the owner may be the turn that the signal interrupted: it never ends,
+ * and the service thread must not wait for it.
+ */
+static bool own_for_datagrams(struct drive *d)
+{
+	while (!pu_own(&d->pu[0], clock_now() + OWN_NS)) {
+		if (atomic_load_explicit(&d->stop, memory_order_acquire))
+			return false;
+	}
+	return true;
+}
+
+/*
  * The control mutex is not taken: QP 1 belongs to the owner of PU 0, and a port is only added while
  * all PUs are owned. With the mutex, each control call of the program waited for the system calls
  * of the answers to a flood.
@@ -202,7 +218,10 @@ static void send_answers(struct drive *d)
 
 	if (!g->num_answers)
 		return;
-	drive_own(d, 0);
+	if (!own_for_datagrams(d)) {
+		g->num_answers = 0;
+		return;
+	}
 	for (unsigned i = 0; i < g->num_answers; i++) {
 		const struct gsi_answer *a = &g->answer[i];
 
@@ -400,7 +419,8 @@ int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, u
 		keep_answer(d, port, dst, tclass, mad);
 		return 0;
 	}
-	drive_own(d, 0);
+	if (!own_for_datagrams(d))
+		return -ENODEV;
 	rc = nic_gsi_send(d->nic, port, dst, tclass, mad);
 	pu_disown(d, 0, PU_SENT);
 	return rc;

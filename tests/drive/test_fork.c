@@ -294,6 +294,54 @@ __attribute__((unused)) static void exit_waits_for_a_fork(void **state)
 	assert_false(file_is_there(pid));
 }
 
+static atomic_uint sends;
+
+static uint64_t expire_and_send(void *ctx, uint64_t now)
+{
+	static const struct pkt_addr dst;
+	static const uint8_t mad[NIC_GSI_LEN];
+
+	if (!atomic_load(&exiting))
+		return now + 1000000;
+	atomic_store(&sends, 1);
+	drive_gsi_send(ctx, 0, &dst, 0, mad);
+	return UINT64_MAX;
+}
+
+static void exit_inside_a_turn(void)
+{
+	static const struct drive_gsi_ops ops = {.input = ignore_input, .expire = expire_and_send};
+	struct drive *d = NULL;
+	char err[256];
+
+	CHECK(drive_get(&harness_ops, &d, err, sizeof(err)) == 0);
+	CHECK(drive_gsi_open(d, &ops, d) == 0);
+	drive_own(d, 0);
+	atomic_store(&exiting, true);
+	drive_gsi_wake(d);
+	while (!atomic_load(&sends))
+		harness_sleep_ms(1);
+	exit(0);
+}
+
+/*
+ * exit() in a signal handler that interrupts a turn. The service thread waits for the end of the
+ * turn, to send a datagram.
+ */
+__attribute__((unused)) static void exit_ends_inside_a_turn(void **state)
+{
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0) {
+		alarm(60); /* ends a child that hangs */
+		exit_inside_a_turn();
+	}
+	assert_child_ok(pid);
+	assert_false(file_is_there(pid));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,6 +354,7 @@ int main(void)
 		cmocka_unit_test(child_starts_anew),
 		cmocka_unit_test(exit_cleans_up),
 		cmocka_unit_test(exit_waits_for_a_fork),
+		cmocka_unit_test(exit_ends_inside_a_turn),
 #endif
 	};
 
