@@ -87,11 +87,11 @@ bool engine_lock_for(uint64_t ns)
 {
 	struct timespec until;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
+	clock_gettime(CLOCK_REALTIME, &until);
 	ns += (uint64_t)until.tv_nsec;
 	until.tv_sec += (time_t)(ns / (1000 * MS));
 	until.tv_nsec = (long)(ns % (1000 * MS));
-	return !pthread_mutex_clocklock(&engine_lock, CLOCK_MONOTONIC, &until);
+	return !pthread_mutex_timedlock(&engine_lock, &until);
 }
 
 /*
