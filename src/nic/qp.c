@@ -319,8 +319,11 @@ static void take_values(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t
 		q->rnr_retry = qp->sq.rnr_retries = a->rnr_retry;
 	if (mask & NIC_QPA_MIN_RNR_TIMER)
 		q->min_rnr_timer = a->min_rnr_timer;
-	if (mask & NIC_QPA_MAX_QP_RD_ATOMIC)
+	if (mask & NIC_QPA_MAX_QP_RD_ATOMIC) {
 		q->max_rd_atomic = a->max_rd_atomic;
+		if (qp->sq.rd_limit >= a->max_rd_atomic)
+			qp->sq.rd_limit = 0;
+	}
 	if (mask & NIC_QPA_MAX_DEST_RD_ATOMIC)
 		q->max_dest_rd_atomic = qp->replay_limit = a->max_dest_rd_atomic;
 }

@@ -317,6 +317,39 @@ RULE(reads_after_timeout)
 }
 
 /*
+ * After a loss fewer READs are outstanding, but never more than max_rd_atomic, which may have been
+ * reduced meanwhile.
+ */
+static void smaller_max_rd_atomic(void **state)
+{
+	struct nic_qp_attr a = {.state = NIC_QPS_SQD, .max_rd_atomic = 2};
+
+	peer_open_requester(p, 7, (struct ep_params){.rd_atomic = 64});
+	for (uint64_t i = 0; i < 6; i++)
+		peer_post(p, ROOST_OP_READ, i, 0, 8);
+	peer_run(p, PEER_SETTLE);
+	read_resp(7 + 1); /* the first response is lost */
+	for (uint32_t i = 0; i < 6; i++)
+		read_resp(7 + i);
+	for (uint64_t i = 0; i < 6; i++)
+		expect_done(p, i, NIC_WC_SUCCESS);
+	assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_STATE), 0);
+	assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_MAX_QP_RD_ATOMIC), 0);
+	a.state = NIC_QPS_RTS;
+	assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_STATE), 0);
+	peer_drain(p);
+	for (uint64_t i = 0; i < 6; i++)
+		peer_post(p, ROOST_OP_READ, i, 0, 8);
+	expect(p, PKT_READ_REQUEST, 13);
+	expect(p, PKT_READ_REQUEST, 14);
+	expect_quiet(p, PEER_SETTLE);
+	read_resp(13);
+	expect(p, PKT_READ_REQUEST, 15);
+	expect_quiet(p, PEER_SETTLE);
+	peer_close(p);
+}
+
+/*
  * A responder needs half a millisecond for each READ, also for copies, and a tenth of its responses
  * are lost. READs that are requested again in vain delay the others.
  */
@@ -587,6 +620,7 @@ int main(void)
 		cmocka_unit_test(timeout_exceeded),
 		cmocka_unit_test(timeout_not_exceeded),
 		cmocka_unit_test(reads_after_timeout),
+		cmocka_unit_test(smaller_max_rd_atomic),
 		cmocka_unit_test(reads_from_a_slow_responder),
 		cmocka_unit_test(timeout_zero),
 		cmocka_unit_test(timeout_scale),
