@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Two threads of a program that use the library at the same time. The test stops one of them at a
+ * function that the library calls, until the other one has done its part.
+ */
+#include "../common/network.h"
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "verbs/evq.h"
+
+/* A point at which a thread stops, once. */
+struct point {
+	sem_t stopped, may_proceed;
+};
+
+static __thread struct point *in_sleep, *in_take, *behind_forget;
+
+int __real_sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *timeout,
+		     const sigset_t *mask);
+int __wrap_sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *timeout,
+		     const sigset_t *mask);
+int __real_evq_take(struct evq *q, struct drive *drive, int *type, void **object);
+int __wrap_evq_take(struct evq *q, struct drive *drive, int *type, void **object);
+uint32_t __real_evq_forget(struct evq *q, struct evq_event *event);
+uint32_t __wrap_evq_forget(struct evq *q, struct evq_event *event);
+
+static void stop(struct point **at)
+{
+	struct point *p = *at;
+
+	if (!p)
+		return;
+	*at = NULL;
+	sem_post(&p->stopped);
+	sem_wait(&p->may_proceed);
+}
+
+int __wrap_sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *timeout,
+		     const sigset_t *mask)
+{
+	if (!fds)
+		stop(&in_sleep);
+	return __real_sys_ppoll(fds, n, timeout, mask);
+}
+
+int __wrap_evq_take(struct evq *q, struct drive *drive, int *type, void **object)
+{
+	stop(&in_take);
+	return __real_evq_take(q, drive, type, object);
+}
+
+uint32_t __wrap_evq_forget(struct evq *q, struct evq_event *event)
+{
+	uint32_t taken = __real_evq_forget(q, event);
+
+	stop(&behind_forget);
+	return taken;
+}
+
+struct task {
+	struct point point;
+	pthread_t thread;
+	void *arg;
+	int ret, error; /* of the call of the library */
+};
+
+/* Starts a thread, and returns when it has stopped. */
+static void start(struct task *t, void *(*run)(void *task), void *arg)
+{
+	t->arg = arg;
+	sem_init(&t->point.stopped, 0, 0);
+	sem_init(&t->point.may_proceed, 0, 0);
+	assert_int_equal(pthread_create(&t->thread, NULL, run, t), 0);
+	sem_wait(&t->point.stopped);
+}
+
+static void proceed(struct task *t)
+{
+	sem_post(&t->point.may_proceed);
+}
+
+static void finish(struct task *t)
+{
+	assert_int_equal(pthread_join(t->thread, NULL), 0);
+	sem_destroy(&t->point.stopped);
+	sem_destroy(&t->point.may_proceed);
+}
+
+/* ---- another program holds the name of the publisher ---- */
+
+static void *listen_slowly(void *task)
+{
+	struct task *t = task;
+
+	in_sleep = &t->point;
+	t->ret = rdma_listen(t->arg, 1);
+	return NULL;
+}
+
+/* Takes the name of src/pool/ask.c, as any user can. Another program may have it for a moment. */
+static int take_name(void)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+				    (size_t)sprintf(name.sun_path + 1, "roost-pool-%u-publisher-0",
+						    (unsigned)geteuid()));
+
+	assert_true(fd >= 0);
+	while (bind(fd, (struct sockaddr *)&name, len)) {
+		assert_int_equal(errno, EADDRINUSE);
+		sched_yield();
+	}
+	return fd;
+}
+
+/* rdma_listen() waits for the name. Meanwhile the program makes connections. */
+static void a_wait_for_the_publisher_stops_nobody(void **state)
+{
+	struct rdma_cm_id *late, *active, *passive;
+	union address at = ours(0);
+	struct task task;
+	struct pair p;
+	int name;
+
+	pair_open(&p, RDMA_PS_TCP);
+	assert_int_equal(rdma_create_id(p.lch, &late, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(late, &at.sa), 0);
+	name = take_name();
+	start(&task, listen_slowly, late);
+	connect_more(&p, &active, &passive);
+	hang_up(&p, active, passive);
+	drop(active);
+	drop(passive);
+	close(name);
+	proceed(&task);
+	finish(&task);
+	assert_int_equal(task.ret, 0);
+	assert_int_equal(rdma_destroy_id(late), 0);
+	pair_close(&p);
+}
+
+/* ---- a listener ends while another thread takes events ---- */
+
+static void *end_listener(void *task)
+{
+	struct task *t = task;
+
+	behind_forget = &t->point;
+	t->ret = rdma_destroy_id(t->arg);
+	return NULL;
+}
+
+static void *take_event(void *task)
+{
+	struct task *t = task;
+	struct rdma_cm_event *e;
+
+	in_take = &t->point;
+	t->ret = rdma_get_cm_event(t->arg, &e);
+	t->error = errno;
+	if (!t->ret)
+		rdma_ack_cm_event(e);
+	return NULL;
+}
+
+/*
+ * A request waits on the channel, and behind it its end, because the peer gave up. The thread that
+ * ends the listener has withdrawn the request when another thread takes the next event out of the
+ * queue. The program does not know the id of this event.
+ */
+static void nobody_gets_events_of_a_request_that_ended(void **state)
+{
+	struct rdma_event_channel *lch = channel(), *ach = channel(), *other = channel();
+	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, any(0), 0);
+	struct rdma_cm_id *second = listener(other, RDMA_PS_TCP, any(0), 0);
+	struct rdma_cm_id *a = resolved(ach, RDMA_PS_TCP, port_of(l)), *b;
+	struct pollfd fd = {.fd = lch->fd, .events = POLLIN};
+	struct rdma_conn_param param = {.qp_num = 5};
+	struct task taker, ender;
+	struct rdma_cm_event *e;
+
+	assert_int_equal(rdma_connect(a, &param), 0);
+	assert_int_equal(poll(&fd, 1, WAIT_MS), 1);
+	assert_int_equal(rdma_destroy_id(a), 0);
+	/* Datagrams keep their order: when this request has come, so has the end of the first. */
+	b = resolved(ach, RDMA_PS_TCP, port_of(second));
+	assert_int_equal(rdma_connect(b, &param), 0);
+	e = next_event(other, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_int_equal(fcntl(lch->fd, F_SETFL, O_NONBLOCK), 0);
+	start(&taker, take_event, lch);
+	start(&ender, end_listener, l);
+	proceed(&taker);
+	while (poll(&fd, 1, 0))
+		sched_yield();
+	proceed(&ender);
+	finish(&ender);
+	finish(&taker);
+	assert_int_equal(ender.ret, 0);
+	assert_int_equal(taker.ret, -1);
+	assert_int_equal(taker.error, EAGAIN);
+	assert_int_equal(rdma_reject(e->id, NULL, 0), 0);
+	assert_int_equal(rdma_destroy_id(e->id), 0);
+	rdma_ack_cm_event(e);
+	assert_true(expect(ach, RDMA_CM_EVENT_REJECTED) != 0);
+	rdma_destroy_id(b);
+	quit(second, other, ach);
+	rdma_destroy_event_channel(lch);
+}
+
+/* A deadlock ends the program by SIGALRM. */
+static int limit_time(void **state)
+{
+	alarm(2 * WAIT_MS / 1000);
+	return 0;
+}
+
+static int end_limit(void **state)
+{
+	alarm(0);
+	return 0;
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, limit_time, end_limit)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(a_wait_for_the_publisher_stops_nobody),
+		TEST(nobody_gets_events_of_a_request_that_ended),
+	};
+
+	network_own(); /* if it can be: no other program waits for the name then */
+	return RUN(tests);
+}
