@@ -145,7 +145,8 @@ int perf_finish(struct oob *oob)
 	return oob_send(oob, json_pack("{s:s,s:b}", "type", "job", "end", 1));
 }
 
-static int exchange_links(struct perf_link *l)
+/* Reads the counters before the initiator may begin, so that they count its first messages. */
+static int exchange_links(struct perf_link *l, struct nic_counters *before)
 {
 	json_t *peer = exchange(l, perf_link_describe(l), "link");
 	int rc;
@@ -156,9 +157,10 @@ static int exchange_links(struct perf_link *l)
 	json_decref(peer);
 	if (rc == 0)
 		rc = perf_link_fill_recvs(l);
-	if (rc == 0 && oob_send(l->oob, json_pack("{s:s}", "type", "go")) < 0)
-		rc = oob_failed(l);
-	return rc;
+	if (rc < 0)
+		return rc;
+	perf_nic_counters(l->nic, before);
+	return oob_send(l->oob, json_pack("{s:s}", "type", "go")) < 0 ? oob_failed(l) : 0;
 }
 
 static int serve(struct perf_link *l, struct perf_shared *shared, struct perf_result *r)
@@ -213,11 +215,9 @@ static int run_job(struct perf_nic *nic, struct oob *oob, const struct perf_job 
 	if (rc == 0 && job->op == PERF_RPC)
 		rc = perf_rpc_offer(&l);
 	if (rc == 0)
-		rc = exchange_links(&l);
-	if (rc == 0) {
-		perf_nic_counters(nic, &before);
+		rc = exchange_links(&l, &before);
+	if (rc == 0)
 		rc = serve(&l, shared, &r);
-	}
 	if (rc == 0)
 		rc = report(&l, &r, &before);
 	if (rc < 0)
