@@ -24,6 +24,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
 import namespaces  # noqa: E402
 from namespaces import PATH, Missing, ip  # noqa: E402
+from output import read_output  # noqa: E402
 from skip import skip  # noqa: E402
 from stop import stop  # noqa: E402
 
@@ -98,8 +99,7 @@ class Inside:
         Inside.running.append(self)
 
     def text(self):
-        self.output.seek(0)
-        return self.output.read()
+        return read_output(self.output)
 
     def ended(self):
         return self.process.poll() is not None

@@ -34,6 +34,7 @@ import ports  # noqa: E402
 import repeat  # noqa: E402
 from initramfs import Missing, tool  # noqa: E402
 from machine import Pair  # noqa: E402
+from output import read_output  # noqa: E402
 from rows import GROUP_TESTS, GUEST, HOST, ROWS  # noqa: E402
 from skip import skip  # noqa: E402
 
@@ -81,8 +82,7 @@ class HostSide:
     def text(self):
         if self.output.closed:
             return self.said
-        self.output.seek(0)
-        return self.output.read()
+        return read_output(self.output)
 
     def listens(self, port):
         if self.row.cm:

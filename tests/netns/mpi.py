@@ -92,9 +92,11 @@ def run(names, command):
         try:
             while not remote.ended() and 'serves' not in remote.text() and time.monotonic() < until:
                 time.sleep(0.01)
-            job = Inside(names[0], command, folder)
-            sides.append(job)
-            problem = job.wait(until) or job.exit_verdict() or lacks(job, r'(?m)^all right$')
+            problem = lacks(remote, r'(?m)^serves$')
+            if not problem:
+                job = Inside(names[0], command, folder)
+                sides.append(job)
+                problem = job.wait(until) or job.exit_verdict() or lacks(job, r'(?m)^all right$')
         finally:
             for side in reversed(sides):
                 side.kill()

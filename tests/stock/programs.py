@@ -14,6 +14,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+from output import read_output  # noqa: E402
 from perftest_clock import run_again  # noqa: E402
 from ports import free_tcp_port, listens  # noqa: E402, F401  (for the runners)
 from skip import skip  # noqa: E402
@@ -101,8 +102,7 @@ class Side:
         self.process.wait()
 
     def text(self):
-        self.output.seek(0)
-        return self.output.read()
+        return read_output(self.output)
 
     def report(self):
         return f"--- {self.command}\n{self.text()}"
