@@ -12,13 +12,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The fields are read-only as soon as mult, which is stored last, is not 0. */
+/* base_ticks and base_ns are read-only as soon as mult, which is stored last, is not 0. */
 struct clock_scale {
 	uint64_t base_ticks;
 	uint64_t base_ns;
 	/*
-	 * ns per tick, with 32 bits of fraction; 0: the counter is not trusted, or not calibrated
-	 * yet
+	 * ns per tick, with 32 bits of fraction; 0: the counter is not trusted, is not calibrated
+	 * yet, or was reset
 	 */
 	_Atomic uint64_t mult;
 };
@@ -38,6 +38,11 @@ void clock_start(void);
 
 uint64_t clock_system(void);   /* returns CLOCK_MONOTONIC in ns */
 uint64_t clock_unscaled(void); /* the same; also computes the scale when it is due */
+/* The same; ends the use of the counter, which was reset. */
+uint64_t clock_after_reset(void);
+
+/* A counter so far behind the base was reset, as in a suspend to memory. */
+#define CLOCK_RESET_TICKS (1ll << 30)
 
 /*
  * Reads the processor's counter. On arm64 an `isb` precedes the read, as in the vDSO of the Linux
@@ -67,13 +72,15 @@ static inline uint64_t clock_now(void)
 	uint64_t mult = atomic_load_explicit(&clock_scale.mult, memory_order_acquire);
 
 	if (__builtin_expect(mult != 0, 1)) {
-		uint64_t ticks = clock_ticks() - clock_scale.base_ticks;
+		int64_t ticks = (int64_t)(clock_ticks() - clock_scale.base_ticks);
 
+		if (__builtin_expect(ticks < -CLOCK_RESET_TICKS, 0))
+			return clock_after_reset();
 		/*
 		 * The difference is signed, because the counter of a core may lag by some ticks.
 		 * The time must not become huge then.
 		 */
-		return clock_scale.base_ns + (uint64_t)(((__int128)(int64_t)ticks * mult) >> 32);
+		return clock_scale.base_ns + (uint64_t)(((__int128)ticks * mult) >> 32);
 	}
 #endif
 	return clock_unscaled();

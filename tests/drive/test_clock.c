@@ -62,11 +62,33 @@ static void the_counter_takes_over_without_a_step_back(void **state)
 	}
 }
 
+/* A suspend resets the counter: the clock is that of the system from then on. */
+static void a_reset_counter_is_not_used(void **state)
+{
+#ifdef CLOCK_TICKS
+	uint64_t before, now;
+
+	/* A scale, also if the counter of this machine is not trusted. */
+	clock_scale.base_ticks = clock_ticks() + (1ull << 40);
+	clock_scale.base_ns = clock_system();
+	atomic_store(&clock_scale.mult, 1ull << 32);
+	for (int i = 0; i < 2; i++) {
+		before = clock_system();
+		now = clock_now();
+		assert_true(now >= before && now <= clock_system());
+	}
+	assert_true(atomic_load(&clock_scale.mult) == 0);
+#else
+	skip();
+#endif
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_late_reading_makes_no_scale), /* before a scale is there */
 		cmocka_unit_test(the_counter_takes_over_without_a_step_back),
+		cmocka_unit_test(a_reset_counter_is_not_used), /* the last one: no scale is left */
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
