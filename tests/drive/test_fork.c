@@ -251,6 +251,8 @@ static void user_after_fork(void)
 		pthread_mutex_unlock(&user_lock);
 }
 
+static pthread_t forker;
+
 static void *fork_once(void *arg)
 {
 	if (fork() == 0)
@@ -258,18 +260,30 @@ static void *fork_once(void *arg)
 	return NULL;
 }
 
+/*
+ * The last step of exit() removes the fork handlers. glibc 2.36 ends the program with an error if a
+ * fork is between its handlers then, so this waits for the fork. The linker puts destructors in the
+ * order of the objects, and exit() runs them backwards: this one after that of the drive.
+ */
+__attribute__((destructor)) static void wait_for_fork(void)
+{
+	if (!atomic_load(&with_user))
+		return;
+	CHECK(!file_is_there(getpid()));
+	CHECK(pthread_join(forker, NULL) == 0);
+}
+
 static void exit_beside_a_fork(void)
 {
 	static const struct drive_gsi_ops ops = {.input = ignore_input, .expire = expire_with_lock};
 	struct drive *d = NULL;
 	char err[256];
-	pthread_t t;
 
 	CHECK(drive_get(&harness_ops, &d, err, sizeof(err)) == 0);
 	CHECK(drive_gsi_open(d, &ops, NULL) == 0);
 	CHECK(pthread_atfork(user_before_fork, user_after_fork, NULL) == 0);
 	atomic_store(&with_user, true);
-	CHECK(pthread_create(&t, NULL, fork_once, NULL) == 0);
+	CHECK(pthread_create(&forker, NULL, fork_once, NULL) == 0);
 	while (!atomic_load(&forking))
 		harness_sleep_ms(1);
 	atomic_store(&exiting, true);
