@@ -58,6 +58,17 @@ static int read_key(const struct lease *l, struct http *h, uint64_t *revision, u
 	return 0;
 }
 
+/* Requests a lease or its renewal. *seconds is 0 if the lease has expired. */
+static int request(struct http *h, const char *path, char *body, uint64_t *id, uint64_t *seconds,
+		   char *why, size_t why_len)
+{
+	const char *answer;
+	size_t len;
+	int rc = http_post(h, path, body, HTTP_REPEAT, &answer, &len, why, why_len);
+
+	return rc ? rc : etcd_lease_answer(answer, len, id, seconds, why, why_len);
+}
+
 /*
  * Renews the lease, and checks that the key of a node still has it. `move --lost` looks at the key,
  * not at the lease. The renewal extends the fence only if both requests were answered.
@@ -66,13 +77,9 @@ static int renew(struct lease *l, struct http *h, char *why, size_t why_len)
 {
 	uint64_t sent = kv_fence_now(), id, seconds, revision, lease;
 	bool ours = true;
-	const char *answer;
-	size_t len;
-	int rc = http_post(h, "/v3/lease/keepalive", etcd_lease_request(l->tenure.id), HTTP_REPEAT,
-			   &answer, &len, why, why_len);
+	int rc = request(h, "/v3/lease/keepalive", etcd_lease_request(l->tenure.id), &id, &seconds,
+			 why, why_len);
 
-	if (!rc)
-		rc = etcd_lease_answer(answer, len, &id, &seconds, why, why_len);
 	if (!rc && seconds && l->tenure.registered && !l->alone) {
 		rc = read_key(l, h, &revision, &lease, why, why_len);
 		ours = rc || lease == l->tenure.id;
@@ -132,13 +139,9 @@ static int set(const struct lease *l, struct http *h, char *why, size_t why_len)
 static int get(struct lease *l, struct http *h, char *why, size_t why_len)
 {
 	uint64_t sent = kv_fence_now(), id, seconds;
-	const char *answer;
-	size_t len;
-	int rc = http_post(h, "/v3/lease/grant", etcd_grant_request(l->tenure.want_s), HTTP_REPEAT,
-			   &answer, &len, why, why_len);
+	int rc = request(h, "/v3/lease/grant", etcd_grant_request(l->tenure.want_s), &id, &seconds,
+			 why, why_len);
 
-	if (!rc)
-		rc = etcd_lease_answer(answer, len, &id, &seconds, why, why_len);
 	if (!rc && !seconds) { /* it would be due at once, again and again */
 		snprintf(why, why_len, "the answer is not that of etcd: a new lease has no time");
 		rc = -EBADMSG;
