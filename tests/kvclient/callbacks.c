@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "must.h"
 #include "roost/kv.h"
 #include "roost/node.h"
 
@@ -28,14 +29,6 @@ static struct roost_kv *kv;
 static char *top;
 static unsigned done, limit;
 static int inside;
-
-static void must(int ok, const char *what, int rc)
-{
-	if (ok)
-		return;
-	fprintf(stderr, "%s: %s\n", what, strerror(-rc));
-	exit(1);
-}
 
 static struct slot {
 	struct roost_kv_op op;
@@ -136,8 +129,8 @@ static void take_a_while(struct roost_kv_op *op)
 }
 
 /*
- * A submission waits for more than the timeout, until operations of the long lane are done. Each of
- * them ends in time, so the connection is healthy.
+ * A wait for operations of the long lane takes more than the timeout. Each of them ends in time, so
+ * the connection is healthy.
  */
 static void long_wait(void)
 {
@@ -158,7 +151,7 @@ static void long_wait(void)
 					      .value = slots[0].out,
 					      .value_len = LONG};
 	rc = roost_kv_submit(kv, &slots[NAPS].op);
-	must(!rc, "a submission that waits for long", rc);
+	must(!rc, "a submission behind them", rc);
 	rc = roost_kv_wait(kv);
 	must(!rc && done == NAPS && slots[NAPS].op.done && !slots[NAPS].op.status,
 	     "the end of a long wait", rc);

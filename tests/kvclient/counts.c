@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "must.h"
 #include "roost/kv.h"
 #include "roost/node.h"
 
@@ -20,14 +21,6 @@
 #define LONG	 10000u
 
 static struct roost_kv *kv;
-
-static void must(int ok, const char *what, int rc)
-{
-	if (ok)
-		return;
-	fprintf(stderr, "%s: %s\n", what, strerror(rc < 0 ? -rc : rc));
-	exit(1);
-}
 
 /* ---- count ---- */
 

@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "must.h"
 #include "roost/kv.h"
 
 #define DEPTH	    64u
@@ -33,14 +34,6 @@
 #define SLOW_NS	    20000000
 
 static struct roost_kv *kv;
-
-static void must(int ok, const char *what, int rc)
-{
-	if (ok)
-		return;
-	fprintf(stderr, "%s: %s\n", what, strerror(-rc));
-	exit(1);
-}
 
 static struct store {
 	struct roost_kv_op op;
