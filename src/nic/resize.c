@@ -29,7 +29,7 @@ struct qp_resize {
 	bool completed;	      /* the WQE `completed_index` has had its completion */
 	uint32_t completed_index;
 	uint32_t in;   /* bytes of cur that the kernel has got */
-	uint32_t out;  /* bytes of output of cur in emitted segments */
+	uint64_t out;  /* bytes of output of cur in emitted segments; may exceed 4 GiB */
 	uint32_t open; /* bytes of output in the segment at head */
 	uint8_t piece[PIECE];
 };
