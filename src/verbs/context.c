@@ -55,8 +55,10 @@ static void after_fork_in_child(void)
 	struct verbs_ctx *ctx, *tmp;
 
 	pthread_mutex_init(&contexts_lock, NULL);
-	list_for_each_entry_safe (ctx, tmp, &contexts, link)
+	list_for_each_entry_safe (ctx, tmp, &contexts, link) {
+		pthread_mutex_init(&ctx->lock, NULL); /* a thread of the parent may have held it */
 		list_del(&ctx->link);
+	}
 }
 
 static void watch_forks(void)
