@@ -282,9 +282,10 @@ void roost_kv_close(struct roost_kv *kv);
 /*
  * Adds an operation to the current batch. The batch leaves when it is full, by roost_kv_flush(),
  * and by roost_kv_poll() if no batch is in flight. The operation, and the memory that it names,
- * belong to the library until `done` is set. Waits while `batches` batches are in flight, and while
- * another long operation (which does not fit into a packet) is in flight. In a callback it does not
- * wait: the library keeps the operation, and the next polls send it.
+ * belong to the library until `done` is set. Waits while `batches` batches are in flight. In a
+ * callback it does not wait: the library keeps the operation, and the next polls send it. Long
+ * operations, which do not fit into a packet, leave one after the other: the library keeps those
+ * that come while another one is in flight.
  *
  * Operations of one batch take effect in order (on a node with --kv-far, only those on one key are
  * in order), except that a GET whose value does not fit into the reply takes effect later.

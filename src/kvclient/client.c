@@ -265,10 +265,10 @@ static void start_next_long(struct roost_kv *kv)
 
 	if (!op || kv->lane.op)
 		return;
-	kv->long_queue.first = op->next;
-	if (!op->next)
-		kv->long_queue.last = NULL;
 	rc = kvc_long_start(kv, op);
+	if (rc == -EAGAIN)
+		return;
+	take_first(&kv->long_queue);
 	if (!rc)
 		return;
 	op->status = rc;
@@ -464,33 +464,20 @@ int kvc_check(const struct roost_kv_op *op)
 	return 0;
 }
 
-static int submit_long(struct roost_kv *kv, struct roost_kv_op *op)
-{
-	struct wait w = begin_wait(kv);
-	int rc = roost_kv_flush(kv);
-
-	while (!rc && (kv->lane.op || kv->long_queue.first))
-		rc = wait_step(kv, &w);
-	return rc ? rc : kvc_long_start(kv, op);
-}
-
 /*
  * Takes an operation for which the current batch has no space. A callback does not wait: the
  * callbacks behind it would not come.
  */
 static int submit_behind(struct roost_kv *kv, struct roost_kv_op *op)
 {
-	bool hold = whole_of(kv)->hold;
-	int rc = hold && kv->waiting.first ? 0 : roost_kv_flush(kv);
+	int rc = whole_of(kv)->hold && kv->waiting.first ? 0 : roost_kv_flush(kv);
 
 	if (rc || (!kv->waiting.first && add(kv, op)))
 		return rc;
 	if (kv->w.count) /* by a full window, or callbacks have filled the next batch already */
 		op_list_add(&kv->waiting, op);
-	else if (hold)
-		op_list_add(&kv->long_queue, op);
 	else
-		return submit_long(kv, op);
+		op_list_add(&kv->long_queue, op);
 	return 0;
 }
 
@@ -511,6 +498,7 @@ ROOST_EXPORT int roost_kv_submit(struct roost_kv *kv, struct roost_kv_op *op)
 			return rc;
 	}
 	kv->open++;
+	start_next_long(kv);
 	/* An error ends the connection, and the operation with it. */
 	if (kv->w.count == kv->ops_max)
 		roost_kv_flush(kv);

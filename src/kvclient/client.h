@@ -45,7 +45,8 @@ struct long_lane {
 	struct roost_caller *caller; /* NULL: not used yet */
 	struct roost_kv_op *op;	     /* the operation in flight; NULL: none */
 	unsigned id;
-	uint8_t *batch; /* KVWIRE_BATCH_MAX bytes */
+	uint32_t unsent; /* bytes of payload that wait for space in the send queue */
+	uint8_t *batch;	 /* KVWIRE_BATCH_MAX bytes */
 	struct ibv_mr *mr;
 };
 

@@ -37,14 +37,20 @@ void kvc_long_close(struct roost_kv *kv)
 	*l = (struct long_lane){0};
 }
 
-static int post_payload(struct roost_kv *kv, uint32_t len)
+/* Sends the payload of the call. If the send queue is full, kvc_long_poll() tries again. */
+static void send_payload(struct roost_kv *kv)
 {
 	struct long_lane *l = &kv->lane;
-	struct ibv_sge sge = {(uintptr_t)l->batch, len, l->mr->lkey};
+	struct ibv_sge sge = {(uintptr_t)l->batch, l->unsent, l->mr->lkey};
 	struct roost_rpc_wr wr = {
 		.op = ROOST_KV_OP, .rkey = kv->node->hello.rkey, .sg_list = &sge, .num_sge = 1};
+	int rc = roost_post_rpc_write(kv->node->id->qp, &wr);
 
-	return -roost_post_rpc_write(kv->node->id->qp, &wr);
+	if (rc == ENOMEM)
+		return;
+	l->unsent = 0;
+	if (rc) /* the call would take the payload of the next one */
+		kv->err = -ENOTCONN;
 }
 
 int kvc_long_start(struct roost_kv *kv, struct roost_kv_op *op)
@@ -67,17 +73,12 @@ int kvc_long_start(struct roost_kv *kv, struct roost_kv_op *op)
 			       payload ? NULL : l->batch, payload ? 0 : len,
 			       payload ? ROOST_RPC_STREAM : 0, &l->id);
 	if (rc)
-		return rc;
+		return rc == -ENOMEM ? -EAGAIN : rc; /* the send queue is full */
+	l->op = op;
+	l->unsent = payload ? len : 0;
 	if (payload)
-		rc = post_payload(kv, len);
-	if (rc) {
-		/* The call would take the payload of the next one. */
-		kv->err = -ENOTCONN;
-		roost_call_end(l->caller, l->id);
-	} else {
-		l->op = op;
-	}
-	return rc;
+		send_payload(kv);
+	return 0;
 }
 
 struct roost_kv_op *kvc_long_poll(struct roost_kv *kv)
@@ -89,6 +90,8 @@ struct roost_kv_op *kvc_long_poll(struct roost_kv *kv)
 
 	if (!op)
 		return NULL;
+	if (l->unsent)
+		send_payload(kv);
 	rc = roost_call_poll(l->caller, l->id, &result);
 	if (rc) {
 		if (rc != EAGAIN)
