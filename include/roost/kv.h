@@ -215,6 +215,8 @@ struct roost_kv_op {
 	 *	-ERANGE, -EFAULT, -ETIME	not a vector of the type; the registered function
 	 *			crashed; it did not return
 	 *	-EOPNOTSUPP	the node does not know the operation, or has no store
+	 *	-EPROTONOSUPPORT	the node has another version of the wire format; nothing
+	 *			was done
 	 *	-EREMCHG	another node owns the key; nothing was done
 	 *	-EHOSTDOWN	roost_kv_open_table(): the partition of the key has no node, or its
 	 *			node is lost; nothing was done

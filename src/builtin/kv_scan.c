@@ -75,6 +75,10 @@ static bool begin_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_gr
 	struct kv_store_scan *s = &g->scan;
 	size_t space;
 
+	if (g->alone.function > ROOST_KV_SCAN_STRAY) {
+		kvwire_reply_add(w, -EINVAL, NULL, 0);
+		return false;
+	}
 	if (g->alone.function >= ROOST_KV_SCAN_LEAVING && !st->parts) {
 		kvwire_reply_add(w, -EOPNOTSUPP, NULL, 0);
 		return false;

@@ -38,6 +38,8 @@ static int status_of(const struct roost_result *result)
 	case ROOST_KV_BUSY:
 	case ROOST_RPC_BUSY:
 		return -EBUSY;
+	case ROOST_RPC_BAD_PARAMS: /* batches of this library are valid in its version */
+		return -EPROTONOSUPPORT;
 	default:
 		return -EIO;
 	}
@@ -49,7 +51,9 @@ void kvc_take_reply(struct roost_kv_op *first, const struct roost_result *result
 	struct kvwire_results r;
 	struct kvwire_result got;
 
-	if (!rc && (!result->data || kvwire_reply_open(&r, result->data, result->len)))
+	if (!rc)
+		rc = result->data ? kvwire_reply_open(&r, result->data, result->len) : -EIO;
+	if (rc == -EBADMSG)
 		rc = -EIO;
 	for (struct roost_kv_op *op = first; op; op = op->next) {
 		op->out_len = 0;

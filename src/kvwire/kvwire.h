@@ -12,7 +12,7 @@
 
 #include "roost/kv.h"
 
-#define KVWIRE_VERSION	  1
+#define KVWIRE_VERSION	  2
 #define KVWIRE_HEAD	  4u /* bytes of the head of a batch or reply */
 #define KVWIRE_RESULT_MIN 4u /* the most bytes of a result without its data */
 #define KVWIRE_OPS_MAX	  UINT16_MAX

@@ -298,9 +298,10 @@ static void long_values(void **state)
 /* Invalid batches: no operation is executed, or those before the error. */
 static void nonsense(void **state)
 {
-	static const uint8_t other[] = {2, 0, 0, 0};
-	static const uint8_t beyond[] = {1, 0, 3, 0, 1, 1, 1, 'a', 'x', 0, 9, 'b', 0, 1, 'a'};
-	static const uint8_t many[] = {1, 0, 0xff, 0xff};
+	static const uint8_t other[] = {KVWIRE_VERSION - 1, 0, 0, 0};
+	static const uint8_t beyond[] = {
+		KVWIRE_VERSION, 0, 3, 0, 1, 1, 1, 'a', 'x', 0, 9, 'b', 0, 1, 'a'};
+	static const uint8_t many[] = {KVWIRE_VERSION, 0, 0xff, 0xff};
 	struct kvwire_results results;
 	struct kvwire_result got;
 	uint8_t out[16];
@@ -334,7 +335,7 @@ static void nonsense(void **state)
 static void scans(void **state)
 {
 	static uint8_t out[8192];
-	struct roost_kv_op scan = {.code = ROOST_KV_SCAN};
+	struct roost_kv_op scan = {.code = ROOST_KV_SCAN}, unknown = scan;
 	bool seen[500] = {false};
 	unsigned count = 0, calls = 0;
 	char key[8], value[8];
@@ -347,6 +348,8 @@ static void scans(void **state)
 		put.value_len = (uint32_t)snprintf(value, sizeof(value), "v%u", i);
 		assert_int_equal(one(&put, 0, 100, out), 0);
 	}
+	unknown.function = ROOST_KV_SCAN_STRAY + 1;
+	assert_int_equal(one(&unknown, 0, 100, out), -EINVAL);
 	do {
 		struct roost_kv_pair pair;
 		size_t at = 8, len;

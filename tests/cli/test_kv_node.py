@@ -17,6 +17,7 @@ from node import Node, addresses
 SEED = 7
 FUNCTIONS = os.path.join(sys.argv[2], 'tests', 'kv', 'functions.so')
 SHORT_REPLY = os.path.join(sys.argv[2], 'tests', 'kv', 'short-reply.so')
+OTHER_VERSION = os.path.join(sys.argv[2], 'tests', 'kv', 'other-version.so')
 WRONG_ABI = os.path.join(sys.argv[2], 'tests', 'kv', 'functions-abi.so')
 
 where = addresses('shm')
@@ -233,6 +234,17 @@ def bad_reply():
     n.end()
 
 
+def other_version():
+    """A node that has another version of the wire format."""
+    n = Node(f'shm:{where[0]}', '--kernels', 'get')
+    r = run('kernel', 'load', str(n.pid), OTHER_VERSION)
+    check('a kernel of another version', r.returncode == 0, r)
+    for command in ('get', 'key'), ('put', 'key', 'x' * 20000), ('stat',):
+        one_line_error(f'{command[0]} of another version', kv(command[0], where[0], *command[1:]),
+                       1, 'another version')
+    n.end()
+
+
 functions()
 with tempfile.TemporaryDirectory() as temporary:
     snapshots(temporary)
@@ -241,4 +253,5 @@ with tempfile.TemporaryDirectory() as temporary:
 top()
 dies()
 bad_reply()
+other_version()
 finish()

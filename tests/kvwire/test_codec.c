@@ -244,19 +244,22 @@ static void invalid_batches_fail(void **state)
 		uint8_t bytes[16];
 		size_t len;
 	} bad[] = {
-		{{2, 0, 0, 0}, 4},				 /* version */
-		{{1, 2, 0, 0}, 4},				 /* flag */
-		{{1, 0, 1, 0, ROOST_KV_CODES, 1, 'k'}, 7},	 /* code */
-		{{1, 0, 1, 0, 0x80, 'k'}, 6},			 /* sizes of no operation */
-		{{1, 0, 1, 0, 0x41, 1, 'k'}, 7},		 /* value of no operation */
-		{{1, 0, 1, 0, 0x40, 1, 'k'}, 7},		 /* value of a GET */
-		{{1, 0, 1, 0, 0, 200, 'k'}, 7},			 /* key beyond the end */
-		{{1, 0, 1, 0, 1, 1, 0xff, 0xff, 0x7f, 'k'}, 10}, /* value beyond the end */
-		{{1, 0, 1, 0, 1, 1, 0x80, 0x80, 0x80, 'k'}, 10}, /* length without an end */
-		{{1, 0, 1, 0, 1, 1, 0x80, 0x00, 'k'}, 9},	 /* length with an empty byte */
-		{{1, 0, 2, 0, 0, 1, 'k'}, 7},			 /* fewer operations */
-		{{1, 0, 1, 0, 0, 1, 'k', 0}, 8},		 /* more bytes */
-		{{1, 0, 1, 0, ROOST_KV_SCAN | 0x80, 0, 0, 0}, 16},
+		{{KVWIRE_VERSION - 1, 0, 0, 0}, 4},			/* version */
+		{{KVWIRE_VERSION, 2, 0, 0}, 4},				/* flag */
+		{{KVWIRE_VERSION, 0, 1, 0, ROOST_KV_CODES, 1, 'k'}, 7}, /* code */
+		{{KVWIRE_VERSION, 0, 1, 0, 0x80, 'k'}, 6},		/* sizes of no operation */
+		{{KVWIRE_VERSION, 0, 1, 0, 0x41, 1, 'k'}, 7},		/* value of no operation */
+		{{KVWIRE_VERSION, 0, 1, 0, 0x40, 1, 'k'}, 7},		/* value of a GET */
+		{{KVWIRE_VERSION, 0, 1, 0, 0, 200, 'k'}, 7},		/* key beyond the end */
+		{{KVWIRE_VERSION, 0, 1, 0, 1, 1, 0xff, 0xff, 0x7f, 'k'},
+		 10}, /* value beyond the end */
+		{{KVWIRE_VERSION, 0, 1, 0, 1, 1, 0x80, 0x80, 0x80, 'k'},
+		 10}, /* length without an end */
+		{{KVWIRE_VERSION, 0, 1, 0, 1, 1, 0x80, 0x00, 'k'},
+		 9},					      /* length with an empty byte */
+		{{KVWIRE_VERSION, 0, 2, 0, 0, 1, 'k'}, 7},    /* fewer operations */
+		{{KVWIRE_VERSION, 0, 1, 0, 0, 1, 'k', 0}, 8}, /* more bytes */
+		{{KVWIRE_VERSION, 0, 1, 0, ROOST_KV_SCAN | 0x80, 0, 0, 0}, 16},
 	};
 
 	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {

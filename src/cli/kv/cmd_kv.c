@@ -190,6 +190,9 @@ const char *kv_error(int err)
 	case -EBADMSG:
 		return "the node's reply is not valid: check that it runs the kernel kv of this "
 		       "version";
+	case -EPROTONOSUPPORT:
+		return "the node has another version of the store's wire format: use the roost of "
+		       "the node's version";
 	case -ENOTCONN:
 		return "the connection ended: check that the node runs (roost node)";
 	case -ETIMEDOUT:

@@ -16,8 +16,8 @@ static enum roost_next run(struct roost_call *c)
 	uint8_t *r = c->scratch;
 	unsigned n = 0, len = (*operation & CODE) == ROOST_KV_STAT ? sizeof(stat) : 4;
 
-	/* the head of the reply: version 1, no flags, one result */
-	r[n++] = 1;
+	/* the head of the reply: version 2, no flags, one result */
+	r[n++] = 2;
 	r[n++] = 0;
 	r[n++] = 1;
 	r[n++] = 0;
