@@ -28,15 +28,21 @@ static inline unsigned hist_bucket(uint64_t ns)
 	return (shift << HIST_SUB_BITS) + (unsigned)(ns >> shift);
 }
 
-static inline void hist_add(struct hist *h, uint64_t ns)
+/* Adds `n` > 0 equal values. */
+static inline void hist_add_equal(struct hist *h, uint64_t ns, uint64_t n)
 {
 	if (h->count == 0 || ns < h->min)
 		h->min = ns;
 	if (ns > h->max)
 		h->max = ns;
-	h->count++;
-	h->sum += ns;
-	h->bucket[hist_bucket(ns)]++;
+	h->count += n;
+	h->sum += n * ns;
+	h->bucket[hist_bucket(ns)] += n;
+}
+
+static inline void hist_add(struct hist *h, uint64_t ns)
+{
+	hist_add_equal(h, ns, 1);
 }
 
 void hist_reset(struct hist *h);

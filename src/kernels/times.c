@@ -9,12 +9,16 @@
 
 #include <stdlib.h>
 
-/* Calls that end in one turn: few more than the turn's steps. Further calls are not timed. */
+/*
+ * Calls that end in one turn are few more than the turn's steps. If each of them is a group of its
+ * own, further ones are not timed.
+ */
 #define ENDED_MAX 512
 
+/* Calls that ended one after the other, and therefore have the same duration. */
 struct ended {
 	struct kernel_version *s; /* counted as in use until the end of the turn */
-	uint64_t began;
+	uint64_t began, calls;
 };
 
 static size_t hists_size(const struct kernel_runtime *rt)
@@ -58,11 +62,17 @@ void times_end(const struct kernel_runtime *rt, struct kernel_version *s)
 
 void times_note(struct runtime_pu *pu, struct kernel_version *s, uint64_t began)
 {
+	struct ended *last = pu->num_ended ? &pu->ended[pu->num_ended - 1] : NULL;
+
+	if (likely(last && last->s == s && last->began == began)) {
+		last->calls++;
+		return;
+	}
 	if (pu->num_ended == ENDED_MAX)
 		return;
-	if (!pu->num_ended)
+	if (!last)
 		nic_rpc_request_turn_end(pu->rt->nic, pu->index);
-	pu->ended[pu->num_ended++] = (struct ended){s, began};
+	pu->ended[pu->num_ended++] = (struct ended){s, began, 1};
 	version_count(s, pu->index, 1);
 }
 
@@ -71,7 +81,8 @@ void times_turn_ended(struct runtime_pu *pu, uint64_t now)
 	for (unsigned i = 0; i < pu->num_ended; i++) {
 		struct ended *e = &pu->ended[i];
 
-		hist_add(&e->s->times[pu->index].h, now > e->began ? now - e->began : 0);
+		hist_add_equal(&e->s->times[pu->index].h, now > e->began ? now - e->began : 0,
+			       e->calls);
 		version_count(e->s, pu->index, -1);
 	}
 	pu->num_ended = 0;

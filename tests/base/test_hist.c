@@ -94,6 +94,18 @@ static void merged_equals_added(void **state)
 	assert_memory_equal(&b, &all, sizeof(a));
 }
 
+static void equal_values(void **state)
+{
+	hist_reset(&a);
+	hist_reset(&b);
+	for (uint64_t v = 1; v < 1000000; v *= 3) {
+		hist_add_equal(&a, v, v % 7 + 1);
+		for (uint64_t i = 0; i < v % 7 + 1; i++)
+			hist_add(&b, v);
+	}
+	assert_memory_equal(&a, &b, sizeof(a));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -102,6 +114,7 @@ int main(void)
 		cmocka_unit_test(small_values_are_exact),
 		cmocka_unit_test(large_values_are_within_a_64th),
 		cmocka_unit_test(merged_equals_added),
+		cmocka_unit_test(equal_values),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

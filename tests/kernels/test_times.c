@@ -90,6 +90,33 @@ static void whole_turns(void **state)
 	}
 }
 
+/* Calls of two kernels that end in one turn: each kernel counts its own. */
+static void many_in_a_turn(void **state)
+{
+	struct roost_kernel other = kernel;
+	uint64_t one = 1, many = 5 * TURN_STEPS;
+	struct runtime_times t;
+
+	other.op = OP + 1;
+	open_rig(6, false, true);
+	assert_int_equal(runtime_deploy(r->f, &other, NULL), 0);
+	/* in runs of three, and the first one takes longer than the others */
+	for (unsigned i = 0; i < 24; i++)
+		rig_post(r, 0, i, i / 3 % 2 ? OP + 1 : OP, i ? &one : &many, sizeof(one), 0, 0);
+	for (unsigned i = 0; i < 24; i++)
+		assert_int_equal(rig_wait(r, 0, i, 0).status, ROOST_RPC_OK);
+	for (unsigned k = 0; k < 2; k++) {
+		t = info_of(k).times;
+		assert_int_equal(t.count, 12);
+		assert_in_range(t.p50, TURN_NS, 2 * TURN_NS);
+		if (k)
+			assert_in_range(t.max, TURN_NS, 2 * TURN_NS);
+		else
+			assert_in_range(t.max, 5 * TURN_NS, 8 * TURN_NS);
+	}
+	rig_close(r);
+}
+
 /* Time counts from the parameters, however late the payload is; failed calls count too. */
 static void with_payload(void **state)
 {
@@ -159,9 +186,8 @@ static void nobody_tells(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(whole_turns),
-		cmocka_unit_test(with_payload),
-		cmocka_unit_test(versions),
+		cmocka_unit_test(whole_turns),	cmocka_unit_test(many_in_a_turn),
+		cmocka_unit_test(with_payload), cmocka_unit_test(versions),
 		cmocka_unit_test(nobody_tells),
 	};
 
