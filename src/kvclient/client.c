@@ -198,7 +198,7 @@ static int send_batch(struct roost_kv *kv)
 	if (kv->in_flight == kv->batches)
 		return -EAGAIN;
 	f = &kv->flight[(kv->oldest + kv->in_flight) % kv->batches];
-	rc = -roost_call_begin(kv->caller, ROOST_KV_OP, kv->node->hello.rkey, kv->batch,
+	rc = -roost_call_begin(kv->caller, ROOST_KV_OP, NO_REGION, kv->batch,
 			       (uint32_t)kvwire_finish(&kv->w, 0), 0, &f->id);
 	if (rc == -ENOMEM) /* the send queue is full */
 		return -EAGAIN;

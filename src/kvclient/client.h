@@ -15,6 +15,8 @@
  * connection.
  */
 #define CALLS_MAX 160u
+/* The key of a call: the store is the kernel's own memory. */
+#define NO_REGION 0
 /* A cut value is requested again in a batch up to this length, otherwise in a long reply. */
 #define SHORT_MAX 8192u
 

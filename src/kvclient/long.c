@@ -43,7 +43,7 @@ static void send_payload(struct roost_kv *kv)
 	struct long_lane *l = &kv->lane;
 	struct ibv_sge sge = {(uintptr_t)l->batch, l->unsent, l->mr->lkey};
 	struct roost_rpc_wr wr = {
-		.op = ROOST_KV_OP, .rkey = kv->node->hello.rkey, .sg_list = &sge, .num_sge = 1};
+		.op = ROOST_KV_OP, .rkey = NO_REGION, .sg_list = &sge, .num_sge = 1};
 	int rc = roost_post_rpc_write(kv->node->id->qp, &wr);
 
 	if (rc == ENOMEM)
@@ -69,9 +69,8 @@ int kvc_long_start(struct roost_kv *kv, struct roost_kv_op *op)
 	payload = w.at - w.start > (ptrdiff_t)kv->batch_max;
 	/* With payload a long reply takes a second buffer of the node. */
 	len = (uint32_t)kvwire_finish(&w, payload && !op->out_cap ? 0 : KVWIRE_LONG);
-	rc = -roost_call_begin(l->caller, ROOST_KV_OP, kv->node->hello.rkey,
-			       payload ? NULL : l->batch, payload ? 0 : len,
-			       payload ? ROOST_RPC_STREAM : 0, &l->id);
+	rc = -roost_call_begin(l->caller, ROOST_KV_OP, NO_REGION, payload ? NULL : l->batch,
+			       payload ? 0 : len, payload ? ROOST_RPC_STREAM : 0, &l->id);
 	if (rc)
 		return rc == -ENOMEM ? -EAGAIN : rc; /* the send queue is full */
 	l->op = op;
