@@ -57,7 +57,8 @@ static inline uint32_t wire_steps_left(const struct invocation *i)
 
 static inline void wire_before(struct invocation *i)
 {
-	i->pu->max_accesses = wire_steps_left(i) - 1;
+	if (i->c.at_once)
+		i->pu->max_accesses = wire_steps_left(i) - 1;
 	i->pu->accesses = 0;
 }
 

@@ -240,7 +240,7 @@ struct runtime_pu {
 	unsigned done, limit; /* steps in this turn */
 	struct turn_units units;
 	struct invocation *running;
-	/* at_once(): accesses in the running step, and their limit */
+	/* at_once(): accesses in the running step, and their limit if the step has at_once() */
 	uint32_t accesses, max_accesses;
 	struct guard guard;
 	struct runtime_counters ctr;
