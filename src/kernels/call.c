@@ -391,22 +391,21 @@ static void drive_steps(void *arg)
 	struct call *call = d->call;
 	struct runtime_pu *pu = call->q->pu;
 
-	for (; d->budget && pu->done < pu->limit && may_drive(call) && has_steps(call->q);
-	     d->budget--) {
+	do {
 		if (list_linked(&call->link))
 			list_del(&call->link);
 		pu->done++;
 		advance(call);
 		if (unlikely(call->paused))
 			return;
-	}
+	} while (--d->budget && pu->done < pu->limit && may_drive(call) && has_steps(call->q));
 }
 
 void call_drive(struct call *call, unsigned budget, bool ends_burst)
 {
 	struct runtime_pu *pu = call->q->pu;
 	struct drive d = {call, budget};
-	int how;
+	int how = 0;
 
 	if (!may_drive(call))
 		return;
@@ -414,7 +413,8 @@ void call_drive(struct call *call, unsigned budget, bool ends_burst)
 	pu->limit = RUN_BUDGET;
 	call->i.c.at_once =
 		ends_burst && list_empty(&pu->ready) && !pu->units.shared ? at_once : NULL;
-	how = guarded(&pu->guard, drive_steps, &d);
+	if (likely(has_steps(call->q)))
+		how = guarded(&pu->guard, drive_steps, &d);
 	if (unlikely(how))
 		invocation_trapped(&call->i, how);
 	units_spend(pu, pu->done, 0);

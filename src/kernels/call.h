@@ -334,9 +334,9 @@ struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct
 /* Lays out parameters, state and scratch of a call. The kernel's next function is params(). */
 void call_lay_out(struct call *call, const void *params, uint32_t len);
 /*
- * Runs a call that a packet waits for, for at most `budget` steps. If the QP's quota of the turn is
- * used up, the call continues in the next turn. `ends_burst`: no packet follows, so accesses may be
- * done at once.
+ * Runs a call that a packet waits for, for at most `budget` > 0 steps. If the QP's quota of the
+ * turn is used up, the call continues in the next turn. `ends_burst`: no packet follows, so
+ * accesses may be done at once.
  */
 void call_drive(struct call *call, unsigned budget, bool ends_burst);
 /*
