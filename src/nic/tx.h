@@ -85,15 +85,16 @@ static inline void tx_cancel(struct nic_qp *qp)
 	tx_cancel_to(qp->pu, qp->dest);
 }
 
-/* Zeroes the padding behind `n` bytes of payload at p. Returns the length of the padding. */
+/*
+ * Zeroes the padding behind `n` bytes of payload at p, and the bytes behind it up to a word, where
+ * the ICRC comes later. Returns the length of the padding.
+ */
 static inline uint32_t tx_pad(uint8_t *p, uint32_t n)
 {
-	uint32_t pad = -n & 3;
-
-	for (uint32_t i = 0; i < pad; i++)
-		p[n + i] = 0;
-	return pad;
+	memset(p + n, 0, PKT_ICRC_LEN);
+	return -n & 3;
 }
+_Static_assert(PKT_ICRC_LEN > 3, "the padding has up to 3 bytes");
 
 /* Contiguous payload of at least this length is copied and checksummed in one pass. */
 #define TX_ONE_PASS 2048
