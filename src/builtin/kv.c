@@ -380,12 +380,16 @@ static bool decode_single(struct kv_store *st, struct call_state *s, struct kvwi
 
 	if (st->parts)
 		return false;
-	if (likely(kvwire_next_get(&batch, &key, &len)))
-		kv_group_set_get(&s->op, key, len, NULL);
-	else if (kvwire_next(&batch, &op) == 1 && op.code <= ROOST_KV_FILTER)
+	if (likely(kvwire_next_get(&batch, &key, &len))) {
+		/* The state of a call is zeroed when it begins. */
+		s->op.code = KV_GET;
+		s->op.key = key;
+		s->op.key_len = len;
+	} else if (kvwire_next(&batch, &op) == 1 && op.code <= ROOST_KV_FILTER) {
 		kv_group_convert_op(&s->op, &op, NULL);
-	else
+	} else {
 		return false;
+	}
 	return batch.at == batch.end;
 }
 
