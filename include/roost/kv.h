@@ -84,6 +84,8 @@ struct roost_kv_stat {
 	 * the first failure end with -EIO.
 	 */
 	uint64_t far_errors;
+	/* the node's clock, by which its pairs expire: seconds since 1970; 0: an older node */
+	uint64_t now;
 };
 
 /* ---- operations ---- */

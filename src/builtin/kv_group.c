@@ -143,7 +143,8 @@ static void run_stat(struct kv_store *st, struct kvwire_reply *w)
 				     .forwarded = htole64(s.forwarded),
 				     .merged = htole64(s.merged),
 				     .near_hits = htole64(s.near_hits),
-				     .far_errors = htole64(s.far_errors)};
+				     .far_errors = htole64(s.far_errors),
+				     .now = htole64(kv_store_now())};
 	if (st->parts) {
 		unsigned hottest, owned = kv_parts_owned(st->parts, &hottest);
 

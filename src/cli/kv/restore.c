@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Copies pairs of a snapshot to the new owner of a partition that has lost its node. */
+/*
+ * Copies pairs of a snapshot to the new owner of a partition that has lost its node. They expire by
+ * the clock of the new owner, as if it had loaded the file itself. The clock of this machine may
+ * differ, so it only measures the time since the new owner was asked for its own.
+ */
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,9 +31,34 @@ struct restore {
 	size_t len, used;
 	struct roost_kv_op ops[PUTS];
 	unsigned n;
-	uint32_t now;
+	int64_t ahead; /* seconds of the new owner's clock, less those since this machine booted */
 	int rc;
 };
+
+static int64_t since_boot(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return t.tv_sec;
+}
+
+/* Asks the new owner for its clock. A node that does not tell it counts as having our own. */
+static int ask_clock(struct restore *r)
+{
+	struct roost_kv_stat s = {0};
+	struct roost_kv_op op = {.code = ROOST_KV_STAT, .out = &s, .out_cap = sizeof(s)};
+	int rc = roost_kv_run(r->to, &op, 1);
+
+	r->ahead = (s.now ? (int64_t)le64toh(s.now) : time(NULL)) - since_boot();
+	return rc ? rc : op.status;
+}
+
+/* Returns the time of the new owner's clock. */
+static uint32_t now(const struct restore *r)
+{
+	return (uint32_t)(r->ahead + since_boot());
+}
 
 static void put_all(struct restore *r)
 {
@@ -55,9 +85,10 @@ static bool take(void *ctx, const struct kv_pair *p)
 {
 	const struct kv_table *t;
 	struct restore *r = ctx;
+	uint32_t at = p->expires ? now(r) : 0;
 
 	t = r->table;
-	if (r->rc || (p->expires && p->expires <= r->now) ||
+	if (r->rc || (p->expires && p->expires <= at) ||
 	    kv_table_partition(t->seed, t->partitions, p->key, p->key_len) != r->partition)
 		return true;
 	if (r->n == PUTS || r->len - r->used < p->key_len + p->value_len)
@@ -68,7 +99,7 @@ static bool take(void *ctx, const struct kv_pair *p)
 					      .value = keep(r, p->value, p->value_len),
 					      .value_len = p->value_len,
 					      .cursor = t->version,
-					      .ttl = p->expires ? p->expires - r->now : 0};
+					      .ttl = p->expires ? p->expires - at : 0};
 	return true;
 }
 
@@ -86,7 +117,7 @@ static int load(struct restore *r, const char *snapshot, struct kv **kv, char *w
 		snprintf(why, why_len, "%s: %s", snapshot, strerror(-rc));
 		return rc;
 	}
-	kv_set_time(*kv, r->now);
+	kv_set_time(*kv, now(r));
 	rc = kv_snapshot_load(*kv, snapshot, why, why_len);
 	if (rc)
 		kv_close(*kv);
@@ -109,9 +140,11 @@ int kv_restore_partition(struct roost_kv *to, struct kv_table_lock *lock, const 
 			     .table = t,
 			     .partition = partition,
 			     .buf = buf,
-			     .len = len,
-			     .now = (uint32_t)time(NULL)};
-	rc = load(&r, snapshot, &kv, why, why_len);
+			     .len = len};
+	*why = '\0';
+	rc = ask_clock(&r);
+	if (!rc)
+		rc = load(&r, snapshot, &kv, why, why_len);
 	if (rc)
 		return rc;
 	*why = '\0';
