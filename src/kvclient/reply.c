@@ -9,21 +9,24 @@
 
 static void take_result(struct roost_kv_op *op, const struct kvwire_result *got)
 {
+	uint32_t len = got->cut || got->data ? got->len : 0;
+
+	/* A later node has more statistics, behind those that the program knows. */
+	if (op->code == ROOST_KV_STAT && got->data && len > op->out_cap)
+		len = op->out_cap;
 	op->status = got->status;
-	op->out_len = got->len;
-	if (!got->cut && !got->data) {
-		op->out_len = 0;
+	op->out_len = len;
+	if (!got->cut && !got->data)
 		return;
-	}
-	if (got->len > op->out_cap) {
+	if (len > op->out_cap) {
 		/* The old value of a comparison is left out without an error of its own. */
 		if (!op->status)
 			op->status = -EMSGSIZE;
 	} else if (got->cut) {
 		/* The node has changed nothing: neither has a comparison that failed. */
 		op->status = -EAGAIN;
-	} else if (got->len) {
-		memcpy(op->out, got->data, got->len);
+	} else if (len) {
+		memcpy(op->out, got->data, len);
 	}
 }
 

@@ -227,6 +227,19 @@ static void limits(void)
 	free(back);
 }
 
+/* A program of an earlier version knows fewer statistics than the node has. */
+static void earlier_statistics(void)
+{
+	uint64_t out[3] = {0, 0, 7};
+	struct roost_kv_op op = {.code = ROOST_KV_STAT, .out = out, .out_cap = 2 * sizeof(out[0])};
+	int rc = roost_kv_put(kv, "one", 3, "", 0, 0);
+
+	if (!rc)
+		rc = roost_kv_run(kv, &op, 1);
+	must(!rc && !op.status && op.out_len == op.out_cap, "statistics", rc ? rc : op.status);
+	must(out[0] && out[2] == 7, "the first two of the statistics", 0);
+}
+
 /* Stores the value that fill() makes. */
 static void put(const char *key, uint8_t *space, uint8_t first, uint32_t len)
 {
@@ -419,6 +432,7 @@ int main(int argc, char **argv)
 	rounds((unsigned)atoi(argv[2]));
 	additions();
 	limits();
+	earlier_statistics();
 	long_comparison();
 	long_update();
 	long_scan();
