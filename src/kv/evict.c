@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Eviction by the clock algorithm. The hand passes over the buckets. A pair that was used since the
- * last pass keeps its place and loses its mark; other pairs are evicted. Inline pairs in buckets of
- * the index are not evicted, because that would free no memory for others.
+ * Eviction by the clock algorithm. The hand passes over the buckets. A pair that was used
+ * since the last pass keeps its place and loses its mark; other pairs are evicted. Inline pairs in
+ * buckets of the index are not evicted, because that would free no memory for others.
  *
  * The work of one operation is bounded. If the hand finds only pairs that were used, it evicts the
- * next one.
+ * next one, and the inline pairs of its chained buckets. These have no mark. If all pairs are
+ * inline, there is nothing to spare.
  */
 #include "kv/store.h"
 
@@ -15,44 +16,91 @@
 /* After this number of buckets, used pairs are evicted, too. */
 #define SPARED 256u
 
-static unsigned sweep(struct kv *kv, uint64_t bucket, bool all)
+static void take_out(struct kv *kv, struct slab *slab, struct bucket *b, unsigned i)
+{
+	unsigned before = bucket_load(b);
+
+	if (bucket_inline(b) >> i & 1)
+		kv->inline_pairs--;
+	else
+		kv_record_free(kv, slab, slot_place(bucket_slot(b, i)), bucket_class(b, i));
+	bucket_clear(b, i);
+	kv->pairs--;
+	kv->slots -= before - bucket_load(b);
+}
+
+static void write_bucket(struct kv *kv, uint64_t addr, const struct bucket *b)
+{
+	*(struct bucket *)kv_write(&kv->mem, addr, BUCKET_BYTES) = *b;
+}
+
+/* Frees the chained buckets of a bucket that are empty. */
+static void free_empty(struct kv *kv, struct slab *slab, uint64_t bucket)
 {
 	uint64_t addr = kv_bucket_addr(bucket);
+	struct bucket b = *(const struct bucket *)kv_read(&kv->mem, addr, BUCKET_BYTES);
+	bool changed = false;
+
+	while (b.chain) {
+		uint64_t at = slab_addr(slab, b.chain);
+		struct bucket next = *(const struct bucket *)kv_read(&kv->mem, at, BUCKET_BYTES);
+
+		if (!bucket_load(&next)) {
+			slab_free(slab, b.chain, KV_CHAIN_CLASS);
+			kv->chained--;
+			b.chain = next.chain;
+			changed = true;
+			continue;
+		}
+		if (changed)
+			write_bucket(kv, addr, &b);
+		changed = false;
+		b = next;
+		addr = at;
+	}
+	if (changed)
+		write_bucket(kv, addr, &b);
+}
+
+static unsigned sweep(struct kv *kv, uint64_t bucket, bool all)
+{
+	uint64_t addr = kv_bucket_addr(bucket), home = addr;
 	struct slab *slab = kv_segment(kv, bucket);
 	unsigned gone = 0;
 
 	for (;;) {
 		struct bucket b = *(const struct bucket *)kv_read(&kv->mem, addr, BUCKET_BYTES);
-		uint32_t in = bucket_inline(&b);
 
 		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
-			uint64_t slot = bucket_slot(&b, i);
+			bool is_inline = bucket_inline(&b) >> i & 1;
 
-			if (in >> i & 1 || !slot || (!all && b.used >> i & 1))
+			if (!bucket_holds(&b, i) || (is_inline && addr == home) ||
+			    (!all && (is_inline || b.used >> i & 1)))
 				continue;
-			kv_record_free(kv, slab, slot_place(slot), bucket_class(&b, i));
-			bucket_clear(&b, i);
-			kv->pairs--;
-			kv->slots--;
+			take_out(kv, slab, &b, i);
 			kv->evicted++;
 			gone++;
 		}
 		b.used = 0;
-		*(struct bucket *)kv_write(&kv->mem, addr, BUCKET_BYTES) = b;
+		write_bucket(kv, addr, &b);
 		if (!b.chain)
-			return gone;
+			break;
 		addr = slab_addr(slab, b.chain);
 	}
+	if (gone && addr != home)
+		free_empty(kv, slab, bucket);
+	return gone;
 }
 
 bool kv_evict(struct kv *kv, unsigned *budget)
 {
+	bool only_inline = kv->pairs == kv->inline_pairs;
 	unsigned gone = 0;
 
 	for (unsigned n = 0; *budget && gone < AT_ONCE; n++, --*budget) {
 		if (kv->hand >= kv->buckets)
 			kv->hand = 0;
-		gone += sweep(kv, kv->hand++, n >= SPARED && !gone);
+		gone += sweep(kv, kv->hand++, only_inline || (n >= SPARED && !gone));
 	}
 	return gone > 0;
 }

@@ -414,6 +414,45 @@ static void eviction_spares_what_is_used(void **state)
 	kv_close(kv);
 }
 
+static int put_number(struct kv *kv, uint64_t key, const void *value, uint32_t len,
+		      uint32_t expires)
+{
+	struct kv_op op = {.code = KV_PUT,
+			   .key = &key,
+			   .key_len = sizeof(key),
+			   .value = value,
+			   .value_len = len,
+			   .expires = expires};
+
+	return run(kv, &op);
+}
+
+/* Pairs that are all inline make space for each other, too. */
+static void eviction_of_inline_pairs(void **state)
+{
+	struct kv_config c = {.size = 1u << 20, .inline_max = 20, .evict = true};
+	uint64_t value = 0, key;
+	struct kv_stat stat;
+	struct kv *kv;
+
+	assert_int_equal(kv_open(&c, &kv), 0);
+	for (key = 0; key < 200000; key++) {
+		struct kv_op get = {.code = KV_GET,
+				    .key = &key,
+				    .key_len = sizeof(key),
+				    .out = &value,
+				    .out_cap = sizeof(value)};
+
+		assert_int_equal(put_number(kv, key, &key, sizeof(key), 0), 0);
+		assert_int_equal(run(kv, &get), 0);
+		assert_true(value == key);
+	}
+	kv_get_stat(kv, &stat);
+	assert_true(stat.evicted > 100000 && stat.pairs == stat.inline_pairs);
+	assert_null(kv_check(kv));
+	kv_close(kv);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -428,6 +467,7 @@ int main(void)
 		cmocka_unit_test(inline_pairs_of_all_lengths),
 		cmocka_unit_test(more_memory_may_be_allowed),
 		cmocka_unit_test(eviction_spares_what_is_used),
+		cmocka_unit_test(eviction_of_inline_pairs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
