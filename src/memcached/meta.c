@@ -68,9 +68,11 @@ static void add_flags(const struct meta *q, bool hit)
 				evbuffer_add_printf(q->out, " s%" PRIu32, q->it.len);
 			break;
 		case 't':
+			/* The request may have set a time that is over. */
 			if (hit && q->it.expires)
-				evbuffer_add_printf(q->out, " t%" PRIu64,
-						    q->it.expires - q->s->now);
+				evbuffer_add_printf(
+					q->out, " t%" PRIu64,
+					q->it.expires > q->s->now ? q->it.expires - q->s->now : 0);
 			else if (hit)
 				evbuffer_add(q->out, " t-1", 4);
 			break;
@@ -269,7 +271,7 @@ static int try_join(struct meta *q, char mode, const uint8_t *data, uint32_t len
 	joined = mc_join(q->s, &old, data, len, mode == 'P');
 	if (!joined && old.len + len)
 		return -E2BIG;
-	q->it = (struct item){.flags = old.flags, .expires = old.expires};
+	q->it = (struct item){.len = joined, .flags = old.flags, .expires = old.expires};
 	q->it.cas = number(q->r, 'E', 0);
 	return item_store(q->s, ROOST_KV_PUT_COMPARE, q->key, joined, &q->it, &old);
 }
@@ -285,7 +287,8 @@ static void meta_set(struct meta *q, const uint8_t *data)
 		mc_line(q->out, "CLIENT_ERROR invalid mode for ms");
 		return;
 	}
-	q->it = (struct item){.flags = (uint32_t)number(q->r, 'F', 0),
+	q->it = (struct item){.len = len,
+			      .flags = (uint32_t)number(q->r, 'F', 0),
 			      .expires = expiry(q, 'T', 0),
 			      .cas = number(q->r, 'E', 0)};
 	q->m->sets++;
@@ -296,7 +299,6 @@ static void meta_set(struct meta *q, const uint8_t *data)
 		rc = store_plain(q, mode, data, len);
 	}
 	mc_drop_stale(q->m, q->r, rc);
-	q->it.len = len;
 	/* A missing item is "not found" for a compare, else "not stored". */
 	reply_status(q, rc, rc == -EBUSY ? "EX" : "NS", mc_flag(q->r, 'C') ? "NF" : "NS", false);
 }
@@ -392,7 +394,7 @@ static void meta_arithmetic(struct meta *q)
 		rc = try_arithmetic(q, strchr("Dd-", mode), &value);
 	if (rc == -EDOM)
 		mc_line(q->out, "CLIENT_ERROR cannot increment or decrement non-numeric value");
-	else if (!rc && mc_flag(q->r, 'v'))
+	else if (!rc && mc_flag(q->r, 'v') && !mc_flag(q->r, 'q'))
 		reply_value(q, q->s->fresh, q->it.len);
 	else
 		reply_status(q, rc, "EX", "NF", true);

@@ -51,11 +51,21 @@ uint32_t mc_join(struct items *s, const struct item *old, const uint8_t *data, u
 	return old->len + len;
 }
 
+static bool is_space(char c)
+{
+	return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
 bool mc_add(const struct item *old, uint64_t delta, bool decr, uint64_t *value)
 {
 	struct mc_word w = {(const char *)old->value, old->len};
 
-	if (old->len > 20 || !mc_number(w, value))
+	/* memcached takes a number with white space around it, as of a file with one line */
+	while (w.len && is_space(w.p[w.len - 1]))
+		w.len--;
+	for (; w.len && is_space(*w.p); w.p++)
+		w.len--;
+	if (w.len > 20 || !mc_number(w, value))
 		return false;
 	if (decr)
 		*value = *value > delta ? *value - delta : 0;

@@ -83,6 +83,12 @@ def text():
         b'STORED\r\n13\r\n0\r\nNOT_FOUND\r\nCLIENT_ERROR cannot increment or decrement non-numeric '
         b'value\r\n'
         b'CLIENT_ERROR invalid numeric delta argument\r\nSTORED\r\n1\r\n')
+    for number, command, reply in ((b'10\n', b'incr n 5', b'15'), (b' 7  ', b'decr n 2', b'5'),
+                                   (b'1 2', b'incr n 1', b''), (b' ', b'incr n 1', b'')):
+        says(f'white space around a number: {number}',
+             b'set n 0 0 %d\r\n%s\r\n%s\r\n' % (len(number), number, command),
+             b'STORED\r\n%s\r\n' % (reply or b'CLIENT_ERROR cannot increment or decrement '
+                                     b'non-numeric value'))
     says('time',
          b'set t 0 -1 1\r\nx\r\nget t\r\nset t 0 1000 1\r\nx\r\ntouch t 2000\r\ngat -1 t\r\nget '
          b't\r\ntouch t 1\r\n',
@@ -111,6 +117,13 @@ def meta():
         b'1\r\n5\r\nVA 1\r\n8\r\nVA 1\r\n0\r\n'
         b'HD kbm9kZQ== b\r\nVALUE node 0 2\r\nhi\r\nEND\r\nMN\r\nEN\r\nCLIENT_ERROR invalid '
         b'flag\r\n')
+    says('the size of the whole item', b'ms size 3 s\r\nabc\r\nms size 2 MA s\r\nde\r\n'
+         b'ms size 1 MP s\r\n-\r\nms size 4 MA N0 s\r\nmore\r\n',
+         b'HD s3\r\nHD s5\r\nHD s6\r\nHD s10\r\n')
+    says('a quiet number', b'ma quiet N0 J5 v q\r\nma quiet v q\r\nma quiet q\r\nma quiet v\r\n',
+         b'VA 1\r\n8\r\n')
+    says('the time of an item that is over', b'ms t 1\r\nx\r\nmg t t T-1\r\n',
+         b'HD\r\nHD t0\r\n')
     says('a compare with a missing item', b'ms lost 2 C5 q\r\nhi\r\nms lost 2 C5 ME\r\nhi\r\n'
          b'md lost C1 q\r\nmd none q\r\nma none q\r\nmn\r\n', b'NF\r\nHD\r\nEX\r\nMN\r\n')
     says(
