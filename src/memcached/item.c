@@ -202,12 +202,29 @@ int item_add(struct items *s, struct item_key key, uint32_t len, struct item *it
 	return item_store(s, ROOST_KV_PUT_COMPARE, key, len, it, &old);
 }
 
+int item_replace(struct items *s, struct item_key key, uint32_t len, struct item *it)
+{
+	struct item old;
+	int rc = item_load(s, key, &old);
+
+	return rc ? rc : item_store(s, ROOST_KV_PUT_PRESENT, key, len, it, NULL);
+}
+
 int item_delete(struct items *s, struct item_key key)
 {
-	struct roost_kv_op op = {.code = ROOST_KV_DELETE, .key = key.p, .key_len = key.len};
-	int rc = run(s, &op, 1);
+	struct roost_kv_op op[] = {{.code = ROOST_KV_GET,
+				    .key = key.p,
+				    .key_len = key.len,
+				    .out = s->loaded,
+				    .out_cap = ROOST_KV_VALUE_MAX},
+				   {.code = ROOST_KV_DELETE, .key = key.p, .key_len = key.len}};
+	struct item old;
+	int rc = run(s, op, 2);
 
-	return rc ? rc : op.status;
+	if (rc || op[1].status)
+		return rc ? rc : op[1].status;
+	/* A GET that misses was for a long value, and came after the DELETE: the item was there. */
+	return op[0].status || take(s, op[0].out, op[0].out_len, &old) ? 0 : -ENOENT;
 }
 
 /* Another client may have deleted some of the pairs. */

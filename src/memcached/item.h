@@ -75,6 +75,9 @@ int item_store(struct items *s, unsigned code, struct item_key key, uint32_t len
 	       const struct item *old);
 /* Stores an item whose key does not exist. Returns -EEXIST if it does. */
 int item_add(struct items *s, struct item_key key, uint32_t len, struct item *it);
+/* Stores an item whose key exists. Returns -ENOENT if it does not, or if its time is over. */
+int item_replace(struct items *s, struct item_key key, uint32_t len, struct item *it);
+/* Deletes an item. Returns -ENOENT if it does not exist, or if its time was over. */
 int item_delete(struct items *s, struct item_key key);
 /* Deletes all pairs. */
 int items_flush(struct items *s);

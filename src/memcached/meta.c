@@ -247,8 +247,9 @@ static int store_plain(struct meta *q, char mode, const uint8_t *data, uint32_t 
 	memcpy(q->s->fresh, data, len);
 	if (mode == 'E')
 		return item_add(q->s, q->key, len, &q->it);
-	return item_store(q->s, mode == 'R' ? ROOST_KV_PUT_PRESENT : ROOST_KV_PUT, q->key, len,
-			  &q->it, NULL);
+	if (mode == 'R')
+		return item_replace(q->s, q->key, len, &q->it);
+	return item_store(q->s, ROOST_KV_PUT, q->key, len, &q->it, NULL);
 }
 
 /* Tries once to append or prepend. With the flag N a missing item is created. */

@@ -206,8 +206,9 @@ static int set_plain(struct mc_session *m, const struct mc_request *r, const uin
 	memcpy(s->fresh, data, len);
 	if (r->mode == MC_MODE_ADD)
 		return item_add(s, key_of(r), len, &it);
-	return item_store(s, r->mode == MC_MODE_SET ? ROOST_KV_PUT : ROOST_KV_PUT_PRESENT,
-			  key_of(r), len, &it, NULL);
+	if (r->mode == MC_MODE_REPLACE)
+		return item_replace(s, key_of(r), len, &it);
+	return item_store(s, ROOST_KV_PUT, key_of(r), len, &it, NULL);
 }
 
 static int set_joined(struct mc_session *m, const struct mc_request *r, const uint8_t *data)

@@ -106,6 +106,23 @@ def text():
           and stats[-2] == 'END')
 
 
+def hidden():
+    """An item whose time is over is not there for a client, although the store may have it for a
+    second."""
+    over = b'set h 0 1000 1\r\nx\r\ngat -1 h\r\n'
+    there = b'STORED\r\nVALUE h 0 1\r\nx\r\nEND\r\n'
+    for request, reply in ((b'replace h 0 0 1\r\ny\r\n', b'NOT_STORED\r\n'),
+                           (b'ms h 1 MR\r\ny\r\n', b'NS\r\n'),
+                           (b'delete h\r\n', b'NOT_FOUND\r\n'),
+                           (b'md h\r\n', b'NF\r\n')):
+        says(f'hidden: {request}', over + request, there + reply)
+    says('deleted by its cas', b'ms h 1 E7\r\nx\r\nmd h C7\r\nmd h\r\nms h 1 MR\r\ny\r\n',
+         b'HD\r\nHD\r\nNF\r\nNS\r\n')
+    long = b'v' * 100000
+    says('a long item that is deleted', b'set h 0 0 %d\r\n%s\r\ndelete h\r\ndelete h\r\n' % (
+        len(long), long), b'STORED\r\nDELETED\r\nNOT_FOUND\r\n')
+
+
 def meta():
     says(
         'meta',
@@ -310,8 +327,8 @@ def stock():
 
 node = Node(f'shm:{where[0]}', '--kv', '64M', '--memcached', f'127.0.0.1:{PORT},{unix}')
 try:
-    for part in (text, meta, long_values, flush_later, nonsense, no_descriptors, several_clients,
-                 stock):
+    for part in (text, hidden, meta, long_values, flush_later, nonsense, no_descriptors,
+                 several_clients, stock):
         part()
     busy = run('node', '--port', f'shm:{where[1]}', '--kv', '1M', '--memcached',
                f'127.0.0.1:{PORT}')
