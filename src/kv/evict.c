@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Eviction by the clock algorithm. The hand passes over the buckets. A pair that was used
+ * Makes space when memory is full.
+ *
+ * With eviction, by the clock algorithm. The hand passes over the buckets. A pair that was used
  * since the last pass keeps its place and loses its mark; other pairs are evicted. Inline pairs in
  * buckets of the index are not evicted, because that would free no memory for others.
  *
  * The work of one operation is bounded. If the hand finds only pairs that were used, it evicts the
  * next one, and the inline pairs of its chained buckets. These have no mark. If all pairs are
  * inline, there is nothing to spare.
+ *
+ * Without eviction, pairs that have expired are removed, which no operation has looked up since.
+ * Another hand looks for them only if there may be some: the store keeps a lower bound of the times
+ * of all pairs, which each pass computes anew.
  */
 #include "kv/store.h"
 
@@ -101,6 +107,72 @@ bool kv_evict(struct kv *kv, unsigned *budget)
 		if (kv->hand >= kv->buckets)
 			kv->hand = 0;
 		gone += sweep(kv, kv->hand++, only_inline || (n >= SPARED && !gone));
+	}
+	return gone > 0;
+}
+
+static uint32_t expiry_of(struct kv *kv, struct slab *slab, const struct bucket *b, unsigned i)
+{
+	struct inline_pair in;
+	struct kv_pair p;
+
+	if (bucket_inline(b) >> i & 1) {
+		bucket_inline_at(b, i, &in);
+		return in.expires;
+	}
+	kv_record_read(kv, slab, slot_place(bucket_slot(b, i)), &p);
+	return p.expires;
+}
+
+static unsigned expire(struct kv *kv, uint64_t bucket)
+{
+	uint64_t addr = kv_bucket_addr(bucket);
+	struct slab *slab = kv_segment(kv, bucket);
+	unsigned gone = 0;
+
+	for (;;) {
+		struct bucket b = *(const struct bucket *)kv_read(&kv->mem, addr, BUCKET_BYTES);
+		unsigned before = gone;
+
+		kv_want_records(kv, slab, &b);
+		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+			uint32_t expires;
+
+			if (!bucket_holds(&b, i))
+				continue;
+			expires = expiry_of(kv, slab, &b, i);
+			if (!kv_is_expired(kv, expires)) {
+				if (expires && expires < kv->next_soonest)
+					kv->next_soonest = expires;
+				continue;
+			}
+			take_out(kv, slab, &b, i);
+			kv->expired++;
+			gone++;
+		}
+		if (gone != before)
+			write_bucket(kv, addr, &b);
+		if (!b.chain)
+			break;
+		addr = slab_addr(slab, b.chain);
+	}
+	if (gone)
+		free_empty(kv, slab, bucket);
+	return gone;
+}
+
+bool kv_expire(struct kv *kv, unsigned *budget)
+{
+	unsigned gone = 0;
+
+	while (*budget && gone < AT_ONCE && kv->soonest <= kv->now) {
+		--*budget;
+		gone += expire(kv, kv->expire_hand++);
+		if (kv->expire_hand < kv->buckets)
+			continue;
+		kv->expire_hand = 0;
+		kv->soonest = kv->next_soonest;
+		kv->next_soonest = UINT32_MAX;
 	}
 	return gone > 0;
 }

@@ -238,6 +238,7 @@ int kv_store(struct kv *kv, uint64_t hash, struct kv_loc *loc, bool found, const
 	struct slab *s = kv_segment(kv, hash);
 	int err;
 
+	kv_note_expiry(kv, p->expires);
 	if (e.slots) {
 		if (found && overwrite_inline(kv, hash, loc, p))
 			return 0;

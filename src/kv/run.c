@@ -21,6 +21,9 @@
 /* Evictions for one operation. A value with many extents needs several rounds. */
 #define EVICTIONS     256u
 #define EVICT_BUCKETS 16384u
+/* Without eviction. Each record is read; with a far tier the operation waits for its line. */
+#define EXPIRE_BUCKETS	   512u
+#define EXPIRE_BUCKETS_FAR 8u
 
 static int check(const struct kv *kv, const struct kv_op *op)
 {
@@ -229,11 +232,13 @@ static int run_op(struct kv *kv, struct kv_op *op)
 static int with_eviction(struct kv *kv, struct kv_op *op,
 			 int (*run)(struct kv *kv, struct kv_op *op))
 {
-	unsigned budget = EVICT_BUCKETS;
+	unsigned budget = kv->config.evict ? EVICT_BUCKETS
+			  : kv->mem.near   ? EXPIRE_BUCKETS_FAR
+					   : EXPIRE_BUCKETS;
 	int status = run(kv, op);
 
 	for (unsigned i = 0; unlikely(status == -ENOSPC) && i < EVICTIONS; i++) {
-		if (!kv->config.evict || !kv_evict(kv, &budget))
+		if (!(kv->config.evict ? kv_evict : kv_expire)(kv, &budget))
 			break;
 		status = run(kv, op);
 	}

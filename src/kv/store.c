@@ -106,6 +106,7 @@ int kv_open(const struct kv_config *config, struct kv **out)
 	kv->buckets = c.buckets;
 	kv->buckets_max = c.buckets_max;
 	kv->now = 1;
+	kv->soonest = kv->next_soonest = UINT32_MAX;
 	kv->elements = element_best();
 	err = make_secret(kv, c.secret);
 	kv->config.secret = NULL;

@@ -26,7 +26,10 @@ struct kv {
 	uint64_t bytes; /* kv_bytes() */
 	uint64_t growth_accesses, growth_steps, evicted, expired;
 	uint64_t hand; /* hand of the eviction clock: a bucket */
+	uint64_t expire_hand;
 	uint32_t now;
+	/* no pair expires before; `next_soonest` is that of the buckets behind `expire_hand` */
+	uint32_t soonest, next_soonest;
 	unsigned segments; /* a power of two */
 	struct slab *slabs;
 	uint64_t home_mask; /* the least power of two that is not below `buckets`, minus 1 */
@@ -252,5 +255,17 @@ void kv_functions_free(struct kv *kv);
  * and subtracts their number from `*budget`.
  */
 bool kv_evict(struct kv *kv, unsigned *budget);
+/* Does the same for pairs that have expired. Visits no bucket if there can be none. */
+bool kv_expire(struct kv *kv, unsigned *budget);
+/* Notes the time of a pair that is stored. */
+static inline void kv_note_expiry(struct kv *kv, uint32_t expires)
+{
+	if (!expires)
+		return;
+	if (expires < kv->soonest)
+		kv->soonest = expires;
+	if (expires < kv->next_soonest)
+		kv->next_soonest = expires;
+}
 
 #endif

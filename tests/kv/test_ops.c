@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "far_model.h"
 #include "kv/bucket.h"
 #include "kv/kv.h"
 #include "kv/store.h"
@@ -453,6 +454,52 @@ static void eviction_of_inline_pairs(void **state)
 	kv_close(kv);
 }
 
+/* Fills the store, and once more when all pairs have expired, which nothing has looked up. */
+static void fill_twice(uint32_t len, bool far)
+{
+	struct kv_config c = {.size = 1u << 20, .inline_max = 20, .near = 256u << 10};
+	static const uint8_t value[3000];
+	static struct far_model model;
+	uint64_t key = 0, num;
+	struct kv_stat stat;
+	struct kv *kv;
+
+	if (far) {
+		far_model_init(&model, 5, 20);
+		c.far = &model.far;
+	}
+	assert_int_equal(kv_open(&c, &kv), 0);
+	kv_set_time(kv, 5);
+	while (!put_number(kv, key, value, len, 10 + key % 10))
+		key++;
+	num = key;
+	kv_set_time(kv, 9);
+	assert_int_equal(put_number(kv, key, value, len, 0), -ENOSPC);
+	kv_set_time(kv, 19);
+	for (; key < num + num * 3 / 4; key++)
+		assert_int_equal(put_number(kv, key, value, len, 100), 0);
+	kv_get_stat(kv, &stat);
+	assert_true(stat.expired > num / 2 && !stat.evicted);
+	assert_null(kv_check(kv));
+	/* The pairs with a longer time are there. */
+	while (!put_number(kv, key, value, len, 100))
+		key++;
+	kv_set_time(kv, 99);
+	assert_int_equal(put_number(kv, key, value, len, 100), -ENOSPC);
+	kv_set_time(kv, 100);
+	assert_int_equal(put_number(kv, key, value, len, 100), 0);
+	kv_close(kv);
+}
+
+static void expired_pairs_make_space(void **state)
+{
+	for (unsigned far = 0; far < 2; far++) {
+		fill_twice(3000, far);
+		fill_twice(100, far);
+	}
+	fill_twice(8, false); /* inline */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -468,6 +515,7 @@ int main(void)
 		cmocka_unit_test(more_memory_may_be_allowed),
 		cmocka_unit_test(eviction_spares_what_is_used),
 		cmocka_unit_test(eviction_of_inline_pairs),
+		cmocka_unit_test(expired_pairs_make_space),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
