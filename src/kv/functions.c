@@ -223,8 +223,10 @@ int kv_run_registered(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 	if (kv_part_divides_registered(kv, op, loc))
 		return kv_part_begin(kv, op, PART_TAKE, loc);
 	memcpy(fs->elements, kv_value(kv, op->hash, loc), len);
-	memcpy(fs->operands, op->value, op->value_len);
-	memcpy(&acc, op->value, width);
+	if (op->value_len) /* an update of an empty vector has no operands */
+		memcpy(fs->operands, op->value, op->value_len);
+	if (op->code == KV_REDUCE)
+		memcpy(&acc, op->value, width);
 	call(kv, op, r, &s);
 	return r->end ? error_of(r) : finish(kv, op, loc, &s, &acc);
 }

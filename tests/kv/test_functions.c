@@ -140,6 +140,16 @@ static void updates(void **state)
 	}
 }
 
+/* An update of an empty vector has no operands, and none are read. */
+static void an_empty_vector(void **state)
+{
+	struct rig *r = *state;
+
+	put(r, "", 0);
+	assert_int_equal(run(r, with(r, KV_UPDATE_VECTOR, "scale", KV_DOUBLE, NULL, 0)), 0);
+	assert_int_equal(run(r, (struct kv_op){.code = KV_GET}), 0);
+}
+
 static void reduce_and_filter(void **state)
 {
 	int32_t numbers[] = {1, -2, 3, 4}, initial = 100, sum;
@@ -457,6 +467,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(updates, make, drop),
+		cmocka_unit_test_setup_teardown(an_empty_vector, make, drop),
 		cmocka_unit_test_setup_teardown(reduce_and_filter, make, drop),
 		cmocka_unit_test_setup_teardown(steps_are_bounded, make, drop),
 		cmocka_unit_test_setup_teardown(steps_are_bounded_by_time, make, drop),
