@@ -4,7 +4,8 @@
  *
  * With eviction, by the clock algorithm. The hand passes over the buckets. A pair that was used
  * since the last pass keeps its place and loses its mark; other pairs are evicted. Inline pairs in
- * buckets of the index are not evicted, because that would free no memory for others.
+ * buckets of the index are not evicted, because that would free no memory for others. Inline pairs
+ * that have expired are removed everywhere, since that costs no access.
  *
  * The work of one operation is bounded. If the hand finds only pairs that were used, it evicts the
  * next one, and the inline pairs of its chained buckets. These have no mark. If all pairs are
@@ -68,6 +69,19 @@ static void free_empty(struct kv *kv, struct slab *slab, uint64_t bucket)
 		write_bucket(kv, addr, &b);
 }
 
+static uint32_t expiry_of(struct kv *kv, struct slab *slab, const struct bucket *b, unsigned i)
+{
+	struct inline_pair in;
+	struct kv_pair p;
+
+	if (bucket_inline(b) >> i & 1) {
+		bucket_inline_at(b, i, &in);
+		return in.expires;
+	}
+	kv_record_read(kv, slab, slot_place(bucket_slot(b, i)), &p);
+	return p.expires;
+}
+
 static unsigned sweep(struct kv *kv, uint64_t bucket, bool all)
 {
 	uint64_t addr = kv_bucket_addr(bucket), home = addr;
@@ -78,14 +92,19 @@ static unsigned sweep(struct kv *kv, uint64_t bucket, bool all)
 		struct bucket b = *(const struct bucket *)kv_read(&kv->mem, addr, BUCKET_BYTES);
 
 		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
-			bool is_inline = bucket_inline(&b) >> i & 1;
+			bool is_inline = bucket_inline(&b) >> i & 1, over;
 
-			if (!bucket_holds(&b, i) || (is_inline && addr == home) ||
-			    (!all && (is_inline || b.used >> i & 1)))
+			if (!bucket_holds(&b, i))
+				continue;
+			over = is_inline && kv_is_expired(kv, expiry_of(kv, slab, &b, i));
+			if (!over && ((is_inline && addr == home) ||
+				      (!all && (is_inline || b.used >> i & 1))))
 				continue;
 			take_out(kv, slab, &b, i);
-			kv->evicted++;
-			gone++;
+			kv->expired += over;
+			kv->evicted += !over;
+			/* An inline pair in the index made space only for its own bucket. */
+			gone += !is_inline || addr != home;
 		}
 		b.used = 0;
 		write_bucket(kv, addr, &b);
@@ -109,19 +128,6 @@ bool kv_evict(struct kv *kv, unsigned *budget)
 		gone += sweep(kv, kv->hand++, only_inline || (n >= SPARED && !gone));
 	}
 	return gone > 0;
-}
-
-static uint32_t expiry_of(struct kv *kv, struct slab *slab, const struct bucket *b, unsigned i)
-{
-	struct inline_pair in;
-	struct kv_pair p;
-
-	if (bucket_inline(b) >> i & 1) {
-		bucket_inline_at(b, i, &in);
-		return in.expires;
-	}
-	kv_record_read(kv, slab, slot_place(bucket_slot(b, i)), &p);
-	return p.expires;
 }
 
 static unsigned expire(struct kv *kv, uint64_t bucket)

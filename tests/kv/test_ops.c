@@ -454,6 +454,41 @@ static void eviction_of_inline_pairs(void **state)
 	kv_close(kv);
 }
 
+static bool count_pair(void *ctx, const struct kv_pair *p)
+{
+	++*(unsigned *)ctx;
+	return true;
+}
+
+/* Returns the number of pairs that a store with eviction keeps of many inline ones. */
+static unsigned kept(bool after_expired)
+{
+	struct kv_config c = {.size = 1u << 20, .inline_max = 20, .evict = true};
+	uint64_t key = 0;
+	unsigned num = 0;
+	struct kv *kv;
+
+	assert_int_equal(kv_open(&c, &kv), 0);
+	kv_set_time(kv, 5);
+	for (; after_expired && key < 100000; key++)
+		assert_int_equal(put_number(kv, key, &key, sizeof(key), 10), 0);
+	kv_set_time(kv, 10);
+	for (unsigned i = 0; i < 400000; i++, key++)
+		assert_int_equal(put_number(kv, key, &key, sizeof(key), 0), 0);
+	kv_scan(kv, 0, UINT64_MAX, count_pair, &num);
+	assert_null(kv_check(kv));
+	kv_close(kv);
+	return num;
+}
+
+static void eviction_removes_expired_inline_pairs(void **state)
+{
+	unsigned fresh = kept(false), after = kept(true);
+
+	assert_true(fresh > 30000);
+	assert_true(after > fresh * 9 / 10);
+}
+
 /* Fills the store, and once more when all pairs have expired, which nothing has looked up. */
 static void fill_twice(uint32_t len, bool far)
 {
@@ -515,6 +550,7 @@ int main(void)
 		cmocka_unit_test(more_memory_may_be_allowed),
 		cmocka_unit_test(eviction_spares_what_is_used),
 		cmocka_unit_test(eviction_of_inline_pairs),
+		cmocka_unit_test(eviction_removes_expired_inline_pairs),
 		cmocka_unit_test(expired_pairs_make_space),
 	};
 
