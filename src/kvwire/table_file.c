@@ -56,11 +56,16 @@ static int read_file(struct kv_table *t, const char *path, char *why, size_t why
 	return rc;
 }
 
-/* Writes the text to a file with a name of its own. */
+/*
+ * Writes the text to a file with a name of its own. A process that was killed may have left a file
+ * of this name: programs in containers often have the same process id.
+ */
 static int write_new(const char *path, const char *text, size_t len)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644), rc;
+	int fd, rc;
 
+	unlink(path);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -errno;
 	rc = file_write(fd, text, len);

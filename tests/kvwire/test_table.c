@@ -163,12 +163,43 @@ static void test_file(void **state)
 	assert_int_equal(rmdir(folder), 0); /* no temporary file is left */
 }
 
+/* A process with the same id was killed before it had written its table. */
+static void test_file_of_a_killed_process(void **state)
+{
+	char folder[] = "/tmp/test-kvwire-table.XXXXXX", path[64], left[80], why[200];
+	FILE *f;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/table", folder);
+	snprintf(left, sizeof(left), "%s.%d", path, (int)getpid());
+	parse(&table, text, why, sizeof(why));
+	for (unsigned i = 0; i < 2; i++) {
+		f = fopen(left, "w");
+		assert_non_null(f);
+		fputs("roost-kv-par", f);
+		fclose(f);
+		table.version++;
+		assert_int_equal(i ? kv_table_replace(&table, path, NULL, why, sizeof(why))
+				   : kv_table_create(&table, path, why, sizeof(why)),
+				 0);
+		assert_int_equal(kv_table_read(&again, path, why, sizeof(why)), 0);
+		assert_int_equal(again.version, table.version);
+	}
+	unlink(path);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_text),   cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_errors), cmocka_unit_test(test_versions),
-		cmocka_unit_test(test_spread), cmocka_unit_test(test_file),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_versions),
+		cmocka_unit_test(test_spread),
+		cmocka_unit_test(test_file),
+		cmocka_unit_test(test_file_of_a_killed_process),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
