@@ -371,7 +371,10 @@ void call_stop(struct call_qp *q);
 void call_run_cut(struct call *call);
 /* Ends a call whose payload was cut short. Data that it sent must be acknowledged before. */
 void call_break(struct call *call, uint32_t status);
-/* Ends the resources of a QP that has ended, after its last call. */
+/*
+ * Ends the resources of a QP that has ended, after the last operation of its calls. Does nothing if
+ * the QP has not ended.
+ */
 void call_qp_ended(struct call_qp *q);
 /* Disables a version after a step crashed or did not return. */
 void version_disable(struct kernel_version *s, enum guard_end how);

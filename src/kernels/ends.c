@@ -61,9 +61,10 @@ bool slot_open(struct call_qp *q)
 
 void call_qp_ended(struct call_qp *q)
 {
-	if (q->ends)
+	if (q->ends) {
 		owner_ends(q->pu, q->owner);
-	q->ends = q->has_resources = false;
+		q->ends = q->has_resources = false;
+	}
 	if (q->detached)
 		atomic_store_explicit(&q->deferred.may_free, true, memory_order_release);
 }

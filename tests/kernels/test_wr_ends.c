@@ -167,7 +167,7 @@ static void replaced_meanwhile(void **state)
 
 #define REPLY 65536u /* of the caller's memory */
 
-static void call_script(const struct cmd *cmds, unsigned n, uint16_t mark)
+static void call_kernel(uint64_t op, const struct cmd *cmds, unsigned n, uint16_t mark)
 {
 	uint8_t *params = s->caller.mem + 4096;
 	struct roost_rpc_head head = {.reply_addr = (uintptr_t)s->caller.mem + REPLY,
@@ -176,14 +176,20 @@ static void call_script(const struct cmd *cmds, unsigned n, uint16_t mark)
 				      .mark = mark};
 
 	memcpy(params, &head, sizeof(head));
-	memcpy(params + sizeof(head), cmds, n * sizeof(*cmds));
+	if (n)
+		memcpy(params + sizeof(head), cmds, n * sizeof(*cmds));
 	ep_post(&s->caller,
 		&(struct wr){.op = ROOST_OP_RPC,
 			     .sge = {ep_sge(&s->caller, 4096,
 					    (uint32_t)(sizeof(head) + n * sizeof(*cmds)))},
 			     .num_sge = 1,
-			     .raddr = SCRIPT_OP,
+			     .raddr = op,
 			     .rkey = s->called.key});
+}
+
+static void call_script(const struct cmd *cmds, unsigned n, uint16_t mark)
+{
+	call_kernel(SCRIPT_OP, cmds, n, mark);
 }
 
 static struct told answer(uint16_t mark)
@@ -295,6 +301,69 @@ static void the_caller_goes(void **state)
 	}
 }
 
+/* ---- resources of the caller ---- */
+
+static unsigned keepers_ended;
+
+static enum roost_next keep(struct roost_call *c)
+{
+	return roost_reply(c, roost_take(c) ? ROOST_RPC_OK : ROOST_RPC_FAILED, NULL, 0);
+}
+
+static void keeper_ended(void *self, uint32_t number)
+{
+	keepers_ended++;
+}
+
+static const struct roost_kernel keeper_kernel = {.abi = ROOST_KERNEL_ABI,
+						  .version = 1,
+						  .name = "keeper",
+						  .op = 0x1001,
+						  .params = keep,
+						  .resources = 1,
+						  .ended = keeper_ended};
+
+static int drop_peer_1(void *ctx, const struct pkt_addr *src, const uint8_t *bth, uint32_t len)
+{
+	return pkt_addr_eq(src, ep_addr(&s->peer[1]));
+}
+
+/*
+ * A connection has a resource, and one of its calls ends before its operations. The resource ends
+ * with the connection.
+ */
+static void resources_of_a_caller(void **state)
+{
+	struct cmd later = with(rdma(WRITE, 1, 0, 0, 1000), false, false, 0);
+	struct runtime_kernel_info info;
+
+	open_scene(1, &plain);
+	assert_int_equal(runtime_deploy(s->f, &keeper_kernel, NULL), 0);
+	keepers_ended = 0;
+	call_kernel(0x1001, NULL, 0, 1);
+	while (turn())
+		;
+	assert_true(runtime_kernel_info(s->f, 1, &info));
+	assert_int_equal(info.resources, 1);
+	sim_set_filter(s->w.sim, drop_peer_1, NULL);
+	call_script(&later, 1, 2);
+	assert_int_equal(answer(2).done, 0);
+	world_run(&s->w, world_now(&s->w) + MSEC); /* the reply is acknowledged */
+	sim_set_filter(s->w.sim, NULL, NULL);
+	while (turn())
+		;
+	assert_true(runtime_kernel_info(s->f, 0, &info));
+	assert_int_equal(info.in_flight, 0);
+	assert_int_equal(keepers_ended, 0);
+	assert_int_equal(
+		ep_modify(&s->called, &(struct nic_qp_attr){.state = NIC_QPS_ERR}, NIC_QPA_STATE),
+		0);
+	assert_int_equal(keepers_ended, 1);
+	assert_true(runtime_kernel_info(s->f, 1, &info));
+	assert_int_equal(info.resources, 0);
+	close_scene();
+}
+
 /* ---- binding ---- */
 
 static void rules_of_binding(void **state)
@@ -366,10 +435,15 @@ static void bound_in_mid_flight(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_qp_goes),	    cmocka_unit_test(the_full_qp_goes),
-		cmocka_unit_test(given_up),	    cmocka_unit_test(replaced_meanwhile),
-		cmocka_unit_test(called),	    cmocka_unit_test(the_caller_goes),
-		cmocka_unit_test(rules_of_binding), cmocka_unit_test(bound_in_mid_flight),
+		cmocka_unit_test(the_qp_goes),
+		cmocka_unit_test(the_full_qp_goes),
+		cmocka_unit_test(given_up),
+		cmocka_unit_test(replaced_meanwhile),
+		cmocka_unit_test(called),
+		cmocka_unit_test(the_caller_goes),
+		cmocka_unit_test(rules_of_binding),
+		cmocka_unit_test(bound_in_mid_flight),
+		cmocka_unit_test(resources_of_a_caller),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
