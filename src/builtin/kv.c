@@ -17,7 +17,7 @@
  * continues. With a far tier an operation is not divided.
  *
  * Calls of several processing units may run at the same time: a step owns the store alone, and a
- * step that finds the store taken tries again in its next turn.
+ * call that finds the store taken tries again: at once, then in later turns.
  */
 #include <endian.h>
 #include <errno.h>
@@ -38,6 +38,7 @@ _Static_assert(KV_KEY_MAX == ROOST_KV_KEY_MAX && KV_VALUE_MAX == ROOST_KV_VALUE_
 #define FEW	   4u  /* operations of a batch whose misses overlap those of other batches */
 #define LONGS	   16u /* long batches and replies in progress */
 #define LONGS_EACH 2u  /* long batches and replies of a connection */
+#define TRIES	   64u /* steps in which a call tries to take the store before it pauses */
 #define STATE_MAX  512u
 
 /* `self` of the kernel. */
@@ -61,8 +62,9 @@ struct call_state {
 	/* the group that is not finished; of the store's groups if it has a far tier; NULL: none */
 	struct kv_group *parked;
 	bool broken;
-	bool divided; /* an operation is divided: the call keeps the store until its next step */
-	bool ahead;   /* `op` is the only operation of the batch, decoded and hashed */
+	bool divided;  /* an operation is divided: the call keeps the store until its next step */
+	bool ahead;    /* `op` is the only operation of the batch, decoded and hashed */
+	uint8_t tries; /* steps in succession that found the store taken */
 	struct kv_op op;
 };
 
@@ -338,6 +340,20 @@ static enum progress run_parked(struct kv_store *st, struct call_state *s, uint6
 	return next;
 }
 
+/*
+ * The store is taken, usually for a step of another processing unit. If it is taken for longer, the
+ * call pauses: the time must not count as steps of the call.
+ */
+static enum roost_next try_again(struct roost_call *c, struct kv_store *st)
+{
+	struct call_state *s = c->state;
+
+	if (st->groups || kv_store_is_kept(st) || s->tries == TRIES)
+		return roost_pause(c);
+	s->tries++;
+	return ROOST_AGAIN;
+}
+
 /* Runs a step of a batch that was opened; results go into a reply that was begun. */
 static enum roost_next run_step(struct roost_call *c)
 {
@@ -348,7 +364,8 @@ static enum roost_next run_step(struct roost_call *c)
 	uint64_t before, did;
 
 	if (!s->divided && !take_store(st))
-		return st->groups || kv_store_is_kept(st) ? roost_pause(c) : ROOST_AGAIN;
+		return try_again(c, st);
+	s->tries = 0;
 	before = kv_bytes(st->kv);
 	if (st->groups) {
 		next = run_parked(st, s, c->owner);

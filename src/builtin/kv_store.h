@@ -157,9 +157,12 @@ static inline void kv_store_keep(struct kv_store *st)
 	atomic_store_explicit(&st->busy, KV_STORE_DIVIDED, memory_order_relaxed);
 }
 
+/* Returns whether the owner may keep the store for longer than a step of a call. */
 static inline bool kv_store_is_kept(struct kv_store *st)
 {
-	return atomic_load_explicit(&st->busy, memory_order_relaxed) == KV_STORE_DIVIDED;
+	int busy = atomic_load_explicit(&st->busy, memory_order_relaxed);
+
+	return busy == KV_STORE_DIVIDED || busy == KV_STORE_READS;
 }
 
 /*

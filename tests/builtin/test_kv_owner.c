@@ -2,7 +2,7 @@
 /*
  * Who owns a store: threads that serve, one that reads as a snapshot does, and threads that drop
  * groups without being the owner. What the owner changes is no atomic, so TSan and the counts show
- * two owners at a time; and a dropped group comes back.
+ * two owners at a time; and a dropped group comes back. Calls wait for the owner.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -16,13 +16,17 @@
 
 #include "../kv/far_model.h"
 #include "base/mem.h"
+#include "builtin/builtin.h"
 #include "builtin/kv_store.h"
+#include "kvwire/kvwire.h"
+#include "rig.h"
 
 #define SIZE	1024u /* lines of the store */
 #define NEAR	32u   /* lines of near memory */
 #define SERVERS 3
 #define TURNS	20000u
 #define READS	200u
+#define BOUND	1000u /* steps of a call */
 
 static struct far_model far;
 static struct kv_store *store;
@@ -105,10 +109,57 @@ static void one_owner_at_a_time(void **state)
 	(void)state;
 }
 
+/* ---- calls ---- */
+
+static struct rig R, *const r = &R;
+
+static void post_get(void)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_GET, .key = "key", .key_len = 3};
+	struct kvwire_writer w;
+	uint8_t batch[64];
+
+	kvwire_begin(&w, batch, sizeof(batch));
+	assert_true(kvwire_add(&w, &op));
+	rig_post(r, 0, 0, ROOST_KV_OP, batch, (uint32_t)kvwire_finish(&w, 0), 64, 0);
+}
+
+/*
+ * A call waits for a thread that keeps the store: one that writes a snapshot to a slow file, or a
+ * processing unit whose thread does not run. The wait does not count as steps of the call.
+ */
+static void a_call_waits_for_the_owner(void **state)
+{
+	static const enum kv_store_busy busy[] = {KV_STORE_READS, KV_STORE_SERVES,
+						  KV_STORE_DIVIDED};
+	static struct roost_kv_config config;
+	struct rig_reply reply;
+
+	assert_int_equal(kv_store_open(NULL, NULL, &store), 0);
+	config.store = store;
+	rig_open(r, 1, &(struct rig_shape){.sp = {.delay_ns = 1000}, .cfg = {.max_steps = BOUND}});
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("kv"), &config), 0);
+	for (unsigned i = 0; i < sizeof(busy) / sizeof(busy[0]); i++) {
+		assert_true(kv_store_try(store, busy[i]));
+		post_get();
+		for (unsigned turn = 0; turn < 10 * BOUND; turn++) {
+			assert_true(rig_step(r));
+			assert_false(rig_poll(r, 0, 0, 64, &reply));
+		}
+		kv_store_leave(store);
+		assert_int_equal(rig_wait(r, 0, 0, 64).status, ROOST_RPC_OK);
+		rig_reap(r);
+	}
+	rig_close(r);
+	kv_store_close(store);
+	(void)state;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_owner_at_a_time),
+		cmocka_unit_test(a_call_waits_for_the_owner),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
