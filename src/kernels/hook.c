@@ -58,7 +58,10 @@ static void abandon(struct local_call *p)
 	p->i.wrs.posted = p->i.pending = false;
 }
 
-/* Hands bytes to a kernel that changes lengths. The kernel runs in produce(). */
+/*
+ * Hands bytes to a kernel that changes lengths. The kernel runs in produce(). Output that is left
+ * belongs to a message that the end of the connection has cut short.
+ */
 static void feed(struct nic_stream_hook *stream, const struct nic_stream_piece *piece)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
@@ -68,7 +71,7 @@ static void feed(struct nic_stream_hook *stream, const struct nic_stream_piece *
 		abandon(p);
 	p->i.c.where = piece->va;
 	p->i.c.resume = 0;
-	p->bytes_bypassed = 0;
+	p->bytes_bypassed = p->num_ready = 0;
 	p->busy = true;
 	p->i.fn = p->i.s->k->stream;
 	p->i.steps = p->rt->max_steps;

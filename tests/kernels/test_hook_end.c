@@ -9,7 +9,7 @@
 #include "kernels/local_call.h"
 #include "rig.h"
 
-enum { QUITTER_OP = 0x1000, CHATTY_OP };
+enum { QUITTER_OP = 0x1000, CHATTY_OP, SHORTEN_OP };
 
 static struct rig R, *const r = &R;
 static struct kernel_runtime *caller_runtime;
@@ -26,6 +26,19 @@ static enum roost_next quitter(struct roost_call *c)
 	ROOST_STEPS(c);
 	if (c->offset)
 		ROOST_FAIL(c, 200);
+	memcpy(s->out, c->data, c->len - 1);
+	ROOST_SEND(c, s->out, c->len - 1);
+	ROOST_STEPS_END;
+}
+
+/* Outputs each piece without its last byte. */
+static enum roost_next shorten(struct roost_call *c)
+{
+	struct quitter_state *s = c->state;
+
+	ROOST_STEPS(c);
+	if (!c->total)
+		ROOST_FAIL(c, ROOST_RPC_OK);
 	memcpy(s->out, c->data, c->len - 1);
 	ROOST_SEND(c, s->out, c->len - 1);
 	ROOST_STEPS_END;
@@ -51,6 +64,13 @@ static const struct roost_kernel quitter_kernel = {.abi = ROOST_KERNEL_ABI,
 						   .op = QUITTER_OP,
 						   .state_size = sizeof(struct quitter_state),
 						   .stream = quitter,
+						   .resizes = true};
+static const struct roost_kernel shorten_kernel = {.abi = ROOST_KERNEL_ABI,
+						   .name = "shorten",
+						   .version = 1,
+						   .op = SHORTEN_OP,
+						   .state_size = sizeof(struct quitter_state),
+						   .stream = shorten,
 						   .resizes = true};
 static const struct roost_kernel chatty_kernel = {.abi = ROOST_KERNEL_ABI,
 						  .name = "chatty",
@@ -102,6 +122,51 @@ static void the_rest_passes(void **state)
 	}
 }
 
+static int drop_all(void *ctx, const struct pkt_addr *src, const uint8_t *bth, uint32_t len)
+{
+	return 1;
+}
+
+/*
+ * The queue pair is reset in the middle of a message, when all segments are full and the kernel has
+ * output for the next one. The first message of the next connection has only its own bytes.
+ */
+static void a_reset_drops_output(void **state)
+{
+	static const struct nic_qp_attr reset = {.state = NIC_QPS_RESET};
+	struct local_call_result result;
+	struct local_call *z;
+
+	open_rig(1, &shapes[0]);
+	assert_int_equal(runtime_deploy(caller_runtime, &shorten_kernel, NULL), 0);
+	memset(r->caller[0].mem, 'a', 400000);
+	memset(r->caller[0].mem + 400000, 'b', 1000);
+	memset(r->node[0].mem, 0, 2000);
+	z = rig_local_call(r, caller_runtime, SHORTEN_OP, NULL, 0, NULL, 0);
+	assert_int_equal(local_call_attach_out(z, r->caller[0].qp), 0);
+	sim_set_filter(r->w.sim, drop_all, NULL);
+	rig_write(r, 0, 0, 0, 400000);
+	world_run(&r->w, world_now(&r->w) + MSEC);
+	assert_false(local_call_finished(z, &result));
+	assert_in_range(result.bytes, 16 * 16384, 17 * 16384);
+	sim_set_filter(r->w.sim, NULL, NULL);
+	assert_int_equal(ep_modify(&r->caller[0], &reset, NIC_QPA_STATE), 0);
+	assert_int_equal(ep_modify(&r->node[0], &reset, NIC_QPA_STATE), 0);
+	ep_connect(&r->caller[0], &r->node[0]);
+	rig_write(r, 0, 400000, 0, 1000);
+	world_run(&r->w, world_now(&r->w) + SEC);
+	rig_reap(r);
+	assert_memory_equal(r->node[0].mem, r->caller[0].mem + 400000, 999);
+	for (unsigned i = 999; i < 2000; i++)
+		assert_int_equal(r->node[0].mem[i], 0);
+	assert_int_equal(local_call_detach(z), 0);
+	local_call_end_stream(z);
+	assert_true(local_call_finished(z, &result));
+	assert_int_equal(result.status, ROOST_RPC_OK);
+	local_call_free(z);
+	rig_close(r);
+}
+
 /* All data for the host together must fit in the host's buffer. */
 static void a_reply_has_its_space(void **state)
 {
@@ -130,6 +195,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_rest_passes),
 		cmocka_unit_test(a_reply_has_its_space),
+		cmocka_unit_test(a_reset_drops_output),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
