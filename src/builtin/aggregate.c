@@ -351,6 +351,22 @@ static void finish(struct aggregate *a, struct scratch *s, void *self)
 	a->rows++;
 }
 
+/*
+ * Returns the position in the piece from which on the kernel processes it. A message of a stream
+ * may have been cut short, or have begun before the kernel was attached. Its incomplete record is
+ * left out.
+ */
+static uint32_t begin_piece(struct aggregate *a, const struct roost_call *c)
+{
+	uint32_t pos = c->offset % a->p.record, rest;
+
+	if (likely(pos == a->pos))
+		return 0;
+	a->pos = 0;
+	rest = pos ? a->p.record - pos : 0;
+	return rest < c->len ? rest : c->len;
+}
+
 /* Processes the piece until it ends, or the buffer has no space for a row. */
 static void run(struct aggregate *a, struct scratch *s, const struct roost_call *c)
 {
@@ -404,7 +420,7 @@ static enum roost_next payload(struct roost_call *c)
 	ROOST_STEPS(c);
 	if (!a->p.record || c->total % a->p.record)
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
-	a->at = 0;
+	a->at = begin_piece(a, c);
 	for (;;) {
 		run(a, s, c);
 		if (a->used && (a->at < c->len || (c->last && to_region(a)))) {

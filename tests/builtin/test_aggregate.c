@@ -351,6 +351,97 @@ static void rows_without_space(void **state)
 	rig_close(r);
 }
 
+/* ---- streams ---- */
+
+#define RECORD 56u /* no multiple of it up to 7 packets is a multiple of the path MTU */
+
+/* Fills `n` records from `off` of the caller's memory: the first word of each is `word`. */
+static void fill_records(uint32_t off, uint32_t n, uint64_t word)
+{
+	memset(r->caller[0].mem + off, 0x77, (size_t)n * RECORD);
+	for (uint32_t i = 0; i < n; i++)
+		memcpy(r->caller[0].mem + off + (size_t)i * RECORD, &word, sizeof(word));
+}
+
+/*
+ * A connection ends in the middle of a message, within a record. The records of the next
+ * connection's messages are complete, and the record that was cut is not counted.
+ */
+static void a_message_is_cut_short(void **state)
+{
+	static const struct nic_qp_attr reset = {.state = NIC_QPS_RESET};
+	struct roost_aggregate_params p = roost_aggregate_params(RECORD);
+	struct roost_aggregate_result got;
+	struct local_call_result now, end;
+	struct local_call *call;
+
+	p.value = roost_aggregate_field(0, 8, 0);
+	open_rig(&(struct rig_shape){.sp = {.delay_ns = 1000}});
+	fill_records(0, 7168, 1);
+	fill_records(RECORD * 7168, 100, 1000);
+	call = rig_local_call(r, r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), &got, sizeof(got));
+	assert_int_equal(local_call_attach_in(call, r->node[0].qp), 0);
+	rig_write(r, 0, 0, 0, RECORD * 7168);
+	do {
+		assert_true(rig_step(r));
+		local_call_finished(call, &now);
+	} while (!now.bytes);
+	assert_true(now.bytes < RECORD * 7168 && now.bytes % RECORD);
+	assert_int_equal(ep_modify(&r->caller[0], &reset, NIC_QPA_STATE), 0);
+	assert_int_equal(ep_modify(&r->node[0], &reset, NIC_QPA_STATE), 0);
+	ep_connect(&r->caller[0], &r->node[0]);
+	for (unsigned i = 0; i < 2; i++)
+		rig_write(r, 0, RECORD * 7168, 0, RECORD * 100);
+	world_run(&r->w, world_now(&r->w) + SEC);
+	rig_reap(r);
+	assert_int_equal(local_call_detach(call), 0);
+	local_call_end_stream(call);
+	assert_true(local_call_finished(call, &end));
+	assert_int_equal(end.status, ROOST_RPC_OK);
+	assert_int_equal(got.records, now.bytes / RECORD + 200);
+	assert_int_equal(got.sum, now.bytes / RECORD + 200 * 1000);
+	local_call_free(call);
+	rig_close(r);
+}
+
+/* A kernel is attached in the middle of a message: it counts the records that it sees whole. */
+static void attached_within_a_message(void **state)
+{
+	struct roost_aggregate_params p = roost_aggregate_params(RECORD);
+	struct roost_aggregate_result got;
+	struct local_call_result first, end;
+	struct local_call *call[2];
+	uint64_t unseen;
+
+	p.value = roost_aggregate_field(0, 8, 0);
+	open_rig(&(struct rig_shape){.sp = {.delay_ns = 1000}});
+	fill_records(0, 7168, 1);
+	for (unsigned i = 0; i < 2; i++)
+		call[i] = rig_local_call(r, r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), &got,
+					 sizeof(got));
+	assert_int_equal(local_call_attach_in(call[0], r->node[0].qp), 0);
+	rig_write(r, 0, 0, 0, RECORD * 7168);
+	do {
+		assert_true(rig_step(r));
+		local_call_finished(call[0], &first);
+	} while (!first.bytes);
+	assert_true(first.bytes < RECORD * 7168 && first.bytes % RECORD);
+	unseen = (first.bytes + RECORD - 1) / RECORD;
+	assert_int_equal(local_call_attach_in(call[1], r->node[0].qp), 0);
+	world_run(&r->w, world_now(&r->w) + SEC);
+	rig_reap(r);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(local_call_detach(call[i]), 0);
+		local_call_end_stream(call[i]);
+		assert_true(local_call_finished(call[i], &end));
+		assert_int_equal(end.status, ROOST_RPC_OK);
+		assert_int_equal(got.records, i ? 7168 - unseen : 7168);
+		assert_int_equal(got.sum, got.records);
+		local_call_free(call[i]);
+	}
+	rig_close(r);
+}
+
 static void refused(const struct roost_aggregate_params *p)
 {
 	assert_int_equal(rig_call(r, ROOST_AGGREGATE_OP, p, sizeof(*p), 64).status,
@@ -404,9 +495,14 @@ static void bad_parameters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(like_the_model),     cmocka_unit_test(over_a_bad_link),
-		cmocka_unit_test(extreme_values),     cmocka_unit_test(as_many_groups_as_there_are),
-		cmocka_unit_test(rows_without_space), cmocka_unit_test(bad_parameters),
+		cmocka_unit_test(like_the_model),
+		cmocka_unit_test(over_a_bad_link),
+		cmocka_unit_test(extreme_values),
+		cmocka_unit_test(as_many_groups_as_there_are),
+		cmocka_unit_test(rows_without_space),
+		cmocka_unit_test(bad_parameters),
+		cmocka_unit_test(a_message_is_cut_short),
+		cmocka_unit_test(attached_within_a_message),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
