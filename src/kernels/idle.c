@@ -42,12 +42,20 @@ static bool end_stream(struct call_qp *q)
 	return true;
 }
 
+/* A message may be in progress while another one is announced. */
+static void end_streams(struct call_qp *q)
+{
+	while (has_stream(q) && end_stream(q))
+		;
+}
+
 bool idle_look(struct runtime_pu *pu)
 {
 	uint64_t now = pu->units.began;
 
 	for (unsigned i = 0; !list_empty(&pu->idle); i++) {
 		struct call_qp *q = list_first_entry(&pu->idle, struct call_qp, idle_link);
+		uint64_t due = now + pu->rt->idle_ns;
 
 		if (q->idle_due > now) {
 			nic_rpc_at(pu->rt->nic, pu->index, q->idle_due);
@@ -56,12 +64,12 @@ bool idle_look(struct runtime_pu *pu)
 		if (i == MOST)
 			return true;
 		list_del(&q->idle_link);
-		if (!has_stream(q))
-			continue;
 		if (q->last_rx + pu->rt->idle_ns > now)
-			watch(q, q->last_rx + pu->rt->idle_ns);
-		else if (!end_stream(q))
-			watch(q, now + pu->rt->idle_ns);
+			due = q->last_rx + pu->rt->idle_ns;
+		else
+			end_streams(q);
+		if (has_stream(q))
+			watch(q, due);
 	}
 	return false;
 }

@@ -143,13 +143,58 @@ static void test_repeated(void **state)
 	peer_close(p);
 }
 
+static enum roost_next quick(struct roost_call *c)
+{
+	(void)c;
+	return ROOST_DONE;
+}
+
+static const struct roost_kernel other_kernel = {.abi = ROOST_KERNEL_ABI,
+						 .version = 1,
+						 .name = "quick",
+						 .op = KERNEL + 1,
+						 .payload = quick,
+						 .cut = cut};
+
+/* The peer announces payload, and begins a message for another kernel. Both calls end. */
+static void test_two_streams(void **state)
+{
+	struct roost_rpc_head head = {.flags = ROOST_RPC_STREAM};
+	struct runtime_kernel_info info;
+	struct runtime_counters ctr;
+	uint8_t piece[256] = {0};
+
+	(void)state;
+	open_node();
+	assert_int_equal(runtime_deploy(f, &other_kernel, NULL), 0);
+	send_packet(PKT_RPC_PARAMS, 100, &head, sizeof(head), sizeof(head));
+	peer_send(p, &(struct pkt_make){.opcode = PKT_RPC_WRITE_FIRST,
+					.psn = 101,
+					.va = KERNEL + 1,
+					.dmalen = 512,
+					.payload = piece,
+					.len = sizeof(piece)});
+	for (unsigned i = 0; i < 2; i++) {
+		runtime_kernel_info(f, i, &info);
+		assert_int_equal(info.in_flight, 1);
+	}
+	peer_run(p, 60 * SEC);
+	runtime_counters(f, &ctr);
+	assert_int_equal(ctr.idle, 2);
+	assert_int_equal(cuts, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		runtime_kernel_info(f, i, &info);
+		assert_int_equal(info.in_flight, 0);
+	}
+	peer_close(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_announced),
-		cmocka_unit_test(test_first_packet),
-		cmocka_unit_test(test_only_packet),
-		cmocka_unit_test(test_repeated),
+		cmocka_unit_test(test_announced),   cmocka_unit_test(test_first_packet),
+		cmocka_unit_test(test_only_packet), cmocka_unit_test(test_repeated),
+		cmocka_unit_test(test_two_streams),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
