@@ -137,6 +137,11 @@ bool kv_store_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group 
 
 	if (!s->data && !begin_scan(st, w, g))
 		return true;
+	/* The fence may open again before the end of the scan, which would lack pairs. */
+	if (s->serves && s->function <= ROOST_KV_SCAN_KEYS && st->parts->fenced) {
+		kvwire_reply_add(w, -ETIMEDOUT, NULL, 0);
+		return true;
+	}
 	for (;;) {
 		int rc;
 
