@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "builtin/kv_group.h"
 #include "builtin/kv_store.h"
 #include "kvwire/kvwire.h"
 #include "kvwire/number.h"
@@ -83,11 +84,15 @@ static bool begin_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_gr
 		kvwire_reply_add(w, -EOPNOTSUPP, NULL, 0);
 		return false;
 	}
+	if (st->parts && st->parts->fenced && g->alone.function <= ROOST_KV_SCAN_KEYS) {
+		kv_group_add_not_owned(st, w);
+		return false;
+	}
 	*s = (struct kv_store_scan){
 		.state = {.cursor = g->alone.cursor, .client = g->client},
 		.data = kvwire_reply_space(w, 1, &space),
 		.function = g->alone.function,
-		.serves = st->parts && !st->parts->fenced,
+		.serves = st->parts && g->alone.function <= ROOST_KV_SCAN_KEYS,
 		.parts = st->parts,
 	};
 	if (space < KVWIRE_CURSOR) {
@@ -105,8 +110,7 @@ static void end_scan(struct kv_store *st, struct kvwire_reply *w, const struct k
 {
 	const struct kv_store_scan *s = &g->scan;
 
-	if (s->serves && s->function <= ROOST_KV_SCAN_KEYS &&
-	    !kv_fence_open(st->fence, g->version, kv_fence_now())) {
+	if (s->serves && !kv_fence_open(st->fence, g->version, kv_fence_now())) {
 		kvwire_reply_add(w, -ETIMEDOUT, NULL, 0);
 		return;
 	}
@@ -138,7 +142,7 @@ bool kv_store_scan(struct kv_store *st, struct kvwire_reply *w, struct kv_group 
 	if (!s->data && !begin_scan(st, w, g))
 		return true;
 	/* The fence may open again before the end of the scan, which would lack pairs. */
-	if (s->serves && s->function <= ROOST_KV_SCAN_KEYS && st->parts->fenced) {
+	if (s->serves && st->parts->fenced) {
 		kvwire_reply_add(w, -ETIMEDOUT, NULL, 0);
 		return true;
 	}

@@ -31,7 +31,7 @@ struct kv_store_scan {
 	size_t added;		      /* bytes of the pairs of this bucket */
 	size_t missed;		      /* bytes of the pair that has no space; 0: none */
 	unsigned buckets;	      /* buckets that were visited */
-	bool serves;		      /* the fence was open when the scan began */
+	bool serves;		      /* a scan of the served pairs: the fence must stay open */
 	unsigned function;	      /* 0, or ROOST_KV_SCAN_KEYS or a later function */
 	const struct kv_parts *parts; /* NULL: this node owns all keys */
 };

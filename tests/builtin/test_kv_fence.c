@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <cmocka.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,10 +120,28 @@ static void a_fence_closes_within_a_scan(void **state)
 	(void)state;
 }
 
+static void a_scan_behind_a_closed_fence(void **state)
+{
+	struct kvwire_result got;
+	uint64_t version;
+
+	open_store();
+	scan(0, 1, &got);
+	assert_int_equal(got.status, -EREMCHG);
+	assert_int_equal(got.len, sizeof(version));
+	memcpy(&version, got.data, sizeof(version));
+	assert_int_equal(le64toh(version), 3);
+	scan(0, 0, &got);
+	assert_int_equal(got.status, 0);
+	kv_store_close(store);
+	(void)state;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_fence_closes_within_a_scan),
+		cmocka_unit_test(a_scan_behind_a_closed_fence),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -159,7 +159,10 @@ int kv_show_pairs(const struct opt_command *cmd, struct kv_view *view, bool keys
 		int rc = view->kv[i] ? scan(view->kv[i], keys_only) : 0;
 
 		if (rc)
-			status = opt_failed(cmd, "%s", kv_error(rc));
+			status = opt_failed(
+				cmd, "%s",
+				rc == -EREMCHG ? "a node has no lease in etcd, and serves nothing"
+					       : kv_error(rc));
 	}
 	if (!status && kv_view_lost(view))
 		status = opt_failed(cmd, "%u partitions are lost", kv_view_lost(view));
