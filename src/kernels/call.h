@@ -42,8 +42,9 @@ struct bound_qp {
 	uint32_t ops;
 	uint64_t bytes;
 	/*
-	 * Invocations that wait for space. No other invocation overtakes them. 0 if no operation is
-	 * in progress or reserved.
+	 * Invocations that wait for space. No other invocation overtakes them. If no operation of
+	 * the binding is in progress or reserved, those of other bindings have taken all slots of
+	 * the queue pair. The number of the binding is not reused before all are woken.
 	 */
 	uint32_t waiting;
 	/* value of runtime_pu.full_searches when one of these invocations did not fit */

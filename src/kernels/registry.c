@@ -467,6 +467,12 @@ static const struct bound_qp *first_bound(const struct registered_kernel *st)
 	return NULL;
 }
 
+/* Returns whether number i + 1 is bound, or an invocation still uses the former binding. */
+static bool in_use(const struct registered_kernel *st, unsigned i)
+{
+	return bound_at(st, i) || st->bound[i].ops || st->bound[i].waiting;
+}
+
 int runtime_bind_qp(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp,
 		    const struct runtime_qp_limits *limits, unsigned *number)
 {
@@ -482,7 +488,7 @@ int runtime_bind_qp(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp,
 	first = first_bound(st);
 	if (first && first->pu != nic_qp_pu(qp))
 		return -EXDEV;
-	while (i < st->num_bound && (bound_at(st, i) || st->bound[i].ops))
+	while (i < st->num_bound && in_use(st, i))
 		i++;
 	if (i == ROOST_KERNEL_QPS)
 		return -ENOSPC;

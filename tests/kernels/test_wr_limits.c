@@ -289,6 +289,58 @@ static void ended_with_some_under_way(void **state)
 	close_scene();
 }
 
+static uint32_t first_psn;
+static bool one_passes; /* the first packet of bound queue pair 0, and its ACK */
+
+static int hold_back(void *ctx, const struct pkt_addr *src, const uint8_t *bth, uint32_t len)
+{
+	uint32_t psn = (uint32_t)bth[9] << 16 | (uint32_t)bth[10] << 8 | bth[11];
+
+	return !one_passes || psn != first_psn;
+}
+
+/*
+ * The number of a binding that has ended is not given to another queue pair while a run waits there
+ * for space: the run would post to the other queue pair. Here the last operation of the binding is
+ * done, but another kernel has taken all slots of the queue pair.
+ */
+static void a_number_with_one_that_waits(void **state)
+{
+	struct local_call *one, *waits, *others[2];
+	struct runtime_kernel_info info;
+	unsigned number;
+
+	open_bounded(&(struct shape){.sp = {.delay_ns = 2000}, .timeout = 10, .retry_cnt = 7});
+	bind_with_limits(GREEDY_OP, 1, 0, 1);
+	bind_with_limits(OTHER_OP, 0, 0, 1);
+	first_psn = 0xfffff8;
+	one_passes = false;
+	sim_set_filter(s->w.sim, hold_back, NULL);
+	one = be_greedy(GREEDY_OP, 1, 64);
+	waits = be_greedy(GREEDY_OP, 1, 64);
+	for (unsigned k = 0; k < 2; k++)
+		others[k] = be_greedy(OTHER_OP, 1, 64);
+	assert_int_equal(nic_kernel_wrs(s->bound[0].qp), NIC_MAX_KERNEL_WRS);
+	local_call_free(one); /* its second operation does not wait any more */
+	one_passes = true;
+	do {
+		assert_true(turn());
+		assert_true(runtime_kernel_info(s->f, 1, &info));
+	} while (info.in_flight == 2);
+	assert_int_equal(nic_qp_state(s->bound[0].qp), NIC_QPS_RTS);
+	assert_int_equal(runtime_unbind_qp(s->f, GREEDY_OP, 1), 0);
+	assert_int_equal(runtime_bind_qp(s->f, GREEDY_OP, s->bound[1].qp,
+					 &(struct runtime_qp_limits){0}, &number),
+			 0);
+	assert_int_equal(number, 2);
+	sim_set_filter(s->w.sim, NULL, NULL);
+	finish(waits, ROOST_QP_NONE);
+	enough = true;
+	for (unsigned k = 0; k < 2; k++)
+		finish(others[k], ROOST_RPC_OK);
+	close_scene();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -298,6 +350,7 @@ int main(void)
 		cmocka_unit_test(large_ones_too),
 		cmocka_unit_test(too_long_for_it),
 		cmocka_unit_test(ended_with_some_under_way),
+		cmocka_unit_test(a_number_with_one_that_waits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
