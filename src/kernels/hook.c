@@ -59,6 +59,34 @@ static void abandon(struct local_call *p)
 }
 
 /*
+ * Returns whether the kernel changes lengths and has a request for which its queue pair does not
+ * run it any more: the queue pair has failed, or was reset.
+ */
+static bool is_stranded(const struct local_call *p)
+{
+	enum nic_qp_state state = p->qp ? nic_qp_state(p->qp) : NIC_QPS_ERR;
+
+	return p->stream.produce && !p->in_turns && p->i.pending &&
+	       (state == NIC_QPS_ERR || state < NIC_QPS_RTS);
+}
+
+bool local_call_resume_output(struct local_call *p)
+{
+	if (is_stranded(p))
+		return false;
+	nic_stream_resume(&p->stream, p->qp);
+	return true;
+}
+
+/* The stream is paused until now, so the request is still the one that was woken. */
+void local_call_abandon_output(struct local_call *p)
+{
+	if (is_stranded(p))
+		abandon(p);
+	nic_stream_resume(&p->stream, p->qp);
+}
+
+/*
  * Hands bytes to a kernel that changes lengths. The kernel runs in produce(). Output that is left
  * belongs to a message that the end of the connection has cut short.
  */
@@ -167,12 +195,16 @@ static void gone(struct nic_stream_hook *stream)
 	spin_lock(&p->lock);
 	p->qp = NULL;
 	spin_unlock(&p->lock);
+	if (is_stranded(p))
+		abandon(p);
 }
 
 void local_call_end_stream(struct local_call *p)
 {
 	if (p->i.pending)
 		abandon(p);
+	if (list_linked(&p->link)) /* for local_call_abandon_output() */
+		list_del(&p->link);
 	if (!p->finished && !p->stream_done) {
 		p->stream_done = true;
 		local_call_show(p, NULL, 0, 0, 0, true);

@@ -127,6 +127,10 @@ static void run_turn(struct local_call *p, unsigned until)
 	struct turn t = {p, until};
 	int how;
 
+	if (unlikely(p->stream.produce && !p->in_turns)) {
+		local_call_abandon_output(p);
+		return;
+	}
 	invocation_move(&p->i, &p->rt->pu[p->pu]);
 	how = guarded(&p->i.pu->guard, run_steps, &t);
 	if (unlikely(how))
@@ -201,10 +205,8 @@ void local_call_wake(struct kernel_wrs *a)
 		return;
 	}
 	p->i.steps = p->rt->max_steps;
-	if (p->stream.produce && !p->in_turns) {
-		nic_stream_resume(&p->stream, p->qp); /* the queue pair calls produce() */
+	if (p->stream.produce && !p->in_turns && local_call_resume_output(p))
 		return;
-	}
 	list_add_tail(&p->link, &p->rt->pu[p->pu].local_calls);
 	nic_rpc_wake(p->rt->nic, p->pu);
 }

@@ -371,6 +371,61 @@ static void cut_short(void **state)
 	close_scene();
 }
 
+/* Posts a WRITE of one piece on bound queue pair 1, which is a stream here. */
+static void post_beside(void)
+{
+	struct wr wr = wr_rdma(ROOST_OP_WRITE, &s->bound[1], 0, PIECE, &s->peer[1], 0);
+
+	ep_post(&s->bound[1], &wr);
+}
+
+/*
+ * Two streams share a limit of one operation. The queue pair of one fails, or is destroyed, while
+ * its kernel waits for space: the space goes to the other stream.
+ */
+static void space_of_a_stream_that_fails(void **state)
+{
+	static const struct nic_qp_attr err = {.state = NIC_QPS_ERR};
+	struct ep_params ep = {.rpc = true, .mem = MEM, .rnr_retry = 7};
+	struct local_call *p, *q;
+	struct roost_cqe cqe;
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct params to = {.from = (uintptr_t)s->peer[1].mem};
+		struct local_call_attr a = {
+			.op = DOUBLE_OP, .params = &to, .params_len = sizeof(to)};
+
+		open_doubling(1, &shapes[0], 1);
+		to.from = (uintptr_t)s->peer[1].mem;
+		to.to = (uintptr_t)s->peer[0].mem;
+		to.rkey = s->peer[0].key;
+		assert_int_equal(local_call_begin(s->f, 0, &a, &q), 0);
+		assert_int_equal(local_call_attach_out(q, s->bound[1].qp), 0);
+		p = begin(DOUBLE_OP, false);
+		post_beside();
+		while (!nic_kernel_wrs(s->bound[0].qp))
+			assert_true(turn());
+		post(0, PIECE); /* its kernel waits for the operation of the other one */
+		assert_true(turn());
+		assert_int_equal(nic_kernel_wrs(s->bound[0].qp), 1);
+		if (i)
+			ep_fini(&s->called);
+		else
+			assert_int_equal(ep_modify(&s->called, &err, NIC_QPA_STATE), 0);
+		for (unsigned k = 0; k < 3; k++) {
+			post_beside();
+			assert_true(ep_wait_send(&s->bound[1], &cqe, SEC));
+			assert_int_equal(cqe.status, NIC_WC_SUCCESS);
+		}
+		if (i)
+			ep_init(&s->called, &s->w, 0, &ep);
+		end(p, ROOST_RPC_OK);
+		assert_true(ep_wait_send(&s->bound[1], &cqe, SEC));
+		end(q, ROOST_RPC_OK);
+		close_scene();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -378,6 +433,7 @@ int main(void)
 		cmocka_unit_test(in_a_chain),
 		cmocka_unit_test(posted_meanwhile),
 		cmocka_unit_test(cut_short),
+		cmocka_unit_test(space_of_a_stream_that_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
