@@ -136,6 +136,11 @@ enum step_result wire_send(struct invocation *i, bool from, nic_rpc_key key)
 
 	if (!c->ask_len || i->discards_data)
 		return STEP_ASKED;
+	if (unlikely(from && !key)) { /* the grant was revoked after the request */
+		i->pending = false;
+		call_cut_off(call, ROOST_RPC_ACCESS, i->sent);
+		return STEP_ENDED;
+	}
 	rc = write_back(call, i->sent, c->ask_len, from, key, false);
 	if (rc == -EAGAIN) {
 		wait_for_space(call);
@@ -160,13 +165,17 @@ static void note_time(const struct call *call)
 
 void call_send_reply(struct call *call)
 {
-	const struct roost_call *c = &call->i.c;
+	struct roost_call *c = &call->i.c;
 	bool from = c->ask == ROOST_ASK_REPLY_FROM;
 	nic_rpc_key key =
 		from ? invocation_region(&call->i, c->from_in, NIC_ACCESS_REMOTE_READ) : 0;
-	int rc = write_back(call, call->head.reply_len - 8 - c->ask_len, c->ask_len, from, key,
-			    true);
+	int rc;
 
+	if (unlikely(from && !key)) { /* the grant was revoked while the reply waited */
+		call->lost = true;
+		c->ask_len = 0;
+	}
+	rc = write_back(call, call->head.reply_len - 8 - c->ask_len, c->ask_len, from, key, true);
 	if (rc == -EAGAIN) {
 		wait_for_space(call);
 		return;

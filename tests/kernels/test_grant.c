@@ -64,7 +64,21 @@ static enum roost_next asks(struct roost_call *c)
 			   c->num_grants * (uint32_t)sizeof(*c->grants));
 }
 
-enum { AGENT = 0x1000, OTHER };
+/* flood: sends n pieces of a granted region; with n 0, replies with one. */
+static enum roost_next flood(struct roost_call *c)
+{
+	const struct params *p = c->params;
+	struct state *s = c->state;
+
+	ROOST_STEPS(c);
+	if (!p->n)
+		ROOST_REPLY_FROM_IN(c, 1, p->va, 8);
+	for (s->word = 0; s->word < p->n; s->word++)
+		ROOST_SEND_FROM_IN(c, 1, p->va, 8);
+	ROOST_STEPS_END;
+}
+
+enum { AGENT = 0x1000, OTHER, FLOOD };
 
 #define KERNEL(n, o, v, f)                                                                         \
 	{                                                                                          \
@@ -75,7 +89,8 @@ enum { AGENT = 0x1000, OTHER };
 static const struct roost_kernel agents[] = {KERNEL("agent", AGENT, 1, agent),
 					     KERNEL("agent", AGENT, 2, agent),
 					     KERNEL("asks", AGENT, 3, asks)},
-				 other = KERNEL("other", OTHER, 1, agent);
+				 other = KERNEL("other", OTHER, 1, agent),
+				 flooder = KERNEL("flood", FLOOD, 1, flood);
 
 static uint64_t memory[64];
 static uint32_t pd, key;
@@ -235,12 +250,47 @@ static void numbers(void **state)
 	rig_close(r);
 }
 
+static int drop_acks(void *ctx, const struct pkt_addr *src, const uint8_t *bth, uint32_t len)
+{
+	return bth[0] == PKT_ACK && pkt_addr_eq(src, ep_addr(&r->caller[0]));
+}
+
+#define PIECES 16u
+
+/*
+ * A grant is revoked while data of the region and replies wait for slots of the send queue. Each
+ * call gets a status, and none gets less data than it says.
+ */
+static void revoked_while_replies_wait(void **state)
+{
+	struct params p = {.n = PIECES, .va = 0x7000000000};
+
+	open_rig(1, &(struct sim_params){.delay_ns = 1000}, true);
+	assert_int_equal(runtime_deploy(r->f, &flooder, NULL), 0);
+	assert_int_equal(grant(FLOOD, NIC_ACCESS_REMOTE_READ), 1);
+	sim_set_filter(r->w.sim, drop_acks, NULL);
+	for (unsigned i = 0; i < RIG_SLOTS; i++) {
+		p.n = i < RIG_SLOTS / 2 ? PIECES : 0;
+		rig_post(r, 0, i, FLOOD, &p, sizeof(p), 8 * PIECES, 0);
+		if (i % (RIG_SLOTS / 2) == RIG_SLOTS / 2 - 1)
+			world_run(&r->w, world_now(&r->w) + 100000);
+	}
+	assert_int_equal(rig_counters(r).calls, RIG_SLOTS);
+	assert_int_equal(runtime_revoke(r->f, FLOOD, 1), 0);
+	sim_set_filter(r->w.sim, NULL, NULL);
+	for (unsigned i = 0; i < RIG_SLOTS; i++)
+		assert_int_equal(rig_wait(r, 0, i, 8 * PIECES).status, ROOST_RPC_ACCESS);
+	rig_reap(r);
+	rig_close(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_was_granted),
 		cmocka_unit_test(what_was_not),
 		cmocka_unit_test(numbers),
+		cmocka_unit_test(revoked_while_replies_wait),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
