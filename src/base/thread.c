@@ -3,6 +3,9 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <time.h>
+
+#define NS_PER_SEC 1000000000u
 
 int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg)
 {
@@ -39,4 +42,23 @@ void thread_join(pthread_t thread)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
 	pthread_join(thread, NULL);
 	pthread_setcancelstate(old, &old);
+}
+
+/* Returns the time of CLOCK_REALTIME in `ns`. */
+static struct timespec time_in(uint64_t ns)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	ns += (uint64_t)t.tv_nsec;
+	t.tv_sec += (time_t)(ns / NS_PER_SEC);
+	t.tv_nsec = (long)(ns % NS_PER_SEC);
+	return t;
+}
+
+bool thread_lock_for(pthread_mutex_t *lock, uint64_t ns)
+{
+	struct timespec until = time_in(ns);
+
+	return pthread_mutex_timedlock(lock, &until) == 0;
 }

@@ -4,7 +4,9 @@
 #define ROOST_BASE_THREAD_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /*
  * Starts a thread that receives no signals of the program. `stack` is in bytes; the thread gets the
@@ -17,5 +19,8 @@ int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg
  * callers hold locks.
  */
 void thread_join(pthread_t thread);
+
+/* Takes the mutex and returns true, or returns false after `ns`. */
+bool thread_lock_for(pthread_mutex_t *lock, uint64_t ns);
 
 #endif

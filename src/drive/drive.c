@@ -317,6 +317,11 @@ void drive_control_lock(struct drive *d)
 	pthread_mutex_lock(&d->control);
 }
 
+bool control_lock_for(struct drive *d, uint64_t ns)
+{
+	return thread_lock_for(&d->control, ns);
+}
+
 void drive_control_unlock(struct drive *d)
 {
 	pthread_mutex_unlock(&d->control);

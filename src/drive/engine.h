@@ -414,6 +414,11 @@ void stat_forget(struct drive *d);
  */
 bool stat_serve(struct drive *d, int listener);
 
+/* ---- drive.c ---- */
+
+/* Takes the control lock and returns true, or returns false after `ns`. */
+bool control_lock_for(struct drive *d, uint64_t ns);
+
 /* ---- fork.c ---- */
 
 /*

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <time.h>
 
 #include "base/sys.h"
 #include "drive/engine.h"
@@ -85,13 +84,7 @@ static _Thread_local unsigned owned;
 
 bool engine_lock_for(uint64_t ns)
 {
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	ns += (uint64_t)until.tv_nsec;
-	until.tv_sec += (time_t)(ns / (1000 * MS));
-	until.tv_nsec = (long)(ns % (1000 * MS));
-	return !pthread_mutex_timedlock(&engine_lock, &until);
+	return thread_lock_for(&engine_lock, ns);
 }
 
 /*

@@ -197,9 +197,15 @@ static int add(struct drive *d, const struct pkt_addr *addr, char *err, size_t e
 			 d->spec[0]);
 		return -EINVAL;
 	}
+	/*
+	 * The control lock is not held yet: to open an address may take a second, if other programs
+	 * of the pool are stopped. Control calls, and the service thread, would wait meanwhile.
+	 */
 	rc = open_lanes(d, d->spec[k], d->port[k], err, errlen);
 	if (rc == 0) {
+		drive_control_lock(d);
 		rc = add_port(d, k);
+		drive_control_unlock(d);
 		if (rc)
 			snprintf(err, errlen, "the NIC can't add the address: %s", strerror(-rc));
 	}
@@ -218,13 +224,11 @@ int ports_add(struct drive *d, const struct pkt_addr *addr, struct drive_addr *w
 			 "this NIC belongs to the parent process: open the device again");
 		return -ENODEV;
 	}
-	drive_control_lock(d);
 	if (!drive_find_addr(d, addr, where)) {
 		rc = add(d, addr, err, errlen);
 		if (rc == 0)
 			drive_find_addr(d, addr, where);
 	}
-	drive_control_unlock(d);
 	if (rc == 0) {
 		gsi_begin_wills(d); /* the address may have some, or be the first one in a pool */
 		service_poller_kick(&d->service);

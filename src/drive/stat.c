@@ -23,8 +23,9 @@
 #include "pool/pool.h"
 #include "port/shm_dir.h"
 
-#define OWN_FOR_STAT_NS (20 * MS) /* in this time an owner that lost its core runs again */
-#define STAT_PREFIX	"stat."
+#define OWN_FOR_STAT_NS	 (20 * MS) /* in this time an owner that lost its core runs again */
+#define LOCK_FOR_STAT_NS (20 * MS) /* most control calls end in this time */
+#define STAT_PREFIX	 "stat."
 
 static const char *stat_name(char buf[SHM_NAME_MAX], int pid)
 {
@@ -196,7 +197,7 @@ static json_t *describe_group(const struct drive_stat_group *g, uint64_t *values
 
 /*
  * Describes the queue pairs of chains that have executed the most WQEs. A PU that cannot be owned
- * in time, for example because it stands still for a debugger, shows none.
+ * in time, for example because it stands still for a debugger, shows none. Control lock held.
  */
 #define SHOWN_CHAINS 32u
 static json_t *describe_chains(struct drive *d)
@@ -209,7 +210,6 @@ static json_t *describe_chains(struct drive *d)
 	struct nic_chain_state s[SHOWN_CHAINS];
 	unsigned total = 0;
 
-	drive_control_lock(d);
 	for (unsigned i = 0; i < d->pus; i++) {
 		unsigned n, shown = (unsigned)json_array_size(list);
 
@@ -225,44 +225,39 @@ static json_t *describe_chains(struct drive *d)
 							      "state", activity[s[k].activity],
 							      "managed", (int)s[k].managed));
 	}
-	drive_control_unlock(d);
 	set(o, "queues", total);
 	json_object_set_new(o, "most_executed", list);
 	return o;
 }
 
-/* Counts the connections. A PU that cannot be owned in time is not counted. */
+/* Counts the connections. A PU that cannot be owned in time is not counted. Control lock held. */
 static unsigned connections(struct drive *d)
 {
 	unsigned n = 0;
 
-	drive_control_lock(d);
 	for (unsigned i = 0; i < d->pus; i++) {
 		if (!pu_own(&d->pu[i], clock_now() + OWN_FOR_STAT_NS))
 			continue;
 		n += nic_connections(d->nic, i);
 		drive_disown(d, i);
 	}
-	drive_control_unlock(d);
 	return n;
 }
 
-static json_t *describe(struct drive *d)
+/*
+ * Describes what control calls change. A control call may hold the lock for long: below a signal
+ * handler that ends the program, it never returns. The service thread must not wait for it, because
+ * it also serves the ports. The answer then has no `usage` and no `chains`.
+ */
+static void describe_objects(struct drive *d, json_t *o)
 {
-	struct counted sum;
-	const uint64_t *value = (const uint64_t *)&sum.nic;
-	const struct drive_stat_group *group;
 	struct nic_usage usage;
-	unsigned num_ports = drive_ports(d);
-	char instance[24];
-	json_t *o = json_object(), *ports = json_array(), *u = json_object(), *c = json_object();
+	json_t *u;
 
-	count(d, &sum);
-	for (unsigned k = 0; k < num_ports; k++)
-		json_array_append_new(ports, describe_port(d, k, &sum.port[k]));
-	drive_control_lock(d);
+	if (!control_lock_for(d, LOCK_FOR_STAT_NS))
+		return;
+	u = json_object();
 	nic_usage(d->nic, &usage);
-	drive_control_unlock(d);
 	set(u, "qps", usage.qps);
 	set(u, "connections", connections(d));
 	set(u, "groups", usage.groups);
@@ -275,6 +270,23 @@ static json_t *describe(struct drive *d)
 	set(u, "memory", usage.memory);
 	set(u, "memory_limit", usage.memory_limit);
 	set(u, "memory_refused", usage.memory_refused);
+	json_object_set_new(o, "usage", u);
+	json_object_set_new(o, "chains", describe_chains(d));
+	drive_control_unlock(d);
+}
+
+static json_t *describe(struct drive *d)
+{
+	struct counted sum;
+	const uint64_t *value = (const uint64_t *)&sum.nic;
+	const struct drive_stat_group *group;
+	unsigned num_ports = drive_ports(d);
+	char instance[24];
+	json_t *o = json_object(), *ports = json_array(), *c = json_object();
+
+	count(d, &sum);
+	for (unsigned k = 0; k < num_ports; k++)
+		json_array_append_new(ports, describe_port(d, k, &sum.port[k]));
 	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
 		set(c, nic_counter_info[i].name, value[i]);
 
@@ -285,9 +297,8 @@ static json_t *describe(struct drive *d)
 	json_object_set_new(o, "uptime_s", json_real((double)(clock_now() - d->started) / 1e9));
 	set(o, "pus", d->pus);
 	json_object_set_new(o, "ports", ports);
-	json_object_set_new(o, "usage", u);
+	describe_objects(d, o);
 	json_object_set_new(o, "counters", c);
-	json_object_set_new(o, "chains", describe_chains(d));
 	for (unsigned g = 0; g < STAT_GROUPS; g++) {
 		group = group_at(d, g);
 		if (group)

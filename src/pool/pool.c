@@ -629,21 +629,10 @@ void pool_put(struct pool *p)
 
 static bool pool_locked, lists_locked; /* by the fork in progress */
 
-static bool lock_for(pthread_mutex_t *lock, uint64_t ns)
-{
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	ns += (uint64_t)until.tv_nsec;
-	until.tv_sec += (time_t)(ns / 1000000000);
-	until.tv_nsec = (long)(ns % 1000000000);
-	return !pthread_mutex_timedlock(lock, &until);
-}
-
 void pool_before_fork(uint64_t ns)
 {
-	pool_locked = lock_for(&pool_lock, ns);
-	lists_locked = pool_locked && the_pool && lock_for(&the_pool->lock, ns);
+	pool_locked = thread_lock_for(&pool_lock, ns);
+	lists_locked = pool_locked && the_pool && thread_lock_for(&the_pool->lock, ns);
 }
 
 void pool_after_fork(void)

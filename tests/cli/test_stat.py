@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`roost stat` while `roost perf` runs: the table, rates, JSON, and the text format of
 Prometheus."""
+import json
 import os
 import re
 import socket
@@ -89,6 +90,41 @@ def ends_while_asked():
 
 
 ends_while_asked()
+
+
+def answers_without_usage():
+    """The answer of a program whose control call does not return has no numbers of objects."""
+    path = os.path.join(os.environ['ROOST_SHM_DIR'], 'stat.4711')
+    answer = json.dumps({'pid': 4711, 'program': 'busy', 'uptime_s': 5.0, 'ports': [],
+                         'counters': {'rcvd_pkts': 3}}).encode()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                connection.sendall(answer)
+                connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        table, prometheus = run('stat', '4711'), run('stat', '--prometheus')
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    os.unlink(path)
+    check('a busy program in the table',
+          table.returncode == 0 and 'busy, process 4711, up 5 s\n' in table.stdout
+          and 'rcvd_pkts' in table.stdout, table)
+    check('a busy program for Prometheus',
+          prometheus.returncode == 0 and 'roost_rcvd_pkts_total{' in prometheus.stdout
+          and 'roost_qps' not in prometheus.stdout, prometheus)
+
+
+answers_without_usage()
 
 perf = subprocess.Popen([ROOST, 'perf', 'write', '--port', 'shm', '--seconds', '600', '--no-pin'],
                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

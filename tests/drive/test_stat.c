@@ -161,6 +161,87 @@ static void shows_groups(void **state)
 	json_decref(o);
 }
 
+/* Returns the answer; NULL: none has come in time. */
+static json_t *answer_in_time(const char *path)
+{
+	int fd = connect_to(path);
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	char buf[65536];
+	json_t *o = NULL;
+
+	if (fd >= 0 && poll(&p, 1, WAIT_MS) == 1 && to_the_end(fd, buf, sizeof(buf)) > 0)
+		o = json_loads(buf, 0, NULL);
+	close(fd);
+	return o;
+}
+
+static void *add_address(void *arg)
+{
+	struct drive_addr where;
+	struct pkt_addr a;
+	char err[256];
+
+	if (pkt_addr_parse("127.0.0.77", &a) || drive_add_addr(arg, &a, &where, err, sizeof(err)))
+		return NULL;
+	return arg;
+}
+
+/* To open an address takes a second if members of the pool are stopped. */
+static void answers_while_an_address_opens(void **state)
+{
+	struct drive *d = *state;
+	unsigned opened = atomic_load(&fake_opened);
+	void *added = NULL;
+	char path[256];
+	pthread_t t;
+	json_t *o;
+
+	assert_int_equal(drive_stat_path(path, sizeof(path), getpid()), 0);
+	atomic_store(&fake_hold, true);
+	assert_int_equal(pthread_create(&t, NULL, add_address, d), 0);
+	assert_true(fake_reached(&fake_opened, opened + 1));
+	o = answer_in_time(path);
+	atomic_store(&fake_hold, false);
+	pthread_join(t, &added);
+	assert_ptr_equal(added, d);
+	assert_non_null(o);
+	assert_int_equal(json_array_size(json_object_get(o, "ports")), 1);
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "usage"), "qps")),
+			 3);
+	json_decref(o);
+	o = answer_in_time(path);
+	assert_int_equal(json_array_size(json_object_get(o, "ports")), 2);
+	json_decref(o);
+}
+
+/* A control call that does not return. The values that it changes are left out. */
+static void answers_during_a_control_call(void **state)
+{
+	struct drive *d = *state;
+	char path[256];
+	bool received;
+	json_t *o;
+
+	assert_int_equal(drive_stat_path(path, sizeof(path), getpid()), 0);
+	drive_control_lock(d);
+	o = answer_in_time(path);
+	fake_inject(fake_port_of(d, 0, 0), 1);
+	received = fake_reached(&drive_nic(d)->pu[0].packets, 1);
+	drive_control_unlock(d);
+	assert_non_null(o);
+	assert_true(received);
+	assert_int_equal(json_integer_value(json_object_get(o, "pid")), getpid());
+	assert_int_equal(json_object_size(json_object_get(o, "counters")), NIC_COUNTER_COUNT);
+	assert_null(json_object_get(o, "usage"));
+	assert_null(json_object_get(o, "chains"));
+	json_decref(o);
+	o = answer_in_time(path);
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "usage"), "qps")),
+			 3);
+	assert_non_null(json_object_get(o, "chains"));
+	json_decref(o);
+}
+
 /*
  * The process has no descriptor left. A client is hung up on, because the socket would stay
  * readable and keep the service thread busy. Later clients are answered again.
@@ -327,6 +408,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(answers_its_owner, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(shows_groups, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(answers_while_an_address_opens, harness_setup,
+						harness_teardown),
+		cmocka_unit_test_setup_teardown(answers_during_a_control_call, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(without_a_spare_descriptor, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(without_descriptors, harness_setup,

@@ -97,7 +97,8 @@ class HostSide:
         except (ValueError, KeyError):
             return False
         own = [nic for nic in nics if nic['pid'] == self.process.pid]
-        return any(nic.get('cm', {}).get('listeners') or nic['usage'].get('groups') for nic in own)
+        return any(nic.get('cm', {}).get('listeners') or nic.get('usage', {}).get('groups')
+                   for nic in own)
 
     def kill(self):
         if self.process.poll() is None:

@@ -127,7 +127,8 @@ def listens(roost, side, address, tcp_port):
     except (ValueError, KeyError):
         return False
     own = [nic for nic in nics if address in [port["address"] for port in nic["ports"]]]
-    return any(nic.get("cm", {}).get("listeners") or nic["usage"].get("groups") for nic in own)
+    return any(nic.get("cm", {}).get("listeners") or nic.get("usage", {}).get("groups")
+               for nic in own)
 
 
 def client_problem(side, spec, until):

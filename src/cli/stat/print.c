@@ -75,10 +75,11 @@ static void print_head(const json_t *nic)
 	char program[TEXT_MAX], kind[TEXT_MAX], address[TEXT_MAX], used[32], limit[32];
 	size_t i;
 
-	printf("%s, process %lld, up %.0f s: %lld QPs, %lld CQs, %lld MRs",
-	       text_of(nic, "program", program), number_of(nic, "pid"),
-	       json_real_value(json_object_get(nic, "uptime_s")), number_of(u, "qps"),
-	       number_of(u, "cqs"), number_of(u, "mrs"));
+	printf("%s, process %lld, up %.0f s", text_of(nic, "program", program),
+	       number_of(nic, "pid"), json_real_value(json_object_get(nic, "uptime_s")));
+	if (u) /* otherwise a control call of the program takes long */
+		printf(": %lld QPs, %lld CQs, %lld MRs", number_of(u, "qps"), number_of(u, "cqs"),
+		       number_of(u, "mrs"));
 	if (number_of(u, "memory_limit"))
 		printf(", %s of %s for connections",
 		       fmt_bytes(used, sizeof(used), (uint64_t)number_of(u, "memory")),
