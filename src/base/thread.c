@@ -56,6 +56,17 @@ static struct timespec time_in(uint64_t ns)
 	return t;
 }
 
+bool thread_join_for(pthread_t thread, uint64_t ns)
+{
+	struct timespec until = time_in(ns);
+	int old, rc;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+	rc = pthread_timedjoin_np(thread, NULL, &until);
+	pthread_setcancelstate(old, &old);
+	return rc == 0;
+}
+
 bool thread_lock_for(pthread_mutex_t *lock, uint64_t ns)
 {
 	struct timespec until = time_in(ns);

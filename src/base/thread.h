@@ -19,6 +19,8 @@ int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg
  * callers hold locks.
  */
 void thread_join(pthread_t thread);
+/* Does the same, but waits at most `ns`. Returns whether the thread has ended. */
+bool thread_join_for(pthread_t thread, uint64_t ns);
 
 /* Takes the mutex and returns true, or returns false after `ns`. */
 bool thread_lock_for(pthread_mutex_t *lock, uint64_t ns);

@@ -178,7 +178,7 @@ fail:
 static void shut_down(struct drive *d)
 {
 	gsi_end_wills(d);
-	service_stop(d);
+	service_stop(d, UINT64_MAX);
 	stat_close(d);
 	destroy(d);
 }
@@ -250,8 +250,9 @@ void drive_put(struct drive *d)
 	pthread_mutex_unlock(&engine_lock);
 }
 
-#define EXIT_NS	     (10 * MS)	/* the longest wait for a turn to end at exit */
-#define EXIT_LOCK_NS (100 * MS) /* the longest wait for the engine lock at exit */
+#define EXIT_NS	     (10 * MS)	 /* the longest wait for a turn to end at exit */
+#define EXIT_LOCK_NS (100 * MS)	 /* the longest wait for the engine lock at exit */
+#define EXIT_STOP_NS (3000 * MS) /* the longest wait for the service thread at exit */
 
 /*
  * Sends the datagrams that are posted, and arms the ports for the last time, because no turn
@@ -275,12 +276,17 @@ static void arm_before_exit(struct drive *d)
  * engine lock stays taken, another thread is opening or closing the engine, or this thread is,
  * below a signal handler. Nothing is done then.
  *
+ * The code below a signal handler may also hold a lock for which the service thread waits: that of
+ * rdma_cm, for example. So the wait for the thread has a limit, too. It then lives until the
+ * process ends.
+ *
  * The lock is not held while the threads end. A thread that forks may hold a lock of the user of
  * QP 1 and wait for the engine lock, while the service thread waits for the lock of the user.
  */
 static void __attribute__((destructor)) at_exit(void)
 {
 	struct drive *d;
+	bool stopped;
 
 	if (!engine_lock_for(EXIT_LOCK_NS))
 		return;
@@ -290,11 +296,15 @@ static void __attribute__((destructor)) at_exit(void)
 	pthread_mutex_unlock(&engine_lock);
 	if (!d)
 		return;
+	stopped = service_stop(d, EXIT_STOP_NS);
+	/* The thread of the pool may send a will: it gives up now if it cannot own the PU. */
 	gsi_end_wills(d);
-	service_stop(d);
 	arm_before_exit(d);
 	watch_stop(&d->watch);
-	stat_close(d);
+	if (stopped)
+		stat_close(d);
+	else
+		stat_unlink(d);
 }
 
 bool drive_dead(const struct drive *d)

@@ -373,7 +373,8 @@ int service_watch_port(struct drive *d, unsigned k);
  * a system call for each socket. Owner only.
  */
 void service_listen(struct drive *d, unsigned i, bool listen);
-void service_stop(struct drive *d);
+/* Ends the service thread. Returns false if it has not ended after `ns`; UINT64_MAX: no limit. */
+bool service_stop(struct drive *d, uint64_t ns);
 
 /* ---- gsi.c ---- */
 void gsi_init(struct drive *d);
@@ -405,6 +406,8 @@ uint64_t gsi_due(struct drive *d);
 
 /* Opens the stat socket. A failure is only logged: the NIC works without the socket. */
 void stat_open(struct drive *d);
+/* Removes the file of the socket. */
+void stat_unlink(struct drive *d);
 void stat_close(struct drive *d);
 /* Closes the descriptors in a forked child, and leaves the parent's file in place. */
 void stat_forget(struct drive *d);

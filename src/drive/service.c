@@ -452,12 +452,16 @@ int service_start(struct drive *d)
 	return 0;
 }
 
-void service_stop(struct drive *d)
+bool service_stop(struct drive *d, uint64_t ns)
 {
 	if (!d->running)
-		return;
+		return true;
 	atomic_store_explicit(&d->stop, true, memory_order_release);
 	service_poller_kick(&d->service);
-	thread_join(d->thread);
+	if (ns == UINT64_MAX)
+		thread_join(d->thread);
+	else if (!thread_join_for(d->thread, ns))
+		return false;
 	d->running = false;
+	return true;
 }

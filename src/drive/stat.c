@@ -398,11 +398,16 @@ void stat_forget(struct drive *d)
 	d->stat_fd = -1;
 }
 
-void stat_close(struct drive *d)
+void stat_unlink(struct drive *d)
 {
 	char name[SHM_NAME_MAX];
 
 	if (d->stat_fd >= 0)
 		unlinkat(d->stat_dir, stat_name(name, getpid()), 0);
+}
+
+void stat_close(struct drive *d)
+{
+	stat_unlink(d);
 	stat_forget(d);
 }

@@ -3,6 +3,8 @@
  * fork(): the parent keeps its NIC, the child starts with none, and inherited handles do no harm.
  */
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "harness.h"
 
@@ -308,6 +310,21 @@ __attribute__((unused)) static void exit_waits_for_a_fork(void **state)
 	assert_false(file_is_there(pid));
 }
 
+/* Runs fn in a child that must end by exit(), and removes its stat socket. */
+__attribute__((unused)) static void assert_ends(void (*fn)(void))
+{
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0) {
+		alarm(60); /* ends a child that hangs */
+		fn();
+	}
+	assert_child_ok(pid);
+	assert_false(file_is_there(pid));
+}
+
 static atomic_uint sends;
 
 static uint64_t expire_and_send(void *ctx, uint64_t now)
@@ -344,16 +361,89 @@ static void exit_inside_a_turn(void)
  */
 __attribute__((unused)) static void exit_ends_inside_a_turn(void **state)
 {
-	pid_t pid;
+	assert_ends(exit_inside_a_turn);
+}
 
-	fflush(NULL);
-	pid = fork();
-	if (pid == 0) {
-		alarm(60); /* ends a child that hangs */
-		exit_inside_a_turn();
-	}
-	assert_child_ok(pid);
-	assert_false(file_is_there(pid));
+static atomic_uint looks;
+
+static const char *label(size_t i)
+{
+	return "value";
+}
+
+static void note_look(const struct nic *nic, unsigned pu, uint64_t *values)
+{
+	atomic_store(&looks, 1);
+}
+
+static void *ask_for_stat(void *arg)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	CHECK(drive_stat_path(sa.sun_path, sizeof(sa.sun_path), getpid()) == 0);
+	CHECK(connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0);
+	return NULL;
+}
+
+static void exit_inside_a_control_call(void)
+{
+	static const struct drive_stat_group group = {
+		.name = "group", .count = 1, .label = label, .read_pu = note_look};
+	struct drive *d = NULL;
+	char err[256];
+	pthread_t t;
+
+	CHECK(drive_get(&harness_ops, &d, err, sizeof(err)) == 0);
+	drive_stat_show(d, &group);
+	drive_control_lock(d);
+	CHECK(pthread_create(&t, NULL, ask_for_stat, NULL) == 0);
+	CHECK(pthread_join(t, NULL) == 0);
+	while (!atomic_load(&looks))
+		harness_sleep_ms(1);
+	exit(0);
+}
+
+/*
+ * exit() in a signal handler that interrupts a control call, while the service thread answers
+ * `roost stat`.
+ */
+__attribute__((unused)) static void exit_ends_inside_a_control_call(void **state)
+{
+	assert_ends(exit_inside_a_control_call);
+}
+
+static uint64_t expire_behind_lock(void *ctx, uint64_t now)
+{
+	if (!atomic_load(&exiting))
+		return now + 1000000;
+	atomic_store(&sends, 1);
+	pthread_mutex_lock(&user_lock);
+	pthread_mutex_unlock(&user_lock);
+	return UINT64_MAX;
+}
+
+static void exit_with_the_lock_of_the_user(void)
+{
+	static const struct drive_gsi_ops ops = {.input = ignore_input,
+						 .expire = expire_behind_lock};
+	struct drive *d = NULL;
+	char err[256];
+
+	CHECK(drive_get(&harness_ops, &d, err, sizeof(err)) == 0);
+	CHECK(drive_gsi_open(d, &ops, d) == 0);
+	pthread_mutex_lock(&user_lock);
+	atomic_store(&exiting, true);
+	drive_gsi_wake(d);
+	while (!atomic_load(&sends))
+		harness_sleep_ms(1);
+	exit(0);
+}
+
+/* exit() in a signal handler that interrupts a call of the user of QP 1, which has a lock. */
+__attribute__((unused)) static void exit_ends_with_the_lock_of_the_user(void **state)
+{
+	assert_ends(exit_with_the_lock_of_the_user);
 }
 
 int main(void)
@@ -369,6 +459,8 @@ int main(void)
 		cmocka_unit_test(exit_cleans_up),
 		cmocka_unit_test(exit_waits_for_a_fork),
 		cmocka_unit_test(exit_ends_inside_a_turn),
+		cmocka_unit_test(exit_ends_inside_a_control_call),
+		cmocka_unit_test(exit_ends_with_the_lock_of_the_user),
 #endif
 	};
 
