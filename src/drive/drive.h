@@ -243,6 +243,12 @@ ROOST_EXPORT void drive_gsi_wake(struct drive *d);
  */
 ROOST_EXPORT int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst,
 				uint8_t tclass, const uint8_t *mad);
+/*
+ * Returns whether the user may send datagrams at exit(). A signal handler that calls exit() may
+ * have interrupted a turn of its own thread: this turn never ends, and drive_gsi_send() would wait
+ * for it. Waits for a tenth of a second at most. Threads: as for drive_gsi_send().
+ */
+ROOST_EXPORT bool drive_gsi_may_send_at_exit(struct drive *d);
 
 /*
  * Starts the watchdog thread, which watches steps that run under these guards (base/guard.h). It

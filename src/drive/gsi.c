@@ -15,7 +15,8 @@
 #include "drive/engine.h"
 #include "pool/pool.h"
 
-#define OWN_NS (10 * MS) /* the time after which a sender checks whether the engine ends */
+#define OWN_NS	    (10 * MS)  /* the time after which a sender checks whether the engine ends */
+#define EXIT_OWN_NS (100 * MS) /* the longest wait for a turn at exit */
 
 /* The engine whose QP 1 this thread serves; NULL in other threads. */
 static _Thread_local struct drive *serving;
@@ -423,6 +424,14 @@ int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, u
 	rc = nic_gsi_send(d->nic, port, dst, tclass, mad);
 	pu_disown(d, 0, PU_SENT);
 	return rc;
+}
+
+bool drive_gsi_may_send_at_exit(struct drive *d)
+{
+	if (drive_dead(d) || !pu_own(&d->pu[0], clock_now() + EXIT_OWN_NS))
+		return false;
+	drive_disown(d, 0);
+	return true;
 }
 
 /* ---- among the programs of an address ---- */

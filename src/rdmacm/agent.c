@@ -227,7 +227,7 @@ static void in_child(void)
 /*
  * Tells peers that the connections end, so that they need not detect it by time-outs. If the lock
  * is taken, another thread is inside a call, or this thread is inside a call and runs a signal
- * handler. Nothing is sent then.
+ * handler. Nothing is sent then. The same holds if this thread is inside of a turn of the NIC.
  */
 static void at_exit(void)
 {
@@ -235,12 +235,14 @@ static void at_exit(void)
 
 	if (pthread_mutex_trylock(&agent.lock))
 		return;
-	list_for_each_entry (id, &agent.ids, link) {
-		if (id->conn)
-			cm_release(id->conn, rdmacm_now());
-		id->conn = NULL;
+	if (agent.drive && drive_gsi_may_send_at_exit(agent.drive)) {
+		list_for_each_entry (id, &agent.ids, link) {
+			if (id->conn)
+				cm_release(id->conn, rdmacm_now());
+			id->conn = NULL;
+		}
 	}
-	rdmacm_unlock();
+	pthread_mutex_unlock(&agent.lock);
 }
 
 static void watch_process(void)

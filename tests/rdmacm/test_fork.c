@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "verbs/private.h"
+
 static int in_child(struct pair *inherited)
 {
 	union address at = ours(7);
@@ -105,11 +107,36 @@ static void a_peer_that_exits_disconnects(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
+/*
+ * exit() in a signal handler that interrupts a turn of the NIC: the program ends without the
+ * datagrams that would disconnect.
+ */
+static void exit_inside_a_turn_ends(void **state)
+{
+	struct pair p;
+	int status;
+	pid_t pid;
+
+	threads_settle();
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		alarm(WAIT_MS / 1000); /* ends a child that hangs */
+		choose_port(true);
+		pair_open(&p, RDMA_PS_TCP);
+		drive_own(verbs_drive(p.active->verbs), 0);
+		exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parent_and_child_have_connections_of_their_own),
 		cmocka_unit_test(a_peer_that_exits_disconnects),
+		cmocka_unit_test(exit_inside_a_turn_ends),
 	};
 
 	return RUN(tests);
