@@ -118,6 +118,11 @@ int sys_open(const char *path, int flags)
 	return (int)RAW(SYS_openat, AT_FDCWD, path, flags);
 }
 
+int sys_openat(int dirfd, const char *path, int flags, mode_t mode)
+{
+	return (int)RAW(SYS_openat, dirfd, path, flags, mode);
+}
+
 ssize_t sys_read(int fd, void *buf, size_t len)
 {
 	return RAW(SYS_read, fd, buf, len);
@@ -126,6 +131,21 @@ ssize_t sys_read(int fd, void *buf, size_t len)
 ssize_t sys_write(int fd, const void *buf, size_t len)
 {
 	return RAW(SYS_write, fd, buf, len);
+}
+
+ssize_t sys_pread(int fd, void *buf, size_t len, off_t at)
+{
+	return RAW(SYS_pread64, fd, buf, len, at);
+}
+
+ssize_t sys_pwrite(int fd, const void *buf, size_t len, off_t at)
+{
+	return RAW(SYS_pwrite64, fd, buf, len, at);
+}
+
+int sys_fallocate(int fd, int mode, off_t at, off_t len)
+{
+	return (int)RAW(SYS_fallocate, fd, mode, at, len);
 }
 
 int sys_close(int fd)

@@ -44,8 +44,12 @@ int sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
 int sys_recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
 
 int sys_open(const char *path, int flags); /* only for existing files, so it has no mode */
+int sys_openat(int dirfd, const char *path, int flags, mode_t mode);
 ssize_t sys_read(int fd, void *buf, size_t len);
 ssize_t sys_write(int fd, const void *buf, size_t len);
+ssize_t sys_pread(int fd, void *buf, size_t len, off_t at);
+ssize_t sys_pwrite(int fd, const void *buf, size_t len, off_t at);
+int sys_fallocate(int fd, int mode, off_t at, off_t len);
 int sys_close(int fd);
 int sys_fcntl(int fd, int cmd, unsigned long arg);
 /* Duplicates a descriptor; the copy has FD_CLOEXEC. */

@@ -183,19 +183,38 @@ static void shut_down(struct drive *d)
 	destroy(d);
 }
 
+/*
+ * Take and release the engine lock. The thread cannot be cancelled meanwhile, because to open a NIC
+ * has many cancellation points. lock_engine() returns the argument of unlock_engine().
+ */
+static int lock_engine(void)
+{
+	int old;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+	pthread_mutex_lock(&engine_lock);
+	return old;
+}
+
+static void unlock_engine(int old)
+{
+	pthread_mutex_unlock(&engine_lock);
+	pthread_setcancelstate(old, &old);
+}
+
 int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, size_t errlen)
 {
-	int rc = 0;
+	int rc = 0, cancel;
 
 	fork_watch();
-	pthread_mutex_lock(&engine_lock);
+	cancel = lock_engine();
 	if (!engine)
 		rc = create(ops, NULL, &engine, err, errlen);
 	if (rc == 0) {
 		engine->refs++;
 		*out = engine;
 	}
-	pthread_mutex_unlock(&engine_lock);
+	unlock_engine(cancel);
 	return rc;
 }
 
@@ -213,10 +232,10 @@ static void release(struct drive *d)
 int drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr, struct drive **out,
 		 struct drive_addr *where, char *err, size_t errlen)
 {
-	int rc = 0;
+	int rc = 0, cancel;
 
 	fork_watch();
-	pthread_mutex_lock(&engine_lock);
+	cancel = lock_engine();
 	if (!engine)
 		rc = create(ops, addr, &engine, err, errlen);
 	if (rc == 0) {
@@ -227,7 +246,7 @@ int drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr, st
 		else
 			release(engine);
 	}
-	pthread_mutex_unlock(&engine_lock);
+	unlock_engine(cancel);
 	return rc;
 }
 
@@ -235,19 +254,19 @@ int drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr, st
 int drive_add_addr(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where,
 		   char *err, size_t errlen)
 {
-	int rc;
+	int rc, cancel = lock_engine();
 
-	pthread_mutex_lock(&engine_lock);
 	rc = ports_add(d, addr, where, err, errlen);
-	pthread_mutex_unlock(&engine_lock);
+	unlock_engine(cancel);
 	return rc;
 }
 
 void drive_put(struct drive *d)
 {
-	pthread_mutex_lock(&engine_lock);
+	int cancel = lock_engine();
+
 	release(d);
-	pthread_mutex_unlock(&engine_lock);
+	unlock_engine(cancel);
 }
 
 #define EXIT_NS	     (10 * MS)	 /* the longest wait for a turn to end at exit */
@@ -322,17 +341,33 @@ uint64_t drive_now(struct drive *d)
 	return clock_now();
 }
 
+/* The mutex was taken. */
+static void disable_cancellation(struct drive *d)
+{
+	int old;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+	d->cancel_state = old;
+}
+
 void drive_control_lock(struct drive *d)
 {
 	pthread_mutex_lock(&d->control);
+	disable_cancellation(d);
 }
 
 bool control_lock_for(struct drive *d, uint64_t ns)
 {
-	return thread_lock_for(&d->control, ns);
+	if (!thread_lock_for(&d->control, ns))
+		return false;
+	disable_cancellation(d);
+	return true;
 }
 
 void drive_control_unlock(struct drive *d)
 {
+	int old = d->cancel_state;
+
 	pthread_mutex_unlock(&d->control);
+	pthread_setcancelstate(old, &old);
 }

@@ -120,7 +120,8 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp);
 
 /*
  * Take and release the control mutex and the ownership of PUs, for control calls. drive_own() waits
- * until the current turn ends. Lock order: control, then PU.
+ * until the current turn ends. Lock order: control, then PU. A thread that holds the mutex cannot
+ * be cancelled: the others would wait for it for ever.
  */
 void drive_control_lock(struct drive *d);
 void drive_control_unlock(struct drive *d);

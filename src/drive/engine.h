@@ -214,7 +214,8 @@ struct drive {
 	struct drive_pu pu[NIC_MAX_PUS];
 
 	pthread_mutex_t control;
-	unsigned refs; /* under the engine lock */
+	int cancel_state; /* of the thread that holds `control`, before it took the mutex */
+	unsigned refs;	  /* under the engine lock */
 
 	struct service_poller service;
 	int service_set; /* epoll set of the service thread */

@@ -29,9 +29,9 @@ static int open_private(const char *path)
 
 	if (mkdir(path, 0700) && errno != EEXIST)
 		return -errno;
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	fd = sys_open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 077) == 0)
 		return fd;
 	sys_close(fd);
@@ -106,7 +106,7 @@ static bool has_listener(const struct sockaddr_un *sa, socklen_t len)
 /* Opens the folder for reading. Each open has a read position of its own. */
 static DIR *read_folder(int dirfd)
 {
-	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = sys_openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 
 	if (!d && fd >= 0)
@@ -216,11 +216,11 @@ int shm_dir_mark(int dirfd, const struct pkt_addr *group, const struct pkt_addr 
 		 unsigned lane)
 {
 	char name[MARK_MAX];
-	int fd = openat(dirfd, mark_name(group, addr, lane, name),
-			O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd = sys_openat(dirfd, mark_name(group, addr, lane, name),
+			    O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	sys_close(fd);
 	return 0;
 }
@@ -324,7 +324,7 @@ static uint64_t own_pid_ns(void)
 static bool read_lock(int fd, struct shm_holder *h)
 {
 	char buf[96];
-	ssize_t n = pread(fd, buf, sizeof(buf) - 1, 0);
+	ssize_t n = sys_pread(fd, buf, sizeof(buf) - 1, 0);
 
 	if (n <= 0)
 		return false;
@@ -340,10 +340,12 @@ static int write_lock(int fd, unsigned lanes, uint32_t ring)
 	int n = snprintf(text, sizeof(text), "%ld %u %" PRIu32 " %" PRIu64 "\n", (long)getpid(),
 			 lanes, ring, own_pid_ns());
 
-	errno = 0;
-	if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n)
-		return errno ? -errno : -EIO;
-	return 0;
+	ssize_t written;
+
+	if (ftruncate(fd, 0))
+		return -errno;
+	written = sys_pwrite(fd, text, (size_t)n, 0);
+	return written == n ? 0 : written < 0 ? (int)written : -EIO;
 }
 
 /*
@@ -353,14 +355,13 @@ static int write_lock(int fd, unsigned lanes, uint32_t ring)
 static int take_lock(int dirfd, const char *lock, pid_t *holder)
 {
 	for (int i = 0; i < LOCK_TRIES; i++) {
-		int fd = openat(dirfd, lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-				0600);
+		int fd = sys_openat(dirfd, lock,
+				    O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 		struct stat mine, there;
 		struct shm_holder h;
 
 		if (fd < 0)
-			return errno == ELOOP || errno == EISDIR || errno == ENXIO ? -EEXIST
-										   : -errno;
+			return fd == -ELOOP || fd == -EISDIR || fd == -ENXIO ? -EEXIST : fd;
 		if (fstat(fd, &mine) || !S_ISREG(mine.st_mode)) {
 			sys_close(fd);
 			return -EEXIST;
@@ -386,9 +387,9 @@ int shm_dir_holder(int dirfd, const struct pkt_addr *addr, unsigned lane, struct
 	int fd, rc;
 
 	lock_name(shm_dir_name(addr, lane, name), lock);
-	fd = openat(dirfd, lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	fd = sys_openat(dirfd, lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	rc = read_lock(fd, h) ? 0 : -EINVAL;
 	sys_close(fd);
 	return rc;

@@ -76,12 +76,13 @@ int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
 	 * The memory is allocated before the first access, so that a shortage is an error here and
 	 * not a signal later.
 	 */
-	if (ftruncate(*fd, SHM_RING_OVERHEAD + (off_t)size) ||
-	    fallocate(*fd, 0, 0, SHM_RING_OVERHEAD + (off_t)first) ||
-	    fcntl(*fd, F_ADD_SEALS, SEALS)) {
+	rc = ftruncate(*fd, SHM_RING_OVERHEAD + (off_t)size)
+		     ? -errno
+		     : sys_fallocate(*fd, 0, 0, SHM_RING_OVERHEAD + (off_t)first);
+	if (rc == 0 && fcntl(*fd, F_ADD_SEALS, SEALS))
 		rc = -errno;
+	if (rc)
 		goto free_ends;
-	}
 	m = map_ring(*fd, size);
 	if (m == MAP_FAILED) {
 		rc = -errno;

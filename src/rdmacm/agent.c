@@ -64,12 +64,27 @@ static void __attribute__((constructor)) init(void)
 
 void rdmacm_lock(void)
 {
+	int old;
+
 	pthread_mutex_lock(&agent.lock);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+	agent.cancel_state = old;
 }
 
 void rdmacm_unlock(void)
 {
+	int old = agent.cancel_state;
+
 	pthread_mutex_unlock(&agent.lock);
+	pthread_setcancelstate(old, &old);
+}
+
+void rdmacm_wait_for_ack(void)
+{
+	int mine = agent.cancel_state;
+
+	pthread_cond_wait(&agent.acked, &agent.lock);
+	agent.cancel_state = mine;
 }
 
 uint64_t rdmacm_now(void)
@@ -201,9 +216,11 @@ static struct ibv_context *volatile verbs_of_parent;
 static void in_child(void)
 {
 	struct rdmacm_id *id;
+	int old = agent.cancel_state;
 
 	pthread_mutex_init(&open_lock, NULL);
 	pthread_mutex_init(&agent.lock, NULL);
+	pthread_setcancelstate(old, &old);
 	pthread_cond_init(&agent.acked, NULL);
 	list_for_each_entry (id, &agent.ids, link) {
 		rdmacm_port_release(id);
@@ -362,11 +379,13 @@ static int agent_add(const struct pkt_addr *addr)
 
 int rdmacm_agent_open(const struct pkt_addr *addr)
 {
-	int ret;
+	int ret, old;
 
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old); /* see rdmacm_lock() */
 	pthread_mutex_lock(&open_lock);
 	ret = agent.verbs ? agent_add(addr) : agent_start_at(addr);
 	pthread_mutex_unlock(&open_lock);
+	pthread_setcancelstate(old, &old);
 	return ret;
 }
 

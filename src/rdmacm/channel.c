@@ -162,7 +162,7 @@ void rdmacm_events_end(struct rdmacm_id *id)
 	while (drop_one(id))
 		;
 	while (!list_empty(&id->events))
-		pthread_cond_wait(&agent.acked, &agent.lock);
+		rdmacm_wait_for_ack();
 }
 
 ROOST_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
@@ -310,7 +310,7 @@ static void move_events(struct rdmacm_id *id, struct rdma_event_channel *to)
 		withdraw_all(id, &moved);
 		if (list_empty(&id->events))
 			break;
-		pthread_cond_wait(&agent.acked, &agent.lock);
+		rdmacm_wait_for_ack();
 	}
 	id->id.channel = to;
 	list_for_each_entry_safe (e, tmp, &moved, link) {

@@ -115,6 +115,7 @@ struct rdmacm_event {
 /* The state of librdmacm in this process, the only user of QP 1. */
 struct rdmacm_agent {
 	pthread_mutex_t lock;
+	int cancel_state;     /* of the thread that holds the lock, before it took the lock */
 	pthread_cond_t acked; /* an event was acknowledged */
 	struct list_head ids, channels, without_rtu;
 #define RDMACM_PORT_BUCKETS 1024 /* a power of two */
@@ -173,9 +174,14 @@ static inline bool rdmacm_is_ud(const struct rdmacm_id *id)
  * fork(2). Returns 0, or -errno if the kernel gives no random numbers. Lock held.
  */
 int rdmacm_draw(uint32_t n, uint32_t *number);
-/* Take and release the agent's lock. */
+/*
+ * Take and release the agent's lock. A thread that holds the lock cannot be cancelled: others would
+ * wait for the lock for ever.
+ */
 void rdmacm_lock(void);
 void rdmacm_unlock(void);
+/* Waits until an event is acknowledged. Lock held; the lock is released during the wait. */
+void rdmacm_wait_for_ack(void);
 /*
  * Opens the device and QP 1 at the first call. Adds the address to the NIC if the NIC does not have
  * it (NULL: any address will do). Takes the agent's lock, which must not be held. Returns 0, or the

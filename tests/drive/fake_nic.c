@@ -167,6 +167,7 @@ struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *er
 
 	while (atomic_load(&fake_hold))
 		sched_yield();
+	pthread_testcancel(); /* as real ports, which read files */
 	if (strncmp(spec, "bad", 3) == 0 || !f) {
 		free(f);
 		snprintf(err, errlen, "no such port");

@@ -129,6 +129,29 @@ static void what_is_refused_leaves_nothing(void **state)
 			 atomic_load(&fake_closed) - closed);
 }
 
+static void *add_one(void *arg)
+{
+	return add(arg, "127.0.0.44").port ? arg : NULL;
+}
+
+/* A thread that is cancelled while it adds an address ends its call first. */
+static void adding_is_not_cancelled(void **state)
+{
+	struct drive *d = *state;
+	unsigned opened = atomic_load(&fake_opened);
+	void *result = NULL;
+	pthread_t t;
+
+	atomic_store(&fake_hold, true);
+	assert_int_equal(pthread_create(&t, NULL, add_one, d), 0);
+	assert_true(fake_reached(&fake_opened, opened + 1));
+	assert_int_equal(pthread_cancel(t), 0);
+	atomic_store(&fake_hold, false);
+	assert_int_equal(pthread_join(t, &result), 0);
+	assert_ptr_equal(result, d);
+	assert_int_equal(add(d, "127.0.0.45").port, 2);
+}
+
 /*
  * A packet to the new address wakes the thread that slept when the address was added: the service
  * thread here.
@@ -292,6 +315,8 @@ int main(void)
 		cmocka_unit_test(opened_with_the_address),
 		cmocka_unit_test(added_beside_a_given_one),
 		cmocka_unit_test(what_is_refused_leaves_nothing),
+		cmocka_unit_test_setup_teardown(adding_is_not_cancelled, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(a_sleeping_service_thread_hears_it, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(its_control_work_is_done, harness_setup,

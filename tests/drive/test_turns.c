@@ -469,6 +469,7 @@ static void *one_control_call(void *arg)
 	atomic_store(&control_tid, gettid());
 	drive_control_lock(arg);
 	drive_own(arg, 0);
+	pthread_testcancel(); /* as system calls of ports */
 	drive_disown(arg, 0);
 	drive_control_unlock(arg);
 	return arg;

@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,6 +21,7 @@
 #include <cmocka.h>
 
 #include "base/sys.h"
+#include "port/shm_ring.h"
 
 #define NAME "stat.4711"
 
@@ -104,12 +107,51 @@ static void keeps_no_names_of_the_dead(void **state)
 	close(fd);
 }
 
+static bool survived;
+
+/* Calls what turns call, with a cancellation pending, as a thread that polls may have. */
+static void *call_when_cancelled(void *arg)
+{
+	const struct pkt_addr addr = {.b = {[10] = 0xff, 0xff, 10, 0, 0, 7}};
+	const struct pkt_addr group = {.b = {[10] = 0xff, 0xff, 239, 0, 0, 7}};
+	struct shm_claim claim;
+	struct shm_holder holder;
+	struct shm_prod ring;
+	pid_t pid;
+	int fd;
+
+	pthread_cancel(pthread_self());
+	if (shm_claim(dir, &addr, 0, 1, 65536, &claim, &pid) == 0 &&
+	    shm_dir_holder(dir, &addr, 0, &holder) == 0 && holder.ring == 65536 &&
+	    shm_dir_mark(dir, &group, &addr, 0) == 0 &&
+	    shm_prod_create(SHM_RING_MIN, &ring, &fd) == 0) {
+		shm_prod_unmap(&ring);
+		sys_close(fd);
+		shm_dir_unmark(dir, &group, &addr, 0);
+		shm_unclaim(dir, &claim, false);
+		survived = true;
+	}
+	return arg;
+}
+
+/* Otherwise the thread would end inside of its turn, and no other thread could run one. */
+static void is_no_cancellation_point(void **state)
+{
+	pthread_t t;
+
+	(void)state;
+	assert_int_equal(pthread_create(&t, NULL, call_when_cancelled, NULL), 0);
+	assert_int_equal(pthread_join(t, NULL), 0);
+	assert_true(survived);
+}
+
 int main(void)
 {
 	char path[] = "/tmp/roost-test-XXXXXX", err[200];
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(has_its_name_when_it_listens),
 		cmocka_unit_test(keeps_no_names_of_the_dead),
+		cmocka_unit_test(is_no_cancellation_point),
 	};
 	int failed;
 

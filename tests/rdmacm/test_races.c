@@ -219,6 +219,41 @@ static void nobody_gets_events_of_a_request_that_ended(void **state)
 	rdma_destroy_event_channel(lch);
 }
 
+/* ---- a thread is cancelled inside of the library ---- */
+
+/*
+ * The thread waits until the program acknowledges an event of the id, and is cancelled. It ends its
+ * call first. Otherwise it would keep the lock of the library.
+ */
+static void a_cancelled_thread_keeps_no_lock(void **state)
+{
+	struct rdma_event_channel *lch = channel(), *ach = channel();
+	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, any(0), 0);
+	struct rdma_cm_id *a = resolved(ach, RDMA_PS_TCP, port_of(l));
+	struct rdma_conn_param param = {.qp_num = 5};
+	struct rdma_cm_event *e;
+	struct rdma_cm_id *id;
+	void *result = PTHREAD_CANCELED;
+	struct task ender;
+
+	assert_int_equal(rdma_connect(a, &param), 0);
+	e = next_event(lch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	id = e->id;
+	start(&ender, end_listener, l); /* behind its look at the event */
+	assert_int_equal(pthread_cancel(ender.thread), 0);
+	proceed(&ender);
+	assert_int_equal(rdma_reject(id, NULL, 0), 0);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	assert_int_equal(rdma_ack_cm_event(e), 0);
+	assert_int_equal(pthread_join(ender.thread, &result), 0);
+	assert_null(result);
+	assert_int_equal(ender.ret, 0);
+	assert_true(expect(ach, RDMA_CM_EVENT_REJECTED) != 0);
+	rdma_destroy_id(a);
+	rdma_destroy_event_channel(ach);
+	rdma_destroy_event_channel(lch);
+}
+
 /* A deadlock ends the program by SIGALRM. */
 static int limit_time(void **state)
 {
@@ -239,6 +274,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_wait_for_the_publisher_stops_nobody),
 		TEST(nobody_gets_events_of_a_request_that_ended),
+		TEST(a_cancelled_thread_keeps_no_lock),
 	};
 
 	network_own(); /* if it can be: no other program waits for the name then */
