@@ -61,59 +61,56 @@ static int attr_to_nic(const struct ibv_qp_attr *attr, int mask, struct nic_qp_a
 	return 0;
 }
 
-/* Takes the queue locks, because posting reads the state under these locks. */
-static void qp_set_state(struct verbs_qp *qp, enum ibv_qp_state state)
+/*
+ * Posting reads the state under the queue locks. A thread that changes the state takes them first:
+ * the program has that of the send queue from ibv_wr_start() to ibv_wr_complete(), and may call
+ * other verbs meanwhile, which take the control lock.
+ */
+static void qp_unlock_queues(struct verbs_qp *qp)
 {
-	spin_lock(&qp->sq.lock);
-	spin_lock(&qp->rq.lock);
-	qp->qp.state = state;
 	spin_unlock(&qp->rq.lock);
 	spin_unlock(&qp->sq.lock);
 }
 
-/* Drops the work requests that were posted before the reset. PU owned. */
+/* Drops the work requests that were posted before the reset. PU owned, queues locked. */
 static void qp_forget_posted(struct verbs_qp *qp)
 {
 	struct verbs_queue *queues[2] = {&qp->sq, &qp->rq};
 	int i;
 
 	for (i = 0; i < 2; i++) {
-		spin_lock(&queues[i]->lock);
 		queues[i]->head =
 			atomic_load_explicit(&queues[i]->index->prod, memory_order_relaxed);
 		queues[i]->cons_seen =
 			atomic_load_explicit(&queues[i]->index->cons, memory_order_relaxed);
-		spin_unlock(&queues[i]->lock);
 	}
 }
 
 static int qp_modify(struct verbs_qp *qp, const struct nic_qp_attr *a, int mask)
 {
-	enum ibv_qp_state old = qp->qp.state;
 	bool reset = mask & IBV_QP_STATE && a->state == NIC_QPS_RESET;
 	struct verbs_cqs_end end;
 	int ret;
 
 	if (reset || (mask & IBV_QP_STATE && a->state == NIC_QPS_ERR))
 		drive_receive(qp->drive, qp->pu); /* as qp_end() does */
+	spin_lock(&qp->sq.lock);
+	spin_lock(&qp->rq.lock);
 	drive_control_lock(qp->drive);
 	drive_own(qp->drive, qp->pu);
-	if (reset)
-		qp_set_state(qp, IBV_QPS_RESET); /* no thread posts while the indices change */
 	ret = nic_qp_modify(drive_nic(qp->drive), qp->nic_qp, a, (uint32_t)mask,
 			    drive_now(qp->drive));
-	if (ret && reset) {
-		qp_set_state(qp, old);
-	} else if (!ret && reset) {
+	if (!ret && reset) {
 		qp_forget_posted(qp);
 		qp->ece = 0;
 		qp->offers_rpc = qp->offers_calc = false;
-	} else if (!ret && mask & IBV_QP_STATE) {
-		qp_set_state(qp, (enum ibv_qp_state)a->state);
 	}
+	if (!ret && mask & IBV_QP_STATE)
+		qp->qp.state = (enum ibv_qp_state)a->state;
 	end = verbs_cqs_end(qp);
 	drive_disown(qp->drive, qp->pu);
 	drive_control_unlock(qp->drive);
+	qp_unlock_queues(qp);
 	if (!ret && reset)
 		verbs_cqs_clean(qp, end);
 	return ret;
@@ -168,6 +165,26 @@ static void attr_from_nic(const struct nic_qp_attr *a, struct ibv_qp_attr *attr)
 	attr->sq_draining = a->sq_draining;
 }
 
+/*
+ * Gets the attributes, and stores the state for posting. It is not stored while a thread builds
+ * work requests, perhaps this one. The states that the NIC enters by itself do not change what may
+ * be posted.
+ */
+static void qp_query(struct verbs_qp *qp, struct nic_qp_attr *a)
+{
+	bool locked = spin_trylock(&qp->sq.lock);
+
+	if (locked)
+		spin_lock(&qp->rq.lock);
+	drive_own(qp->drive, qp->pu);
+	nic_qp_query(qp->nic_qp, a);
+	drive_disown(qp->drive, qp->pu);
+	if (!locked)
+		return;
+	qp->qp.state = (enum ibv_qp_state)a->state;
+	qp_unlock_queues(qp);
+}
+
 /* Fills in all attributes, for any mask. */
 VERBS_EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int attr_mask,
 			      struct ibv_qp_init_attr *init_attr)
@@ -176,10 +193,7 @@ VERBS_EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int
 	struct nic_qp_attr a;
 
 	memset(&a, 0, sizeof(a));
-	drive_own(qp->drive, qp->pu);
-	nic_qp_query(qp->nic_qp, &a);
-	qp_set_state(qp, (enum ibv_qp_state)a.state);
-	drive_disown(qp->drive, qp->pu);
+	qp_query(qp, &a);
 	attr_from_nic(&a, attr);
 	attr->cap.max_send_wr = qp->sq.depth;
 	attr->cap.max_recv_wr = qp->rq.depth;

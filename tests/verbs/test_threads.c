@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 #define POSTERS 4
 #define SLOT	64
@@ -260,12 +261,74 @@ static void receives_of_a_queue_pair_that_fails(void **state)
 	pair_close(&pair);
 }
 
+/* ---- a control call while work requests are built ---- */
+
+static void *change_state(void *arg)
+{
+	move_to(IBV_QPS_ERR);
+	return arg;
+}
+
+/* Returns the CPU time of a thread in ns. */
+static uint64_t cpu_ns(pthread_t thread)
+{
+	struct timespec ts = {0};
+	clockid_t clock;
+
+	if (pthread_getcpuclockid(thread, &clock) == 0)
+		clock_gettime(clock, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/*
+ * A thread builds work requests, and uses other objects meanwhile. The state of its queue pair
+ * changes afterwards, and the thread that changes it holds up nobody: it spins until then.
+ */
+static void a_change_of_state_waits_for_the_builder(void **state)
+{
+	const struct pair_options o = {
+		.cap = {4, 4, 1, 1, 0}, .cqe = 64, .send_ops = IBV_QP_EX_WITH_RDMA_WRITE};
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct ibv_qp_ex *ex;
+	struct ibv_wc wc;
+	pthread_t t;
+
+	pair_open(&pair, &o);
+	ex = ibv_qp_to_qp_ex(pair.qp[0]);
+	alarm(TIMEOUT_S); /* ends a deadlock */
+	ibv_wr_start(ex);
+	assert_int_equal(pthread_create(&t, NULL, change_state, NULL), 0);
+	do {
+		struct ibv_mr *mr = ibv_reg_mr(pair.pd, pair.buf[0], 64, 0);
+
+		assert_non_null(mr);
+		assert_int_equal(ibv_dereg_mr(mr), 0);
+		assert_int_equal(ibv_poll_cq(pair.cq[0], 1, &wc), 0);
+		assert_int_equal(ibv_query_qp(pair.qp[0], &attr, IBV_QP_STATE, &init), 0);
+		assert_int_equal(attr.qp_state, IBV_QPS_RTS);
+	} while (cpu_ns(t) < 20000000);
+	ex->wr_id = 7;
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_rdma_write(ex, pair.mr[1]->rkey, (uintptr_t)pair.buf[1]);
+	ibv_wr_set_sge(ex, pair.mr[0]->lkey, (uintptr_t)pair.buf[0], 64);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	assert_int_equal(pthread_join(t, NULL), 0);
+	alarm(0);
+	assert_int_equal(ibv_query_qp(pair.qp[0], &attr, IBV_QP_STATE, &init), 0);
+	assert_int_equal(attr.qp_state, IBV_QPS_ERR);
+	wait_wcs(pair.cq[0], &wc, 1);
+	assert_int_equal(wc.wr_id, 7);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(many_threads),
 		cmocka_unit_test(a_completion_frees_its_slot),
 		cmocka_unit_test(receives_of_a_queue_pair_that_fails),
+		cmocka_unit_test(a_change_of_state_waits_for_the_builder),
 	};
 
 	/*
