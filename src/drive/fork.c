@@ -11,7 +11,9 @@
 #include "drive/engine.h"
 #include "pool/pool.h"
 
-#define OWN_BEFORE_FORK_NS  (100 * MS)
+/* A turn takes a third of a second at most: watch.c ends a step of a kernel that takes longer. */
+#define OWN_BEFORE_FORK_NS  (1000 * MS)
+#define POOL_BEFORE_FORK_NS (100 * MS)
 #define LOCK_BEFORE_FORK_NS (3000 * MS)
 
 /* ---- the functions of a port in the child ---- */
@@ -97,13 +99,16 @@ static void before_fork(void)
 	 * The waits have limits, because a signal handler may fork in the middle of a turn, or of
 	 * an open, of its own thread. An open of another thread may take a second.
 	 */
+	uint64_t until;
+
 	locked = engine_lock_for(LOCK_BEFORE_FORK_NS);
 	owned = 0;
+	until = clock_now() + OWN_BEFORE_FORK_NS;
 	for (unsigned i = 0; locked && engine && i < engine->pus; i++) {
-		if (pu_own(&engine->pu[i], clock_now() + OWN_BEFORE_FORK_NS))
+		if (pu_own(&engine->pu[i], until))
 			owned |= 1u << i;
 	}
-	pool_before_fork(OWN_BEFORE_FORK_NS);
+	pool_before_fork(POOL_BEFORE_FORK_NS);
 }
 
 static void in_parent(void)

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "drive/engine.h"
 #include "harness.h"
 
 #define CHECK(cond)                                                                                \
@@ -150,6 +151,53 @@ static void fork_under_load(void **state)
 	atomic_store(&stop, true);
 	pthread_join(t[0], NULL);
 	pthread_join(t[1], NULL);
+	drive_put(d);
+}
+
+static atomic_uint looks;
+
+/* Holds the PU for a fifth of a second from the time when a fork waits for it. */
+static void *long_turn(void *arg)
+{
+	struct drive *d = arg;
+	uint64_t began;
+
+	drive_own(d, 0);
+	atomic_store(&looks, 1);
+	while (atomic_load(&d->pu[0].word) < PU_WANT)
+		harness_sleep_ms(1);
+	began = drive_now(d);
+	harness_sleep_ms(200);
+	drive_disown(d, 0);
+	return (void *)(uintptr_t)((drive_now(d) - began) / 1000000);
+}
+
+/* A fork waits for a turn, and the child closes the descriptors of the ports. */
+static void fork_waits_for_a_long_turn(void **state)
+{
+	struct drive *d = harness_open();
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	bool closed, slow;
+
+	do {
+		int status = -1;
+		void *ms;
+		pthread_t t;
+		pid_t pid;
+
+		atomic_store(&looks, 0);
+		assert_int_equal(pthread_create(&t, NULL, long_turn, d), 0);
+		while (!atomic_load(&looks))
+			harness_sleep_ms(1);
+		pid = fork();
+		if (pid == 0)
+			_exit(atomic_load(&port->forks) == 1 ? 0 : 1);
+		pthread_join(t, &ms);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		closed = status == 0;
+		slow = (uintptr_t)ms > 500; /* the machine: the turn was too long */
+	} while (!closed && slow);
+	assert_true(closed);
 	drive_put(d);
 }
 
@@ -364,8 +412,6 @@ __attribute__((unused)) static void exit_ends_inside_a_turn(void **state)
 	assert_ends(exit_inside_a_turn);
 }
 
-static atomic_uint looks;
-
 static const char *label(size_t i)
 {
 	return "value";
@@ -454,6 +500,7 @@ int main(void)
 		cmocka_unit_test(fork_during_the_first_open),
 #endif
 		cmocka_unit_test(fork_under_load),
+		cmocka_unit_test(fork_waits_for_a_long_turn),
 #ifndef __SANITIZE_THREAD__
 		cmocka_unit_test(child_starts_anew),
 		cmocka_unit_test(exit_cleans_up),
