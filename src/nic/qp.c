@@ -220,16 +220,30 @@ static void reset(struct nic_qp *qp)
 }
 
 /*
- * Returns true if the peer is a QP of this NIC on the same PU; loop.c is used then. Both ends get
- * the same result. A QP of another slot belongs to another NIC, even at the same address.
+ * Returns true if the peer, at this address, is a QP of this NIC on the same PU; loop.c is used
+ * then. Both ends get the same result. A QP of another slot belongs to another NIC, even at the
+ * same address.
  */
-static bool is_loop(const struct nic_qp *qp)
+static bool is_loop(const struct nic_qp *qp, unsigned port_index, const struct pkt_addr *dgid)
 {
-	const struct port *port = qp->pu->ports[qp->port].port;
+	const struct port *port = qp->pu->ports[port_index].port;
 
-	return pkt_addr_eq(&port->addr, &qp->attr.dgid) &&
+	return pkt_addr_eq(&port->addr, dgid) &&
 	       PORT_SLOT_OF_QPN(qp->dest_qpn) == qp->nic->slot[qp->pu_index] &&
 	       PORT_LANE_OF_QPN(qp->dest_qpn, qp->nic->cfg.pus) == qp->pu_index;
+}
+
+/*
+ * Returns whether the connection can continue on another path, in SQD. With loop-back it cannot
+ * leave the NIC, because the peer's PSNs have not moved. Its MTU stays, so the packets must fit.
+ */
+static bool path_fits(const struct nic_qp *qp, const struct nic_qp_attr *a, unsigned port_index)
+{
+	struct port *port = qp->pu->ports[port_index].port;
+
+	if (qp_has(qp, QP_LOOP))
+		return is_loop(qp, port_index, &a->dgid);
+	return qp->mtu <= port_qp_mtu(port, &a->dgid, qp->dest_qpn, port->mtu);
 }
 
 static int take_path(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask)
@@ -243,6 +257,8 @@ static int take_path(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t ma
 	if (pkt_addr_is_group(&a->dgid)) /* a connection has one peer */
 		return -EINVAL;
 	nic_gid(qp->nic, port_num, a->sgid_index, &gid); /* qp_check_modify() has checked it */
+	if (qp->state == NIC_QPS_SQD && !path_fits(qp, a, gid.port))
+		return -EINVAL;
 	rc = dest_get(qp->pu, (uint8_t)gid.port, &a->dgid, dqpn, &d);
 	if (rc)
 		return rc;
@@ -341,8 +357,11 @@ static void enter_state(struct nic_qp *qp, enum nic_qp_state to, const struct ni
 		qp_error(qp);
 		return;
 	case NIC_QPS_RTS:
+		qp->attr.sq_draining = false;
 		if (from == NIC_QPS_RTR)
-			qp_set_feature(qp, QP_LOOP, qp_acknowledged(qp) && is_loop(qp));
+			qp_set_feature(qp, QP_LOOP,
+				       qp_acknowledged(qp) &&
+					       is_loop(qp, qp->port, &qp->attr.dgid));
 		break;
 	case NIC_QPS_SQD:
 		if (from == NIC_QPS_RTS) {

@@ -181,7 +181,8 @@ static bool values_ok(const struct nic_qp *qp, const struct nic_qp_attr *a, uint
 	if ((mask & NIC_QPA_MAX_QP_RD_ATOMIC && a->max_rd_atomic > NIC_MAX_RD_ATOMIC) ||
 	    (mask & NIC_QPA_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic > NIC_MAX_RD_ATOMIC))
 		return false;
-	return true;
+	/* In SQD the limit may be reduced while READs are outstanding. */
+	return !(mask & NIC_QPA_MAX_QP_RD_ATOMIC) || qp->sq.rd_out <= a->max_rd_atomic;
 }
 
 int qp_check_modify(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask)

@@ -3,6 +3,7 @@
  * Communication between QPs of one NIC. QPs of one PU use no packets, and the results are the same
  * as with packets. QPs of two PUs use packets. Also a NIC with two ports.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -437,6 +438,32 @@ static void drain(void **state)
 }
 
 /*
+ * In SQD the connection cannot leave the NIC: its peer is at this address, and expects no PSN of
+ * later packets. Another program may have the other address.
+ */
+static void stays_in_the_nic(void **state)
+{
+	struct nic_qp_attr attr = {.state = NIC_QPS_SQD}, path;
+	struct wr wr;
+
+	start(&(struct ep_params){0});
+	ep_attr(a, b, &path);
+	wr = wr_rdma(ROOST_OP_WRITE, a, 0, 100, b, 0);
+	ep_post(a, &wr);
+	done(0, NIC_WC_SUCCESS);
+	assert_int_equal(ep_modify(a, &attr, NIC_QPA_STATE), 0);
+	assert_int_equal(ep_modify(a, &path, NIC_QPA_AV), 0);
+	path.dgid.b[15] ^= 1;
+	assert_int_equal(ep_modify(a, &path, NIC_QPA_AV), -EINVAL);
+	attr.state = NIC_QPS_RTS;
+	assert_int_equal(ep_modify(a, &attr, NIC_QPA_STATE), 0);
+	ep_post(a, &wr);
+	done(0, NIC_WC_SUCCESS);
+	no_packets();
+	end();
+}
+
+/*
  * The peer's CQ is full when the receive completes: the peer ends as over a link, and our message
  * is not acknowledged.
  */
@@ -620,6 +647,7 @@ int main(void)
 		cmocka_unit_test(nobody_there),
 		cmocka_unit_test(peer_comes_up),
 		cmocka_unit_test(drain),
+		cmocka_unit_test(stays_in_the_nic),
 		cmocka_unit_test(peer_overruns),
 		cmocka_unit_test(peer_goes_away),
 		cmocka_unit_test(two_pus),

@@ -4,6 +4,7 @@
  * state, destruction drops work. InfiniBand Architecture Specification, volume 1, 10.3.1, 10.8.6.
  * test_qp_state.c tests the permitted changes.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -289,6 +290,85 @@ RULE(changes_in_sqd)
 	took = world_now(&p->w) - took;
 	assert_in_range(took, 2 * (4096 << 8), 8 * (4096 << 8) + MSEC);
 	peer_close(p);
+}
+
+/* No more READs than max_rd_atomic are outstanding, also if it is reduced in SQD. */
+static void not_fewer_than_outstanding(void **state)
+{
+	const uint32_t s = 0xfffffe;
+	struct nic_qp_attr a;
+
+	start(s, (struct ep_params){.rd_atomic = 4});
+	for (uint64_t i = 0; i < 3; i++)
+		peer_post(p, ROOST_OP_READ, i, 0, 8);
+	peer_run(p, PEER_SETTLE);
+	assert_int_equal(to(&p->e, NIC_QPS_SQD, 0), 0);
+	a.max_rd_atomic = 2;
+	assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_MAX_QP_RD_ATOMIC), -EINVAL);
+	a.max_rd_atomic = 3;
+	assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_MAX_QP_RD_ATOMIC), 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		peer_send(p, &(struct pkt_make){.opcode = PKT_READ_RESP_ONLY,
+						.psn = (s + i) & PKT_PSN_MASK,
+						.len = 8});
+		expect_done(p, i, NIC_WC_SUCCESS);
+	}
+	a.max_rd_atomic = 1;
+	assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_MAX_QP_RD_ATOMIC), 0);
+	peer_close(p);
+}
+
+/* The queue drains no longer in RTS. */
+static void no_draining_in_rts(void **state)
+{
+	struct nic_qp_attr a;
+
+	start(7, (struct ep_params){0});
+	peer_post(p, ROOST_OP_WRITE, 1, 0, 8);
+	peer_run(p, PEER_SETTLE);
+	assert_int_equal(to(&p->e, NIC_QPS_SQD, 0), 0);
+	nic_qp_query(p->e.qp, &a);
+	assert_true(a.sq_draining);
+	assert_int_equal(to(&p->e, NIC_QPS_RTS, 0), 0);
+	nic_qp_query(p->e.qp, &a);
+	assert_false(a.sq_draining);
+	peer_close(p);
+}
+
+/* A new path must carry the packets of the connection, whose MTU stays. */
+static void no_path_with_a_smaller_mtu(void **state)
+{
+	const struct ep_params ep = {.mtu = MTU, .psn = 7};
+	struct nic_qp_attr attr;
+	struct world w;
+	struct ep a, b;
+	struct roost_cqe c;
+	struct wr wr;
+
+	world_init_shape(&w, &(struct world_shape){.nics = 2, .ports = 2}, 1,
+			 &(struct sim_params){0});
+	ep_init(&a, &w, 0, &ep);
+	ep_init(&b, &w, 1, &ep);
+	ep_connect(&a, &b);
+	w.port[0][1][0]->mtu = MTU / 2;
+	assert_int_equal(to(&a, NIC_QPS_SQD, 0), 0);
+	ep_attr(&a, &b, &attr);
+	attr.dgid = w.port[1][1][0]->addr;
+	attr.port = 2;
+	assert_int_equal(ep_modify(&a, &attr, NIC_QPA_AV | NIC_QPA_PORT), -EINVAL);
+	w.port[0][1][0]->mtu = MTU;
+	assert_int_equal(ep_modify(&a, &attr, NIC_QPA_AV | NIC_QPA_PORT), 0);
+	attr.dgid = w.port[1][0][0]->addr;
+	attr.port = 1;
+	assert_int_equal(ep_modify(&a, &attr, NIC_QPA_AV | NIC_QPA_PORT), 0);
+	assert_int_equal(to(&a, NIC_QPS_RTS, 0), 0);
+	wr = wr_rdma(ROOST_OP_WRITE, &a, 0, 3 * MTU, &b, 0);
+	ep_post(&a, &wr);
+	assert_true(ep_wait_send(&a, &c, SEC));
+	assert_int_equal(c.status, NIC_WC_SUCCESS);
+	ep_fini(&a);
+	ep_fini(&b);
+	world_fini(&w);
 }
 
 static void read_once(uint32_t psn, uint8_t opcode)
@@ -596,6 +676,9 @@ int main(void)
 		cmocka_unit_test(drain),
 		cmocka_unit_test(drain_inside_a_message),
 		cmocka_unit_test(changes_in_sqd),
+		cmocka_unit_test(not_fewer_than_outstanding),
+		cmocka_unit_test(no_draining_in_rts),
+		cmocka_unit_test(no_path_with_a_smaller_mtu),
 		cmocka_unit_test(fewer_responder_resources),
 		cmocka_unit_test(unsent_answers_outlive_a_smaller_limit),
 		cmocka_unit_test(lost_answers_outlive_a_smaller_limit),
