@@ -165,6 +165,23 @@ void rdmacm_events_end(struct rdmacm_id *id)
 		rdmacm_wait_for_ack();
 }
 
+static bool is_about_group(const struct rdmacm_event *e, const struct pkt_addr *group)
+{
+	return (e->event.event == RDMA_CM_EVENT_MULTICAST_JOIN ||
+		e->event.event == RDMA_CM_EVENT_MULTICAST_ERROR) &&
+	       memcmp(e->event.param.ud.ah_attr.grh.dgid.raw, group->b, sizeof(group->b)) == 0;
+}
+
+void rdmacm_events_drop_group(struct rdmacm_id *id, const struct pkt_addr *group)
+{
+	struct rdmacm_event *e, *tmp;
+
+	list_for_each_entry_safe (e, tmp, &id->events, link) {
+		if (is_about_group(e, group) && withdraw(e))
+			discard(e);
+	}
+}
+
 ROOST_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
 {
 	struct rdmacm_event *e = (struct rdmacm_event *)event;

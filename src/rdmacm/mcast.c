@@ -142,8 +142,11 @@ ROOST_EXPORT int rdma_leave_multicast(struct rdma_cm_id *pub, struct sockaddr *s
 		return rdmacm_ret(ret);
 	rdmacm_lock();
 	g = find(id, &addr);
-	if (g)
+	if (g) {
+		/* The program may free the context of the group, which its event names. */
+		rdmacm_events_drop_group(id, &addr);
 		leave(id, g);
+	}
 	rdmacm_unlock();
 	return rdmacm_ret(g ? 0 : -EADDRNOTAVAIL);
 }

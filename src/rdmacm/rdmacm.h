@@ -215,6 +215,8 @@ void rdmacm_event_raise(struct rdmacm_event *e);
 int rdmacm_event_simple(struct rdmacm_id *id, enum rdma_cm_event_type type, int status);
 /* Drops the id's events that were not taken, and waits until the others are acknowledged. */
 void rdmacm_events_end(struct rdmacm_id *id);
+/* Drops the events about a multicast group of the id that were not taken. Lock held. */
+void rdmacm_events_drop_group(struct rdmacm_id *id, const struct pkt_addr *group);
 /*
  * Waits for the event of the operation that a synchronous id has started. For other ids it returns
  * 0 at once. Returns 0, or the event's status as -errno. Lock not held.

@@ -62,9 +62,39 @@ static void nobody_answers_for_a_datagram_service(void **state)
 	quit(l, lch, ach);
 }
 
+/*
+ * An event that the program has not taken when it leaves the group is dropped, because the program
+ * may free the context of the group then.
+ */
+static void leaving_a_group_drops_its_event(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	union address at = ours(0), group = at4(0xef010203, 0), other = at4(0xef010204, 0);
+	struct rdma_cm_event *e;
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(ch, &id, NULL, RDMA_PS_UDP), 0);
+	assert_int_equal(rdma_bind_addr(id, &at.sa), 0);
+	assert_int_equal(rdma_join_multicast(id, &group.sa, &group), 0);
+	assert_int_equal(rdma_join_multicast(id, &other.sa, &other), 0);
+	assert_int_equal(rdma_leave_multicast(id, &group.sa), 0);
+	e = next_event(ch, RDMA_CM_EVENT_MULTICAST_JOIN);
+	assert_ptr_equal(e->param.ud.private_data, &other);
+	rdma_ack_cm_event(e);
+	assert_true(quiet(ch));
+	assert_int_equal(rdma_join_multicast(id, &group.sa, &group), 0);
+	e = next_event(ch, RDMA_CM_EVENT_MULTICAST_JOIN);
+	assert_ptr_equal(e->param.ud.private_data, &group);
+	assert_int_equal(rdma_leave_multicast(id, &group.sa), 0);
+	rdma_ack_cm_event(e);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(ch);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(leaving_a_group_drops_its_event),
 		cmocka_unit_test(a_datagram_reaches_the_qp_that_was_looked_up),
 		cmocka_unit_test(nobody_answers_for_a_datagram_service),
 	};
