@@ -19,6 +19,8 @@ int rdmacm_addr_from(const struct sockaddr *sa, struct pkt_addr *addr, uint16_t 
 	const struct sockaddr_in *in = (const void *)sa;
 	const struct sockaddr_in6 *in6 = (const void *)sa;
 
+	if (!sa)
+		return -EINVAL;
 	switch (sa->sa_family) {
 	case AF_INET:
 		memset(addr->b, 0, 10);
@@ -319,6 +321,8 @@ ROOST_EXPORT int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 	bool none;
 	int ret;
 
+	if (!addr)
+		return rdmacm_ret(-EINVAL);
 	rdmacm_lock();
 	none = has_no_device(addr);
 	rdmacm_unlock();

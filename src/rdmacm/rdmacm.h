@@ -242,7 +242,10 @@ void rdmacm_id_end(struct rdmacm_id *id);
 
 /* ---- address.c ---- */
 
-/* Converts a socket address; *port is in host order. Returns 0 or -EAFNOSUPPORT. */
+/*
+ * Converts a socket address; *port is in host order. Returns 0, -EAFNOSUPPORT, or -EINVAL if `sa`
+ * is NULL.
+ */
 int rdmacm_addr_from(const struct sockaddr *sa, struct pkt_addr *addr, uint16_t *port);
 /* Converts an address and a port in host order to a socket address of the address's family. */
 void rdmacm_addr_to(const struct pkt_addr *addr, uint16_t port, struct sockaddr_storage *sa);

@@ -190,7 +190,7 @@ ROOST_EXPORT int rdma_resolve_addr(struct rdma_cm_id *pub, struct sockaddr *src_
 				   struct sockaddr *dst_addr, int timeout_ms)
 {
 	struct rdmacm_id *id = rdmacm_id(pub);
-	int ret = open_source(id, src_addr, dst_addr);
+	int ret = dst_addr ? open_source(id, src_addr, dst_addr) : -EINVAL;
 
 	if (ret)
 		return rdmacm_ret(ret);

@@ -91,10 +91,28 @@ static void leaving_a_group_drops_its_event(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
+/* As in rdma-core, an address that is missing is an error and no crash. */
+static void an_address_is_needed(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	union address at = ours(0);
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(ch, &id, NULL, RDMA_PS_UDP), 0);
+	REFUSED(rdma_bind_addr(id, NULL), EINVAL);
+	REFUSED(rdma_resolve_addr(id, NULL, NULL, 100), EINVAL);
+	assert_int_equal(rdma_bind_addr(id, &at.sa), 0);
+	REFUSED(rdma_join_multicast(id, NULL, NULL), EINVAL);
+	REFUSED(rdma_leave_multicast(id, NULL), EINVAL);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(ch);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(leaving_a_group_drops_its_event),
+		cmocka_unit_test(an_address_is_needed),
 		cmocka_unit_test(a_datagram_reaches_the_qp_that_was_looked_up),
 		cmocka_unit_test(nobody_answers_for_a_datagram_service),
 	};
