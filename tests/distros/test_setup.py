@@ -155,6 +155,20 @@ def meson_cases(folder, top):
                  "roost: build: Meson version is 0.61.2", ">= 1.0: install a newer Meson")
     code, lines, _ = failing("ERROR: no space left")
     yield expect("another error", (code, [" ".join(lines)], ""), 1, "Version: 1", "no space left")
+    # A folder with other files, as after `make check-distros`, or by a mistake.
+    kept = os.path.join(folder, "by-script", "systems", "file")
+    for began in ("", "meson-private"):  # of a run that was interrupted
+        os.makedirs(os.path.join(folder, "by-script", began), exist_ok=True)
+        os.makedirs(os.path.dirname(kept), exist_ok=True)
+        open(kept, "w", encoding="ascii").close()
+        failing("ERROR: no space left")
+        yield expect(f"files of others stay, {began or 'nothing'} began",
+                     (int(not os.path.exists(kept)), [""], ""), 0)
+    done = subprocess.run([os.path.join(top, "scripts/build"), "--sanitize=thread"], cwd=folder,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
+    yield expect("no folder", (done.returncode, done.stdout.splitlines(), ""), 1,
+                 "usage: scripts/build DIRECTORY")
 
 
 def machine_cases(folder, top):
