@@ -14,11 +14,13 @@ roost=${1:-build/roost}
 net=127.$(($$ / 65536 % 128)).$(($$ / 256 % 256))
 a=$net.$(($$ % 128 * 2))
 b=$net.$(($$ % 128 * 2 + 1))
-folder=$(mktemp -d)
+folder=$(mktemp -d) node=
+trap 'kill $node 2>/dev/null; wait $node 2>/dev/null; rm -rf "$folder"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 tcp=$((20000 + $$ % 20000))
 "$roost" node --port "udp:$a" --kv 64M --memcached "127.0.0.1:$tcp" >"$folder/node" &
 node=$!
-trap 'kill $node 2>/dev/null; wait $node 2>/dev/null; rm -rf "$folder"' EXIT
 for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 	grep -q memory "$folder/node" && break
 	kill -0 $node 2>/dev/null || exit 1

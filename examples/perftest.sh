@@ -28,17 +28,19 @@ both() {
 		if "$roost" run --port "udp:$b" -- "$@" -p $tcp 127.0.0.1 >"$out" 2>&1; then
 			sed -n '/#bytes/,$p' "$out" | grep -v -e '----'
 			wait $server
+			server=
 			return
 		fi
 		kill -0 $server 2>/dev/null || break
 	done
-	kill $server 2>/dev/null
 	cat "$out" >&2
 	exit 1
 }
 
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
+out=$(mktemp) server=
+trap 'kill $server 2>/dev/null; rm -f "$out"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 for tool in ib_write_bw ib_read_lat; do
 	if command -v $tool >/dev/null; then
 		both $tool -F

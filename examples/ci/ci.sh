@@ -21,7 +21,6 @@ client_command=${CLIENT:-rping -c -a $address -C 100 -V}
 fail() {
 	echo "$0: $*; its logs and captures are in $out" >&2
 	tail -n 20 "$out/server.log" "$out/client.log" >&2
-	kill "$server" 2>/dev/null
 	exit 1
 }
 
@@ -35,18 +34,27 @@ on_roost() {
 
 mkdir -p "$out" || exit 1
 : >"$out/client.log"
+server='' client=''
+trap 'kill $server $client 2>/dev/null' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 on_roost server "$address" "$server_command" &
 server=$!
 
 # A client that comes before the server listens cannot connect, and is repeated for ten seconds.
 tries=1
-until (on_roost client "$client_address" "$client_command"); do
+while :; do
+	on_roost client "$client_address" "$client_command" &
+	client=$!
+	wait $client && break
 	kill -0 "$server" 2>/dev/null || fail "the server ended before the client"
 	[ $tries -lt 20 ] || fail "the client failed $tries times"
 	tries=$((tries + 1))
 	sleep 0.5
 done
-wait "$server" || fail "the server failed"
+client=''
+wait $server || fail "the server failed"
+server=''
 
 # Each NIC is judged by its own capture. --disorder: the link may have changed the order of what it
 # received.
