@@ -137,8 +137,12 @@ static void accept_client(struct rdma_cm_id *id, const struct cache_hello *hello
 	roost_cache_emit(&chain, sge);
 	post(loop, &lq);
 	post_receives(id->qp, sge);
-	/* The answer queue can be posted to when it is connected. */
-	must(rdma_accept(id, &param) == 0, "accepting a client");
+	/* The client may have gone. The answer queue can be posted to when it is connected. */
+	if (rdma_accept(id, &param)) {
+		fprintf(stderr, "cache: a client is not connected: %s\n", strerror(errno));
+		free(aq.image);
+		return;
+	}
 	post(id->qp, &aq);
 	enable(id->qp, ROOST_RECV_QUEUE, 1);
 	enable(loop, ROOST_SEND_QUEUE, ROOST_CACHE_LOOP);

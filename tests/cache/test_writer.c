@@ -3,7 +3,7 @@
  * A cache whose writer, the child of a hull, is killed 20 times while a client gets its items. The
  * writer has 16 threads that change values, and takes memory back at once. No get fails; each value
  * is whole and not older than a value that was seen before; keys that are not deleted are always
- * found, and a deleted key is not found.
+ * found, and a deleted key is not found. Before, a client refuses the connection that it asked for.
  *
  *	test-cache-writer [KILLS]
  */
@@ -21,6 +21,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <rdma/rdma_cma.h>
 
 #include "client.h"
 #include "server.h"
@@ -215,6 +217,49 @@ static void choose_port(int side)
 	setenv("ROOST_PORT", port, 1);
 }
 
+/* Waits for an event, which must be of this type. */
+static void expect(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *e;
+
+	assert_int_equal(rdma_get_cm_event(ch, &e), 0);
+	assert_int_equal(e->event, type);
+	rdma_ack_cm_event(e);
+}
+
+/* Asks for a connection, and refuses it when the server has accepted. */
+static void ask_and_refuse(void)
+{
+	struct rdma_event_channel *ch = rdma_create_event_channel();
+	struct ibv_qp_init_attr init = {.cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+	struct cache_hello hello = {.len = ROOST_CACHE_REPLY(SLOT)};
+	struct rdma_conn_param param = {.private_data = &hello, .private_data_len = sizeof(hello)};
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *info;
+	struct rdma_cm_id *id;
+
+	assert_non_null(ch);
+	assert_int_equal(rdma_getaddrinfo(address[0], SERVICE, &hints, &info), 0);
+	assert_int_equal(rdma_create_id(ch, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, info->ai_dst_addr, 10000), 0);
+	expect(ch, RDMA_CM_EVENT_ADDR_RESOLVED);
+	assert_int_equal(rdma_resolve_route(id, 10000), 0);
+	expect(ch, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	init.send_cq = init.recv_cq = ibv_create_cq(id->verbs, 4, NULL, NULL, 0);
+	assert_non_null(init.send_cq);
+	id->qp = ibv_create_qp(id->pd, &init);
+	assert_non_null(id->qp);
+	param.qp_num = id->qp->qp_num;
+	assert_int_equal(ibv_destroy_qp(id->qp), 0); /* without one, the id waits for the program */
+	id->qp = NULL;
+	assert_int_equal(rdma_connect(id, &param), 0);
+	expect(ch, RDMA_CM_EVENT_CONNECT_RESPONSE);
+	assert_int_equal(rdma_reject(id, NULL, 0), 0);
+	rdma_destroy_id(id);
+	rdma_destroy_event_channel(ch);
+	ibv_destroy_cq(init.send_cq);
+	rdma_freeaddrinfo(info);
+}
+
 static void sees_no_kill(void **state)
 {
 	struct cache_client *c;
@@ -237,6 +282,7 @@ static void sees_no_kill(void **state)
 	choose_port(1);
 	close(ready[1]);
 	assert_int_equal(read(ready[0], &byte, 1), 1);
+	ask_and_refuse(); /* the hull serves others */
 	c = cache_connect(address[0], SERVICE, SLOT);
 	assert_non_null(c);
 	while (!get(c, 0, &v)) /* the first life begins */
