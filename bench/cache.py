@@ -70,11 +70,14 @@ class Servers:
         self.keeper = threading.Thread(target=self.keep)
         self.keeper.start()
         end = time.monotonic() + LIMIT
-        while not (pid_of(self.own) and pid_of(self.other)):
-            if time.monotonic() > end or self.hull.poll() is not None:
-                self.end()
-                raise measure.Failed('memcached does not start')
-            time.sleep(0.02)
+        try:
+            while not (pid_of(self.own) and pid_of(self.other)):
+                if time.monotonic() > end or self.hull.poll() is not None:
+                    raise measure.Failed('memcached does not start')
+                time.sleep(0.02)
+        except BaseException:  # a signal, too: the thread would run for ever
+            self.end()
+            raise
 
     @staticmethod
     def environment(address):

@@ -2,6 +2,7 @@
 """The store through the NIC: its rates next to memcached's on the same cores, the delay of a GET
 next to that of a READ, and their part of RESULTS.md."""
 import os
+import shutil
 import tempfile
 
 import kvstores
@@ -72,11 +73,10 @@ def memcached(roost, folder, steps, keys=KEYS, value=VALUE):
     """Returns the rates of GETs of memcached by (batch, depth), each with the better of one and two
     threads; None: it is not installed."""
     rates = {}
+    if not shutil.which('memcached'):
+        return None
     for threads in kvstores.THREADS:
-        try:
-            peer = kvstores.Peer(roost, folder, 'memcached', threads)
-        except measure.Failed:
-            return None
+        peer = kvstores.Peer(roost, folder, 'memcached', threads)
         try:
             peer.fill(keys=keys, value=value)
             for batch, depth in steps:

@@ -111,7 +111,7 @@ PEERS = [
     ('iperf3-tcp', 'iperf3, TCP loopback', 'udp-write-64k'),
     ('ucx-tcp-put-64k', 'UCX over tcp, put of 64 KiB', 'udp-write-64k'),
     ('ucx-tcp-put-64b', 'UCX over tcp, put of 64 bytes', 'udp-write-64b'),
-    ('ucx-tcp-get-lat', 'UCX over tcp, get of 64 bytes, average', 'udp-read-lat'),
+    ('ucx-tcp-get-lat', 'UCX over tcp, get of 64 bytes, p50', 'udp-read-lat'),
 ]
 
 

@@ -129,6 +129,17 @@ with tempfile.TemporaryDirectory() as d:
 
     r = bench('--out', d, '--only', 'no-such-figure')
     check('nothing of that name', r.returncode == 1 and 'no-such-figure' in r.stderr, r)
+    r = bench('--out', d, '--rounds', '0')
+    check('no rounds', r.returncode == 2 and '--rounds' in r.stderr, r)
+    # The output of another version has no such figures. Other measurements keep their data.
+    other = os.path.join(d, 'other')
+    with open(other, 'w', encoding='utf-8') as f:
+        f.write('#!/bin/sh\n[ "$1" = perf ] && exit 1\necho "{}"\n')
+    os.chmod(other, 0o755)
+    r = bench('--out', d, '--roost', other, '--only', 'shm-read')
+    data = json.loads(read(d, 'results', 'shm-read-lat.json') or '{}')
+    check('output of another form is the error of a measurement', r.returncode == 1
+          and data.get('runs') == [] and data.get('errors', [''])[0].startswith('KeyError'), r)
     r = bench('--out', d, '--roost', '/nonexistent/roost')
     check('no roost', r.returncode == 1 and 'make' in r.stderr, r)
 finish()
