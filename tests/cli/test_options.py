@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Each help has an example; an invalid command line gets one line and a status that is not 0."""
+"""Each help has an example, and the options of the man page; an invalid command line gets one line
+and a status that is not 0."""
 import os
+import re
 import subprocess
 import tempfile
 
@@ -78,6 +80,28 @@ FAILS = [
     (['pcap', '/nonexistent'], '/nonexistent'),
 ]
 
+MANUALS = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'docs', 'man')
+
+
+def manual(command):
+    """Returns (all words of the man page, the options that it describes)."""
+    with open(os.path.join(MANUALS, f'roost-{command}.1'), encoding='utf-8') as f:
+        lines = re.sub(r'\\f[BIRP]', '', f.read()).replace('\\-', '-').splitlines()
+    own = [lines[i] for i in range(1, len(lines)) if lines[i - 1] == '.TP' and lines[i][:1] == '-']
+    return '\n'.join(lines), {word for line in own for word in re.findall('--[a-z-]+', line)}
+
+
+def documented(command, text):
+    """The man page has the options of the help, and no others."""
+    options = set(re.findall(r'^  (?:-\w,|   ) (--[a-z-]+)', text, re.M)) - {'--help'}
+    words, own = manual(command)
+    check(f'{command}: options that its man page lacks: '
+          f'{sorted(o for o in options if not re.search(o + "(?![a-z-])", words))}',
+          all(re.search(o + '(?![a-z-])', words) for o in options))
+    check(f'{command}: options of the man page that do not exist: {sorted(own - options)}',
+          not own - options)
+
+
 # A folder of its own: `roost stat` would name the processes of other tests that do not answer.
 folder = tempfile.TemporaryDirectory()
 os.environ['ROOST_SHM_DIR'] = os.path.join(folder.name, 'nics')
@@ -94,6 +118,7 @@ for c in COMMANDS:
     long = [line for line in r.stdout.splitlines() if len(line) > 100]
     check(f'{c} --help fits a terminal', not long, r)
     check(f'help {c}', run('help', c).stdout == r.stdout)
+    documented(c, r.stdout)
 one_line_error('help of nothing', run('help', 'nope'), 2, 'nope')
 
 # Output that cannot be written is an error: a full disk, a closed stdout.
