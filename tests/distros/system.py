@@ -20,6 +20,7 @@ import fnmatch
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,9 @@ PASSED = re.compile(r"(?i)(https?|ftp|no)_proxy$|TERM$|ROOST_INTEROP$|CCACHE_DIR
 # Names in the source's top folder that are not copied: build folders, and the history.
 # .dockerignore has the same.
 NOT_SOURCE = ("build", "build-*", ".git", "prefix", "obj-*")
+
+# The words before a command that ends when this process is killed.
+DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
 
 # Runs as process 1 of the new namespaces, with the root, a file with the bind mounts, the folder to
 # start in, and the command. pivot_root() and not chroot(): a program in a chroot may not make user
@@ -152,9 +156,10 @@ def run(folder, suite, command, keep=None, binds=(), start="/", alone=False, **m
             list_of_binds.flush()
             outer = own_network() if alone else []
             return subprocess.run(
-                [*outer, "unshare", "--mount", "--propagation", "private", "--pid", "--fork",
-                 "--kill-child", "--ipc", "sh", "-c", INIT, "sh", root, list_of_binds.name, start,
-                 f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8", *env, *command], check=False, **more)
+                [*DIES_WITH_US, *outer, "unshare", "--mount", "--propagation", "private", "--pid",
+                 "--fork", "--kill-child", "--ipc", "sh", "-c", INIT, "sh", root,
+                 list_of_binds.name, start, f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8", *env,
+                 *command], check=False, **more)
     finally:
         if not keep:
             shutil.rmtree(root)
@@ -171,6 +176,8 @@ def main():
     words = sys.argv[1:]
     split = words.index("--") if "--" in words else len(words)
     options, command = parser.parse_args(words[:split]), words[split + 1:]
+    # a signal leaves no copy of a system behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if any(":" not in bind for bind in options.bind):
         parser.error("--bind needs PATH:INSIDE")
     try:
