@@ -18,12 +18,14 @@ import sys
 import tempfile
 import zlib
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+from skip import skip  # noqa: E402
+
 try:
     from scapy.all import IP, IPv6, UDP, raw, rdpcap
     from scapy.contrib.roce import BTH
 except ImportError as missing:
-    print(f"no Scapy: {missing}")
-    sys.exit(77)
+    skip(f"no Scapy (scripts/setup check installs it): {missing}")
 
 problems = 0
 

@@ -15,15 +15,16 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+from skip import skip  # noqa: E402
+
 try:
     from scapy.all import IP, UDP, raw, rdpcap
     from scapy.contrib.roce import BTH
 except ImportError as missing:
-    print(f"no Scapy: {missing}")
-    sys.exit(77)
+    skip(f"no Scapy (scripts/setup check installs it): {missing}")
 if not shutil.which("tshark"):
-    print("no tshark")
-    sys.exit(77)
+    skip("no tshark: scripts/setup check installs it")
 
 FIELDS = ["ip.src", "ip.dst", "ip.dsfield", "udp.dstport", "infiniband.bth.opcode",
           "infiniband.bth.destqp", "infiniband.bth.psn"]

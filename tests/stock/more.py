@@ -10,7 +10,7 @@ Small programs of ours (mpi_check.c, mpi_ranks.c, rpma_check.c) check MPI and li
 distribution's compiler wrappers build them in DIR. --long has more sizes, more rounds and every
 row; without it the set takes about a minute. --narrow runs only MPI's datagrams, in a network of
 its own with an interface of 1400 bytes. The exit status is 77 if a program is not installed: the
-last line names it.
+last line names it; with ROOST_INTEROP=required in the environment it is then 1.
 """
 import os
 import shutil
@@ -18,7 +18,7 @@ import sys
 import time
 
 from programs import (WEAK_FENCES, RunSide, addresses, build_program, choose, free_tcp_port, lacks,
-                      listens, narrow_network, outcome, parser, run_pair, run_rows)
+                      listens, narrow_network, outcome, parser, run_pair, run_rows, skip)
 from versions import UCX_FINAL, ucx_perftest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -191,10 +191,8 @@ def main():
     missing = sorted({package for file, package in PROGRAMS.items()
                       if not (shutil.which(file) or os.path.exists(file))})
     if missing:
-        print(
-            f"SKIPPED: the stock set over {kind} was not run: not installed: {', '.join(missing)} "
-            f"(scripts/setup check installs them)")
-        sys.exit(77)
+        skip(f"the stock set over {kind} was not run: not installed: {', '.join(missing)} "
+             f"(scripts/setup check installs them)")
     if options.narrow:
         narrow_network()
     problem = build(options.folder)
