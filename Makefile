@@ -88,7 +88,7 @@ format:
 	@clang-format -i $(C_FILES)
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz build-coverage build-mutants
+	rm -rf build build-asan build-tsan build-fuzz build-coverage build-mutants build-arm64 build-arm64-root
 
 help:
 	@echo "make            build/roost, and the drop-in libraries in build/lib"
