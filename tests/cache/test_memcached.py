@@ -189,27 +189,35 @@ def write_until(where, writer, stop):
         tcp.ask(batch + 'mn\r\n')
 
 
+def evictions(where):
+    tcp, found = Tcp(where), 0
+    line = tcp.ask('stats\r\n')
+    while line != 'END':
+        found = int(line.split()[2]) if line.startswith('STAT evictions ') else found
+        line = tcp.line()
+    return found
+
+
 def eviction(where, gets):
     """16 writers store more than fits into the memory; each hit is whole and has its key."""
     stop, hits, wrong = threading.Event(), 0, []
     threads = [threading.Thread(target=write_until, args=(where, w, stop)) for w in range(WRITERS)]
     for t in threads:
         t.start()
-    for n in range(2500):
-        key = f'w{n % WRITERS}-{n * 13 % 2000}'
-        text = gets.get(key)
-        hits += text is not None
-        if text is not None and not is_value_of(key, text):
-            wrong.append((key, text[:40]))
+    # The faster the gets, the more of them until the writers have filled the memory.
+    n, until = 0, time.monotonic() + LIMIT
+    while n < 2500 or not (hits and evictions(where)) and time.monotonic() < until:
+        for n in range(n, n + 500):
+            key = f'w{n % WRITERS}-{n * 13 % 2000}'
+            text = gets.get(key)
+            hits += text is not None
+            if text is not None and not is_value_of(key, text):
+                wrong.append((key, text[:40]))
+        n += 1
     stop.set()
     for t in threads:
         t.join()
-    tcp = Tcp(where)
-    line = tcp.ask('stats\r\n')
-    evicted = 0
-    while line != 'END':
-        evicted = int(line.split()[2]) if line.startswith('STAT evictions ') else evicted
-        line = tcp.line()
+    evicted = evictions(where)
     check(f'{hits} hits beside {WRITERS} writers, {evicted} evictions: each value is whole',
           not wrong and hits and evicted, wrong[:3])
 
