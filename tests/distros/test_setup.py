@@ -127,10 +127,10 @@ def meson_errors(folder, top, *options, **env):
     return done.returncode, [line for line in done.stdout.splitlines() if "ERROR" in line], ""
 
 
-def build(folder, top, **env):
+def build(folder, top, target=None, **env):
     """Has scripts/build, which `make` calls, configure a new folder. Returns (exit status, lines,
     "")."""
-    target = os.path.join(folder, "by-script")
+    target = target or os.path.join(folder, "by-script")
     done = subprocess.run([os.path.join(top, "scripts/build"), target, "--", "build.ninja"],
                           cwd=top, env={**os.environ, **env}, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -164,6 +164,9 @@ def meson_cases(folder, top):
         failing("ERROR: no space left")
         yield expect(f"files of others stay, {began or 'nothing'} began",
                      (int(not os.path.exists(kept)), [""], ""), 0)
+    inside = os.path.join(kept, "build")  # as in a tree that is read-only
+    yield expect("a folder that cannot be made", build(folder, top, inside, LC_ALL="C"), 1,
+                 "roost: build: ", kept, "Not a directory")
     done = subprocess.run([os.path.join(top, "scripts/build"), "--sanitize=thread"], cwd=folder,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, check=False)
