@@ -21,7 +21,8 @@ names        no identifier has a word that docs/glossary.md replaced; those of C
 manual       each function of include/roost has a comment, whose first sentence says what the
              function does and begins with a verb (Returns, Posts ...); a page of docs/man names
              each function that is not inline
-docs         functions and files of src that docs, README.md and CONTRIBUTING.md name exist;
+docs         functions and files of src that docs, README.md and CONTRIBUTING.md name exist, and
+             scripts that they run can be executed;
              docs/decisions.md lists the records of docs/decisions
 order        the table of docs/architecture.md, "The order of memory", names each file of src,
              without the commands of src/cli, that orders accesses of threads, and tests that exist
@@ -447,8 +448,13 @@ def version(top):
         yield 'debian/changelog: its first version is not that of meson.build'
 
 
+# Scripts that a page runs: in a line of commands, or with arguments in backquotes.
+COMMANDS = re.compile(r'(?:^ {4}(?:\w+=\$\()?|`)'
+                      r'((?:tests|scripts|examples|bench)/[\w/.-]+\.(?:py|sh)) ', re.M)
+
+
 def docs(top):
-    """`function` (file.c), and paths that begin with a folder of the tree."""
+    """`function` (file.c), paths that begin with a folder of the tree, and scripts that are run."""
     pages = [os.path.join('docs', f) for f in sorted(os.listdir(os.path.join(top, 'docs')))
              if f.endswith('.md')] if os.path.isdir(os.path.join(top, 'docs')) else []
     sources = {}
@@ -468,6 +474,9 @@ def docs(top):
                 r'\b(?:src|include|tests|scripts|examples)/[\w/.-]*\w\.(?:[chS]|py|sh)\b', text):
             if 'NAME' not in path and not os.path.exists(os.path.join(top, path)):
                 yield f'{page}: there is no {path}'
+        for path in COMMANDS.findall(text):
+            if not os.access(os.path.join(top, path), os.X_OK):
+                yield f'{page}: {path} cannot be executed'
     yield from unlisted_records(top)
 
 
