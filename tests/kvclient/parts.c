@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A client of the nodes of a table of partitions. test_kv_parts.py runs it.
+ * A client of the nodes of a table of partitions. test_kv_parts.py and test_kv_moves.py run it.
  *
  *	kv-parts TABLE load NAME [slow]	stores a new pair again and again, many at once, until its
  *					input ends; then prints their number. Each must be stored

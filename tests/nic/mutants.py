@@ -4,7 +4,7 @@
 Who must notice: 'simulator'; 'invariant', which is the simulator by the check after each turn
 (nic/check.h); or a rule's test as docs/conformance.md names it; of another room than
 nic, with that in front (kernels/runtime:TEST); or a function of a test of the command
-(cli/test_kv_parts.py:FUNCTION).
+(cli/test_kv_moves.py:FUNCTION).
 """
 MUTANTS = [
     # Each kind of invariant of nic/check.c.
@@ -565,8 +565,8 @@ MUTANTS = [
     ('cli/test_kv_gateway.py:endpoints', 'src/etcd/http.c',
      'h->at = (h->at + 1) % h->name->endpoints;', ';'),
     # A move: pairs that are not copied, a partition that two nodes serve, a stale move.
-    ('cli/test_kv_parts.py:moves', 'src/cli/kv/move.c', 'rc = copy(m);', ';'),
-    ('cli/test_kv_parts.py:moves', 'src/builtin/kv_parts.c', 'p->owned[i] = ours && !moves;',
+    ('cli/test_kv_moves.py:moves', 'src/cli/kv/move.c', 'rc = copy(m);', ';'),
+    ('cli/test_kv_moves.py:moves', 'src/builtin/kv_parts.c', 'p->owned[i] = ours && !moves;',
      'p->owned[i] = ours;'),
     ('builtin/kv:a_move_has_the_version_of_the_table', 'src/builtin/kv_group.c',
      'return op->cursor == p->version &&', 'return op->cursor <= p->version &&'),
