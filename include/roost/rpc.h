@@ -34,6 +34,11 @@ enum roost_rpc_flags {
 	ROOST_RPC_IMM = 1 << 0,
 	/* the next RPC WRITE with the same op-code is the payload of this call */
 	ROOST_RPC_STREAM = 1 << 1,
+	/*
+	 * The whole reply buffer may be written. If the buffers of several calls adjoin, one WRITE
+	 * may carry their replies. Its bytes must become visible in ascending order.
+	 */
+	ROOST_RPC_JOIN = 1 << 2,
 };
 
 struct roost_rpc_head {

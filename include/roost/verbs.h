@@ -327,9 +327,14 @@ struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigned calls, uint
  */
 void roost_caller_destroy(struct roost_caller *caller);
 
+/* The most bytes of data in the reply to a call with ROOST_RPC_JOIN. */
+#define ROOST_CALL_SHORT 120
+
 /*
  * Begins a call and returns its number in *id. `flags` are of enum roost_rpc_flags. With
  * ROOST_RPC_STREAM, the next roost_post_rpc_write() with this op-code is the payload of the call.
+ * With ROOST_RPC_JOIN, the reply has space for ROOST_CALL_SHORT bytes only. The replies to such
+ * calls that follow each other may come in one packet, which takes less work at both ends.
  *
  * Errors: those of roost_post_rpc(), and
  *   EAGAIN	all `calls` are in progress

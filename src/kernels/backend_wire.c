@@ -163,6 +163,12 @@ static void note_time(const struct call *call)
 		times_note(pu, call->i.s, call->began);
 }
 
+/* Returns whether the reply may leave with others: it is one WRITE, without immediate. */
+static bool may_join(const struct call *call)
+{
+	return !(call->head.flags & ROOST_RPC_IMM) && !call->i.sent && !call->lost;
+}
+
 void call_send_reply(struct call *call)
 {
 	struct roost_call *c = &call->i.c;
@@ -174,6 +180,12 @@ void call_send_reply(struct call *call)
 	if (unlikely(from && !key)) { /* the grant was revoked while the reply waited */
 		call->lost = true;
 		c->ask_len = 0;
+	}
+	if (call->head.flags & ROOST_RPC_JOIN && !from && may_join(call) &&
+	    join_reply(call, c->buf, c->ask_len)) {
+		note_time(call);
+		call_release(call);
+		return;
 	}
 	rc = write_back(call, call->head.reply_len - 8 - c->ask_len, c->ask_len, from, key, true);
 	if (rc == -EAGAIN) {

@@ -367,6 +367,8 @@ unsigned call_run(struct runtime_pu *pu, bool *more)
 	if (unlikely(!list_empty(&pu->local_calls)))
 		local_call_run(pu);
 	list_splice_tail_init(&pu->spent, &pu->ready);
+	if (!list_empty(&pu->joins))
+		join_send(pu);
 	*more = !list_empty(&pu->ready) || !list_empty(&pu->local_calls);
 	if (unlikely(!list_empty(&pu->paused)))
 		nic_rpc_at(pu->rt->nic, pu->index, pu->resumes_at);
@@ -428,7 +430,9 @@ void call_drive(struct call *call, unsigned budget, bool ends_burst)
 
 void call_sent(struct call_qp *q, uint64_t cookie)
 {
-	if (cookie) {
+	if (cookie > RUNTIME_MAX_CALLS) {
+		join_sent(q, cookie);
+	} else if (cookie) {
 		struct call *call = &q->calls[cookie - 1];
 
 		if (call->state == CALL_ENDING)
@@ -442,4 +446,6 @@ void call_sent(struct call_qp *q, uint64_t cookie)
 		list_del(&call->link);
 		make_ready(call);
 	}
+	if (unlikely(list_linked(&q->join.link)))
+		nic_rpc_schedule(q->qp);
 }

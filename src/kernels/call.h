@@ -22,6 +22,7 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "kernels/invocation.h"
+#include "kernels/join.h"
 #include "kernels/kernel_wrs.h"
 #include "kernels/object.h"
 #include "kernels/owners.h"
@@ -196,6 +197,7 @@ struct call_qp {
 	uint32_t msg_total, msg_off;
 	uint32_t piece_len;
 	struct list_head waiting; /* calls that wait for space for a WRITE */
+	struct join join;
 	/* turns */
 	struct list_head ready; /* calls that can run */
 	struct list_head link;	/* in runtime_pu.ready or .spent, if `ready` is not empty */
@@ -236,6 +238,7 @@ struct runtime_pu {
 	struct list_head full;
 	uint64_t full_searches; /* number of searches of `full` for an invocation that fits */
 	struct list_head spent; /* QPs that have used all their steps of this turn */
+	struct list_head joins; /* QPs with joined replies that leave at the end of the turn */
 	struct list_head idle;	/* QPs with streams, in order of idle_due */
 	uint32_t turn;
 	unsigned done, limit; /* steps in this turn */

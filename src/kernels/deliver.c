@@ -31,8 +31,8 @@ static uint32_t check(const struct call *call)
 		return ROOST_RPC_NO_KERNEL;
 	if (version_disabled(call->i.s))
 		return ROOST_RPC_DISABLED;
-	if (call->head.reserved || call->head.flags & ~(ROOST_RPC_IMM | ROOST_RPC_STREAM) ||
-	    !k->params)
+	if (call->head.reserved ||
+	    call->head.flags & ~(ROOST_RPC_IMM | ROOST_RPC_STREAM | ROOST_RPC_JOIN) || !k->params)
 		return ROOST_RPC_BAD_PARAMS;
 	if (!(call->head.flags & ROOST_RPC_STREAM))
 		return 0;

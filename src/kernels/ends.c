@@ -88,6 +88,7 @@ void call_stop(struct call_qp *q)
 	}
 	if (list_linked(&q->link))
 		list_del(&q->link);
+	join_stop(q);
 	q->stream = q->msg = NULL;
 	q->announced = q->in_msg = q->in_piece = false;
 	if (list_linked(&q->idle_link))

@@ -15,7 +15,7 @@
 
 static void free_slots(struct call_qp *q)
 {
-	mem_free_pages(q->bodies, (size_t)q->rt->calls * CALL_BODY);
+	mem_free_pages(q->bodies, (size_t)q->rt->calls * CALL_BODY + JOIN_MEM);
 	mem_free_pages(q->calls, (size_t)q->rt->calls * sizeof(struct call));
 }
 
@@ -26,9 +26,11 @@ static void free_slots(struct call_qp *q)
 static bool make_slots(struct call_qp *q)
 {
 	q->calls = mem_alloc_pages((size_t)q->rt->calls * sizeof(struct call));
-	q->bodies = mem_alloc_small_pages((size_t)q->rt->calls * CALL_BODY);
-	if (q->calls && q->bodies)
+	q->bodies = mem_alloc_small_pages((size_t)q->rt->calls * CALL_BODY + JOIN_MEM);
+	if (q->calls && q->bodies) {
+		q->join.mem = q->bodies + (size_t)q->rt->calls * CALL_BODY;
 		return true;
+	}
 	free_slots(q);
 	return false;
 }
@@ -74,7 +76,8 @@ static void free_qp(struct deferred_free *o)
 	struct call_qp *q = container_of(o, struct call_qp, deferred);
 
 	free_slots(q);
-	nic_memory_give(q->rt->nic, sizeof(*q) + q->slots * CALL_SLOT);
+	nic_memory_give(q->rt->nic,
+			sizeof(*q) + q->slots * CALL_SLOT + (q->join.counted ? JOIN_MEM : 0));
 	free(q);
 }
 
@@ -188,6 +191,7 @@ int runtime_create(struct nic *nic, const struct runtime_config *cfg, struct ker
 		list_init(&rt->pu[i].local_calls);
 		list_init(&rt->pu[i].full);
 		list_init(&rt->pu[i].spent);
+		list_init(&rt->pu[i].joins);
 		list_init(&rt->pu[i].idle);
 		units_begin(&rt->pu[i]);
 	}

@@ -158,6 +158,7 @@ static void begin_batch(struct roost_kv *kv)
 {
 	kvwire_begin(&kv->w, kv->batch, kv->batch_max);
 	kv->resend = false;
+	kv->reply_max = KVWIRE_HEAD;
 	kv->ops = (struct op_list){0};
 }
 
@@ -166,6 +167,7 @@ static bool add(struct roost_kv *kv, struct roost_kv_op *op)
 	if (kv->w.count == kv->ops_max || !kvwire_add(&kv->w, op))
 		return false;
 	op_list_add(&kv->ops, op);
+	kv->reply_max += kvc_result_max(op);
 	return true;
 }
 
@@ -199,7 +201,8 @@ static int send_batch(struct roost_kv *kv)
 		return -EAGAIN;
 	f = &kv->flight[(kv->oldest + kv->in_flight) % kv->batches];
 	rc = -roost_call_begin(kv->caller, ROOST_KV_OP, NO_REGION, kv->batch,
-			       (uint32_t)kvwire_finish(&kv->w, 0), 0, &f->id);
+			       (uint32_t)kvwire_finish(&kv->w, 0),
+			       kv->reply_max <= ROOST_CALL_SHORT ? ROOST_RPC_JOIN : 0, &f->id);
 	if (rc == -ENOMEM) /* the send queue is full */
 		return -EAGAIN;
 	if (rc)

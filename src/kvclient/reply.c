@@ -30,6 +30,31 @@ static void take_result(struct roost_kv_op *op, const struct kvwire_result *got)
 	}
 }
 
+/*
+ * Each operation with a key may get the version of the node's table (8 bytes). A later node has
+ * more statistics and partitions than this program knows.
+ */
+uint64_t kvc_result_max(const struct roost_kv_op *op)
+{
+	uint64_t least = KVWIRE_RESULT_MIN + sizeof(uint64_t);
+
+	switch (op->code) {
+	case ROOST_KV_PUT:
+	case ROOST_KV_PUT_ABSENT:
+	case ROOST_KV_PUT_PRESENT:
+	case ROOST_KV_DELETE:
+	case ROOST_KV_TOUCH:
+		return least; /* `out` is not used */
+	case ROOST_KV_SCAN:
+	case ROOST_KV_STAT:
+	case ROOST_KV_PARTITIONS:
+		return UINT32_MAX;
+	default:
+		return op->out_cap > sizeof(uint64_t) ? KVWIRE_RESULT_MIN + (uint64_t)op->out_cap
+						      : least;
+	}
+}
+
 static int status_of(const struct roost_result *result)
 {
 	switch (result->status) {

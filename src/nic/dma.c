@@ -36,6 +36,8 @@ extern const char dma_text_begin[], dma_text_end[], dma_fixup[];
 
 int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
+int dma_copy_up_words(void *dst, const void *src, size_t n);
+int dma_copy_up_avx(void *dst, const void *src, size_t n);
 int dma_load_avx(void *dst, const void *src, size_t n);
 /*
  * Copies and computes in one pass. n is a multiple of CRC32_FOLD, and at least 2 * CRC32_FOLD.
@@ -47,6 +49,7 @@ int dma_stream_sse2(void *dst, const void *src, size_t n);
 int dma_stream_avx(void *dst, const void *src, size_t n);
 
 static int (*copy)(void *, const void *, size_t) = dma_copy_sse2;
+static int (*copy_up)(void *, const void *, size_t) = dma_copy_up_words;
 static int (*load)(void *, const void *, size_t) = dma_copy_sse2;
 static int (*stream)(void *, const void *, size_t) = dma_stream_sse2;
 static int (*fold_blocks)(void *, const void *, size_t, uint32_t *, const uint64_t *);
@@ -54,6 +57,11 @@ static int (*fold_blocks)(void *, const void *, size_t, uint32_t *, const uint64
 int dma_copy(void *dst, const void *src, size_t n)
 {
 	return copy(dst, src, n);
+}
+
+int dma_copy_up(void *dst, const void *src, size_t n)
+{
+	return copy_up(dst, src, n);
 }
 
 int dma_load(void *dst, const void *src, size_t n)
@@ -86,6 +94,7 @@ static void choose(void)
 {
 	if (__builtin_cpu_supports("avx")) {
 		copy = dma_copy_avx;
+		copy_up = dma_copy_up_avx;
 		load = dma_load_avx;
 		stream = dma_stream_avx;
 	}

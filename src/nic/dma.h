@@ -9,7 +9,8 @@
  *
  * Programs and kernels access this memory at the same time. Each function states the order of its
  * accesses. The order costs nothing on CPUs that keep stores and loads in order (x86-64). Elsewhere
- * dma_copy() uses store-releases and a barrier, dma_load_up() load-acquires and a barrier.
+ * dma_copy() and dma_copy_up() use store-releases and a barrier, dma_load_up() load-acquires and a
+ * barrier.
  */
 #ifndef ROOST_NIC_DMA_H
 #define ROOST_NIC_DMA_H
@@ -27,6 +28,11 @@ int dma_init(void);
  * Returns 0 or -EFAULT; bytes that were copied before a fault stay. Any thread.
  */
 int dma_copy(void *dst, const void *src, size_t n);
+/*
+ * Copies n bytes as dma_copy() does, but all of them in ascending order, by aligned stores. So a
+ * program may poll several words of the message. Long copies take longer. Any thread.
+ */
+int dma_copy_up(void *dst, const void *src, size_t n);
 
 /*
  * Copies n bytes to memory that no other thread reads before the call returns. The stores have no

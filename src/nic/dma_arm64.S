@@ -110,6 +110,44 @@ BEGIN dma_copy
 	b	1b
 END dma_copy
 
+/* Does the same with a store-release for each word. */
+BEGIN dma_copy_up
+	dmb	ishst
+	cmp	x2, #8
+	b.lo	5f
+	ALIGN_DST
+	.p2align 4
+2:	cmp	x2, #8
+	b.lo	6f
+	ldr	x3, [x1], #8
+	stlr	x3, [x0]
+	add	x0, x0, #8
+	sub	x2, x2, #8
+	b	2b
+	/* up to 7 bytes; dst is aligned to 8 bytes, unless the whole copy is shorter */
+5:	tst	x0, #7
+	b.ne	8f
+6:	tbz	x2, #2, 1f
+	ldr	w3, [x1], #4
+	stlr	w3, [x0]
+	add	x0, x0, #4
+1:	tbz	x2, #1, 1f
+	ldrh	w3, [x1], #2
+	stlrh	w3, [x0]
+	add	x0, x0, #2
+1:	tbz	x2, #0, 9f
+7:	ldrb	w3, [x1]
+	stlrb	w3, [x0]
+9:	mov	w0, #0
+	ret
+8:	cbz	x2, 9b
+1:	subs	x2, x2, #1
+	b.eq	7b
+	ldrb	w3, [x1], #1
+	strb	w3, [x0], #1
+	b	1b
+END dma_copy_up
+
 /*
  * Copies in any order. x0: dst, x1: src, x2: n. If the copies of both ends overlap, the shared
  * bytes are copied twice.

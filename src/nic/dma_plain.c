@@ -97,6 +97,11 @@ int dma_copy(void *dst, const void *src, size_t n)
 	return guarded(copy_up, &(struct access){.dst = dst, .src = src, .n = n});
 }
 
+int dma_copy_up(void *dst, const void *src, size_t n)
+{
+	return dma_copy(dst, src, n);
+}
+
 int dma_load(void *dst, const void *src, size_t n)
 {
 	return guarded(load_words, &(struct access){.dst = dst, .src = src, .n = n});

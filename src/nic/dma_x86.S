@@ -106,7 +106,9 @@ dma_text_begin:
 	STEP	8
 .endm
 
-/* Defines the copy function of one vector width. rdi: dst, rsi: src, rdx: n. */
+/*
+ * Defines the copy function of one vector width; 0: of words only. rdi: dst, rsi: src, rdx: n.
+ */
 .macro COPY name, vload, vstore, ra, rb, rc, rd, width, leave, words
 	.globl	\name
 	.hidden	\name
@@ -133,7 +135,9 @@ dma_text_begin:
 	jb	5f
 	STEP	4
 	sub	$4, %rdx
-2:	/* vectors, while at least 64 bytes stay for the ordered tail */
+2:
+.if \width
+	/* vectors, while at least 64 bytes stay for the ordered tail */
 	cmp	$(4*\width + 64), %rdx
 	jb	4f
 	.p2align 4
@@ -151,6 +155,7 @@ dma_text_begin:
 	cmp	$(4*\width + 64), %rdx
 	jae	3b
 	\leave
+.endif
 4:	\words
 5:	/* up to 7 bytes; dst is aligned to 8 bytes here, unless the whole copy is shorter than 8 */
 	test	$7, %dil
@@ -188,6 +193,8 @@ dma_text_begin:
 
 COPY dma_copy_sse2, movups, movups, %xmm0, %xmm1, %xmm2, %xmm3, 16, nop, WORDS_OF_8
 COPY dma_copy_avx, vmovups, vmovups, %ymm0, %ymm1, %ymm2, %ymm3, 32, vzeroupper, WORDS_OF_16
+COPY dma_copy_up_words, nop, nop, nop, nop, nop, nop, 0, nop, WORDS_OF_8
+COPY dma_copy_up_avx, nop, nop, nop, nop, nop, nop, 0, nop, WORDS_OF_16
 
 /*
  * Copies in any order. rdi: dst, rsi: src, rdx: n. If the copies of both ends of a short run

@@ -266,6 +266,17 @@ uint8_t resp_check_write(const struct nic_qp *qp, uint32_t rkey, uint64_t va, ui
 	return 0;
 }
 
+/*
+ * A packet that is a whole WRITE may have several replies to calls (kernels/join.c). Each ends with
+ * a word that the program polls, so the words must become visible in their order.
+ */
+static inline int copy_payload(const struct nic_qp *qp, const struct pkt_view *v, void *dst)
+{
+	if (unlikely(qp_has(qp, QP_RPC)) && v->op->flags & PKT_FIRST && v->op->flags & PKT_LAST)
+		return dma_copy_up(dst, v->payload, v->payload_len);
+	return dma_copy(dst, v->payload, v->payload_len);
+}
+
 /* Stores the payload of a packet of a WRITE, and shows it to the hooks. */
 static __attribute__((noinline)) uint8_t store_with_hooks(struct nic_qp *qp,
 							  const struct pkt_view *v)
@@ -279,7 +290,7 @@ static __attribute__((noinline)) uint8_t store_with_hooks(struct nic_qp *qp,
 		return PKT_NAK_REM_ACCESS;
 	if (!stream_begin_in(qp, region_addr.key))
 		return resp_rnr(qp);
-	if (unlikely(dma_copy(dst, v->payload, v->payload_len))) {
+	if (unlikely(copy_payload(qp, v, dst))) {
 		qp->pu->ctr.memory_faults++;
 		stream_abort_in(qp, region_addr.key);
 		return PKT_NAK_REM_OP;
@@ -306,7 +317,7 @@ static inline uint8_t store(struct nic_qp *qp, const struct pkt_view *v, void *d
 		dst = qp_resolve(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE);
 	if (unlikely(!dst))
 		return PKT_NAK_REM_ACCESS;
-	if (unlikely(dma_copy(dst, v->payload, v->payload_len))) {
+	if (unlikely(copy_payload(qp, v, dst))) {
 		qp->pu->ctr.memory_faults++;
 		return PKT_NAK_REM_OP;
 	}

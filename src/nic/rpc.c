@@ -138,6 +138,16 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 	return 0;
 }
 
+int nic_rpc_load(void *dst, const void *src, uint32_t n)
+{
+	return n ? dma_load(dst, src, n) : 0;
+}
+
+uint32_t nic_rpc_packet_max(const struct nic_qp *qp)
+{
+	return unlikely(qp_has(qp, QP_LOOP)) ? 0 : qp->mtu;
+}
+
 /*
  * Marks this WRITE and later WRITEs of the same call, which then carry `lost` instead of the tail.
  */

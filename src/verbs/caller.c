@@ -3,7 +3,10 @@
  * roost/verbs.h: calls with memory of their own. One region has a reply buffer and the parameters
  * of each call. The last 8 bytes of each reply buffer are polled:
  *
- *	| reply 0 .. tail | reply 1 .. tail | ... | params 0 | params 1 | ...
+ *	| reply 0 .. tail | ... | short reply 0 .. tail | ... | params 0 | params 1 | ...
+ *
+ * Replies of calls with ROOST_RPC_JOIN come to the short buffers. Calls take the slots in their
+ * order, so the buffers of calls that follow each other adjoin.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +20,12 @@
 #define SPIN_NS	   200000u /* a wait polls for this time, and then sleeps between polls */
 #define NAP_NS	   50000u
 #define PARAMS_MAX (sizeof(struct roost_rpc_head) + ROOST_RPC_MAX_PARAMS)
+/*
+ * From the parameters of a call to those of the next one. Without the further line all would be in
+ * the same sets of a cache.
+ */
+#define PARAMS_STRIDE (ALIGN_UP(PARAMS_MAX, (size_t)CACHE_LINE) + CACHE_LINE)
+#define SHORT_STRIDE  (ROOST_CALL_SHORT + sizeof(struct roost_rpc_tail))
 
 enum slot_state { SLOT_FREE, SLOT_USED, SLOT_GIVEN_UP };
 
@@ -30,18 +39,30 @@ struct roost_caller {
 	uint16_t mark; /* mark of the last call */
 	struct {
 		uint8_t state; /* enum slot_state */
+		bool is_short; /* the reply comes to the short buffer */
 		uint16_t mark;
 	} slot[MAX_CALLS];
 };
 
+static size_t reply_len(const struct roost_caller *c, unsigned id)
+{
+	return c->slot[id].is_short ? SHORT_STRIDE : c->stride;
+}
+
 static uint8_t *reply_of(const struct roost_caller *c, unsigned id)
 {
-	return c->mem + id * c->stride;
+	return c->slot[id].is_short ? c->mem + c->calls * c->stride + id * SHORT_STRIDE
+				    : c->mem + id * c->stride;
+}
+
+static uint8_t *params_of(const struct roost_caller *c, unsigned id)
+{
+	return c->mem + c->calls * (c->stride + SHORT_STRIDE) + id * PARAMS_STRIDE;
 }
 
 static uint64_t *tail_of(const struct roost_caller *c, unsigned id)
 {
-	return (uint64_t *)(void *)(reply_of(c, id) + c->stride - sizeof(uint64_t));
+	return (uint64_t *)(void *)(reply_of(c, id) + reply_len(c, id) - sizeof(uint64_t));
 }
 
 /*
@@ -61,7 +82,6 @@ VERBS_EXPORT struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigne
 						      uint32_t space)
 {
 	struct roost_caller *c;
-	size_t params;
 
 	if (!calls || calls > MAX_CALLS || space > NIC_MAX_MSG - 64)
 		return verbs_null(EINVAL);
@@ -72,8 +92,7 @@ VERBS_EXPORT struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigne
 	c->calls = calls;
 	c->space = space;
 	c->stride = ALIGN_UP((size_t)space + sizeof(uint64_t), (size_t)CACHE_LINE);
-	params = ALIGN_UP(PARAMS_MAX, (size_t)CACHE_LINE);
-	c->mem_size = calls * (c->stride + params);
+	c->mem_size = calls * (c->stride + SHORT_STRIDE + PARAMS_STRIDE);
 	c->mem = mem_alloc_pages(c->mem_size);
 	if (!c->mem)
 		goto free_caller;
@@ -131,10 +150,11 @@ VERBS_EXPORT int roost_call_begin(struct roost_caller *c, uint64_t op, uint32_t 
 		return ret;
 	if (!++c->mark) /* 0 is the mark of an empty slot */
 		c->mark++;
-	at = c->mem + c->calls * c->stride + *id * ALIGN_UP(PARAMS_MAX, (size_t)CACHE_LINE);
+	c->slot[*id].is_short = flags & ROOST_RPC_JOIN;
+	at = params_of(c, *id);
 	head.reply_addr = htole64((uintptr_t)reply_of(c, *id));
 	head.reply_rkey = htole32(c->mr->rkey);
-	head.reply_len = htole32((uint32_t)c->stride);
+	head.reply_len = htole32((uint32_t)reply_len(c, *id));
 	head.mark = htole16(c->mark);
 	memcpy(at, &head, sizeof(head));
 	if (len)
@@ -153,7 +173,7 @@ VERBS_EXPORT int roost_call_begin(struct roost_caller *c, uint64_t op, uint32_t 
 static int take(const struct roost_caller *c, unsigned id, struct roost_result *out)
 {
 	struct roost_rpc_tail tail;
-	uint32_t space = (uint32_t)c->stride - (uint32_t)sizeof(tail);
+	uint32_t space = (uint32_t)reply_len(c, id) - (uint32_t)sizeof(tail);
 
 	if (!reply_complete(c, id, &tail))
 		return EAGAIN;

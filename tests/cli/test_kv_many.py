@@ -17,7 +17,7 @@ PROCESSES = 2
 CALLS = 16
 ROUNDS = 3
 # of docs/kv-wire.md: bytes of a connection, and of each further call in flight
-CONNECTION, CALL = 64 << 10, 21 << 10
+CONNECTION, CALL = 80 << 10, 21 << 10
 MOST = CONNECTION + (CALLS - 1) * CALL
 
 

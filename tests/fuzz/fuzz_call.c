@@ -245,8 +245,10 @@ static void command(struct input *in, struct rig *r)
 					      .reply_rkey = 9,
 					      .reply_len = u8(in) * 16u,
 					      .mark = 3,
-					      .flags = u8(in) & 3};
+					      .flags = u8(in) & 7};
 
+		if (head.flags & ROOST_RPC_JOIN) /* buffers that adjoin, or lie across each other */
+			head.reply_addr += u8(in) * 16u;
 		if (u8(in) > 240)
 			head.flags = u8(in);
 		memcpy(payload, &head, sizeof(head));

@@ -40,6 +40,7 @@ void calls_make(struct op *o, struct direction *d, struct side *from, struct sid
 	 * A kernel that sends in the middle of payload delays the payload and the requests behind
 	 * it, and so does the kernel of the other side.
 	 */
+	call->join = call->extra % 2; /* no draw of its own: the programs of all seeds stay */
 	if (call->how >= TALLY_HOWS || (call->how == TALLY_PIECES && call->stream && l->both_call))
 		call->how = TALLY_DIGEST;
 	if (rng_below(r, 8)) {
@@ -132,7 +133,8 @@ static void post_params(struct run *u, struct conn *c, int i, struct call *call)
 		.reply_len = htole32(call->reply_len),
 		.mark = htole16(call->mark),
 		.flags = htole16((call->imm ? ROOST_RPC_IMM : 0) |
-				 (call->stream ? ROOST_RPC_STREAM : 0)),
+				 (call->stream ? ROOST_RPC_STREAM : 0) |
+				 (call->join ? ROOST_RPC_JOIN : 0)),
 	};
 	struct tally_params p = {
 		.from = (uintptr_t)peer->mem + call->from,
@@ -198,13 +200,34 @@ static bool tail_there(const struct conn *c, int i, const struct call *call)
 	return tail.mark != 0;
 }
 
+/* Returns the bytes of the reply buffer that precede the data. */
+static uint32_t before_data(const struct call *call)
+{
+	uint8_t status = model_status(call);
+
+	if (status != ROOST_RPC_OK)
+		return call->space;
+	switch (call->how) {
+	case TALLY_DIGEST:
+		return call->space - 8;
+	case TALLY_FROM:
+		return call->space - call->len;
+	default:
+		return 0;
+	}
+}
+
 static bool check_reply(struct run *u, struct conn *c, int i, struct call *call)
 {
 	uint8_t *is = c->e[i].mem + call->reply, *want = c->s[i].model + call->reply;
+	uint32_t filled = call->join ? before_data(call) : 0;
 
 	if (!call->complete)
 		return run_wrong(u, &c->e[i], "call %u is answered before all of it was sent",
 				 call->mark);
+	/* What precedes the data of a joined reply is as before, or zeros. */
+	for (uint32_t b = 0; b < filled; b++)
+		want[b] = is[b] ? want[b] : 0;
 	for (uint32_t b = 0; b < call->reply_len; b++)
 		if (is[b] != want[b])
 			return run_wrong(

@@ -119,8 +119,11 @@ struct call {
 	uint32_t text;	       /* parameters, in the caller's memory */
 	uint32_t reply, space; /* the buffer there; bytes of data that it holds */
 	uint32_t reply_len;    /* with the tail; 0: no reply is requested */
-	/* its op-code has no kernel; the tail comes with an immediate; payload follows */
-	bool nobody, imm, stream;
+	/*
+	 * its op-code has no kernel; the tail comes with an immediate; payload follows; its reply
+	 * may be joined with others
+	 */
+	bool nobody, imm, stream, join;
 	/* as it goes */
 	uint16_t mark;
 	uint32_t entry;

@@ -27,6 +27,7 @@
 #if defined(__x86_64__) && !defined(DMA_PLAIN)
 int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
+int dma_copy_up_words(void *dst, const void *src, size_t n);
 int dma_stream_sse2(void *dst, const void *src, size_t n);
 int dma_stream_avx(void *dst, const void *src, size_t n);
 #endif
@@ -46,7 +47,7 @@ unsigned long __wrap_getauxval(unsigned long type)
 
 static size_t page; /* of this machine */
 
-static int (*copies[6])(void *, const void *, size_t);
+static int (*copies[8])(void *, const void *, size_t);
 static unsigned num_copies;
 static int (*streams[3])(void *, const void *, size_t);
 static unsigned num_streams;
@@ -82,12 +83,14 @@ static int set_up(void **state)
 	assert_true(page <= SPACE);
 	assert_int_equal(dma_init(), 0); /* a second call changes nothing */
 	copies[num_copies++] = dma_copy;
+	copies[num_copies++] = dma_copy_up;
 	copies[num_copies++] = dma_load;
 	copies[num_copies++] = dma_load_up;
 	copies[num_copies++] = load_crc;
 	streams[num_streams++] = dma_stream;
 #if defined(__x86_64__) && !defined(DMA_PLAIN)
 	copies[num_copies++] = dma_copy_sse2;
+	copies[num_copies++] = dma_copy_up_words;
 	streams[num_streams++] = dma_stream_sse2;
 	if (__builtin_cpu_supports("avx")) {
 		copies[num_copies++] = dma_copy_avx;

@@ -79,6 +79,47 @@ static void messages_keep_their_order(void **state)
 	assert_int_equal(wrong, 0);
 }
 
+/* Each word of a message that dma_copy_up() writes is visible after the words before it. */
+static uint64_t joined[33] __attribute__((aligned(64)));
+
+static void *reads_downward(void *arg)
+{
+	while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+		uint64_t late = 0;
+
+		for (unsigned i = 33; i-- > 0;) {
+			uint64_t word = __atomic_load_n(&joined[i], __ATOMIC_ACQUIRE);
+
+			wrong += word < late;
+			late = word;
+		}
+		seen++;
+	}
+	return NULL;
+}
+
+static void words_of_a_message_keep_their_order(void **state)
+{
+	uint64_t data[33];
+	pthread_t t;
+
+	stop = false;
+	wrong = seen = 0;
+	assert_int_equal(pthread_create(&t, NULL, reads_downward, NULL), 0);
+	for (uint64_t n = 1; n < ROUNDS || seen < 1000; n++) {
+		unsigned at = n % 2; /* aligned to 16 bytes, and not */
+
+		for (unsigned i = 0; i < 33; i++)
+			data[i] = n;
+		if (at)
+			assert_int_equal(dma_copy_up(joined, data, 8), 0);
+		assert_int_equal(dma_copy_up(joined + at, data, sizeof(data) - 8 * at), 0);
+	}
+	stop = true;
+	pthread_join(t, NULL);
+	assert_int_equal(wrong, 0);
+}
+
 /*
  * A writer as roost_versions_write(): odd version, the rest, even version. A reader that reads the
  * same even version before and after has one state.
@@ -191,6 +232,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(messages_keep_their_order),
+		cmocka_unit_test(words_of_a_message_keep_their_order),
 		cmocka_unit_test(a_record_is_read_in_order),
 		cmocka_unit_test(regions_change_under_look_ups),
 	};
