@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -153,10 +154,14 @@ int sys_close(int fd)
 #ifdef __SANITIZE_THREAD__
 	/*
 	 * This calls close() of libc: after a raw call ThreadSanitizer would take the next file
-	 * with this number for the same file.
+	 * with this number for the same file. Without the two other calls a cancelled thread would
+	 * end here.
 	 */
-	int saved = errno, rc = close(fd) ? -errno : 0;
+	int saved = errno, state, rc;
 
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	rc = close(fd) ? -errno : 0;
+	pthread_setcancelstate(state, &state);
 	errno = saved;
 	return rc;
 #else
