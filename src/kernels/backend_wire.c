@@ -163,10 +163,14 @@ static void note_time(const struct call *call)
 		times_note(pu, call->i.s, call->began);
 }
 
-/* Returns whether the reply may leave with others: it is one WRITE, without immediate. */
+/*
+ * Returns whether the reply may leave with others: it is one WRITE, without immediate, and the call
+ * is not alone in its turn.
+ */
 static bool may_join(const struct call *call)
 {
-	return !(call->head.flags & ROOST_RPC_IMM) && !call->i.sent && !call->lost;
+	return !(call->head.flags & ROOST_RPC_IMM) && !call->i.sent && !call->lost &&
+	       (!call->i.c.at_once || list_linked(&call->q->join.link));
 }
 
 void call_send_reply(struct call *call)

@@ -351,6 +351,7 @@ unsigned call_run(struct runtime_pu *pu, bool *more)
 	int how;
 
 	pu->turn++;
+	pu->in_run = true;
 	pu->done = 0;
 	if (!list_empty(&pu->ready))
 		nic_rpc_runs(list_first_entry(&pu->ready, struct call_qp, link)->qp);
@@ -367,6 +368,7 @@ unsigned call_run(struct runtime_pu *pu, bool *more)
 	if (unlikely(!list_empty(&pu->local_calls)))
 		local_call_run(pu);
 	list_splice_tail_init(&pu->spent, &pu->ready);
+	pu->in_run = false;
 	if (!list_empty(&pu->joins))
 		join_send(pu);
 	*more = !list_empty(&pu->ready) || !list_empty(&pu->local_calls);

@@ -241,6 +241,7 @@ struct runtime_pu {
 	struct list_head joins; /* QPs with joined replies that leave at the end of the turn */
 	struct list_head idle;	/* QPs with streams, in order of idle_due */
 	uint32_t turn;
+	bool in_run;	      /* in call_run(), at whose end joined replies leave */
 	unsigned done, limit; /* steps in this turn */
 	struct turn_units units;
 	struct invocation *running;

@@ -65,7 +65,8 @@ static bool begin(struct call_qp *q, uint64_t raddr, uint32_t rkey)
 	j->rkey = rkey;
 	j->raddr = raddr;
 	list_add_tail(&j->link, &q->pu->joins);
-	nic_rpc_schedule(q->qp);
+	if (!q->pu->in_run)
+		nic_rpc_schedule(q->qp);
 	return true;
 }
 
