@@ -39,7 +39,7 @@ static bool send_open(struct call_qp *q)
 		.len = j->len,
 		.buf = buffer_of(j, j->open),
 	};
-	int rc = nic_rpc_send(q->qp, &m);
+	int rc = likely(j->len) ? nic_rpc_send(q->qp, &m) : -EFAULT; /* 0: its data faulted */
 
 	if (rc == -EAGAIN)
 		return false;

@@ -32,7 +32,8 @@ static void take_result(struct roost_kv_op *op, const struct kvwire_result *got)
 
 /*
  * Each operation with a key may get the version of the node's table (8 bytes). A later node has
- * more statistics and partitions than this program knows.
+ * more statistics and partitions than this program knows. An update whose old value does not fit
+ * into the reply is not done, and `out` does not tell how long the value is.
  */
 uint64_t kvc_result_max(const struct roost_kv_op *op)
 {
@@ -44,7 +45,11 @@ uint64_t kvc_result_max(const struct roost_kv_op *op)
 	case ROOST_KV_PUT_PRESENT:
 	case ROOST_KV_DELETE:
 	case ROOST_KV_TOUCH:
-		return least; /* `out` is not used */
+	case ROOST_KV_UPDATE:
+		return least; /* no data, or one element */
+	case ROOST_KV_UPDATE_EACH:
+	case ROOST_KV_UPDATE_VECTOR:
+		return op->fetch ? UINT32_MAX : least;
 	case ROOST_KV_SCAN:
 	case ROOST_KV_STAT:
 	case ROOST_KV_PARTITIONS:
