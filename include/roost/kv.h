@@ -292,7 +292,7 @@ void roost_kv_close(struct roost_kv *kv);
  * that come while another one is in flight.
  *
  * Operations of one batch take effect in order (on a node with --kv-far, only those on one key are
- * in order), except that a GET whose value does not fit into the reply takes effect later.
+ * in order), except that an operation whose result does not fit into the reply takes effect later.
  * Operations of different batches in flight have no order: a program that needs an order waits for
  * the first operation.
  *

@@ -36,7 +36,7 @@ enum roost_rpc_flags {
 	ROOST_RPC_STREAM = 1 << 1,
 	/*
 	 * The whole reply buffer may be written. If the buffers of several calls adjoin, one WRITE
-	 * may carry their replies. Its bytes must become visible in ascending order.
+	 * may carry their replies. The caller's NIC must make its bytes visible in ascending order.
 	 */
 	ROOST_RPC_JOIN = 1 << 2,
 };

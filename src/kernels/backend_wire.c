@@ -165,7 +165,7 @@ static void note_time(const struct call *call)
 
 /*
  * Returns whether the reply may leave with others: it is one WRITE, without immediate, and the call
- * is not alone in its turn.
+ * is not alone in its turn (only then its accesses are done at once).
  */
 static bool may_join(const struct call *call)
 {

@@ -432,9 +432,8 @@ void call_drive(struct call *call, unsigned budget, bool ends_burst)
 
 void call_sent(struct call_qp *q, uint64_t cookie)
 {
-	if (cookie > RUNTIME_MAX_CALLS) {
-		join_sent(q, cookie);
-	} else if (cookie) {
+	join_sent(q, cookie);
+	if (cookie && cookie <= RUNTIME_MAX_CALLS) {
 		struct call *call = &q->calls[cookie - 1];
 
 		if (call->state == CALL_ENDING)
@@ -448,6 +447,4 @@ void call_sent(struct call_qp *q, uint64_t cookie)
 		list_del(&call->link);
 		make_ready(call);
 	}
-	if (unlikely(list_linked(&q->join.link)))
-		nic_rpc_schedule(q->qp);
 }

@@ -239,6 +239,7 @@ struct runtime_pu {
 	uint64_t full_searches; /* number of searches of `full` for an invocation that fits */
 	struct list_head spent; /* QPs that have used all their steps of this turn */
 	struct list_head joins; /* QPs with joined replies that leave at the end of the turn */
+	struct list_head full_joins; /* the same, without space in their send queues */
 	struct list_head idle;	/* QPs with streams, in order of idle_due */
 	uint32_t turn;
 	bool in_run;	      /* in call_run(), at whose end joined replies leave */

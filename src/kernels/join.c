@@ -18,11 +18,11 @@ static uint8_t *buffer_of(const struct join *j, unsigned i)
 
 /*
  * Counts the memory of the buffers, whose pages are allocated when a reply is first written to
- * them.
+ * them. Each refusal is counted, too, so only every 256th reply tries again.
  */
 static __attribute__((noinline)) bool count_buffers(struct call_qp *q)
 {
-	if (!nic_memory_take(q->rt->nic, JOIN_MEM))
+	if (q->join.tries++ || !nic_memory_take(q->rt->nic, JOIN_MEM))
 		return false;
 	q->join.counted = true;
 	return true;
@@ -33,19 +33,24 @@ static bool send_open(struct call_qp *q)
 {
 	struct join *j = &q->join;
 	struct nic_rpc_send m = {
-		.cookie = COOKIE(j->open),
+		.cookie = COOKIE(j->filling),
 		.raddr = j->raddr,
 		.rkey = j->rkey,
 		.len = j->len,
-		.buf = buffer_of(j, j->open),
+		.buf = buffer_of(j, j->filling),
 	};
-	int rc = likely(j->len) ? nic_rpc_send(q->qp, &m) : -EFAULT; /* 0: its data faulted */
+	int rc;
 
+	if (unlikely(!j->len)) { /* the data of its first reply could not be read */
+		list_del(&j->link);
+		return true;
+	}
+	rc = nic_rpc_send(q->qp, &m);
 	if (rc == -EAGAIN)
 		return false;
 	list_del(&j->link);
 	if (!rc)
-		j->busy |= (uint8_t)(1u << j->open);
+		j->busy |= (uint8_t)(1u << j->filling);
 	return true;
 }
 
@@ -60,7 +65,7 @@ static bool begin(struct call_qp *q, uint64_t raddr, uint32_t rkey)
 	i = (unsigned)__builtin_ctz(~(unsigned)j->busy);
 	if (i >= JOIN_BUFFERS)
 		return false;
-	j->open = (uint8_t)i;
+	j->filling = (uint8_t)i;
 	j->len = 0;
 	j->rkey = rkey;
 	j->raddr = raddr;
@@ -75,6 +80,7 @@ bool join_reply(struct call *call, const void *data, uint32_t len)
 	const struct roost_rpc_head *h = &call->head;
 	struct call_qp *q = call->q;
 	struct join *j = &q->join;
+	/* | the WRITE so far | between | data | tail |; `front`: of the buffer, before the data */
 	uint32_t front = h->reply_len - (uint32_t)sizeof(call->tail) - len, gap = 0;
 	uint64_t raddr = h->reply_addr + front;
 	uint32_t most = nic_rpc_packet_max(q->qp);
@@ -94,7 +100,7 @@ bool join_reply(struct call *call, const void *data, uint32_t len)
 	}
 	if (!list_linked(&j->link) && !begin(q, raddr, h->reply_rkey))
 		return false;
-	at = buffer_of(j, j->open) + j->len;
+	at = buffer_of(j, j->filling) + j->len;
 	if (unlikely(nic_rpc_load(at + gap, data, len)))
 		return false;
 	memset(at, 0, gap);
@@ -105,21 +111,22 @@ bool join_reply(struct call *call, const void *data, uint32_t len)
 
 void join_send(struct runtime_pu *pu)
 {
-	struct list_head full;
-
-	list_init(&full);
 	while (!list_empty(&pu->joins)) {
 		struct call_qp *q = list_first_entry(&pu->joins, struct call_qp, join.link);
 
 		if (!send_open(q))
-			list_move_tail(&q->join.link, &full);
+			list_move_tail(&q->join.link, &pu->full_joins);
 	}
-	list_splice_tail_init(&full, &pu->joins);
 }
 
 void join_sent(struct call_qp *q, uint64_t cookie)
 {
-	q->join.busy ^= (uint8_t)(1u << (cookie - COOKIE(0)));
+	if (cookie > RUNTIME_MAX_CALLS)
+		q->join.busy ^= (uint8_t)(1u << (cookie - COOKIE(0)));
+	if (unlikely(list_linked(&q->join.link))) {
+		list_move_tail(&q->join.link, &q->pu->joins);
+		nic_rpc_schedule(q->qp);
+	}
 }
 
 void join_stop(struct call_qp *q)

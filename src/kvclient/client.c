@@ -158,7 +158,7 @@ static void begin_batch(struct roost_kv *kv)
 {
 	kvwire_begin(&kv->w, kv->batch, kv->batch_max);
 	kv->resend = false;
-	kv->reply_max = KVWIRE_HEAD;
+	kv->reply_space = KVWIRE_HEAD;
 	kv->ops = (struct op_list){0};
 }
 
@@ -167,7 +167,9 @@ static bool add(struct roost_kv *kv, struct roost_kv_op *op)
 	if (kv->w.count == kv->ops_max || !kvwire_add(&kv->w, op))
 		return false;
 	op_list_add(&kv->ops, op);
-	kv->reply_max += kvc_result_max(op);
+	kv->reply_space += kvc_result_space(op, kv->w.count == 1);
+	if (kv->w.count == 2) /* the first one is no longer alone */
+		kv->reply_space += kvc_result_space(kv->ops.first, false);
 	return true;
 }
 
@@ -202,7 +204,7 @@ static int send_batch(struct roost_kv *kv)
 	f = &kv->flight[(kv->oldest + kv->in_flight) % kv->batches];
 	rc = -roost_call_begin(kv->caller, ROOST_KV_OP, NO_REGION, kv->batch,
 			       (uint32_t)kvwire_finish(&kv->w, 0),
-			       kv->reply_max <= ROOST_CALL_SHORT ? ROOST_RPC_JOIN : 0, &f->id);
+			       kv->reply_space <= ROOST_CALL_SHORT ? ROOST_RPC_JOIN : 0, &f->id);
 	if (rc == -ENOMEM) /* the send queue is full */
 		return -EAGAIN;
 	if (rc)

@@ -64,8 +64,8 @@ struct roost_kv {
 
 	struct kvwire_writer w; /* the current batch */
 	uint8_t batch[ROOST_RPC_MAX_PARAMS];
-	uint32_t batch_max; /* bytes of a batch: the path MTU less the head of a call */
-	uint64_t reply_max; /* bytes of the reply to the current batch, at most */
+	uint32_t batch_max;   /* bytes of a batch: the path MTU less the head of a call */
+	uint64_t reply_space; /* bytes that the reply to the current batch must have */
 	struct op_list ops;
 	/*
 	 * Operations that were done, and whose callbacks come next. Those of a node of a table are
@@ -140,7 +140,10 @@ void kvc_long_close(struct roost_kv *kv); /* must be called after the queue pair
  * for which `out` has space, keep the status -EAGAIN and the length in out_len.
  */
 void kvc_take_reply(struct roost_kv_op *first, const struct roost_result *result);
-/* Returns the most bytes of the operation's result in a reply. */
-uint64_t kvc_result_max(const struct roost_kv_op *op);
+/*
+ * Returns the bytes that the reply to a batch must have for the operation's result. `alone`: it is
+ * the only operation of the batch.
+ */
+uint64_t kvc_result_space(const struct roost_kv_op *op, bool alone);
 
 #endif

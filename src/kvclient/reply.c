@@ -30,15 +30,17 @@ static void take_result(struct roost_kv_op *op, const struct kvwire_result *got)
 	}
 }
 
-/*
- * Each operation with a key may get the version of the node's table (8 bytes). A later node has
- * more statistics and partitions than this program knows. An update whose old value does not fit
- * into the reply is not done, and `out` does not tell how long the value is.
- */
-uint64_t kvc_result_max(const struct roost_kv_op *op)
-{
-	uint64_t least = KVWIRE_RESULT_MIN + sizeof(uint64_t);
+/* Each operation with a key may get 8 bytes: an element, or the version of the node's table. */
+#define SMALL_RESULT (KVWIRE_RESULT_MIN + (uint32_t)sizeof(uint64_t))
 
+/*
+ * The node does not know the space of `out`. If a value is longer, it takes the space of the
+ * results behind it, and their operations would be sent again, after those that follow them. A
+ * later node has more statistics and partitions than this program knows. An update whose old value
+ * does not fit into the reply is not done.
+ */
+uint64_t kvc_result_space(const struct roost_kv_op *op, bool alone)
+{
 	switch (op->code) {
 	case ROOST_KV_PUT:
 	case ROOST_KV_PUT_ABSENT:
@@ -46,17 +48,20 @@ uint64_t kvc_result_max(const struct roost_kv_op *op)
 	case ROOST_KV_DELETE:
 	case ROOST_KV_TOUCH:
 	case ROOST_KV_UPDATE:
-		return least; /* no data, or one element */
+	case ROOST_KV_REDUCE:
+		return SMALL_RESULT;
 	case ROOST_KV_UPDATE_EACH:
 	case ROOST_KV_UPDATE_VECTOR:
-		return op->fetch ? UINT32_MAX : least;
-	case ROOST_KV_SCAN:
-	case ROOST_KV_STAT:
-	case ROOST_KV_PARTITIONS:
-		return UINT32_MAX;
-	default:
+		return op->fetch ? UINT32_MAX : SMALL_RESULT;
+	case ROOST_KV_GET:
+	case ROOST_KV_PUT_COMPARE:
+	case ROOST_KV_FILTER:
+		if (!alone)
+			return UINT32_MAX;
 		return op->out_cap > sizeof(uint64_t) ? KVWIRE_RESULT_MIN + (uint64_t)op->out_cap
-						      : least;
+						      : SMALL_RESULT;
+	default:
+		return UINT32_MAX;
 	}
 }
 

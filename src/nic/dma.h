@@ -29,8 +29,8 @@ int dma_init(void);
  */
 int dma_copy(void *dst, const void *src, size_t n);
 /*
- * Copies n bytes as dma_copy() does, but all of them in ascending order, by aligned stores. So a
- * program may poll several words of the message. Long copies take longer. Any thread.
+ * Copies n bytes as dma_copy() does. Each aligned word of 8 bytes is visible after all bytes before
+ * it, so a program may poll several words of the message. Long copies take longer. Any thread.
  */
 int dma_copy_up(void *dst, const void *src, size_t n);
 

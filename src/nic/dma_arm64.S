@@ -5,7 +5,7 @@
  * program counter to dma_fixup, which returns -EFAULT to the caller.
  *
  * Stores may become visible in any order on this CPU. So the last word of a copy and the bytes
- * behind it are store-releases, which are visible after all earlier stores of the thread (Arm ARM,
+ * behind it, and all words of dma_copy_up(), are store-releases, which are visible after all earlier stores of the thread (Arm ARM,
  * B2.3.7). A later store may overtake a store-release. So a copy begins with a barrier, and two
  * messages become visible in their order, as from a NIC on PCIe.
  *

@@ -195,11 +195,11 @@ struct nic_rpc_send {
  * NIC_RPC_SENDS are outstanding; -ENOTCONN: the QP does not send in its state; -EACCES: key 0.
  */
 int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s);
-/* Copies from the server's own memory. Returns 0 or -EFAULT. */
+/* Copies from the server's own memory, which may be unmapped. Returns 0 or -EFAULT. */
 int nic_rpc_load(void *dst, const void *src, uint32_t n);
 /*
- * Returns the most bytes of a WRITE that one packet carries, and that the peer's NIC stores by one
- * dma_copy(): the path MTU, or 0 on loop-back.
+ * Returns the most bytes of a WRITE that one packet carries, and that the peer's NIC stores in
+ * ascending order: the path MTU, or 0 on loop-back.
  */
 uint32_t nic_rpc_packet_max(const struct nic_qp *qp);
 

@@ -21,11 +21,11 @@
 #define NAP_NS	   50000u
 #define PARAMS_MAX (sizeof(struct roost_rpc_head) + ROOST_RPC_MAX_PARAMS)
 /*
- * From the parameters of a call to those of the next one. Without the further line all would be in
- * the same sets of a cache.
+ * From the parameters of a call to those of the next one. Without the additional cache line all
+ * would be in the same sets of a cache.
  */
 #define PARAMS_STRIDE (ALIGN_UP(PARAMS_MAX, (size_t)CACHE_LINE) + CACHE_LINE)
-#define SHORT_STRIDE  (ROOST_CALL_SHORT + sizeof(struct roost_rpc_tail))
+#define SHORT_LEN     (ROOST_CALL_SHORT + sizeof(struct roost_rpc_tail))
 
 enum slot_state { SLOT_FREE, SLOT_USED, SLOT_GIVEN_UP };
 
@@ -46,18 +46,18 @@ struct roost_caller {
 
 static size_t reply_len(const struct roost_caller *c, unsigned id)
 {
-	return c->slot[id].is_short ? SHORT_STRIDE : c->stride;
+	return c->slot[id].is_short ? SHORT_LEN : c->stride;
 }
 
 static uint8_t *reply_of(const struct roost_caller *c, unsigned id)
 {
-	return c->slot[id].is_short ? c->mem + c->calls * c->stride + id * SHORT_STRIDE
+	return c->slot[id].is_short ? c->mem + c->calls * c->stride + id * SHORT_LEN
 				    : c->mem + id * c->stride;
 }
 
 static uint8_t *params_of(const struct roost_caller *c, unsigned id)
 {
-	return c->mem + c->calls * (c->stride + SHORT_STRIDE) + id * PARAMS_STRIDE;
+	return c->mem + c->calls * (c->stride + SHORT_LEN) + id * PARAMS_STRIDE;
 }
 
 static uint64_t *tail_of(const struct roost_caller *c, unsigned id)
@@ -92,7 +92,7 @@ VERBS_EXPORT struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigne
 	c->calls = calls;
 	c->space = space;
 	c->stride = ALIGN_UP((size_t)space + sizeof(uint64_t), (size_t)CACHE_LINE);
-	c->mem_size = calls * (c->stride + SHORT_STRIDE + PARAMS_STRIDE);
+	c->mem_size = calls * (c->stride + SHORT_LEN + PARAMS_STRIDE);
 	c->mem = mem_alloc_pages(c->mem_size);
 	if (!c->mem)
 		goto free_caller;

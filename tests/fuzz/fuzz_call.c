@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define GUARD	   256u
 #define MTU	   1024u
 #define WINDOW	   0x7f0000000000ull /* of the peer: where replies may go */
-#define WINDOW_LEN 4096u
+#define WINDOW_LEN 8192u
 #define MAX_TURN   5000
 #define OP_STREAM  0x1000
 

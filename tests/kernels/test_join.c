@@ -192,7 +192,8 @@ static void without_memory(void **state)
 	nic_memory_limit(r->node[0].nic, 1);
 	assert_int_equal(burst(40, LEN, ROOST_RPC_JOIN), 40);
 	nic_memory_limit(r->node[0].nic, 1ull << 30);
-	assert_in_range(burst(40, LEN, ROOST_RPC_JOIN), 1, 39);
+	for (unsigned i = 0; burst(40, LEN, ROOST_RPC_JOIN) == 40; i++)
+		assert_true(i < 10); /* it does not try with each reply */
 	rig_close(r);
 }
 

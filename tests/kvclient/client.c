@@ -305,6 +305,50 @@ static void long_update(void)
 	must(!rc && !memcmp(slots[0].out, slots[0].value, LONG), "the new vector", rc);
 }
 
+/*
+ * A value that is longer than `out` takes space in the reply. The operations behind it keep their
+ * order.
+ */
+static void short_out(void)
+{
+	uint64_t number = 5, old = 0, seen = 0, one = 1, last = 100;
+	size_t len;
+	struct roost_kv_op ops[] = {{.code = ROOST_KV_PUT_COMPARE,
+				     .key = "compared",
+				     .key_len = 8,
+				     .value = "x",
+				     .value_len = 1,
+				     .expect = "y",
+				     .expect_len = 1},
+				    {.code = ROOST_KV_UPDATE,
+				     .type = ROOST_KV_U64,
+				     .function = ROOST_KV_ADD,
+				     .fetch = true,
+				     .key = "number",
+				     .key_len = 6,
+				     .value = &one,
+				     .value_len = 8,
+				     .out = &old,
+				     .out_cap = 8},
+				    {.code = ROOST_KV_PUT,
+				     .key = "number",
+				     .key_len = 6,
+				     .value = &last,
+				     .value_len = 8}};
+	int rc;
+
+	for (uint32_t value_len = 80; value_len < 120; value_len++) {
+		put("compared", slots[0].value, 1, value_len);
+		rc = roost_kv_put(kv, "number", 6, &number, 8, 0);
+		must(!rc, "a number", rc);
+		rc = roost_kv_run(kv, ops, 3);
+		must(!rc && ops[0].status == -ECANCELED, "a comparison fails", rc);
+		must(!ops[1].status && old == number, "the old number", ops[1].status);
+		rc = roost_kv_get(kv, "number", 6, &seen, 8, &len);
+		must(!rc && seen == last, "the last number", (int)seen);
+	}
+}
+
 #define SCANNED	   24u /* of few buckets, so that some have more than a long reply takes */
 #define SCAN_VALUE 600000u
 
@@ -435,6 +479,7 @@ int main(int argc, char **argv)
 	earlier_statistics();
 	long_comparison();
 	long_update();
+	short_out();
 	long_scan();
 	polls_send();
 	drives();
