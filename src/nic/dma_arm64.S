@@ -5,9 +5,10 @@
  * program counter to dma_fixup, which returns -EFAULT to the caller.
  *
  * Stores may become visible in any order on this CPU. So the last word of a copy and the bytes
- * behind it, and all words of dma_copy_up(), are store-releases, which are visible after all earlier stores of the thread (Arm ARM,
- * B2.3.7). A later store may overtake a store-release. So a copy begins with a barrier, and two
- * messages become visible in their order, as from a NIC on PCIe.
+ * behind it, and all words of dma_copy_up(), are store-releases, which are visible after all
+ * earlier stores of the thread (Arm ARM, B2.3.7). A later store may overtake a store-release. So a
+ * copy begins with a barrier, and two messages become visible in their order, as from a NIC on
+ * PCIe.
  *
  * A vector of 16 bytes at a multiple of 8 is moved as two words of 8, each atomically (Arm ARM,
  * Mem[] in J1.1.3).
@@ -49,6 +50,34 @@ dma_text_begin:
 1:
 .endm
 
+/*
+ * Copies the last bytes, and returns. At label 6 dst is aligned to 8 bytes, and up to 7 bytes are
+ * left; at label 5 the whole copy is shorter than 8.
+ */
+.macro COPY_REST
+5:	tst	x0, #7
+	b.ne	8f
+6:	tbz	x2, #2, 1f
+	ldr	w3, [x1], #4
+	stlr	w3, [x0]
+	add	x0, x0, #4
+1:	tbz	x2, #1, 1f
+	ldrh	w3, [x1], #2
+	stlrh	w3, [x0]
+	add	x0, x0, #2
+1:	tbz	x2, #0, 9f
+7:	ldrb	w3, [x1]
+	stlrb	w3, [x0]
+9:	mov	w0, #0
+	ret
+8:	cbz	x2, 9b
+1:	subs	x2, x2, #1
+	b.eq	7b
+	ldrb	w3, [x1], #1
+	strb	w3, [x0], #1
+	b	1b
+.endm
+
 /* x0: dst, x1: src, x2: n. Earlier copies are visible before this one. */
 BEGIN dma_copy
 	dmb	ishst
@@ -86,28 +115,7 @@ BEGIN dma_copy
 	add	x0, x0, #8
 	sub	x2, x2, #8
 	b	6f
-	/* up to 7 bytes; dst is aligned to 8 bytes, unless the whole copy is shorter */
-5:	tst	x0, #7
-	b.ne	8f
-6:	tbz	x2, #2, 1f
-	ldr	w3, [x1], #4
-	stlr	w3, [x0]
-	add	x0, x0, #4
-1:	tbz	x2, #1, 1f
-	ldrh	w3, [x1], #2
-	stlrh	w3, [x0]
-	add	x0, x0, #2
-1:	tbz	x2, #0, 9f
-7:	ldrb	w3, [x1]
-	stlrb	w3, [x0]
-9:	mov	w0, #0
-	ret
-8:	cbz	x2, 9b
-1:	subs	x2, x2, #1
-	b.eq	7b
-	ldrb	w3, [x1], #1
-	strb	w3, [x0], #1
-	b	1b
+	COPY_REST
 END dma_copy
 
 /* Does the same with a store-release for each word. */
@@ -124,28 +132,7 @@ BEGIN dma_copy_up
 	add	x0, x0, #8
 	sub	x2, x2, #8
 	b	2b
-	/* up to 7 bytes; dst is aligned to 8 bytes, unless the whole copy is shorter */
-5:	tst	x0, #7
-	b.ne	8f
-6:	tbz	x2, #2, 1f
-	ldr	w3, [x1], #4
-	stlr	w3, [x0]
-	add	x0, x0, #4
-1:	tbz	x2, #1, 1f
-	ldrh	w3, [x1], #2
-	stlrh	w3, [x0]
-	add	x0, x0, #2
-1:	tbz	x2, #0, 9f
-7:	ldrb	w3, [x1]
-	stlrb	w3, [x0]
-9:	mov	w0, #0
-	ret
-8:	cbz	x2, 9b
-1:	subs	x2, x2, #1
-	b.eq	7b
-	ldrb	w3, [x1], #1
-	strb	w3, [x0], #1
-	b	1b
+	COPY_REST
 END dma_copy_up
 
 /*

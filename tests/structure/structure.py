@@ -4,9 +4,9 @@
 
 includes     no room includes a header of a room below it; installed headers include nothing of src
 sizes        a file stays under 800 lines
-columns      lines of C, Python, shell and of the documents have at most 100 columns; a line of C
-             with a string may be longer, because the text of a message is not divided, and so may
-             tables, drawings and commands of documents
+columns      lines of C, assembly, Python, shell and of the documents have at most 100 columns; a
+             line of C with a string may be longer, because the text of a message is not divided,
+             and so may tables, drawings and commands of documents
 words        every file of ours starts with its licence, names no path of somebody's machine, and
              has no open task
 conformance  the rows of docs/conformance.md, the files and the tests they name agree
@@ -157,7 +157,7 @@ def columns(top):
     for path, lines in files(top, OURS):
         script = bool(lines) and re.match(r'#!.*\b(?:python3|bash|sh)\b', lines[0])
         in_c = path.endswith(('.c', '.h'))
-        if not in_c and not path.endswith(('.py', '.sh')) and not script:
+        if not in_c and not path.endswith(('.S', '.py', '.sh')) and not script:
             continue
         for number, line in enumerate(lines, 1):
             if in_c:
@@ -611,6 +611,7 @@ CASES = [
     ('src/nic/long.c', SPDX + '\n' * (MAX_LINES - 1), ['sizes']),
     ('src/nic/fits.c', SPDX + '\n' * (MAX_LINES - 2), []),
     ('scripts/wide.py', SPDX_PY + '#' * 101 + '\n', ['columns']),
+    ('src/cm/wide.S', SPDX + '/* ' + 98 * 'x' + ' */\n', ['columns']),
     ('scripts/wide', '#!/bin/sh\n# SPDX-License-Identifier: BSD-2-Clause\n' + '\t' * 12 + 'word5\n',
      ['columns']),
     ('scripts/fits', '#!/bin/sh\n# SPDX-License-Identifier: BSD-2-Clause\n' + '\t' * 12 + 'word\n',
