@@ -454,7 +454,7 @@ static bool run_single(struct roost_call *c)
 	kv_ahead_end(st->kv, &k->ahead);
 	op->out = kvwire_reply_space(&s->reply, 1, &space);
 	op->out_cap = (uint32_t)space;
-	done = likely(!st->parts && !st->fence) && kv_run_ahead(st->kv, op);
+	done = likely(!st->parts && !st->fence) && kv_run_ahead(st->kv, &k->ahead, op);
 	st->operations += done;
 	st->batches += done;
 	kv_store_leave(st);

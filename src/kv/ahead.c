@@ -21,13 +21,18 @@ static void load_lines(const struct kv *kv, const uint64_t *addrs, unsigned n)
 	}
 }
 
-/* Adds the addresses of the records to which the slots of a bucket point. Returns their number. */
-static unsigned add_records(struct kv *kv, uint64_t hash, uint64_t *addrs)
+/*
+ * Adds the addresses of the records to which the slots of a bucket point. Adds the slot of one of
+ * them to *hint, the address of the bucket. Returns the number of addresses. Within the loop of its
+ * caller it would need more registers than there are.
+ */
+static __attribute__((noinline)) unsigned add_records(struct kv *kv, uint64_t hash, uint64_t *addrs,
+						      uint64_t *hint)
 {
-	const struct bucket *b = kv_bucket(kv, kv_bucket_addr(kv_home(kv, hash)));
+	const struct bucket *b = kv_bucket(kv, *hint);
 	uint64_t map = bucket_candidates(b, kv_second_hash(hash));
 	struct slab *s = kv_segment(kv, hash);
-	unsigned n = 0;
+	unsigned n = 0, slot = BUCKET_SLOTS;
 
 	while (map) {
 		unsigned i = bucket_next(&map, BUCKET_BYTEWISE);
@@ -35,24 +40,28 @@ static unsigned add_records(struct kv *kv, uint64_t hash, uint64_t *addrs)
 
 		if (!match_record(b, i, hash))
 			continue;
+		slot = i;
 		addr = slab_addr(s, slot_place(bucket_slot(b, i)));
 		addrs[n++] = addr;
 		/* The value is in the second line. */
 		if (bucket_class(b, i) > KV_CHAIN_CLASS)
 			addrs[n++] = addr + BUCKET_BYTES;
 	}
+	*hint |= slot;
 	return n;
 }
 
-void kv_ahead_end(struct kv *kv, struct kv_ahead *a)
+void kv_ahead_fetch(struct kv *kv, struct kv_ahead *a)
 {
-	uint64_t addrs[LINES + 2 * BUCKET_SLOTS];
-	unsigned n = 0;
+	uint64_t addrs[LINES + 2 * BUCKET_SLOTS], *hints = a->hints + a->first;
+	unsigned n = 0, keys = a->n;
 
-	for (unsigned i = 0; i < a->n; i++)
-		kv_prefetch(&kv->mem, kv_bucket_addr(kv_home(kv, a->hash[i])));
-	for (unsigned i = 0; i < a->n; i++) {
-		n += add_records(kv, a->hash[i], addrs + n);
+	for (unsigned i = 0; i < keys; i++) {
+		hints[i] = kv_bucket_addr(kv_home(kv, a->hash[i]));
+		kv_prefetch(&kv->mem, hints[i]);
+	}
+	for (unsigned i = 0; i < keys; i++) {
+		n += add_records(kv, a->hash[i], addrs + n, &hints[i]);
 		if (unlikely(n >= LINES)) {
 			load_lines(kv, addrs, n);
 			n = 0;
@@ -60,6 +69,9 @@ void kv_ahead_end(struct kv *kv, struct kv_ahead *a)
 	}
 	load_lines(kv, addrs, n);
 	a->n = 0;
+	a->first += keys;
+	if (a->first >= KV_HINTS)
+		a->first = 0;
 }
 
 /* A line of the far tier cannot be read here. */
@@ -71,7 +83,7 @@ static inline void add(struct kv *kv, struct kv_ahead *a, uint64_t hash, bool al
 		kv_prefetch(&kv->mem, kv_bucket_addr(kv_home(kv, hash)));
 	a->hash[a->n++] = hash;
 	if (unlikely(a->n == KV_AHEAD))
-		kv_ahead_end(kv, a);
+		kv_ahead_fetch(kv, a);
 }
 
 void kv_ahead_key(struct kv *kv, struct kv_ahead *a, const void *key, uint32_t len)
@@ -83,11 +95,18 @@ void kv_ahead_key(struct kv *kv, struct kv_ahead *a, const void *key, uint32_t l
 void kv_ahead_op(struct kv *kv, struct kv_ahead *a, struct kv_op *op, bool alone)
 {
 	kv_begin(kv, op);
-	if (likely(!op->status))
-		add(kv, a, op->hash, alone);
+	if (unlikely(op->status))
+		return;
+	op->entry = a->first + a->n;
+	add(kv, a, op->hash, alone);
 }
 
-bool kv_run_ahead(struct kv *kv, struct kv_op *op)
+bool kv_run_ahead(struct kv *kv, const struct kv_ahead *a, struct kv_op *op)
 {
-	return likely(!op->status && !kv->mem.near) && kv_quick(kv, op);
+	uint64_t hint = a->hints[op->entry];
+
+	if (unlikely(op->status || kv->mem.near))
+		return false;
+	return kv_quick_slot(kv, op, kv_bucket(kv, hint & ~(BUCKET_BYTES - 1ull)),
+			     hint % BUCKET_BYTES);
 }

@@ -231,12 +231,24 @@ uint64_t kv_bytes(const struct kv *kv);
  * kv_run().
  */
 #define KV_AHEAD 32u
+#define KV_HINTS 256u /* for calls that are in the queue at the same time */
 struct kv_ahead {
 	uint64_t hash[KV_AHEAD];
-	unsigned n;
+	unsigned n; /* keys that wait */
+	/*
+	 * For the last keys: the address of the bucket, and the slot of a record in it. The pair
+	 * may have moved since.
+	 */
+	uint64_t hints[KV_HINTS + KV_AHEAD];
+	unsigned first; /* the hint of the first key that waits */
 };
 void kv_ahead_key(struct kv *kv, struct kv_ahead *a, const void *key, uint32_t len);
-void kv_ahead_end(struct kv *kv, struct kv_ahead *a);
+void kv_ahead_fetch(struct kv *kv, struct kv_ahead *a);
+static inline void kv_ahead_end(struct kv *kv, struct kv_ahead *a)
+{
+	if (a->n)
+		kv_ahead_fetch(kv, a);
+}
 /*
  * Does the same for the key of an operation that kv_run_ahead() executes. `alone`: probably no
  * other key comes before kv_ahead_end(), so the bucket is prefetched at once.
@@ -247,7 +259,7 @@ void kv_ahead_op(struct kv *kv, struct kv_ahead *a, struct kv_op *op, bool alone
  * update of a pair that does not expire and that keeps its place. Otherwise returns false without a
  * change, and the caller executes it by kv_run().
  */
-bool kv_run_ahead(struct kv *kv, struct kv_op *op);
+bool kv_run_ahead(struct kv *kv, const struct kv_ahead *a, struct kv_op *op);
 
 /*
  * Operations of a store with a far tier, without waiting. A batch and its operations belong to the

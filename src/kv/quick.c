@@ -197,6 +197,22 @@ bool kv_quick(struct kv *kv, struct kv_op *op)
 	return execute(kv, op, found);
 }
 
+/*
+ * The slot proves that the record exists, and the key that it is the pair of the operation: a key
+ * has one pair.
+ */
+bool kv_quick_slot(struct kv *kv, struct kv_op *op, const struct bucket *b, unsigned slot)
+{
+	struct found found = {.reads = 1};
+	enum match m = OTHER_KEY;
+
+	if (likely(slot < BUCKET_SLOTS && match_record(b, slot, op->hash)))
+		m = match_key(kv, b, slot, record_at(kv, b, slot, op->hash), op, &found);
+	if (unlikely(m == OTHER_KEY))
+		return kv_quick(kv, op);
+	return m == COMMON && execute(kv, op, found);
+}
+
 /* ---- groups ---- */
 
 bool kv_quick_record(struct kv *kv, struct kv_op *op, const struct kv_hint *h)

@@ -11,6 +11,12 @@
  */
 bool kv_quick(struct kv *kv, struct kv_op *op);
 
+/*
+ * Does the same, and looks first at the record to which a slot of bucket `b` of the index pointed
+ * some time ago. BUCKET_SLOTS: none.
+ */
+bool kv_quick_slot(struct kv *kv, struct kv_op *op, const struct bucket *b, unsigned slot);
+
 /* Operations that are looked at together. */
 #define KV_QUICK_GROUP 16u
 

@@ -46,9 +46,10 @@ struct model {
 	struct rng rng;
 	struct kv *kv;
 	uint32_t now;
-	uint64_t full, evicted_seen;
+	uint64_t full, evicted_seen, ran_ahead;
 	uint32_t ids[GROUP];
 	struct kv_op ops[GROUP];
+	struct kv_ahead ahead;
 	uint8_t keys[GROUP][KV_KEY_MAX];
 	uint8_t *values[GROUP], *outs[GROUP];
 };
@@ -201,6 +202,20 @@ static void check_op(struct model *m, unsigned i, const uint8_t *expect, uint32_
 	}
 }
 
+/* Executes the operations one by one, after hints that earlier ones make wrong. */
+static void run_ahead(struct model *m, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		kv_ahead_op(m->kv, &m->ahead, &m->ops[i], rng_below(&m->rng, 2));
+	kv_ahead_end(m->kv, &m->ahead);
+	for (unsigned i = 0; i < n; i++) {
+		if (kv_run_ahead(m->kv, &m->ahead, &m->ops[i]))
+			m->ran_ahead++;
+		else
+			kv_run(m->kv, &m->ops[i], 1);
+	}
+}
+
 static void run_group(struct model *m)
 {
 	unsigned n = 1 + (unsigned)rng_below(&m->rng, GROUP);
@@ -215,7 +230,10 @@ static void run_group(struct model *m)
 		memcpy(expects[i], op->expect, op->expect_len);
 		op->expect = expects[i];
 	}
-	kv_run(m->kv, m->ops, n);
+	if (rng_below(&m->rng, 3))
+		kv_run(m->kv, m->ops, n);
+	else
+		run_ahead(m, n);
 	for (unsigned i = 0; i < n; i++) {
 		check_op(m, i, expects[i], m->ops[i].expect_len);
 		free(expects[i]);
@@ -299,6 +317,7 @@ static void play(const struct option *o, struct kv_stat *stat, uint64_t *full)
 		far_writes += stat->far_writes;
 	}
 	*full = m->full;
+	assert_true(backend ? !m->ran_ahead : m->ran_ahead > 1000);
 	if (o->config.evict && part == 1)
 		assert_true(m->evicted_seen > 0 && stat->evicted >= m->evicted_seen);
 	kv_close(m->kv);

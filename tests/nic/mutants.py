@@ -511,6 +511,11 @@ MUTANTS = [
     ('kv/ops:a_batch_is_in_order_on_each_key', 'src/kv/quick.c', 'waiting |= bit;', ''),
     ('kv/ops:results_in_an_arena_are_in_order', 'src/kv/quick.c',
      'op->arena ? UINT64_MAX : bit', 'bit'),
+    # The slot that a call has noted may point to another record when the call runs.
+    ('kv/model:long_chains', 'src/kv/quick.c',
+     'slot < BUCKET_SLOTS && match_record(b, slot, op->hash)', 'slot < BUCKET_SLOTS'),
+    ('kv/model:eviction_makes_space', 'src/kv/quick.c',
+     'return m == COMMON && execute', 'return execute'),
     # The history of a store: a dropped forwarding, a lost write-back, an operation or a repeated
     # call that takes effect twice.
     ('builtin/kv_history:linearizable_with_a_far_tier', 'src/kv/flight.c',
