@@ -7,6 +7,7 @@ import statistics
 
 import kernels
 import kv
+import kvbars
 import kvload
 import kvnic
 import kvops
@@ -325,8 +326,8 @@ def write(folder, path):
               '## Programs behind one address', '', *pool.section(f), '', '## MPI', '',
               *mpi.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Look-ups',
               '', *lookups.section(f), '', '## Key-value store', '', *kv.section(f),
-              *kvnic.section(f), *kvnic.batches(f), *kvnic.ycsb(f), *kvops.section(f),
-              *kvstores.section(f), *kvload.section(f), '', '## Peers', '',
+              *kvnic.section(f), *kvbars.section(f), *kvnic.batches(f), *kvnic.ycsb(f),
+              *kvops.section(f), *kvstores.section(f), *kvload.section(f), '', '## Peers', '',
               *peer_table(f), '',
               '## Beside the papers', '', *papers.section(f), '', '## What the machine allows', '',
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '',
