@@ -198,21 +198,28 @@ void dest_sent_unacked(struct dest *d, uint32_t bytes)
 		d->unacked_bytes += bytes;
 }
 
-/* Returns the time at which a wait ends, after a look at the number of packets taken. */
-static uint64_t wait_end(struct dest_wait *w, uint64_t taken, uint64_t now, uint64_t most)
+/*
+ * Returns the time since when a reader is known to have taken no packet. A note of an earlier wait
+ * is valid, too: the packets that were in the way then are still there.
+ */
+static uint64_t silent_since(struct port_progress *r, uint64_t now)
 {
-	if (!w->waits || w->taken != taken)
-		*w = (struct dest_wait){true, taken, now};
-	return w->since + most;
+	if (!r->noted || r->seen != r->taken) {
+		r->noted = true;
+		r->seen = r->taken;
+		r->since = now;
+	}
+	return r->since;
 }
 
 bool dest_gives_up(struct nic_qp *qp, struct dest *d)
 {
-	uint64_t most = (uint64_t)NO_READER_NS * qp->nic->cfg.timeout_scale, taken, end;
+	uint64_t most = (uint64_t)NO_READER_NS * qp->nic->cfg.timeout_scale, end;
+	struct port_progress *reader = port_progress_of(d->port, d->path);
 
-	if (!port_taken(d->port, d->path, &taken))
+	if (!reader)
 		return false;
-	end = wait_end(&d->wait, taken, qp->pu->now, most);
+	end = silent_since(reader, qp->pu->now) + most;
 	if (qp->pu->now >= end)
 		return true;
 	wheel_add(&qp->pu->wheel, &qp->timer, end);

@@ -10,13 +10,6 @@
 
 struct pu;
 
-/* The wait of datagrams for space that only the reader of the path makes. */
-struct dest_wait {
-	bool waits;	/* a datagram waits, or was given up, and none has found space since */
-	uint64_t taken; /* packets that the reader has taken: port.h */
-	uint64_t since; /* time when this number was first seen */
-};
-
 /*
  * A destination of one PU: an address and a slot. All QPs of the PU that send to it share its
  * window.
@@ -43,7 +36,6 @@ struct dest {
 	 */
 	uint64_t base_rtt;
 	bool base_rtt_measured; /* base_rtt was measured with a packet that was sent once */
-	struct dest_wait wait;
 	struct list_head waiters;
 	/*
 	 * table for dest_of_datagram(): by slot if the port is shared, otherwise by lane key; NULL:

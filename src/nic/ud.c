@@ -67,8 +67,6 @@ int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *a
 	rc = tx_begin_to(qp->pu, d, ah->tos, len, &buf);
 	if (unlikely(rc))
 		return rc == -EAGAIN ? no_space(qp, e, d) : rc;
-	if (unlikely(d->wait.waits))
-		d->wait.waits = false;
 	p = pkt_put_bth(buf.bth, opcode, flags, ROOST_UD_QPN(w->raddr), false, e->psn);
 	p = pkt_put_deth(p, w->rkey & QKEY_OWN ? qp->attr.qkey : w->rkey, qp->qpn);
 	if (imm)

@@ -106,9 +106,9 @@ static enum port_reader host_reader(struct port *p, const struct port_path *path
 	return port_reader_of(path->port, path);
 }
 
-static bool host_taken(struct port *p, const struct port_path *path, uint64_t *taken)
+static struct port_progress *host_progress(struct port *p, const struct port_path *path)
 {
-	return port_taken(path->port, path, taken);
+	return port_progress_of(path->port, path);
 }
 
 static int host_join(struct port *p, const struct pkt_addr *group)
@@ -308,7 +308,7 @@ static const struct port_ops host_ops = {
 	.qp_mtu = host_qp_mtu,
 	.expect = host_expect,
 	.reader = host_reader,
-	.taken = host_taken,
+	.progress = host_progress,
 	.join = host_join,
 	.leave = host_leave,
 	.reserve = host_reserve,

@@ -175,9 +175,9 @@ static enum port_reader pcap_reader(struct port *p, const struct port_path *path
 	return port_reader_of(pcap_port(p)->inner, path);
 }
 
-static bool pcap_taken(struct port *p, const struct port_path *path, uint64_t *taken)
+static struct port_progress *pcap_progress(struct port *p, const struct port_path *path)
 {
-	return port_taken(pcap_port(p)->inner, path, taken);
+	return port_progress_of(pcap_port(p)->inner, path);
 }
 
 static int pcap_join(struct port *p, const struct pkt_addr *group)
@@ -313,7 +313,7 @@ static const struct port_ops pcap_ops = {
 	.path_put = pcap_path_put,
 	.qp_mtu = pcap_qp_mtu,
 	.reader = pcap_reader,
-	.taken = pcap_taken,
+	.progress = pcap_progress,
 	.join = pcap_join,
 	.leave = pcap_leave,
 	.reserve = pcap_reserve,

@@ -126,6 +126,17 @@ enum port_reader {
 	PORT_READER_STALLED,
 };
 
+/*
+ * The progress of a reader. It begins with zeros. The port sets `taken`; the other fields are the
+ * core's notes about a wait for this reader.
+ */
+struct port_progress {
+	uint64_t taken; /* a number that changes when the reader takes packets */
+	uint64_t seen;	/* `taken` at the last failed reservation of the core ... */
+	uint64_t since; /* ... and the time when the core first saw this number */
+	bool noted;	/* `seen` and `since` are valid */
+};
+
 struct port_ops {
 	const char *name;
 
@@ -161,11 +172,13 @@ struct port_ops {
 	enum port_reader (*reader)(struct port *p, const struct port_path *path);
 
 	/*
-	 * After -EAGAIN of reserve: sets *taken to a number that changes when the reader of the
-	 * path takes packets, so that the core notices a reader that takes none. Returns false if
-	 * the space does not depend on the reader. Makes no system call. NULL: it never does.
+	 * After -EAGAIN of reserve: returns the progress of the reader of the path, so that the
+	 * core notices a reader that takes no packets. Paths whose packets wait for each other have
+	 * the same one, and the next reader of a path has another one. It is valid until the next
+	 * call of the port. Returns NULL if the space does not depend on the reader. Makes no
+	 * system call. NULL: it never does.
 	 */
-	bool (*taken)(struct port *p, const struct port_path *path, uint64_t *taken);
+	struct port_progress *(*progress)(struct port *p, const struct port_path *path);
 
 	/*
 	 * join: makes the port receive packets to the group, with the address of the group as dst.
@@ -346,9 +359,9 @@ static inline enum port_reader port_reader_of(struct port *p, const struct port_
 	return p->ops->reader ? p->ops->reader(p, path) : PORT_READER_UNKNOWN;
 }
 
-static inline bool port_taken(struct port *p, const struct port_path *path, uint64_t *taken)
+static inline struct port_progress *port_progress_of(struct port *p, const struct port_path *path)
 {
-	return p->ops->taken && p->ops->taken(p, path, taken);
+	return p->ops->progress ? p->ops->progress(p, path) : NULL;
 }
 
 static inline uint32_t port_qp_mtu(struct port *p, const struct pkt_addr *dst, uint32_t dqpn,

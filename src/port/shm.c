@@ -448,14 +448,18 @@ static enum port_reader reader(struct port *p, const struct port_path *base)
 	return shm_prod_unread(&tx->ring) ? PORT_READER_STALLED : PORT_READER_READS;
 }
 
-/* Gets the number of packets that the reader had released at the failed reservation. */
-static bool taken(struct port *p, const struct port_path *base, uint64_t *out)
+/*
+ * The progress belongs to the ring, because all paths to the lane of a peer share the ring, and the
+ * next peer gets another one. A packet counts when the reader has released it.
+ */
+static struct port_progress *progress(struct port *p, const struct port_path *base)
 {
-	const struct shm_tx *tx = ((const struct shm_path *)base)->tx;
+	struct shm_tx *tx = ((const struct shm_path *)base)->tx;
 
-	if (tx)
-		*out = tx->ring.head;
-	return tx;
+	if (!tx)
+		return NULL;
+	tx->progress.taken = tx->ring.head;
+	return &tx->progress;
 }
 
 const struct port_ops shm_ops = {
@@ -463,7 +467,7 @@ const struct port_ops shm_ops = {
 	.path_get = path_get,
 	.path_put = path_put,
 	.reader = reader,
-	.taken = taken,
+	.progress = progress,
 	.join = shm_join,
 	.leave = shm_leave,
 	.reserve = reserve,

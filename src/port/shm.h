@@ -112,6 +112,7 @@ struct shm_tx {
 	uint32_t made_ms; /* ms; when it was connected */
 	/* ms; when a blocked connection last checked whether the peer lives */
 	uint32_t check_ms;
+	struct port_progress progress;
 	struct shm_tx *next_dead;
 };
 

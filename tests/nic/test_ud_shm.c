@@ -321,6 +321,37 @@ static void silent_receiver(void **state)
 	close_three(&t);
 }
 
+/*
+ * All queue pairs of a receiver share its ring, whatever their lane keys: a sender waits once for a
+ * receiver that does not read, not once for each of its queue pairs.
+ */
+static void silent_receiver_of_many(void **state)
+{
+	enum { MANY = 2 * PORT_LANE_KEYS };
+	const uint64_t now = MSEC;
+	struct ep more[MANY];
+	struct three t;
+	unsigned in_ring;
+	uint64_t end;
+
+	open_three(&t);
+	for (unsigned i = 0; i < MANY; i++)
+		open_ud(&more[i], 1, 0, 16);
+	in_ring = fill_ring(&t, 100, now);
+	for (unsigned i = 0; i < MANY; i++)
+		post_to(&t.from, t.to_silent, &more[i], i, LEN);
+	post_to(&t.from, t.to_reader, &t.reader, 0, LEN);
+	end = nic_deadline(w.nic[0], 0);
+	run_nic(0, end);
+	run_nic(2, end);
+	assert_int_equal(take_all(&t.from, ep_poll_send), 102 + MANY - in_ring);
+	assert_int_equal(take_all(&t.reader, ep_poll_recv), 2);
+	assert_int_equal(counters(0).tx_ud_dropped, 100 + MANY - in_ring);
+	for (unsigned i = 0; i < MANY; i++)
+		ep_fini(&more[i]);
+	close_three(&t);
+}
+
 /* A receiver that read again has the whole time again. */
 static void silent_twice(void **state)
 {
@@ -412,13 +443,37 @@ static void progress_without_space(void **state)
 	close_three(&t);
 }
 
-/* The next program at the address of a receiver that did not read has the whole time, too. */
+/* Sends to a queue pair of NIC 1 until a datagram leaves, because the port has found the NIC. */
+static void send_until_connected(struct three *t, struct ep *to, uint64_t now)
+{
+	/* The port notices the end of a peer, and looks for the next one, from time to time. */
+	for (unsigned ms = 0; ms < SRIG_WAIT_MS; ms++) {
+		uint64_t before = w.port[0][0][0]->stats.tx_packets;
+
+		post_to(&t->from, t->to_silent, to, 0, LEN);
+		run_nic(0, now);
+		take_all(&t->from, ep_poll_send);
+		if (w.port[0][0][0]->stats.tx_packets > before)
+			return;
+		usleep(1000);
+	}
+	fail_msg("the port does not find the next program");
+}
+
+/*
+ * The next program at the address of a receiver that did not read has the whole time, too, even if
+ * its ring was filled by datagrams to other queue pairs.
+ */
 static void next_receiver(void **state)
 {
 	uint64_t now = MSEC, wait, dropped;
+	struct ep other, second;
 	struct three t;
+	uint32_t key, handle;
 
 	open_three(&t);
+	open_ud(&second, 0, 0, DEPTH);
+	handle = make_ah(&second, 1);
 	fill_ring(&t, 100, now);
 	wait = nic_deadline(w.nic[0], 0) - now;
 	now += 10 * wait;
@@ -426,25 +481,27 @@ static void next_receiver(void **state)
 	dropped = counters(0).tx_ud_dropped;
 	assert_true(dropped != 0);
 	take_all(&t.from, ep_poll_send);
+	key = PORT_LANE_KEY_OF_QPN(nic_qp_num(t.silent.qp));
 	ep_fini(&t.silent);
 	close_nic(1);
 	open_nic(1, 1);
 	open_ud(&t.silent, 1, 0, DEPTH);
-	/* The port notices the end of a peer, and looks for the next one, from time to time. */
-	for (unsigned ms = 0; ms < SRIG_WAIT_MS; ms++) {
-		uint64_t before = w.port[0][0][0]->stats.tx_packets;
-
-		post_silent(&t, 1);
-		run_nic(0, now);
-		take_all(&t.from, ep_poll_send);
-		if (w.port[0][0][0]->stats.tx_packets > before)
-			break;
-		usleep(1000);
-	}
-	dropped = counters(0).tx_ud_dropped;
-	fill_ring(&t, 100, now);
+	open_ud(&other, 1, 0, DEPTH);
+	assert_int_equal(PORT_LANE_KEY_OF_QPN(nic_qp_num(t.silent.qp)), key);
+	assert_int_not_equal(PORT_LANE_KEY_OF_QPN(nic_qp_num(other.qp)), key);
+	send_until_connected(&t, &other, now);
+	for (unsigned i = 0; i < 100; i++)
+		post_to(&t.from, t.to_silent, &other, i, LEN);
+	run_nic(0, now);
+	assert_in_range(take_all(&t.from, ep_poll_send), 1, 99);
+	post_to(&second, handle, &t.silent, 0, LEN);
+	run_nic(0, now);
+	assert_int_equal(take_all(&second, ep_poll_send), 0);
 	assert_int_equal(nic_deadline(w.nic[0], 0), now + wait);
 	assert_int_equal(counters(0).tx_ud_dropped, dropped);
+	assert_int_equal(nic_ah_destroy(w.nic[0], handle), 0);
+	ep_fini(&second);
+	ep_fini(&other);
 	close_three(&t);
 }
 
@@ -526,16 +583,19 @@ static int teardown(void **state)
 	return srig_teardown(state);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(pus_differ),	TEST(peer_returns_with_more_pus),
-		TEST(silent_receiver),	TEST(silent_twice),
-		TEST(slow_receiver),	TEST(progress_without_space),
-		TEST(next_receiver),	TEST(wrong_memory),
-		TEST(connections_wait),
+		cmocka_unit_test_setup_teardown(pus_differ, setup, teardown),
+		cmocka_unit_test_setup_teardown(peer_returns_with_more_pus, setup, teardown),
+		cmocka_unit_test_setup_teardown(silent_receiver, setup, teardown),
+		cmocka_unit_test_setup_teardown(silent_receiver_of_many, setup, teardown),
+		cmocka_unit_test_setup_teardown(silent_twice, setup, teardown),
+		cmocka_unit_test_setup_teardown(slow_receiver, setup, teardown),
+		cmocka_unit_test_setup_teardown(progress_without_space, setup, teardown),
+		cmocka_unit_test_setup_teardown(next_receiver, setup, teardown),
+		cmocka_unit_test_setup_teardown(wrong_memory, setup, teardown),
+		cmocka_unit_test_setup_teardown(connections_wait, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
