@@ -363,7 +363,7 @@ static int agent_start(void)
 		return 0;
 	}
 	rdmacm_lock();
-	agent.verbs = NULL;
+	set_nic(NULL, NULL, NULL);
 	rdmacm_unlock();
 	cm_free(cm);
 close:

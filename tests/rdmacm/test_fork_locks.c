@@ -23,7 +23,7 @@ int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, in
 			uint64_t arg);
 
 static sem_t stopped, may_proceed;
-static __thread bool in_raise, in_open;
+static __thread bool in_raise, in_open, refuses;
 
 void __real_evq_raise(struct evq *q, struct evq_event *ev);
 void __wrap_evq_raise(struct evq *q, struct evq_event *ev);
@@ -31,6 +31,8 @@ int __real_drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *a
 			struct drive **out, struct drive_addr *where, char *err, size_t errlen);
 int __wrap_drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr,
 			struct drive **out, struct drive_addr *where, char *err, size_t errlen);
+int __real_drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx);
+int __wrap_drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx);
 
 static void stop(bool *here)
 {
@@ -54,6 +56,11 @@ int __wrap_drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *a
 {
 	stop(&in_open);
 	return __real_drive_get_at(ops, addr, out, where, err, errlen);
+}
+
+int __wrap_drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx)
+{
+	return refuses ? -EBUSY : __real_drive_gsi_open(d, ops, ctx);
 }
 
 static void *raise_event(void *id)
@@ -175,12 +182,45 @@ static void fork_beside_an_open(void **state)
 	in_new_process(open_device);
 }
 
+/* The device cannot be opened. A fork, an exit and a second attempt find nothing half open. */
+static void fail_to_open(void)
+{
+	union address at = ours(0);
+	struct rdma_cm_id *id = new_id();
+	pid_t pid;
+
+	refuses = true;
+	CHECK(rdma_bind_addr(id, &at.sa) == -1 && errno == EBUSY);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (!pid)
+		exit(0);
+	succeed(pid);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		refuses = false;
+		connect_in_child();
+	}
+	succeed(pid);
+}
+
+static void fork_after_a_failed_open(void **state)
+{
+	struct pair p;
+
+	pair_open(&p, RDMA_PS_TCP);
+	in_new_process(fail_to_open);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(fork_beside_a_call_before_the_device_is_open),
 		cmocka_unit_test(fork_beside_a_call),
 		cmocka_unit_test(fork_beside_an_open),
+		cmocka_unit_test(fork_after_a_failed_open),
 	};
 
 	return RUN(tests);
