@@ -34,11 +34,11 @@ int __wrap_drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *a
 int __real_drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx);
 int __wrap_drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx);
 
-static void stop(bool *here)
+static void stop(bool *point)
 {
-	if (!*here)
+	if (!*point)
 		return;
-	*here = false;
+	*point = false;
 	sem_post(&stopped);
 	sem_wait(&may_proceed);
 }
