@@ -32,6 +32,29 @@ static uint64_t ns_of(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/*
+ * Returns the seconds for which the machine was suspended since it booted. They are looked up once
+ * a second: the coarse clock stops meanwhile, but it never costs a system call.
+ */
+static uint64_t suspended(uint64_t now)
+{
+	static _Atomic uint64_t looked, longest;
+	uint64_t most = atomic_load_explicit(&longest, memory_order_relaxed), seconds = 0;
+	uint64_t boot, running;
+
+	if (atomic_load_explicit(&looked, memory_order_relaxed) == now)
+		return most;
+	/* A thread that is stopped in between gets too few seconds; the next look corrects it. */
+	boot = ns_of(CLOCK_BOOTTIME);
+	running = ns_of(CLOCK_MONOTONIC);
+	if (boot > running)
+		seconds = (boot - running) / 1000000000u;
+	while (seconds > most && !atomic_compare_exchange_weak(&longest, &most, seconds))
+		;
+	atomic_store_explicit(&looked, now, memory_order_relaxed);
+	return seconds > most ? seconds : most;
+}
+
 /* The wall clock may be set back, so the process reads it only once. */
 uint32_t kv_store_now(void)
 {
@@ -40,12 +63,12 @@ uint32_t kv_store_now(void)
 	uint64_t base = atomic_load_explicit(&epoch, memory_order_relaxed), none = 0;
 
 	if (!base) {
-		base = (ns_of(CLOCK_REALTIME) - ns_of(CLOCK_MONOTONIC)) / 1000000000u;
+		base = (ns_of(CLOCK_REALTIME) - ns_of(CLOCK_BOOTTIME)) / 1000000000u;
 		if (!atomic_compare_exchange_strong(&epoch, &none, base))
 			base = none;
 	}
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	return (uint32_t)(base + (uint64_t)t.tv_sec + 1);
+	return (uint32_t)(base + (uint64_t)t.tv_sec + suspended((uint64_t)t.tv_sec) + 1);
 }
 
 /* ---- opening ---- */

@@ -198,7 +198,8 @@ void kv_store_drop_group(struct kv_store *st, struct kv_group *g);
 
 /*
  * Returns the time by which pairs expire, in seconds since 1970, so that a snapshot can be loaded
- * after a restart of the machine. The time never decreases.
+ * after a restart of the machine. The time never decreases, and goes on while the machine is
+ * suspended.
  */
 uint32_t kv_store_now(void);
 

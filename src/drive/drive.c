@@ -206,7 +206,7 @@ int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, siz
 {
 	int rc = 0, cancel;
 
-	fork_watch();
+	drive_watch_forks();
 	cancel = lock_engine();
 	if (!engine)
 		rc = create(ops, NULL, &engine, err, errlen);
@@ -234,7 +234,7 @@ int drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr, st
 {
 	int rc = 0, cancel;
 
-	fork_watch();
+	drive_watch_forks();
 	cancel = lock_engine();
 	if (!engine)
 		rc = create(ops, addr, &engine, err, errlen);

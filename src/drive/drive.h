@@ -75,6 +75,14 @@ ROOST_EXPORT bool drive_find_addr(struct drive *d, const struct pkt_addr *addr,
  */
 bool drive_dead(const struct drive *d);
 
+/*
+ * Installs the handlers for fork(2), once per process. drive_get() does so too, before it takes a
+ * lock: a fork during the first open must wait for that lock, or the child inherits it locked. For
+ * a user of QP 1 that installs handlers of its own before it opens the engine: a fork must take the
+ * user's locks first, so its handlers must be installed after those of the engine.
+ */
+ROOST_EXPORT void drive_watch_forks(void);
+
 struct nic *drive_nic(struct drive *d);
 
 /*

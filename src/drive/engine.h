@@ -425,11 +425,6 @@ bool control_lock_for(struct drive *d, uint64_t ns);
 
 /* ---- fork.c ---- */
 
-/*
- * Installs the handlers, once per process. To be called before the engine lock is taken: a fork
- * during the first open must wait for that lock, or the child inherits it locked.
- */
-void fork_watch(void);
 /* Takes the engine lock and returns true, or returns false after `ns`. */
 bool engine_lock_for(uint64_t ns);
 

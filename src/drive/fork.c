@@ -168,7 +168,7 @@ static void install(void)
 	pthread_atfork(before_fork, in_parent, in_child);
 }
 
-void fork_watch(void)
+void drive_watch_forks(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 

@@ -30,7 +30,7 @@ struct kv_snapshot {
 	uint8_t buffer[SNAPSHOT_BUFFER];
 };
 
-/* Opens and locks the new file. Another process may have renamed it meanwhile. */
+/* Opens and locks the new file. Another process may have renamed or removed it meanwhile. */
 static int open_new(struct kv_snapshot *s)
 {
 	struct stat own, now;
@@ -40,8 +40,10 @@ static int open_new(struct kv_snapshot *s)
 		return -errno;
 	if (flock(s->fd, LOCK_EX | LOCK_NB))
 		return errno == EWOULDBLOCK ? -EBUSY : -errno;
-	if (fstat(s->fd, &own) || lstat(s->new_path, &now))
+	if (fstat(s->fd, &own))
 		return -errno;
+	if (lstat(s->new_path, &now))
+		return errno == ENOENT ? -EBUSY : -errno;
 	if (own.st_ino != now.st_ino || own.st_dev != now.st_dev)
 		return -EBUSY;
 	return ftruncate(s->fd, 0) ? -errno : 0;

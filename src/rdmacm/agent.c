@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "rdmacm/rdmacm.h"
 #include "verbs/host.h"
 #include "verbs/private.h"
@@ -42,26 +43,6 @@ int rdmacm_draw(uint32_t n, uint32_t *number)
 	return 0;
 }
 
-/*
- * Prepares the agent in a forked child. Channels may exist without a device, and share their
- * descriptors with the parent's channels. The child seeds its own random numbers.
- */
-static void renew_process(void)
-{
-	struct rdmacm_channel *ch;
-
-	agent.seeded = false;
-	list_for_each_entry (ch, &agent.channels, link)
-		evq_renew(&ch->queue);
-}
-
-static void __attribute__((constructor)) init(void)
-{
-	for (unsigned i = 0; i < RDMACM_PORT_BUCKETS; i++)
-		list_init(&agent.ports[i]);
-	pthread_atfork(NULL, NULL, renew_process);
-}
-
 void rdmacm_lock(void)
 {
 	int old;
@@ -85,6 +66,15 @@ void rdmacm_wait_for_ack(void)
 
 	pthread_cond_wait(&agent.acked, &agent.lock);
 	agent.cancel_state = mine;
+}
+
+/* Sets the NIC, or gives it up if `verbs` is NULL. Lock held. */
+static void set_nic(struct ibv_context *verbs, struct ibv_pd *pd, struct cm *cm)
+{
+	agent.verbs = verbs;
+	agent.drive = verbs ? verbs_drive(verbs) : NULL;
+	agent.pd = pd;
+	agent.cm = cm;
 }
 
 uint64_t rdmacm_now(void)
@@ -191,37 +181,51 @@ static const struct drive_stat_group stat_group = {
 
 /* ---- fork, exit ---- */
 
+/*
+ * The longest wait for a lock. A signal handler may fork in the middle of a call of its own thread,
+ * and another thread may wait for long while it opens an address.
+ */
+#define LOCK_BEFORE_FORK_NS UINT64_C(3000000000)
+
+/* whether the forking thread has these locks */
+static _Thread_local bool has_open_lock, has_lock;
+
 static void before_fork(void)
 {
-	pthread_mutex_lock(&open_lock);
-	rdmacm_lock();
+	int old;
+
+	has_open_lock = thread_lock_for(&open_lock, LOCK_BEFORE_FORK_NS);
+	has_lock = thread_lock_for(&agent.lock, LOCK_BEFORE_FORK_NS);
+	if (has_lock) {
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+		agent.cancel_state = old;
+	}
 }
 
 static void in_parent(void)
 {
-	rdmacm_unlock();
-	pthread_mutex_unlock(&open_lock);
+	if (has_lock)
+		rdmacm_unlock();
+	if (has_open_lock)
+		pthread_mutex_unlock(&open_lock);
 }
 
 /*
- * Objects that the child inherited point to the parent's context, so it is not freed. The pointer
- * is volatile so that leak checkers find it.
+ * Objects that the child inherited point to the parent's context, so it is not freed. Neither is
+ * the state machine if a thread was in the middle of a call. The pointers are volatile so that leak
+ * checkers find them.
  */
 static struct ibv_context *volatile verbs_of_parent;
+static struct cm *volatile cm_of_parent;
 
 /*
  * Gives up the NIC of the parent, which keeps its connections and listeners. The child opens its
  * own NIC.
  */
-static void in_child(void)
+static void give_up_nic(void)
 {
 	struct rdmacm_id *id;
-	int old = agent.cancel_state;
 
-	pthread_mutex_init(&open_lock, NULL);
-	pthread_mutex_init(&agent.lock, NULL);
-	pthread_setcancelstate(old, &old);
-	pthread_cond_init(&agent.acked, NULL);
 	list_for_each_entry (id, &agent.ids, link) {
 		rdmacm_port_release(id);
 		rdmacm_await_no_rtu(id);
@@ -232,13 +236,33 @@ static void in_child(void)
 	}
 	rdmacm_early_forget();
 	rdmacm_comm_est_forget();
-	cm_free(agent.cm);
+	if (has_lock)
+		cm_free(agent.cm);
+	else if (agent.cm)
+		cm_of_parent = agent.cm;
 	if (agent.verbs)
 		verbs_of_parent = agent.verbs;
-	agent.verbs = NULL;
-	agent.pd = NULL;
-	agent.drive = NULL;
-	agent.cm = NULL;
+	set_nic(NULL, NULL, NULL);
+}
+
+/*
+ * Channels may exist without a NIC, and share their descriptors with the parent's channels. The
+ * child seeds its own random numbers.
+ */
+static void in_child(void)
+{
+	int old = agent.cancel_state;
+	struct rdmacm_channel *ch;
+
+	pthread_mutex_init(&open_lock, NULL);
+	pthread_mutex_init(&agent.lock, NULL);
+	if (has_lock)
+		pthread_setcancelstate(old, &old);
+	pthread_cond_init(&agent.acked, NULL);
+	agent.seeded = false;
+	list_for_each_entry (ch, &agent.channels, link)
+		evq_renew(&ch->queue);
+	give_up_nic();
 }
 
 /*
@@ -262,10 +286,22 @@ static void at_exit(void)
 	pthread_mutex_unlock(&agent.lock);
 }
 
-static void watch_process(void)
+static void watch_exit(void)
 {
-	pthread_atfork(before_fork, in_parent, in_child);
 	atexit(at_exit);
+}
+
+/*
+ * A fork must wait for another thread that makes the first channel. Handlers that are installed
+ * later run earlier before a fork. Those of the NIC are the first here: a thread that holds the
+ * agent's lock may wait for the NIC.
+ */
+static void __attribute__((constructor)) init(void)
+{
+	for (unsigned i = 0; i < RDMACM_PORT_BUCKETS; i++)
+		list_init(&agent.ports[i]);
+	drive_watch_forks();
+	pthread_atfork(before_fork, in_parent, in_child);
 }
 
 /* ---- opening ---- */
@@ -317,20 +353,17 @@ static int agent_start(void)
 		goto close;
 	}
 	rdmacm_lock();
-	agent.verbs = verbs;
-	agent.drive = verbs_drive(verbs);
-	agent.pd = pd;
-	agent.cm = cm;
+	set_nic(verbs, pd, cm);
 	rdmacm_unlock();
 	ret = drive_gsi_open(agent.drive, &gsi_ops, NULL);
 	if (ret == 0) {
 		verbs_on_first_packet(rdmacm_comm_est);
 		drive_stat_show(agent.drive, &stat_group);
-		pthread_once(&once, watch_process);
+		pthread_once(&once, watch_exit);
 		return 0;
 	}
 	rdmacm_lock();
-	agent.verbs = NULL;
+	set_nic(NULL, NULL, NULL);
 	rdmacm_unlock();
 	cm_free(cm);
 close:

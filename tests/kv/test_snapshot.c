@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -28,6 +29,22 @@
 #define KEYS 3000u
 
 static char folder[64], path[128];
+
+/* What another process does between the open and the lock of the new file. */
+static void (*before_lock)(void);
+
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+
+int __wrap_flock(int fd, int operation)
+{
+	void (*other)(void) = before_lock;
+
+	before_lock = NULL;
+	if (other)
+		other();
+	return __real_flock(fd, operation);
+}
 
 static struct kv *open_kv(uint64_t size)
 {
@@ -273,6 +290,47 @@ static void a_snapshot_that_fails_leaves_the_old_one(void **state)
 	kv_close(other);
 }
 
+static void another_completes(void)
+{
+	char name[160];
+
+	snprintf(name, sizeof(name), "%s.new", path);
+	assert_int_equal(rename(name, path), 0);
+}
+
+static struct kv_snapshot *third;
+static struct kv *kv_of_third;
+
+static void another_completes_and_a_third_begins(void)
+{
+	another_completes();
+	assert_int_equal(kv_snapshot_start(kv_of_third, path, &third), 0);
+}
+
+/* A second snapshot begins when the first one ends. It leaves the new file of a third one alone. */
+static void a_snapshot_that_begins_when_another_ends(void **state)
+{
+	struct kv *kv = open_kv(1u << 20);
+	struct kv_snapshot *s;
+
+	assert_int_equal(save(kv), 0);
+	before_lock = another_completes;
+	assert_int_equal(kv_snapshot_start(kv, path, &s), -EBUSY);
+	assert_true(!exists(".new"));
+
+	kv_of_third = open_kv(1u << 20);
+	before_lock = another_completes_and_a_third_begins;
+	assert_int_equal(kv_snapshot_start(kv, path, &s), -EBUSY);
+	assert_true(exists(".new"));
+	while (kv_snapshot_step(third, 1000) > 0)
+		;
+	assert_int_equal(kv_snapshot_finish(third), 0);
+	kv_snapshot_free(third);
+	assert_int_equal(save(kv), 0);
+	kv_close(kv_of_third);
+	kv_close(kv);
+}
+
 /* Takes snapshots until it is killed. All values of a snapshot are the same. */
 static void take_snapshots(uint32_t first)
 {
@@ -466,6 +524,7 @@ int main(void)
 		cmocka_unit_test(a_file_that_is_not_whole),
 		cmocka_unit_test(a_store_that_is_too_small),
 		cmocka_unit_test(a_snapshot_that_fails_leaves_the_old_one),
+		cmocka_unit_test(a_snapshot_that_begins_when_another_ends),
 		cmocka_unit_test(a_kill_leaves_a_whole_file),
 		cmocka_unit_test(many_lines_at_once),
 		cmocka_unit_test(a_step_does_not_wait),
