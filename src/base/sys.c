@@ -179,6 +179,16 @@ int sys_dup_cloexec(int fd)
 	return sys_fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
+int sys_io_uring_setup(unsigned entries, struct io_uring_params *p)
+{
+	return (int)RAW(SYS_io_uring_setup, entries, p);
+}
+
+int sys_io_uring_enter(int fd, unsigned submit, unsigned wait, unsigned flags)
+{
+	return (int)RAW(SYS_io_uring_enter, fd, submit, wait, flags, NULL, 0);
+}
+
 int sys_eventfd(unsigned count, int flags)
 {
 	return (int)RAW(SYS_eventfd2, count, flags);

@@ -55,6 +55,10 @@ int sys_fcntl(int fd, int cmd, unsigned long arg);
 /* Duplicates a descriptor; the copy has FD_CLOEXEC. */
 int sys_dup_cloexec(int fd);
 
+struct io_uring_params;
+int sys_io_uring_setup(unsigned entries, struct io_uring_params *p);
+int sys_io_uring_enter(int fd, unsigned submit, unsigned wait, unsigned flags);
+
 int sys_eventfd(unsigned count, int flags);
 int sys_epoll_create1(int flags);
 int sys_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev);
