@@ -11,6 +11,7 @@
  *   udp_tx.c	  staging memory, groups for UDP_SEGMENT, errors of sends
  *   udp_join.c	  packets of different lengths in one datagram, between two ports of one machine
  *   udp_rx.c	  datagrams (merged by UDP_GRO) cut into packets
+ *   udp_exchange.c  a flush that also receives
  *   udp_err.c	  errors that the network reports for sent packets
  *   udp_mcast.c	  multicast groups: a socket for each
  *   udp_mail.c	  packets that came to the socket of another slot
@@ -32,6 +33,7 @@
 #include "packet/headers.h"
 #include "pool/pool.h"
 #include "port/port_impl.h"
+#include "port/udp_exchange.h"
 
 /* Some C libraries do not define these. Values: include/uapi/linux/udp.h. */
 #ifndef UDP_SEGMENT
@@ -89,6 +91,7 @@ struct udp_join_head {
  * cache sets.
  */
 #define UDP_RX_BUFS   64
+#define UDP_RX_SPARE  2 /* buffers of exchanges, which take turns */
 #define UDP_RX_STRIDE (65536 + 5 * 64)
 
 union udp_name {
@@ -175,9 +178,24 @@ struct udp_rx {
 	struct mmsghdr *msgs;
 	unsigned next, count; /* buffers [next, count) hold packets to hand out */
 	unsigned want;	      /* datagrams to request in one call */
+	unsigned got;	      /* datagrams of the last burst */
 	bool group;	      /* the datagrams are from the socket of a multicast group */
 	bool adopted;	      /* the datagrams were for a program that has ended */
-	struct udp_rx_buf buf[UDP_RX_BUFS];
+	unsigned ahead;	      /* the buffer with a datagram of an exchange; 0: none */
+	unsigned spare;	      /* the buffer of the next exchange */
+	struct udp_rx_buf buf[UDP_RX_BUFS + UDP_RX_SPARE];
+};
+
+struct uring;
+
+struct udp_exchange {
+	struct uring *ring; /* NULL: Linux does not allow it */
+	struct exchange_odds odds;
+	/*
+	 * the next flush may be an exchange: packets were received in this turn, so its caller
+	 * looks again, or arms the port before it sleeps
+	 */
+	bool allowed;
 };
 
 struct udp_mail;
@@ -284,6 +302,7 @@ struct udp_port {
 	/* a bit for each hash of an address that has a reader, and perhaps for others */
 	uint64_t readers[UDP_READER_BITS / 64];
 	struct udp_routes routes;
+	struct udp_exchange exchange;
 	struct udp_tx tx;
 	struct udp_rx rx;
 };
@@ -407,13 +426,30 @@ void udp_rx_fini(struct udp_port *u);
 int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max);
 static inline bool udp_rx_waiting(const struct udp_port *u)
 {
-	return u->rx.next < u->rx.count;
+	return u->rx.next < u->rx.count || u->rx.ahead;
 }
 /* Returns true if datagrams of programs that have ended may wait. Makes no system call. */
 static inline bool udp_leftovers_wait(const struct udp_port *u)
 {
 	return u->leftover >= 0 || atomic_load_explicit(u->leftovers, memory_order_acquire);
 }
+
+/* Returns false if an exchange would have to wait: packets or other sockets are to be read. */
+bool udp_rx_may_receive(const struct udp_port *u);
+/* Returns the arguments of recvmsg() for the datagram of an exchange. */
+struct msghdr *udp_rx_spare(struct udp_port *u);
+/* An exchange has received `len` bytes, or failed to (-errno). */
+void udp_rx_ahead(struct udp_port *u, int len);
+
+/* udp_exchange.c */
+/* Without io_uring the port has no exchanges. */
+void udp_exchange_open(struct udp_port *u);
+void udp_exchange_close(struct udp_port *u);
+/*
+ * Sends m, and receives a datagram for the next burst. Returns the length or -errno of the send;
+ * -ENOSYS: nothing was done, and the caller sends.
+ */
+int udp_exchange(struct udp_port *u, int sock, struct msghdr *m);
 
 /*
  * udp_err.c

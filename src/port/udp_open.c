@@ -223,6 +223,7 @@ static bool udp_arm(struct port *p)
 
 	if (udp_rx_waiting(u) || udp_mail_waits(u) || udp_leftovers_wait(u))
 		return false;
+	exchange_sleeps(&u->exchange.odds);
 	/* If this fails for lack of memory, the thread does not sleep but looks again. */
 	return !watch(u, true);
 }
@@ -240,6 +241,7 @@ static void close_descriptors(struct udp_port *u)
 	if (u->epoll >= 0)
 		sys_close(u->epoll);
 	u->epoll = -1;
+	udp_exchange_close(u);
 	udp_mail_close(u);
 	udp_mcast_close(u);
 	udp_diag_close(u);
@@ -357,6 +359,7 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 		goto fail;
 	udp_warn_alone(&o);
 	set_windows(&o);
+	udp_exchange_open(u);
 	rc = set_memory(u);
 	u->joins = !spec->no_offload;
 	rc = rc ? rc : finish_open(u, spec);

@@ -5,7 +5,8 @@
  * The pieces are handed out as packets without a copy.
  *
  * Buffers are filled again only when all their packets were handed out and the caller has requested
- * the next burst, so descriptors stay valid as port.h promises.
+ * the next burst, so descriptors stay valid as port.h promises. A flush may receive a datagram
+ * ahead, in a spare buffer (udp_exchange.c); it is the next burst.
  *
  * A socket does not show identifications. The prediction is the place of the packet in its
  * datagram. This is right for every group that arrives as it was sent, and for every packet that a
@@ -35,6 +36,8 @@
  */
 #define CONTROL_BYTES (CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(int)))
 
+#define RX_BUFS (UDP_RX_BUFS + UDP_RX_SPARE)
+
 struct rx_msg {
 	union udp_name name;
 	struct iovec iov;
@@ -43,8 +46,8 @@ struct rx_msg {
 
 /* One block: UDP_RX_BUFS headers for the system call, followed by the data that they point to. */
 struct rx_msgs {
-	struct mmsghdr msg[UDP_RX_BUFS];
-	struct rx_msg part[UDP_RX_BUFS];
+	struct mmsghdr msg[RX_BUFS];
+	struct rx_msg part[RX_BUFS];
 };
 
 static struct rx_msgs *rx_msgs(struct udp_rx *r)
@@ -66,12 +69,13 @@ int udp_rx_init(struct udp_port *u)
 	struct udp_rx *r = &u->rx;
 	struct rx_msgs *m = calloc(1, sizeof(*m));
 
-	r->mem = mem_alloc_pages((size_t)UDP_RX_BUFS * UDP_RX_STRIDE);
+	r->mem = mem_alloc_pages((size_t)RX_BUFS * UDP_RX_STRIDE);
 	r->msgs = (struct mmsghdr *)m;
 	if (!r->mem || !m)
 		return -ENOMEM; /* udp_rx_fini() frees the other allocation */
 	r->want = 1;
-	for (unsigned i = 0; i < UDP_RX_BUFS; i++) {
+	r->spare = UDP_RX_BUFS;
+	for (unsigned i = 0; i < RX_BUFS; i++) {
 		struct msghdr *h = &m->msg[i].msg_hdr;
 
 		r->buf[i].data = r->mem + (size_t)i * UDP_RX_STRIDE;
@@ -87,7 +91,7 @@ int udp_rx_init(struct udp_port *u)
 
 void udp_rx_fini(struct udp_port *u)
 {
-	mem_free_pages(u->rx.mem, (size_t)UDP_RX_BUFS * UDP_RX_STRIDE);
+	mem_free_pages(u->rx.mem, (size_t)RX_BUFS * UDP_RX_STRIDE);
 	free(u->rx.msgs);
 	u->rx.mem = NULL;
 	u->rx.msgs = NULL;
@@ -171,6 +175,11 @@ static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i,
 	reset_msg(u, m, i);
 }
 
+static unsigned packets_of(const struct udp_rx_buf *b)
+{
+	return b->head ? ntohs(b->head->count) : b->seg ? (b->len + b->seg - 1) / b->seg : 1;
+}
+
 /*
  * Returns the number of datagrams to request. After a call that found none it is one, because a
  * look for an absent second datagram costs a tenth of a round trip. It grows while all requested
@@ -179,15 +188,13 @@ static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i,
  */
 static unsigned next_want(const struct udp_rx *r, int got)
 {
-	const struct udp_rx_buf *b;
 	unsigned packets, most;
 
 	if (got < 1)
 		return 1;
 	if ((unsigned)got < r->want)
 		return r->want;
-	b = &r->buf[got - 1];
-	packets = b->head ? ntohs(b->head->count) : b->seg ? (b->len + b->seg - 1) / b->seg : 1;
+	packets = packets_of(&r->buf[got - 1]);
 	most = packets < UDP_RX_BUFS ? UDP_RX_BUFS / packets : 1;
 	return 2 * r->want < most ? 2 * r->want : most;
 }
@@ -220,8 +227,41 @@ static void receive_from(struct udp_port *u, int sock, const struct pkt_addr *ds
 	r->want = next_want(r, n);
 	if (n < 1)
 		return;
-	r->count = (unsigned)n;
+	r->count = r->got = (unsigned)n;
 	u->port.stats.rx_bursts++;
+}
+
+bool udp_rx_may_receive(const struct udp_port *u)
+{
+	return !udp_rx_waiting(u) && u->groups_epoll < 0 && !udp_leftovers_wait(u);
+}
+
+struct msghdr *udp_rx_spare(struct udp_port *u)
+{
+	return &rx_msgs(&u->rx)->msg[u->rx.spare].msg_hdr;
+}
+
+void udp_rx_ahead(struct udp_port *u, int len)
+{
+	struct udp_rx *r = &u->rx;
+
+	if (len < 0)
+		return;
+	rx_msgs(r)->msg[r->spare].msg_len = (unsigned)len;
+	r->ahead = r->spare;
+	r->spare = r->spare == UDP_RX_BUFS ? UDP_RX_BUFS + 1 : UDP_RX_BUFS;
+}
+
+static void take_ahead(struct udp_port *u)
+{
+	struct udp_rx *r = &u->rx;
+
+	r->next = r->ahead;
+	r->count = r->ahead + 1;
+	r->ahead = 0;
+	open_datagram(u, rx_msgs(r), r->next, &u->port.addr);
+	u->port.stats.rx_bursts++;
+	r->got = 1;
 }
 
 static void receive_group(struct udp_port *u)
@@ -259,8 +299,12 @@ static void receive(struct udp_port *u)
 {
 	struct udp_rx *r = &u->rx;
 
-	r->next = r->count = 0;
 	r->group = r->adopted = false;
+	if (r->ahead) {
+		take_ahead(u);
+		return;
+	}
+	r->next = r->count = 0;
 	if (unlikely(udp_leftovers_wait(u))) {
 		u->leftovers_turn = !u->leftovers_turn;
 		if (u->leftovers_turn)
@@ -276,8 +320,10 @@ static void receive(struct udp_port *u)
 		u->groups_turn = !u->groups_turn;
 	if (unlikely(u->groups_turn) && !r->count)
 		receive_group(u);
-	if (!r->count)
+	if (!r->count) {
 		receive_from(u, u->sock, &u->port.addr);
+		exchange_looked(&u->exchange.odds, r->count != 0);
+	}
 	if (unlikely(u->groups_epoll >= 0 && !u->groups_turn && !r->count))
 		receive_group(u);
 	if (r->count) {
@@ -372,5 +418,7 @@ int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 		udp_mail_flush(u);
 	while (r->next < r->count && r->buf[r->next].off == r->buf[r->next].len)
 		r->next++;
+	/* Several datagrams, or single packets, are better received by one recvmmsg(). */
+	u->exchange.allowed = r->got <= 2 && (unsigned)n > r->got;
 	return n;
 }

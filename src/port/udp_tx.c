@@ -232,6 +232,12 @@ static int send_msgs(struct udp_port *u, int sock, struct out_msgs *o, unsigned 
 	struct msghdr *m = &o->msg[0].msg_hdr;
 	ssize_t rc;
 
+	if (n == 1) {
+		rc = udp_exchange(u, sock, m);
+		if (rc != -ENOSYS)
+			return rc < 0 ? (int)rc : 1;
+	}
+	exchange_flushed(&u->exchange.odds);
 	if (n > 1) {
 		int sent = sys_sendmmsg(sock, o->msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 
@@ -437,6 +443,7 @@ bool udp_flush(struct port *p)
 	}
 	t->first = t->count = 0;
 	t->used = 0;
+	u->exchange.allowed = false;
 	return true;
 }
 

@@ -522,6 +522,19 @@ MUTANTS = [
      's->staged_count--;\n\ts->last_staged = false;', 's->last_staged = false;'),
     ('port/shm_mcast:test_come_and_go', 'src/port/shm_mcast.c',
      'shm_dir_unmark(s->dirfd, group, &p->addr, p->lane);', ';'),
+    # Flushes that also receive.
+    ('port/udp_exchange:one_call_for_a_turn', 'src/port/udp_rx.c',
+     'r->spare = r->spare == UDP_RX_BUFS ? UDP_RX_BUFS + 1 : UDP_RX_BUFS;', ''),
+    ('port/udp_exchange:a_received_datagram_prevents_sleep', 'src/port/udp.h',
+     'return u->rx.next < u->rx.count || u->rx.ahead;', 'return u->rx.next < u->rx.count;'),
+    ('port/udp_exchange:a_flush_alone_does_not_receive', 'src/port/udp_tx.c',
+     '\tu->exchange.allowed = false;\n', ''),
+    ('port/udp_exchange:a_flush_alone_does_not_receive', 'src/port/udp_exchange.c',
+     '!x->allowed || ', ''),
+    ('port/udp_exchange:single_packets_have_no_exchange', 'src/port/udp_rx.c',
+     'r->got <= 2 && (unsigned)n > r->got', 'n > 0'),
+    ('port/udp_exchange:later_looks_do_not_count', 'src/port/udp_exchange.h',
+     '\to->flushed = false;\n}\n\n/* A thread', '}\n\n/* A thread'),
     # The far tier of the key-value store: dependent operations, forwarding, write-back, operations
     # that run again.
     ('kv/far:clients_share_keys', 'src/kv/station.c', '*ready = new->first;', '*ready = true;'),

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Flushes that also receive. On a busy port a look and a flush take one system call together, and
+ * each packet still comes once and in order. Where io_uring fails or is forbidden, the port makes
+ * two system calls as before.
+ */
+#include "../common/network.h"
+#include "rig.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "base/uring.h"
+#include "port/udp_exchange.h"
+
+#define QPN 0x1230
+#define LEN 96
+/* packets that a sends at a time, as one datagram; a burst has no more (udp_rx.c) */
+#define GROUP  64
+#define ROUNDS 100 /* of a busy port */
+#define WARM   20  /* rounds after which flushes receive, if looks find packets */
+
+/* ---- the kernel ---- */
+
+static struct {
+	unsigned looks, sends, exchanges;
+	int setup_fails, enter_fails; /* -errno; 0: Linux does it */
+	unsigned enter_most;	      /* Linux gets at most this many requests */
+} calls;
+
+int __real_sys_io_uring_setup(unsigned entries, struct io_uring_params *p);
+int __wrap_sys_io_uring_setup(unsigned entries, struct io_uring_params *p);
+int __wrap_sys_io_uring_setup(unsigned entries, struct io_uring_params *p)
+{
+	return calls.setup_fails ? calls.setup_fails : __real_sys_io_uring_setup(entries, p);
+}
+
+int __real_sys_io_uring_enter(int fd, unsigned submit, unsigned wait, unsigned flags);
+int __wrap_sys_io_uring_enter(int fd, unsigned submit, unsigned wait, unsigned flags);
+int __wrap_sys_io_uring_enter(int fd, unsigned submit, unsigned wait, unsigned flags)
+{
+	calls.exchanges++;
+	if (calls.enter_fails)
+		return calls.enter_fails;
+	if (submit > calls.enter_most)
+		submit = calls.enter_most;
+	return __real_sys_io_uring_enter(fd, submit, wait, flags);
+}
+
+ssize_t __real_sys_recvmsg(int fd, struct msghdr *msg, int flags);
+ssize_t __wrap_sys_recvmsg(int fd, struct msghdr *msg, int flags);
+ssize_t __wrap_sys_recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	calls.looks++;
+	return __real_sys_recvmsg(fd, msg, flags);
+}
+
+int __real_sys_recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
+int __wrap_sys_recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
+int __wrap_sys_recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
+{
+	calls.looks++;
+	return __real_sys_recvmmsg(fd, msgs, n, flags);
+}
+
+ssize_t __real_sys_sendmsg(int fd, const struct msghdr *msg, int flags);
+ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *msg, int flags);
+ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	calls.sends++;
+	return __real_sys_sendmsg(fd, msg, flags);
+}
+
+ssize_t __real_sys_sendto(int fd, const void *buf, size_t len, int flags,
+			  const struct sockaddr *addr, socklen_t addr_len);
+ssize_t __wrap_sys_sendto(int fd, const void *buf, size_t len, int flags,
+			  const struct sockaddr *addr, socklen_t addr_len);
+ssize_t __wrap_sys_sendto(int fd, const void *buf, size_t len, int flags,
+			  const struct sockaddr *addr, socklen_t addr_len)
+{
+	calls.sends++;
+	return __real_sys_sendto(fd, buf, len, flags, addr, addr_len);
+}
+
+/* ---- two ports ---- */
+
+static struct {
+	struct port *a, *b;
+	struct port_path *to_b, *to_a;
+	unsigned sent, taken;	     /* packets of a */
+	unsigned answered, received; /* packets of b */
+} t;
+
+static bool has_io_uring(void)
+{
+	struct uring r;
+	int rc = uring_open(&r, 2, IORING_FEAT_LINKED_FILE);
+
+	uring_close(&r);
+	if (rc)
+		print_message("[ SKIPPED: Linux has no io_uring for this process: %s ]\n",
+			      strerror(-rc));
+	return !rc;
+}
+
+static void open_ports(void)
+{
+	memset(&t, 0, sizeof(t));
+	t.a = rig_open("udp:127.0.83.1");
+	t.b = rig_open("udp:127.0.83.2");
+	t.to_b = t.a->ops->path_get(t.a, &t.b->addr, rig_qpn(t.b));
+	t.to_a = t.b->ops->path_get(t.b, &t.a->addr, rig_qpn(t.a));
+	assert_non_null(t.to_b);
+	assert_non_null(t.to_a);
+}
+
+static int setup(void **state)
+{
+	memset(&calls, 0, sizeof(calls));
+	calls.enter_most = UINT32_MAX;
+	open_ports();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	calls.setup_fails = 0;
+	return rig_close_all(state);
+}
+
+/* Port a sends n packets, which Linux delivers as one datagram. */
+static void request(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++, t.sent++)
+		assert_int_equal(rig_send(t.a, t.to_b, LEN, 0, QPN, t.sent), 0);
+	assert_true(t.a->ops->flush(t.a));
+}
+
+static void check(const struct port_pkt *pkts, int n, unsigned first)
+{
+	for (int i = 0; i < n; i++) {
+		assert_int_equal(pkts[i].len, LEN);
+		rig_check(t.b, &pkts[i], QPN, first + (unsigned)i);
+	}
+}
+
+/*
+ * One turn of port b: it takes a burst and sends an answer. The packets of the burst stay valid
+ * after the flush. Returns the length of the burst.
+ */
+static int turn(void)
+{
+	struct port_pkt pkts[PORT_BURST];
+	int n = t.b->ops->rx_burst(t.b, pkts, PORT_BURST);
+
+	if (n > 0)
+		assert_int_equal(rig_send(t.b, t.to_a, LEN, 0, QPN, t.answered++), 0);
+	assert_true(t.b->ops->flush(t.b));
+	check(pkts, n, t.taken);
+	t.taken += (unsigned)n;
+	return n;
+}
+
+/* Port a takes all answers. */
+static void take_answers(void)
+{
+	struct port_pkt pkts[PORT_BURST];
+
+	while (t.received < t.answered) {
+		int n = rig_burst(t.a, pkts, PORT_BURST);
+
+		assert_true(n > 0);
+		for (int i = 0; i < n; i++, t.received++)
+			rig_check(t.a, &pkts[i], QPN, t.received);
+	}
+}
+
+/* Turns of a port for which packets always wait. */
+static void be_busy(unsigned rounds)
+{
+	for (unsigned i = 0; i < rounds; i++) {
+		request(GROUP);
+		turn();
+		take_answers();
+	}
+}
+
+static void finish(void)
+{
+	struct port_pkt pkt;
+
+	for (unsigned looks = 0; t.taken < t.sent; looks++) {
+		assert_true(looks < 2 * t.sent);
+		turn();
+	}
+	take_answers();
+	assert_int_equal(t.b->ops->rx_burst(t.b, &pkt, 1), 0);
+	assert_int_equal(t.b->stats.rx_packets, t.sent);
+	assert_int_equal(t.b->stats.rx_bad, 0);
+	t.a->ops->path_put(t.a, t.to_b);
+	t.b->ops->path_put(t.b, t.to_a);
+	rig_close(t.a);
+	rig_close(t.b);
+}
+
+/* A turn of a busy port takes one system call, and packets come once and in order. */
+static void one_call_for_a_turn(void **state)
+{
+	if (!has_io_uring())
+		skip();
+	request(GROUP);
+	be_busy(WARM);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		unsigned before;
+
+		request(GROUP);
+		before = calls.looks + calls.sends + calls.exchanges;
+		assert_int_equal(turn(), GROUP);
+		assert_int_equal(calls.looks + calls.sends + calls.exchanges, before + 1);
+		take_answers();
+	}
+	finish();
+}
+
+/* A datagram that a flush received prevents sleep, because nothing else announces it. */
+static void a_received_datagram_prevents_sleep(void **state)
+{
+	if (!has_io_uring())
+		skip();
+	request(GROUP);
+	be_busy(WARM);
+	assert_false(rig_readable(t.b, 0));
+	assert_false(t.b->ops->arm(t.b));
+	assert_int_equal(turn(), GROUP);
+	assert_true(t.b->ops->arm(t.b));
+	assert_false(rig_readable(t.b, 0));
+	request(GROUP);
+	assert_true(rig_readable(t.b, RIG_WAIT_MS));
+	t.b->ops->disarm(t.b, true);
+	finish();
+}
+
+/*
+ * A flush outside of a turn that has received leaves the packets in the socket. The turn before has
+ * received, and had nothing to send.
+ */
+static void a_flush_alone_does_not_receive(void **state)
+{
+	struct port_pkt pkts[PORT_BURST];
+
+	if (!has_io_uring())
+		skip();
+	request(GROUP);
+	be_busy(WARM);
+	assert_int_equal(t.b->ops->rx_burst(t.b, pkts, PORT_BURST), GROUP);
+	assert_true(t.b->ops->flush(t.b));
+	check(pkts, GROUP, t.taken);
+	t.taken += GROUP;
+	calls.exchanges = 0;
+	request(GROUP);
+	assert_int_equal(rig_send(t.b, t.to_a, LEN, 0, QPN, t.answered++), 0);
+	assert_true(t.b->ops->flush(t.b));
+	assert_int_equal(calls.exchanges, 0);
+	assert_true(t.b->ops->arm(t.b));
+	assert_true(rig_readable(t.b, RIG_WAIT_MS));
+	t.b->ops->disarm(t.b, true);
+	finish();
+}
+
+/* Single packets come better by one recvmmsg(), and round trips need no look in a flush. */
+static void single_packets_have_no_exchange(void **state)
+{
+	if (!has_io_uring())
+		skip();
+	request(GROUP);
+	be_busy(WARM);
+	finish();
+	calls.exchanges = 0;
+	open_ports();
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		request(1);
+		while (!turn())
+			;
+		take_answers();
+	}
+	for (unsigned i = 0; i < 3; i++)
+		request(1);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		request(1);
+		turn();
+		take_answers();
+	}
+	finish();
+	assert_int_equal(calls.exchanges, 0);
+}
+
+/* Linux takes the send only: the packets stay in the socket. */
+static void half_an_exchange(void **state)
+{
+	if (!has_io_uring())
+		skip();
+	request(GROUP);
+	calls.enter_most = 1;
+	be_busy(ROUNDS);
+	assert_true(calls.exchanges > 0);
+	calls.enter_most = UINT32_MAX;
+	be_busy(ROUNDS);
+	finish();
+}
+
+/* Linux refuses the call: the port goes on without exchanges. */
+static void a_refused_exchange(void **state)
+{
+	if (!has_io_uring())
+		skip();
+	request(GROUP);
+	calls.enter_fails = -EPERM;
+	be_busy(ROUNDS);
+	assert_int_equal(calls.exchanges, 1);
+	finish();
+}
+
+static void no_io_uring(void **state)
+{
+	finish();
+	calls.setup_fails = -EPERM;
+	open_ports();
+	request(GROUP);
+	be_busy(ROUNDS);
+	assert_int_equal(calls.exchanges, 0);
+	finish();
+}
+
+/* ---- the decision ---- */
+
+static void a_busy_port_exchanges(void **state)
+{
+	struct exchange_odds o = {0};
+
+	for (unsigned i = 0; i < EXCHANGE_LOOKS; i++) {
+		assert_false(exchange_pays(&o));
+		exchange_flushed(&o);
+		exchange_looked(&o, true);
+	}
+	assert_true(exchange_pays(&o));
+	for (unsigned i = 0; i < 10 * EXCHANGE_LOOKS; i++)
+		exchange_count(&o, true);
+	for (unsigned i = 0; i < EXCHANGE_LOOKS; i++) {
+		assert_true(exchange_pays(&o));
+		exchange_count(&o, false);
+	}
+	exchange_count(&o, false);
+	assert_false(exchange_pays(&o));
+}
+
+/* Only a look that directly follows a flush counts. */
+static void later_looks_do_not_count(void **state)
+{
+	struct exchange_odds o = {0};
+
+	for (unsigned i = 0; i < 10 * EXCHANGE_LOOKS; i++) {
+		exchange_flushed(&o);
+		exchange_looked(&o, false);
+		exchange_looked(&o, true);
+		exchange_looked(&o, true);
+		exchange_flushed(&o);
+		exchange_sleeps(&o);
+		exchange_looked(&o, true);
+	}
+	assert_false(exchange_pays(&o));
+}
+
+/* Half of the looks find a datagram: the state depends on the last ones only. */
+static void old_looks_are_forgotten(void **state)
+{
+	struct exchange_odds o = {0};
+
+	for (unsigned i = 0; i < 1000; i++)
+		exchange_count(&o, i % 2);
+	for (unsigned i = 0; i < 2 * EXCHANGE_LOOKS; i++)
+		exchange_count(&o, true);
+	assert_true(exchange_pays(&o));
+	for (unsigned i = 0; i < 2 * EXCHANGE_LOOKS; i++)
+		exchange_count(&o, false);
+	assert_false(exchange_pays(&o));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(one_call_for_a_turn, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_received_datagram_prevents_sleep, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_flush_alone_does_not_receive, setup, teardown),
+		cmocka_unit_test_setup_teardown(single_packets_have_no_exchange, setup, teardown),
+		cmocka_unit_test_setup_teardown(half_an_exchange, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_refused_exchange, setup, teardown),
+		cmocka_unit_test_setup_teardown(no_io_uring, setup, teardown),
+		cmocka_unit_test(a_busy_port_exchanges),
+		cmocka_unit_test(later_looks_do_not_count),
+		cmocka_unit_test(old_looks_are_forgotten),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
