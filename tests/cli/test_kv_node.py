@@ -103,6 +103,38 @@ def functions():
     one_line_error('functions without a store', run('node', '--function', FUNCTIONS), 2, '--kv')
 
 
+def a_folder_that_is_not_synced(folder):
+    """The node may create files in the folder, but not open it, so only its sync fails: the new
+    snapshot is in place, and no line says that the old one is."""
+    # root may open each folder, unless it lacks these capabilities
+    before = [] if os.geteuid() else ['setpriv', '--bounding-set=-dac_override,-dac_read_search']
+    if before and subprocess.run([*before, 'true'], stderr=subprocess.DEVNULL,
+                                 check=False).returncode:
+        print('SKIPPED: a folder that is not synced: setpriv is refused')
+        return
+    inside = os.path.join(folder, 'closed')
+    path = os.path.join(inside, 'store')
+    os.mkdir(inside)
+    os.chmod(inside, 0o300)
+    try:
+        n = node('--snapshot', path, before=before)
+        says('put', '', 'put', where[0], 'colour', 'green')
+        one_line_error('a folder that is not synced', kv('snapshot', str(n.pid)), 1,
+                       'the new file is in place', 'Permission denied', 'take another snapshot')
+        check('the new file', os.path.exists(path))
+        check('it is not counted as done', describe(n)['snapshot']['done'] == 0)
+        status, said = n.end()
+        lines = said.splitlines()
+        check(f'a node whose last snapshot is not synced says so ({lines})',
+              status == 1 and len(lines) == 2 and
+              all(path in line and 'the new file is in place' in line for line in lines))
+        n = node('--snapshot', path)
+        says('the new file is loaded', 'green\n', 'get', where[0], 'colour')
+        n.end()
+    finally:
+        os.chmod(inside, 0o700)
+
+
 def snapshots(folder):
     path = os.path.join(folder, 'store')
     n = node('--snapshot', path)
@@ -248,6 +280,7 @@ def other_version():
 functions()
 with tempfile.TemporaryDirectory() as temporary:
     snapshots(temporary)
+    a_folder_that_is_not_synced(temporary)
     no_reader(temporary)
     kills(temporary)
 top()
