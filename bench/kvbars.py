@@ -25,10 +25,7 @@ ROWS = [
 
 
 def read_us(roost):
-    got = measure.last_json(measure.command(
-        [roost, 'perf', 'read', '--local', '--port', 'shm', '--size', str(kvnic.VALUE), '--lat',
-         'completion', '--memory', kvnic.READ, '--seconds', str(SECONDS / 2), '--json']))
-    return got['latency_us']['p50']
+    return kvnic.read_us(roost, 'shm', kvnic.READ, SECONDS / 2)
 
 
 def one_round(roost):
