@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The bars of the store through the NIC that depend on the distance between the two cores, which
 changes within seconds on some virtual machines. Each figure is measured between two READs over shm,
-which show that distance."""
+which show that distance. The stalls of a spinning core, before and after all rounds, show how much
+of a core others take."""
 import statistics
 
 import kvnic
@@ -29,6 +30,12 @@ def read_us(roost):
     return kvnic.read_us(roost, 'shm', kvnic.READ, SECONDS / 2)
 
 
+def stalls(roost):
+    return measure.last_json(measure.command(
+        [roost, 'limits', '--only', 'stalls', '--rounds', '1', '--seconds', '1',
+         '--json']))['stalls']
+
+
 def one_round(roost):
     rows, nodes = [], {}
     pairs = {'keys': kvnic.KEYS, 'value': kvnic.VALUE}
@@ -49,8 +56,10 @@ def one_round(roost):
 
 
 def plan(roost):
-    return [measure.Measurement(NAME, 'bench-kv-load; roost perf read', lambda: one_round(roost),
-                                merge=lambda runs: [r for run in runs for r in run['rows']])]
+    return [measure.Measurement(NAME, 'bench-kv-load; roost perf read; roost limits --only stalls',
+                                lambda: one_round(roost),
+                                merge=lambda runs: [r for run in runs for r in run['rows']],
+                                around=lambda: stalls(roost))]
 
 
 def figure(row):
@@ -77,8 +86,15 @@ def spread(values, unit):
                    f' ({low:.2f} to {high:.2f}; {len(values)})')
 
 
+def text_of(stop, when):
+    """Returns the text about stalls, as `roost limits` counts them."""
+    return (f'{stop["per_second"]:,.0f} a second {when}, {stop["ms_per_second"]:.1f} ms in sum, '
+            f'p50 {stop["p50_ns"] / 1000:.1f} us')
+
+
 def section(f):
-    rows = f.load(NAME).get('rows', [])
+    data = f.load(NAME)
+    rows = data.get('rows', [])
     if not rows:
         return
     yield ''
@@ -95,3 +111,8 @@ def section(f):
         cells = [spread([figure(r) for r in rows if r['row'] == i and group(r) == g], unit)
                  for g in range(len(GROUPS) + 1)]
         yield line(what, port, *cells, f'at least {bar} M/s' if bar else f'at most {ALONE} us')
+    around = data.get('around', [])
+    if len(around) == 2:
+        texts = (text_of(*pair) for pair in zip(around, ('before the rounds', 'after them')))
+        yield ''
+        yield f'Stalls of a spinning core, of more than 5 us: {"; ".join(texts)}.'
