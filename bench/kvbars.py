@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The bars of the store through the NIC that depend on the distance between the two cores, which
 changes within seconds on some virtual machines. Each figure is measured between two READs over shm,
-which show that distance."""
+which show that distance. The stalls of a spinning core, before and after all rounds, show how much
+of a core others take."""
 import statistics
 
 import kvnic
@@ -12,7 +13,8 @@ from tables import head, line
 NAME = 'kv-nic-bars'
 TIMES = 6  # of each row in a round
 SECONDS = 0.2
-NEAR = 1.0  # us of a READ, at most, if the cores are near each other
+# A group has the figures whose longer READ takes at most this many us; the last one has the others.
+GROUPS = (0.86, 1.0, 1.4)
 ALONE = 0.6  # us of a GET alone over a READ
 
 # Name, port, operations in a call, calls in flight, bar in million operations a second.
@@ -20,15 +22,18 @@ ROWS = [
     ('GETs, one in a call, 64 calls in flight', 'udp', 1, 64, 2),
     ('GETs, 64 in a call, 8 calls in flight', 'udp', 64, 8, 6),
     ('GETs, 64 in a call, 8 calls in flight', 'shm', 64, 8, 5),
-    ('a GET alone over a READ, p50', 'shm', 1, 1, None),
+    ('a GET alone over the READs beside it, p50', 'shm', 1, 1, None),
 ]
 
 
 def read_us(roost):
-    got = measure.last_json(measure.command(
-        [roost, 'perf', 'read', '--local', '--port', 'shm', '--size', str(kvnic.VALUE), '--lat',
-         'completion', '--memory', kvnic.READ, '--seconds', str(SECONDS / 2), '--json']))
-    return got['latency_us']['p50']
+    return kvnic.read_us(roost, 'shm', kvnic.READ, SECONDS / 2)
+
+
+def stalls(roost):
+    return measure.last_json(measure.command(
+        [roost, 'limits', '--only', 'stalls', '--rounds', '1', '--seconds', '1',
+         '--json']))['stalls']
 
 
 def one_round(roost):
@@ -51,8 +56,10 @@ def one_round(roost):
 
 
 def plan(roost):
-    return [measure.Measurement(NAME, 'bench-kv-load; roost perf read', lambda: one_round(roost),
-                                merge=lambda runs: [r for run in runs for r in run['rows']])]
+    return [measure.Measurement(NAME, 'bench-kv-load; roost perf read; roost limits --only stalls',
+                                lambda: one_round(roost),
+                                merge=lambda runs: [r for run in runs for r in run['rows']],
+                                around=lambda: stalls(roost))]
 
 
 def figure(row):
@@ -62,34 +69,50 @@ def figure(row):
     return row['rate'] / 1e6
 
 
+def group(row):
+    """Returns the index of the group of a row."""
+    return sum(max(row['reads']) > most for most in GROUPS)
+
+
 def spread(values, unit):
+    """Returns the median of figures, the lowest and the highest, and their number."""
     if not values:
         return ''
-    return (f'{statistics.median(values):.2f} {unit} ({min(values):.2f} to {max(values):.2f}; '
-            f'{len(values)})')
+    text = f'{statistics.median(values):.2f} {unit}'
+    if len(values) == 1:
+        return text
+    low, high = min(values), max(values)
+    return text + (f' ({low:.2f}, {high:.2f})' if len(values) == 2 else
+                   f' ({low:.2f} to {high:.2f}; {len(values)})')
+
+
+def text_of(stop, when):
+    """Returns the text about stalls, as `roost limits` counts them."""
+    return (f'{stop["per_second"]:,.0f} a second {when}, {stop["ms_per_second"]:.1f} ms in sum, '
+            f'p50 {stop["p50_ns"] / 1000:.1f} us')
 
 
 def section(f):
-    rows = f.load(NAME).get('rows', [])
+    data = f.load(NAME)
+    rows = data.get('rows', [])
     if not rows:
         return
-    near = [r for r in rows if max(r['reads']) <= NEAR]
-    far = [r for r in rows if min(r['reads']) > NEAR]
     yield ''
     yield (
-        f'The bars with the cores near each other: each figure, of {SECONDS} s, is measured '
-        f'between two READs over shm. Near: both take at most {NEAR} us; far: both take longer. '
-        'A row has the median, lowest and highest, and the number of figures; those between two '
-        'unlike READs are left out.')
+        f'The bars by the distance between the cores: each figure, of {SECONDS} s, is measured '
+        'between two READs over shm, and is in one of four groups by the longer READ. A cell has '
+        'the median, the lowest and the highest, and the number of figures.')
     yield ''
-    yield from head('ll', 'what', 'port', 'near', 'far', 'the bar')
+    yield from head('ll', 'what', 'port', f'READs up to {GROUPS[0]} us',
+                    *(f'{low} to {high} us' for low, high in zip(GROUPS, GROUPS[1:])), 'longer',
+                    'the bar')
     for i, (what, port, _, _, bar) in enumerate(ROWS):
         unit = 'M/s' if bar else 'us'
-        figures, others = ([figure(r) for r in some if r['row'] == i] for some in (near, far))
-        verdict = ''
-        if figures:
-            middle = statistics.median(figures)
-            met = middle >= bar if bar else middle <= ALONE
-            verdict = (f'at least {bar} M/s' if bar else f'at most {ALONE} us') + (
-                ': met' if met else ': **missed**')
-        yield line(what, port, spread(figures, unit), spread(others, unit), verdict)
+        cells = [spread([figure(r) for r in rows if r['row'] == i and group(r) == g], unit)
+                 for g in range(len(GROUPS) + 1)]
+        yield line(what, port, *cells, f'at least {bar} M/s' if bar else f'at most {ALONE} us')
+    around = data.get('around', [])
+    if len(around) == 2:
+        texts = (text_of(*pair) for pair in zip(around, ('before the rounds', 'after them')))
+        yield ''
+        yield f'Stalls of a spinning core, of more than 5 us: {"; ".join(texts)}.'

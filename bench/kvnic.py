@@ -107,6 +107,15 @@ def echo(roost, depth):
          str(depth), '0.2']))['rate']
 
 
+def read_us(roost, kind, memory, seconds):
+    """Returns the p50 of a READ alone of a value, from as much memory as the store uses for its
+    keys, on huge pages as well."""
+    got = measure.last_json(measure.command(
+        [roost, 'perf', 'read', '--local', '--port', kind, '--size', str(VALUE), '--lat',
+         'completion', '--memory', memory, '--seconds', str(seconds), '--json']))
+    return got['latency_us']['p50']
+
+
 def one_round(roost):
     rows = list(limits(roost))
     with tempfile.TemporaryDirectory() as folder:
@@ -136,14 +145,10 @@ def through_nic(roost, node, kind, peer):
             row['echo'] = echo(roost, depth)
         yield row
     for keys in (KEYS, FEW):
-        # As much memory as the store uses for these keys, on huge pages as well.
-        read = measure.last_json(measure.command(
-            [roost, 'perf', 'read', '--local', '--port', kind, '--size', str(VALUE), '--lat',
-             'completion', '--memory', READ if keys == KEYS else READ_FEW, '--seconds',
-             str(SECONDS), '--json']))
+        read = read_us(roost, kind, READ if keys == KEYS else READ_FEW, SECONDS)
         yield {'way': f'a GET alone, of {keys} keys, p50', 'port': kind, 'keys': keys,
                'us': node.load(batch=1, depth=1, keys=keys, **pairs)['p50_us'],
-               'read_us': read['latency_us']['p50']}
+               'read_us': read}
 
 
 def batches_round(roost):

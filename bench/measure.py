@@ -31,14 +31,16 @@ class Measurement:
     `run` returns a dictionary with 'value' (in `unit`), or 'rows' (a sweep, or rows that `merge`
     joins), or anything (limits). `beside`, in the same unit, is the value of the comparison. It is
     measured before and after each run, and `pairs` times in a round, because the speed of a shared
-    machine changes within minutes and within seconds.
+    machine changes within minutes and within seconds. `around` is measured once before the first
+    run and once after the last one, of all rounds.
     """
 
     def __init__(self, name, shown, run, unit='', sweep=False, merge=None, beside=None,
-                 pairs=PAIRS):
+                 pairs=PAIRS, around=None):
         self.name, self.shown, self.unit, self.sweep, self.merge = name, shown, unit, sweep, merge
         self.run = run if beside is None else lambda: between(beside, run)
         self.times = 1 if beside is None else pairs
+        self.around = around
 
 
 def between(beside, run):

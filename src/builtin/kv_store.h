@@ -211,8 +211,9 @@ int kv_store_load(struct kv_store *st, const char *path, char *why, size_t why_l
 /*
  * Writes a snapshot to `path` while other threads use the store. The snapshot takes at most half of
  * the time of the store. Blocks. Returns 0; -ECANCELED if *stop was set; -EDEADLK if no other
- * thread leaves the store, because the kernel crashed; or an error of the file. On failure the old
- * file is unchanged.
+ * thread leaves the store, because the kernel crashed; or a negative error of the file. The old
+ * file is then unchanged. Returns a positive errno if the new file is in place and only the sync of
+ * its folder failed, as kv_snapshot_finish().
  */
 int kv_store_snapshot(struct kv_store *st, const char *path, const atomic_bool *stop);
 

@@ -177,7 +177,7 @@ int kv_snapshot_finish(struct kv_snapshot *s)
 	if (fsync(s->fd) || rename(s->new_path, s->path))
 		return s->error = -errno;
 	s->complete = true;
-	return file_sync_folder(s->path);
+	return -file_sync_folder(s->path);
 }
 
 void kv_snapshot_free(struct kv_snapshot *s)

@@ -32,8 +32,13 @@ int kv_snapshot_step(struct kv_snapshot *s, uint64_t buckets);
 
 /*
  * Completes a snapshot whose pairs are all written: syncs the file, renames it, and syncs the
- * folder. This may take long; it does not use the store. Returns 0, -EINVAL if pairs are missing,
- * or the error of a system call; the old file is then unchanged. Any thread.
+ * folder. This may take long; it does not use the store. Any thread. Returns
+ *	0		the new file is in place
+ *	an errno	positive: the new file is in place, but the sync of the folder failed with
+ *			this error; if the machine fails, the old file may be there again. The next
+ *			snapshot that returns 0 ends this state
+ *	-EINVAL		pairs are missing
+ *	other		negative: the error of a system call; the old file is unchanged
  */
 int kv_snapshot_finish(struct kv_snapshot *s);
 

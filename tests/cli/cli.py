@@ -20,16 +20,27 @@ LIMIT = 200  # seconds: a command that hangs is a failure, not a slow test
 failures = 0
 
 
-def run(*args, env=None, limit=LIMIT):
-    """Runs `roost ARGS`. The result has returncode, stdout, stderr."""
+def run(*args, env=None, limit=LIMIT, before=()):
+    """Runs `roost ARGS`, by the command with the words `before`. The result has returncode, stdout,
+    stderr."""
     full = dict(os.environ)
     full.pop('ROOST_PORT', None)
     full.update(env or {})
     try:
-        return subprocess.run([ROOST, *args], env=full, stdin=subprocess.DEVNULL,
+        return subprocess.run([*before, ROOST, *args], env=full, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired as e:
         return subprocess.CompletedProcess(e.cmd, -1, '', f'still running after {limit} s')
+
+
+def obeying_modes():
+    """Returns the words that start a program for which the modes of files hold, also if root starts
+    it. Returns None if this is refused."""
+    words = ['setpriv', '--bounding-set=-dac_override,-dac_read_search']
+    if os.geteuid():
+        return []
+    refused = subprocess.run([*words, 'true'], stderr=subprocess.DEVNULL, check=False).returncode
+    return None if refused else words
 
 
 def check(what, ok, result=None):

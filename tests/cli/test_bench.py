@@ -112,6 +112,29 @@ with tempfile.TemporaryDirectory() as d:
           and '| redis | GET | 1.50 M/s' in table and '| 16 MiB | 5 | 13.0 ns' in table, r)
     check('a plot of slabs', svg.startswith('<svg') and 'merged' in svg and 'GETs' not in svg)
 
+    # The bars of the store: groups by the longer READ beside a figure, and what is measured around
+    # all rounds.
+    bars = [{'row': 0, 'rate': rate * 1e6, 'us': 30, 'reads': reads} for rate, reads in (
+        (1.5, [0.8, 0.86]), (2.5, [0.7, 0.7]), (2, [0.86, 0.8]), (1.25, [0.8, 0.87]),
+        (1, [1.0, 0.7]), (0.5, [0.7, 1.41]))]
+    bars.append({'row': 3, 'rate': 1e6, 'us': 2, 'reads': [1, 1.4]})
+    stalls = [{'per_second': n, 'ms_per_second': 42.5, 'p50_ns': 38000} for n in (1100, 1234)]
+    with open(os.path.join(d, 'results', 'kv-nic-bars.json'), 'w', encoding='utf-8') as f:
+        json.dump({'name': 'kv-nic-bars', 'command': 'c', 'unit': '', 'runs': [], 'rows': bars,
+                   'around': stalls}, f)
+    r = bench('--out', d, '--report')
+    table = read(d, 'RESULTS.md')
+    check('bars by the READs beside them', r.returncode == 0 and (
+        '| what | port | READs up to 0.86 us | 0.86 to 1.0 us | 1.0 to 1.4 us | longer | '
+        'the bar |\n'
+        '|---|---|---:|---:|---:|---:|---:|\n'
+        '| GETs, one in a call, 64 calls in flight | udp | 2.00 M/s (1.50 to 2.50; 3) | '
+        '1.12 M/s (1.00, 1.25) | | 0.50 M/s | at least 2 M/s |\n') in table, r)
+    check('a bar over the READs', '| shm | | | 0.80 us | | at most 0.6 us |\n' in table, r)
+    check('stalls around the rounds',
+          '1,100 a second before the rounds, 42.5 ms in sum, p50 38.0 us; 1,234 a second after them'
+          in table, r)
+
     # A report with fewer figures does not replace the report of the tree.
     own = os.path.join(d, 'bench')
     shutil.copytree(sys.argv[2], own, ignore=shutil.ignore_patterns('results', '__pycache__'))
@@ -140,6 +163,15 @@ with tempfile.TemporaryDirectory() as d:
     data = json.loads(read(d, 'results', 'shm-read-lat.json') or '{}')
     check('output of another form is the error of a measurement', r.returncode == 1
           and data.get('runs') == [] and data.get('errors', [''])[0].startswith('KeyError'), r)
+    # What is measured around the rounds is measured twice, whatever the rounds are.
+    with open(other, 'w', encoding='utf-8') as f:
+        f.write('#!/bin/sh\n[ "$1" = limits ] || exit 1\necho x >> "$0.calls"\n'
+                'echo "{\\"stalls\\": {\\"per_second\\": $(wc -l < "$0.calls")}}"\n')
+    r = bench('--out', d, '--roost', other, '--only', 'kv-nic-bars')
+    data = json.loads(read(d, 'results', 'kv-nic-bars.json') or '{}')
+    check('before and after the rounds', data.get('around') == [{'per_second': 1},
+                                                               {'per_second': 2}]
+          and len(data.get('errors', [])) == 2, r)
     r = bench('--out', d, '--roost', '/nonexistent/roost')
     check('no roost', r.returncode == 1 and 'make' in r.stderr, r)
 finish()

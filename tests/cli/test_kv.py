@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-from cli import LIMIT, ROOST, check, finish, last_json, one_line_error, run
+from cli import LIMIT, ROOST, check, finish, last_json, obeying_modes, one_line_error, run
 from node import Node, addresses
 
 CLIENT = os.path.join(sys.argv[2], 'tests', 'kvclient', 'kv-client')
@@ -60,8 +60,8 @@ def stopped(kind, where):
 
 
 def command(kind, where):
-    def kv(*args, env=None):
-        return run('kv', '--port', f'{kind}:{where[1]}', *args, env=env)
+    def kv(*args, env=None, before=()):
+        return run('kv', '--port', f'{kind}:{where[1]}', *args, env=env, before=before)
 
     def says(what, out, *args):
         r = kv(*args)
@@ -154,6 +154,24 @@ def files(kv, node):
     kv('del', node, 'long')
 
 
+def to_a_folder_that_is_not_synced(kv, node):
+    """The command may create files in the folder, but not open it, so only its sync fails."""
+    before = obeying_modes()
+    if before is None:
+        print('SKIPPED: a folder that is not synced: setpriv is refused')
+        return
+    with tempfile.TemporaryDirectory() as d:
+        to = os.path.join(d, 'to')
+        os.chmod(d, 0o300)
+        try:
+            one_line_error('get into a folder that is not synced',
+                           kv('get', node, 'bytes', '--to', to, before=before), 1,
+                           f'{to}: the new file is in place', 'Permission denied')
+            check('it has the value', os.path.getsize(to) > 0)
+        finally:
+            os.chmod(d, 0o700)
+
+
 def to_files(kv, node):
     """`get --to` writes the value's bytes, and replaces the file as a whole."""
     value = bytes(range(256)) * 999 + b'\x1b]0;no line break'
@@ -196,6 +214,7 @@ def to_files(kv, node):
         one_line_error('put to a file', kv('put', node, 'bytes', 'v', '--to', to), 2, '--to')
         check('no other file is left', sorted(os.listdir(d)) == ['name', 'old', 'pipe', 'source',
                                                                  'to'])
+    to_a_folder_that_is_not_synced(kv, node)
     kv('put', node, 'bytes', 'text')
     r = kv('get', node, 'bytes', '--to', '-')
     check('get to standard output', r.returncode == 0 and r.stdout == 'text', r)

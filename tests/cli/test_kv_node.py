@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from cli import LIMIT, ROOST, check, finish, last_json, one_line_error, run
+from cli import LIMIT, ROOST, check, finish, last_json, obeying_modes, one_line_error, run
 from node import Node, addresses
 
 SEED = 7
@@ -101,6 +101,36 @@ def functions():
     one_line_error('functions twice', run('node', '--port', f'shm:{where[0]}', '--kv', '1M',
                                           '--function', f'{FUNCTIONS},{FUNCTIONS}'), 1, 'name')
     one_line_error('functions without a store', run('node', '--function', FUNCTIONS), 2, '--kv')
+
+
+def a_folder_that_is_not_synced(folder):
+    """The node may create files in the folder, but not open it, so only its sync fails: the new
+    snapshot is in place, and no line says that the old one is."""
+    before = obeying_modes()
+    if before is None:
+        print('SKIPPED: a folder that is not synced: setpriv is refused')
+        return
+    inside = os.path.join(folder, 'closed')
+    path = os.path.join(inside, 'store')
+    os.mkdir(inside)
+    os.chmod(inside, 0o300)
+    try:
+        n = node('--snapshot', path, before=before)
+        says('put', '', 'put', where[0], 'colour', 'green')
+        one_line_error('a folder that is not synced', kv('snapshot', str(n.pid)), 1,
+                       'the new file is in place', 'Permission denied', 'take another snapshot')
+        check('the new file', os.path.exists(path))
+        check('it is not counted as done', describe(n)['snapshot']['done'] == 0)
+        status, said = n.end()
+        lines = said.splitlines()
+        check(f'a node whose last snapshot is not synced says so ({lines})',
+              status == 1 and len(lines) == 2 and
+              all(path in line and 'the new file is in place' in line for line in lines))
+        n = node('--snapshot', path)
+        says('the new file is loaded', 'green\n', 'get', where[0], 'colour')
+        n.end()
+    finally:
+        os.chmod(inside, 0o700)
 
 
 def snapshots(folder):
@@ -248,6 +278,7 @@ def other_version():
 functions()
 with tempfile.TemporaryDirectory() as temporary:
     snapshots(temporary)
+    a_folder_that_is_not_synced(temporary)
     no_reader(temporary)
     kills(temporary)
 top()

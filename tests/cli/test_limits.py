@@ -13,6 +13,7 @@ PLAIN = ['core_rtt_ns', 'core_rtt_p99_ns', 'wake_ns', 'wake_p99_ns', 'wake_besid
          'ring_short_ns', 'ring_short_p99_ns', 'udp_short_ns', 'udp_short_p99_ns',
          'random_read_mops', 'random_read_ns', 'copy_gbs', 'copy_stream_gbs', 'crc32_gbs',
          'random_read_bytes']
+STALLS = {'per_second', 'ms_per_second', 'p50_ns'}
 QUICK = ['--seconds', '0.1', '--rounds', '1']
 
 
@@ -29,8 +30,17 @@ for key in BY_SIZE:
     check(key, set(j.get(key, {})) == {'64', '4096'} and all(number(v) for v in j[key].values()), r)
 for key in PLAIN:
     check(key, key in j and (j[key] is None or number(j[key])), r)
+check('stalls',
+      set(j.get('stalls', {})) == STALLS and all(number(v) for v in j['stalls'].values()), r)
 check('rate and bandwidth agree', abs(j['ring_rate']['64'] * 64 * 8 / 1e9 - j['ring_gbps']['64'])
       <= 1e-3 + j['ring_gbps']['64'] / 100, r)
+
+# The three figures are of one run: their shortest stall, 5 us, is the least of the sum.
+r = run('limits', *QUICK, '--only', 'stalls', '--json')
+s = last_json(r).get('stalls', {})
+check('stalls alone', r.returncode == 0 and set(s) == STALLS and 'ring_rate' not in last_json(r)
+      and s['ms_per_second'] * 1000 >= s['per_second'] * 4.999
+      and (s['p50_ns'] >= 5000 if s['per_second'] else s['p50_ns'] == 0), r)
 
 # On one core it prints a message, and still ends.
 only = sorted(os.sched_getaffinity(0))[:1]
@@ -38,7 +48,7 @@ os.sched_setaffinity(0, only)
 r = run('limits', *QUICK)
 lines = r.stdout.splitlines()
 check('one core', r.returncode == 0 and lines and 'one core only' in lines[0], r)
-check('a table', len(lines) > 27 and all(len(line) < 120 for line in lines), r)
+check('a table', len(lines) > 30 and all(len(line) < 120 for line in lines), r)
 r = run('limits', *QUICK, '--only', 'core_rtt_ns', '--json')
 check('one core, JSON',
       last_json(r).get('cores_shared') is True and last_json(r).get('cores') == only * 2, r)

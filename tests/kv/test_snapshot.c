@@ -46,6 +46,23 @@ int __wrap_flock(int fd, int operation)
 	return __real_flock(fd, operation);
 }
 
+/* The number of syncs of a folder that fail. */
+static unsigned bad_syncs;
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+	struct stat st;
+
+	if (!bad_syncs || fstat(fd, &st) || !S_ISDIR(st.st_mode))
+		return __real_fsync(fd);
+	bad_syncs--;
+	errno = EIO;
+	return -1;
+}
+
 static struct kv *open_kv(uint64_t size)
 {
 	struct kv_config c = {.size = size, .inline_max = 20};
@@ -290,6 +307,29 @@ static void a_snapshot_that_fails_leaves_the_old_one(void **state)
 	kv_close(other);
 }
 
+/*
+ * The name of the new file may not be durable, but it is in place, and no error says that the old
+ * file is there.
+ */
+static void a_folder_that_is_not_synced(void **state)
+{
+	struct kv *kv = open_kv(1u << 20), *other = open_kv(1u << 20);
+	uint8_t value[1] = {0};
+
+	assert_int_equal(run(kv, KV_PUT, 1, value, 1, 0), 0);
+	assert_int_equal(save(kv), 0);
+	assert_int_equal(run(kv, KV_PUT, 2, value, 1, 0), 0);
+	bad_syncs = 1;
+	assert_int_equal(save(kv), EIO);
+	assert_int_equal(bad_syncs, 0);
+	assert_true(!exists(".new"));
+	assert_int_equal(load(other), 0);
+	assert_int_equal(pairs(other), 2);
+	assert_int_equal(save(kv), 0);
+	kv_close(kv);
+	kv_close(other);
+}
+
 static void another_completes(void)
 {
 	char name[160];
@@ -524,6 +564,7 @@ int main(void)
 		cmocka_unit_test(a_file_that_is_not_whole),
 		cmocka_unit_test(a_store_that_is_too_small),
 		cmocka_unit_test(a_snapshot_that_fails_leaves_the_old_one),
+		cmocka_unit_test(a_folder_that_is_not_synced),
 		cmocka_unit_test(a_snapshot_that_begins_when_another_ends),
 		cmocka_unit_test(a_kill_leaves_a_whole_file),
 		cmocka_unit_test(many_lines_at_once),

@@ -547,6 +547,8 @@ MUTANTS = [
     ('kv/far:clients_share_keys', 'src/kv/near.c', 'memcpy(s.at, n->log + n->logged, s.len);', ''),
     ('kv/far:clients_share_keys', 'src/kv/flight.c', '*kv = kv->flight->saved;', ''),
     # Divided operations with a far tier, registered functions, and bursts of REQs.
+    ('kv/snapshot:a_folder_that_is_not_synced', 'src/kv/snapshot.c',
+     'return -file_sync_folder(s->path);', 'return file_sync_folder(s->path);'),
     ('kv/divided:a_far_tier_has_the_same_results', 'src/kv/flight.c',
      '\tkv->divides = true;\n\tkv_execute(kv, arg);', '\tkv_execute(kv, arg);'),
     ('kernels/tenants:a_tenant_keeps_its_share', 'src/kv/functions.c', 'if (r->f->whole)',

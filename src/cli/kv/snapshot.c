@@ -30,7 +30,7 @@ static int wait_for(const struct opt_command *cmd, int dirfd, int pid, json_int_
 			 json_is_true(json_object_get(s, "running")))
 			nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
 		else if (json_object_get(s, "error"))
-			rc = opt_failed(cmd, "%s: %s; the old file is as it was",
+			rc = opt_failed(cmd, "%s: %s",
 					json_string_value(json_object_get(s, "file")),
 					json_string_value(json_object_get(s, "error")));
 		else

@@ -34,7 +34,10 @@ static int find_mode(const char *path)
 	return (int)(0666 & ~mask);
 }
 
-/* Writes a new file beside `path` and renames it. Returns 0 or a negative errno value. */
+/*
+ * Writes a new file beside `path` and renames it. Returns 0 or a negative errno value. Returns a
+ * positive errno value if the new file is in place and only the sync of its folder failed.
+ */
 static int replace(const char *path, const char *bytes, size_t len)
 {
 	int mode = find_mode(path), fd, rc;
@@ -60,7 +63,7 @@ static int replace(const char *path, const char *bytes, size_t len)
 	if (rc)
 		unlink(temporary);
 	else
-		rc = file_sync_folder(path);
+		rc = -file_sync_folder(path);
 	free(temporary);
 	return rc;
 }
@@ -79,6 +82,11 @@ static int show(const struct pair_call *c, const char *file, int rc)
 {
 	if (rc == -EINVAL)
 		return opt_failed(c->cmd, "%s is no file; --to - writes to standard output", file);
+	if (rc > 0)
+		return opt_failed(
+			c->cmd,
+			"%s: the new file is in place, but its folder was not synced: %s; a failure of the machine may undo this",
+			file, strerror(rc));
 	return rc ? opt_failed(c->cmd, "%s: %s", file, strerror(-rc)) : CLI_OK;
 }
 

@@ -93,6 +93,19 @@ static int udp_short(const struct bench *b, unsigned percentile, double *v)
 	return limit_short(&b->cores, true, percentile, b->seconds, v);
 }
 
+static const char *const stall_parts[LIMIT_STALLS] = {"per_second", "ms_per_second", "p50_ns"};
+
+/* All parts are of one run: the first one of a round measures them. */
+static int stalls(const struct bench *b, unsigned part, double *v)
+{
+	static double parts[LIMIT_STALLS];
+
+	if (part == 0)
+		limit_stalls(b->seconds, parts);
+	*v = parts[part];
+	return 0;
+}
+
 static int random_mops(const struct bench *b, unsigned arg, double *v)
 {
 	int rc = limit_random_read(&b->memory, LIMIT_CHAINS, b->seconds, v);
@@ -134,9 +147,9 @@ static int crc32(const struct bench *b, unsigned arg, double *v)
 }
 
 /*
- * `arg` is a payload if the figure counts messages a second, else a percentile. A figure with a
- * payload appears in Gbit/s under `key` and in messages a second under `rate_key`, each an object
- * by payload.
+ * `arg` is a payload if the figure counts messages a second, a part of the stalls, else a
+ * percentile. A figure with a payload appears in Gbit/s under `key` and in messages a second under
+ * `rate_key`, each an object by payload. The stalls are an object by part.
  */
 struct figure {
 	const char *key, *rate_key, *label, *unit;
@@ -184,6 +197,12 @@ static const struct figure figures[] = {
 	 udp_short, 50, false, false},
 	{"udp_short_p99_ns", NULL, "UDP round trip in runs of 1,000, no core chosen, p99", "ns",
 	 udp_short, 99, false, false},
+	{"stalls", NULL, "stalls of a spinning core, more than 5 us", "/s", stalls,
+	 LIMIT_STALLS_PER_SECOND, true, false},
+	{"stalls", NULL, "stalls of a spinning core, in sum", "ms/s", stalls, LIMIT_STALLS_MS, true,
+	 false},
+	{"stalls", NULL, "stalls of a spinning core, p50", "ns", stalls, LIMIT_STALLS_P50, true,
+	 false},
 	{"random_read_mops", NULL, "random 64-byte reads, 16 in flight", "M/s", random_mops, 0,
 	 true, true},
 	{"random_read_ns", NULL, "random 64-byte read, one after the other", "ns", random_ns, 0,
@@ -222,8 +241,8 @@ static const struct opt_command cmd = {
 		"Measures the limits of this machine, with bare programs of a few lines, as a reference for Roost's\n"
 		"figures. Two cores pass messages through a ring (1024 slots of 4,160 bytes, published every 16\n"
 		"messages, or 32 small ones; payload copied and a CRC-32 computed on both sides), a cache line goes\n"
-		"there and back, UDP packets go over loopback, threads are woken, memory is read at random, copied\n"
-		"and checked.",
+		"there and back, UDP packets go over loopback, threads are woken, a core spins and counts its\n"
+		"stalls, memory is read at random, copied and checked.",
 	.opts = opts,
 	.examples = "  roost limits\n"
 		    "  roost limits --only ring_gbps --json | jq .ring_gbps\n",
@@ -360,18 +379,25 @@ static void print_table(const struct bench *b)
 	table_free(&t);
 }
 
-/* Sets top[key][payload] to v. */
-static void set_by_payload(json_t *top, const char *key, unsigned payload, double v)
+/* Sets top[key][part] to v. */
+static void set_part(json_t *top, const char *key, const char *part, double v)
 {
 	json_t *o = json_object_get(top, key);
-	char name[16];
 
 	if (!o) {
 		o = json_object();
 		json_object_set_new(top, key, o);
 	}
-	snprintf(name, sizeof(name), "%u", payload);
-	json_object_set_new(o, name, json_real(v));
+	json_object_set_new(o, part, json_real(v));
+}
+
+/* Sets top[key][payload] to v. */
+static void set_by_payload(json_t *top, const char *key, unsigned payload, double v)
+{
+	char part[16];
+
+	snprintf(part, sizeof(part), "%u", payload);
+	set_part(top, key, part, v);
 }
 
 static int print_json(const struct bench *b)
@@ -393,6 +419,8 @@ static int print_json(const struct bench *b)
 		} else if (f->rate_key) {
 			set_by_payload(top, f->key, f->arg, gbps(f, median(i)));
 			set_by_payload(top, f->rate_key, f->arg, median(i));
+		} else if (f->fn == stalls) {
+			set_part(top, f->key, stall_parts[f->arg], median(i));
 		} else {
 			json_object_set_new(top, f->key, json_real(median(i)));
 		}

@@ -91,6 +91,14 @@ int limit_wake(const struct limit_cores *c, bool beside, unsigned percentile, do
 	       double *ns);
 
 /*
+ * Measures the stalls of a core, on which this thread spins and reads the clock (limits/stalls.c):
+ * the times of more than 5 us between two readings. Sets `part` to their number a second, their sum
+ * in ms a second, and their median in ns; all are 0 if there are none.
+ */
+enum { LIMIT_STALLS_PER_SECOND, LIMIT_STALLS_MS, LIMIT_STALLS_P50, LIMIT_STALLS };
+void limit_stalls(double seconds, double part[LIMIT_STALLS]);
+
+/*
  * The time that the NIC sleeps in the measurement with which this limit is compared (roost perf
  * --gap 20ms). A longer sleep leaves the core and its caches colder.
  */

@@ -14,7 +14,8 @@
 #include "builtin/kv_store.h"
 #include "cli/term.h"
 
-#define STACK_BYTES (256u << 10)
+#define STACK_BYTES   (256u << 10)
+#define SNAPSHOT_LINE 256 /* bytes of a line about a failed snapshot */
 
 static int fail(char *err, size_t errlen, int rc, const char *file, const char *why)
 {
@@ -65,17 +66,34 @@ static int load_functions(struct node_store *s, char *err, size_t errlen)
 
 /* ---- snapshots ---- */
 
+/*
+ * Writes a line about an error of kv_store_snapshot(): what happened, which file is there, and what
+ * to do.
+ */
+static void describe_error(int error, char *line, size_t len)
+{
+	if (error > 0)
+		snprintf(
+			line, len,
+			"the new file is in place, but its folder was not synced: %s; a failure of the machine may bring the old file back, so take another snapshot",
+			strerror(error));
+	else
+		snprintf(line, len, "%s; the old file is as it was",
+			 error == -EBUSY     ? "another process writes it"
+			 : error == -EDEADLK ? "the store does not answer"
+					     : strerror(-error));
+}
+
 static void *write_snapshot(void *arg)
 {
 	struct node_store *s = arg;
 	int rc = kv_store_snapshot(s->store, s->snapshot, &s->stop);
+	char line[SNAPSHOT_LINE];
 
-	if (rc && rc != -ECANCELED)
-		fprintf(stderr, "roost node: no snapshot in %s: %s; the old file is as it was\n",
-			s->snapshot,
-			rc == -EBUSY	 ? "another process writes it"
-			: rc == -EDEADLK ? "the store does not answer"
-					 : strerror(-rc));
+	if (rc && rc != -ECANCELED) {
+		describe_error(rc, line, sizeof(line));
+		fprintf(stderr, "roost node: the snapshot %s: %s\n", s->snapshot, line);
+	}
 	atomic_store(&s->error, rc);
 	if (!rc)
 		atomic_fetch_add(&s->done, 1);
@@ -279,6 +297,7 @@ static json_t *describe_functions(const struct kv_store *st)
 
 json_t *node_store_describe(struct node_store *s)
 {
+	char line[SNAPSHOT_LINE];
 	json_t *o;
 	int error;
 
@@ -289,11 +308,12 @@ json_t *node_store_describe(struct node_store *s)
 	if (!s->snapshot)
 		return o;
 	error = atomic_load(&s->error);
+	if (error)
+		describe_error(error, line, sizeof(line));
 	json_object_set_new(o, "snapshot",
 			    json_pack("{s:s,s:I,s:I,s:I,s:b,s:s*}", "file", s->snapshot, "loaded",
 				      (json_int_t)s->loaded, "begun", (json_int_t)s->begun, "done",
 				      (json_int_t)atomic_load(&s->done), "running",
-				      (int)atomic_load(&s->running), "error",
-				      error ? strerror(-error) : NULL));
+				      (int)atomic_load(&s->running), "error", error ? line : NULL));
 	return o;
 }

@@ -39,7 +39,7 @@ struct node_store {
 	atomic_bool stop;      /* the thread must not complete its snapshot */
 	uint64_t begun;	       /* number of snapshots that began */
 	_Atomic uint64_t done; /* number of snapshots that are complete */
-	_Atomic int error;     /* result of the last snapshot: 0 or a negative errno */
+	_Atomic int error;     /* result of the last snapshot, of kv_store_snapshot() */
 	uint64_t loaded;       /* pairs that were loaded at the start */
 
 	/* The thread that makes memory present for growth. */
@@ -61,7 +61,7 @@ int node_store_open(struct node_store *s, char *err, size_t errlen);
 int node_store_snapshot(struct node_store *s);
 /*
  * Writes the snapshot that the next start loads. Must be called after the last call of a client.
- * Blocks. Returns 0, also if there is no file, or a negative errno after a message.
+ * Blocks. Returns 0, also if there is no file, or an error of kv_store_snapshot() after a message.
  */
 int node_store_last_snapshot(struct node_store *s);
 /* Ends a snapshot in progress, and the store. The kernel must have ended. */
