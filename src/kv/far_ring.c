@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/sys.h"
 #include "base/uring.h"
 
 _Static_assert(KV_FAR_REQUESTS <= 4096, "all requests fit into the submission queue");

@@ -208,7 +208,8 @@ struct port_ops {
 	/*
 	 * Sends the complete packets. Returns true if no packet is left. Afterwards the port must
 	 * be armed, or looked at (rx_burst) twice: a peer on shm may be going to sleep
-	 * (shm_wake.c).
+	 * (shm_wake.c). While the port is not armed, a flush may receive packets for the next
+	 * rx_burst, for which fd is not readable; arm then returns false.
 	 */
 	bool (*flush)(struct port *p);
 

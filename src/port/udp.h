@@ -30,6 +30,7 @@
 #include <sys/socket.h>
 
 #include "base/list.h"
+#include "base/uring.h"
 #include "packet/headers.h"
 #include "pool/pool.h"
 #include "port/port_impl.h"
@@ -174,11 +175,11 @@ struct udp_rx_buf {
 };
 
 struct udp_rx {
-	uint8_t *mem; /* UDP_RX_BUFS * UDP_RX_STRIDE */
+	uint8_t *mem; /* UDP_RX_STRIDE for each buffer */
 	struct mmsghdr *msgs;
 	unsigned next, count; /* buffers [next, count) hold packets to hand out */
 	unsigned want;	      /* datagrams to request in one call */
-	unsigned got;	      /* datagrams of the last burst */
+	unsigned got;	      /* datagrams of the last look that found any */
 	bool group;	      /* the datagrams are from the socket of a multicast group */
 	bool adopted;	      /* the datagrams were for a program that has ended */
 	unsigned ahead;	      /* the buffer with a datagram of an exchange; 0: none */
@@ -186,16 +187,11 @@ struct udp_rx {
 	struct udp_rx_buf buf[UDP_RX_BUFS + UDP_RX_SPARE];
 };
 
-struct uring;
-
 struct udp_exchange {
-	struct uring *ring; /* NULL: Linux does not allow it */
-	struct exchange_odds odds;
-	/*
-	 * the next flush may be an exchange: packets were received in this turn, so its caller
-	 * looks again, or arms the port before it sleeps
-	 */
-	bool allowed;
+	struct uring ring;
+	struct exchange_history history;
+	bool suits; /* the last burst was a group of packets */
+	bool disabled;
 };
 
 struct udp_mail;
@@ -434,22 +430,23 @@ static inline bool udp_leftovers_wait(const struct udp_port *u)
 	return u->leftover >= 0 || atomic_load_explicit(u->leftovers, memory_order_acquire);
 }
 
-/* Returns false if an exchange would have to wait: packets or other sockets are to be read. */
+/*
+ * Returns false if a datagram of an exchange would be in the way: other packets, sockets or errors
+ * are to be read, or a thread sleeps on the port.
+ */
 bool udp_rx_may_receive(const struct udp_port *u);
 /* Returns the arguments of recvmsg() for the datagram of an exchange. */
 struct msghdr *udp_rx_spare(struct udp_port *u);
 /* An exchange has received `len` bytes, or failed to (-errno). */
 void udp_rx_ahead(struct udp_port *u, int len);
 
-/* udp_exchange.c */
-/* Without io_uring the port has no exchanges. */
-void udp_exchange_open(struct udp_port *u);
-void udp_exchange_close(struct udp_port *u);
 /*
- * Sends m, and receives a datagram for the next burst. Returns the length or -errno of the send;
- * -ENOSYS: nothing was done, and the caller sends.
+ * udp_exchange.c
+ *
+ * Sends m, and receives a datagram for the next burst, if this pays and no thread sleeps on the
+ * port. Returns false if the datagram was not sent: the caller sends it.
  */
-int udp_exchange(struct udp_port *u, int sock, struct msghdr *m);
+bool udp_exchange(struct udp_port *u, int sock, struct msghdr *m);
 
 /*
  * udp_err.c

@@ -5,42 +5,39 @@
  * within the call, and any thread that owns the port may make it.
  *
  * The received datagram stays in a spare buffer, because the buffers of the last burst are in use
- * until the next one. Nothing wakes a sleeper for it, so a flush receives only in a turn that has
- * received packets: after such a turn, a thread looks again or arms the port.
+ * until the next one. Nothing wakes a sleeper for it. So there is no exchange while a thread sleeps
+ * on the port, and udp_arm() fails while such a datagram is there.
+ *
+ * When a ring is closed, Linux interrupts the threads that have used it: their epoll_wait(2) ends
+ * with EINTR (io_ring_exit_work() in io_uring/io_uring.c). So a port opens its ring at its first
+ * exchange, which most programs never make, and closes it at the end.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/uring.h"
 #include "port/udp.h"
 
 enum request { SEND, RECEIVE, REQUESTS };
 
-void udp_exchange_open(struct udp_port *u)
+static void disable(struct udp_exchange *x, int rc)
 {
-	struct uring *r = calloc(1, sizeof(*r));
-	int rc = -ENOMEM;
-
-	/* Since Linux 5.12 requests may have control data. IORING_FEAT_LINKED_FILE is from 5.18. */
-	if (r)
-		rc = uring_open(r, REQUESTS, IORING_FEAT_LINKED_FILE);
-	if (!rc) {
-		u->exchange.ring = r;
-		return;
-	}
-	free(r);
+	x->disabled = true;
 	log_info("udp: no io_uring (%s): a flush and a look are two system calls", strerror(-rc));
 }
 
-void udp_exchange_close(struct udp_port *u)
+/* Since Linux 5.12 requests may have control data. IORING_FEAT_LINKED_FILE is from 5.18. */
+static bool is_open(struct udp_exchange *x)
 {
-	if (u->exchange.ring)
-		uring_close(u->exchange.ring);
-	free(u->exchange.ring);
-	u->exchange.ring = NULL;
+	int rc;
+
+	if (likely(x->ring.fd >= 0))
+		return true;
+	rc = uring_open(&x->ring, REQUESTS, IORING_FEAT_LINKED_FILE);
+	if (rc)
+		disable(x, rc);
+	return !rc;
 }
 
 static void push(struct uring *r, enum request i, uint8_t opcode, int sock, struct msghdr *m)
@@ -69,26 +66,31 @@ static void take(struct uring *r, int n, int32_t result[REQUESTS])
 	}
 }
 
-int udp_exchange(struct udp_port *u, int sock, struct msghdr *m)
+static bool lacks_memory(int rc)
+{
+	return rc == -EAGAIN || rc == -EBUSY || rc == -EINTR || rc == -ENOMEM;
+}
+
+bool udp_exchange(struct udp_port *u, int sock, struct msghdr *m)
 {
 	struct udp_exchange *x = &u->exchange;
-	int32_t result[REQUESTS] = {-ENOSYS, -EAGAIN};
+	int32_t result[REQUESTS] = {-EAGAIN, -EAGAIN};
 	int n;
 
-	if (!x->ring || !x->allowed || !exchange_pays(&x->odds) || !udp_rx_may_receive(u))
-		return -ENOSYS;
-	x->allowed = false;
-	push(x->ring, SEND, IORING_OP_SENDMSG, sock, m);
-	push(x->ring, RECEIVE, IORING_OP_RECVMSG, u->sock, udp_rx_spare(u));
-	n = uring_enter(x->ring, 0);
-	if (unlikely(n < 0)) {
-		udp_exchange_close(u);
-		return -ENOSYS;
-	}
+	if (!x->suits || x->disabled || !exchange_pays(&x->history) || !udp_rx_may_receive(u) ||
+	    !is_open(x))
+		return false;
+	push(&x->ring, SEND, IORING_OP_SENDMSG, sock, m);
+	push(&x->ring, RECEIVE, IORING_OP_RECVMSG, u->sock, udp_rx_spare(u));
+	n = uring_enter(&x->ring, 0);
 	if (unlikely(n < REQUESTS))
-		uring_unqueue(x->ring);
-	take(x->ring, n, result);
+		uring_unqueue(&x->ring);
+	if (unlikely(n < 0 && !lacks_memory(n)))
+		disable(x, n);
+	take(&x->ring, n, result);
 	udp_rx_ahead(u, result[RECEIVE]);
-	exchange_count(&x->odds, result[RECEIVE] >= 0);
-	return result[SEND];
+	exchange_done(&x->history, result[RECEIVE] >= 0);
+	/* An error of an earlier packet may be in the queue of errors (udp_err.c). */
+	u->error_pending |= result[SEND] < 0;
+	return result[SEND] >= 0;
 }

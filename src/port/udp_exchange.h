@@ -3,7 +3,8 @@
  * Decides whether a flush also receives. An exchange is one system call that sends a datagram and
  * then receives one. It saves a system call if a datagram waits at that moment, as on a busy node;
  * otherwise the look costs the next packets some time. So the looks that directly follow flushes
- * are counted, and flushes receive while most of these find a datagram. Pure.
+ * are counted, and flushes receive while most of these find a datagram. An exchange does not see
+ * whether more datagrams wait, so after some of them in a row there is a look for several. Pure.
  */
 #ifndef ROOST_PORT_UDP_EXCHANGE_H
 #define ROOST_PORT_UDP_EXCHANGE_H
@@ -11,47 +12,55 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* the state changes after at most this many looks with the other result */
-#define EXCHANGE_LOOKS 8
+#define EXCHANGE_LOOKS 8  /* the decision changes after about so many looks with the other result */
+#define EXCHANGE_ROW   64 /* exchanges in a row */
 
 /* It begins with zeros. */
-struct exchange_odds {
+struct exchange_history {
 	uint8_t found; /* 0 .. 2 * EXCHANGE_LOOKS; a look adds or subtracts one */
+	uint8_t row;   /* exchanges since the last look by a system call of its own */
 	bool flushed;  /* there was no look since the last flush */
 };
 
-static inline bool exchange_pays(const struct exchange_odds *o)
+static inline bool exchange_pays(const struct exchange_history *h)
 {
-	return o->found >= EXCHANGE_LOOKS;
+	return h->found >= EXCHANGE_LOOKS && h->row < EXCHANGE_ROW;
 }
 
-/* Counts a look directly after a flush, or that of an exchange. */
-static inline void exchange_count(struct exchange_odds *o, bool found)
+static inline void exchange_count(struct exchange_history *h, bool found)
 {
 	if (!found)
-		o->found -= o->found > 0;
-	else if (o->found < 2 * EXCHANGE_LOOKS)
-		o->found++;
+		h->found -= h->found > 0;
+	else if (h->found < 2 * EXCHANGE_LOOKS)
+		h->found++;
+	h->flushed = false;
+}
+
+/* An exchange has ended. */
+static inline void exchange_done(struct exchange_history *h, bool found)
+{
+	exchange_count(h, found);
+	h->row++;
 }
 
 /* A flush has sent by a system call of its own. */
-static inline void exchange_flushed(struct exchange_odds *o)
+static inline void exchange_flushed(struct exchange_history *h)
 {
-	o->flushed = true;
+	h->flushed = true;
 }
 
 /* A look by a system call of its own has ended. */
-static inline void exchange_looked(struct exchange_odds *o, bool found)
+static inline void exchange_looked(struct exchange_history *h, bool found)
 {
-	if (o->flushed)
-		exchange_count(o, found);
-	o->flushed = false;
+	if (h->flushed)
+		exchange_count(h, found);
+	h->row = 0;
 }
 
 /* A thread is about to sleep, so the next look does not follow the flush directly. */
-static inline void exchange_sleeps(struct exchange_odds *o)
+static inline void exchange_sleeps(struct exchange_history *h)
 {
-	o->flushed = false;
+	h->flushed = false;
 }
 
 #endif

@@ -223,7 +223,7 @@ static bool udp_arm(struct port *p)
 
 	if (udp_rx_waiting(u) || udp_mail_waits(u) || udp_leftovers_wait(u))
 		return false;
-	exchange_sleeps(&u->exchange.odds);
+	exchange_sleeps(&u->exchange.history);
 	/* If this fails for lack of memory, the thread does not sleep but looks again. */
 	return !watch(u, true);
 }
@@ -241,7 +241,7 @@ static void close_descriptors(struct udp_port *u)
 	if (u->epoll >= 0)
 		sys_close(u->epoll);
 	u->epoll = -1;
-	udp_exchange_close(u);
+	uring_close(&u->exchange.ring);
 	udp_mail_close(u);
 	udp_mcast_close(u);
 	udp_diag_close(u);
@@ -340,7 +340,7 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	o.u = u;
 	u->port.ops = &udp_ops;
 	u->port.ctl_fd = u->sock = u->out = u->epoll = u->groups_epoll = -1;
-	u->leftover = u->diag = -1;
+	u->leftover = u->diag = u->exchange.ring.fd = -1;
 	u->port.lane = (uint8_t)lane;
 	u->port.lanes = (uint8_t)lanes;
 	list_init(&u->paths);
@@ -359,7 +359,6 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 		goto fail;
 	udp_warn_alone(&o);
 	set_windows(&o);
-	udp_exchange_open(u);
 	rc = set_memory(u);
 	u->joins = !spec->no_offload;
 	rc = rc ? rc : finish_open(u, spec);

@@ -38,13 +38,16 @@
 
 #define RX_BUFS (UDP_RX_BUFS + UDP_RX_SPARE)
 
+/* while at most this many datagrams wait, they may be received by exchanges */
+#define EXCHANGE_DATAGRAMS 2
+
 struct rx_msg {
 	union udp_name name;
 	struct iovec iov;
 	char control[CONTROL_BYTES] __attribute__((aligned(8)));
 };
 
-/* One block: UDP_RX_BUFS headers for the system call, followed by the data that they point to. */
+/* One block: the headers for the system call, followed by the data that they point to. */
 struct rx_msgs {
 	struct mmsghdr msg[RX_BUFS];
 	struct rx_msg part[RX_BUFS];
@@ -220,7 +223,12 @@ static void receive_from(struct udp_port *u, int sock, const struct pkt_addr *ds
 {
 	struct udp_rx *r = &u->rx;
 	struct rx_msgs *m = rx_msgs(r);
-	int n = receive_msgs(sock, m->msg, r->want);
+	unsigned want = r->want;
+	int n;
+
+	if (unlikely(u->exchange.history.row == EXCHANGE_ROW) && want <= EXCHANGE_DATAGRAMS)
+		want = EXCHANGE_DATAGRAMS + 1;
+	n = receive_msgs(sock, m->msg, want);
 
 	for (int i = 0; i < n; i++)
 		open_datagram(u, m, (unsigned)i, dst);
@@ -233,7 +241,8 @@ static void receive_from(struct udp_port *u, int sock, const struct pkt_addr *ds
 
 bool udp_rx_may_receive(const struct udp_port *u)
 {
-	return !udp_rx_waiting(u) && u->groups_epoll < 0 && !udp_leftovers_wait(u);
+	return !u->watched && !udp_rx_waiting(u) && u->groups_epoll < 0 && !udp_leftovers_wait(u) &&
+	       !u->error_pending && !u->errors_off;
 }
 
 struct msghdr *udp_rx_spare(struct udp_port *u)
@@ -322,7 +331,7 @@ static void receive(struct udp_port *u)
 		receive_group(u);
 	if (!r->count) {
 		receive_from(u, u->sock, &u->port.addr);
-		exchange_looked(&u->exchange.odds, r->count != 0);
+		exchange_looked(&u->exchange.history, r->count != 0);
 	}
 	if (unlikely(u->groups_epoll >= 0 && !u->groups_turn && !r->count))
 		receive_group(u);
@@ -419,6 +428,6 @@ int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	while (r->next < r->count && r->buf[r->next].off == r->buf[r->next].len)
 		r->next++;
 	/* Several datagrams, or single packets, are better received by one recvmmsg(). */
-	u->exchange.allowed = r->got <= 2 && (unsigned)n > r->got;
+	u->exchange.suits = r->got <= EXCHANGE_DATAGRAMS && (unsigned)n > r->got;
 	return n;
 }

@@ -232,12 +232,9 @@ static int send_msgs(struct udp_port *u, int sock, struct out_msgs *o, unsigned 
 	struct msghdr *m = &o->msg[0].msg_hdr;
 	ssize_t rc;
 
-	if (n == 1) {
-		rc = udp_exchange(u, sock, m);
-		if (rc != -ENOSYS)
-			return rc < 0 ? (int)rc : 1;
-	}
-	exchange_flushed(&u->exchange.odds);
+	if (n == 1 && udp_exchange(u, sock, m))
+		return 1;
+	exchange_flushed(&u->exchange.history);
 	if (n > 1) {
 		int sent = sys_sendmmsg(sock, o->msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 
@@ -443,7 +440,6 @@ bool udp_flush(struct port *p)
 	}
 	t->first = t->count = 0;
 	t->used = 0;
-	u->exchange.allowed = false;
 	return true;
 }
 

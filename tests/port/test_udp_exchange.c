@@ -16,9 +16,9 @@
 
 #define QPN 0x1230
 #define LEN 96
-/* packets that a sends at a time, as one datagram; a burst has no more (udp_rx.c) */
+/* packets that a sends at a time, as one datagram; with so many, a look requests one datagram */
 #define GROUP  64
-#define ROUNDS 100 /* of a busy port */
+#define ROUNDS 200 /* of a busy port */
 #define WARM   20  /* rounds after which flushes receive, if looks find packets */
 
 /* ---- the kernel ---- */
@@ -180,21 +180,32 @@ static void take_answers(void)
 static void be_busy(unsigned rounds)
 {
 	for (unsigned i = 0; i < rounds; i++) {
-		request(GROUP);
+		while (t.sent - t.taken < 2 * GROUP)
+			request(GROUP);
 		turn();
 		take_answers();
 	}
+}
+
+static void drain(void)
+{
+	for (unsigned looks = 0; t.taken < t.sent; looks++) {
+		assert_true(looks < 2 * t.sent);
+		turn();
+	}
+	take_answers();
+}
+
+static unsigned all_calls(void)
+{
+	return calls.looks + calls.sends + calls.exchanges;
 }
 
 static void finish(void)
 {
 	struct port_pkt pkt;
 
-	for (unsigned looks = 0; t.taken < t.sent; looks++) {
-		assert_true(looks < 2 * t.sent);
-		turn();
-	}
-	take_answers();
+	drain();
 	assert_int_equal(t.b->ops->rx_burst(t.b, &pkt, 1), 0);
 	assert_int_equal(t.b->stats.rx_packets, t.sent);
 	assert_int_equal(t.b->stats.rx_bad, 0);
@@ -204,22 +215,19 @@ static void finish(void)
 	rig_close(t.b);
 }
 
-/* A turn of a busy port takes one system call, and packets come once and in order. */
+/* A turn of a busy port takes one system call, but for a look after each row of exchanges. */
 static void one_call_for_a_turn(void **state)
 {
+	unsigned a_calls;
+
 	if (!has_io_uring())
 		skip();
-	request(GROUP);
 	be_busy(WARM);
-	for (unsigned i = 0; i < ROUNDS; i++) {
-		unsigned before;
-
-		request(GROUP);
-		before = calls.looks + calls.sends + calls.exchanges;
-		assert_int_equal(turn(), GROUP);
-		assert_int_equal(calls.looks + calls.sends + calls.exchanges, before + 1);
-		take_answers();
-	}
+	memset(&calls, 0, offsetof(typeof(calls), setup_fails));
+	be_busy(ROUNDS);
+	a_calls = t.sent / GROUP * 2; /* at most: its own flushes, and its looks for answers */
+	assert_true(calls.exchanges >= ROUNDS * 9 / 10);
+	assert_true(all_calls() <= ROUNDS + ROUNDS / 10 + a_calls);
 	finish();
 }
 
@@ -228,11 +236,10 @@ static void a_received_datagram_prevents_sleep(void **state)
 {
 	if (!has_io_uring())
 		skip();
-	request(GROUP);
 	be_busy(WARM);
-	assert_false(rig_readable(t.b, 0));
+	assert_true(calls.exchanges > 0);
 	assert_false(t.b->ops->arm(t.b));
-	assert_int_equal(turn(), GROUP);
+	drain();
 	assert_true(t.b->ops->arm(t.b));
 	assert_false(rig_readable(t.b, 0));
 	request(GROUP);
@@ -241,49 +248,49 @@ static void a_received_datagram_prevents_sleep(void **state)
 	finish();
 }
 
-/*
- * A flush outside of a turn that has received leaves the packets in the socket. The turn before has
- * received, and had nothing to send.
- */
-static void a_flush_alone_does_not_receive(void **state)
+/* While a thread sleeps on the port, flushes leave the packets in the socket. */
+static void no_exchange_beside_a_sleeper(void **state)
 {
-	struct port_pkt pkts[PORT_BURST];
+	if (!has_io_uring())
+		skip();
+	be_busy(WARM);
+	drain();
+	assert_true(t.b->ops->arm(t.b));
+	calls.exchanges = 0;
+	for (unsigned i = 0; i < WARM; i++) {
+		be_busy(1);
+		assert_int_equal(calls.exchanges, 0);
+		assert_true(t.taken == t.sent || rig_readable(t.b, RIG_WAIT_MS));
+	}
+	t.b->ops->disarm(t.b, true);
+	be_busy(WARM);
+	assert_true(calls.exchanges > 0);
+	finish();
+}
+
+/* No datagram waits after the flushes of round trips. */
+static void round_trips_have_no_exchange(void **state)
+{
+	struct port_pkt pkt;
 
 	if (!has_io_uring())
 		skip();
-	request(GROUP);
-	be_busy(WARM);
-	assert_int_equal(t.b->ops->rx_burst(t.b, pkts, PORT_BURST), GROUP);
-	assert_true(t.b->ops->flush(t.b));
-	check(pkts, GROUP, t.taken);
-	t.taken += GROUP;
-	calls.exchanges = 0;
-	request(GROUP);
-	assert_int_equal(rig_send(t.b, t.to_a, LEN, 0, QPN, t.answered++), 0);
-	assert_true(t.b->ops->flush(t.b));
-	assert_int_equal(calls.exchanges, 0);
-	assert_true(t.b->ops->arm(t.b));
-	assert_true(rig_readable(t.b, RIG_WAIT_MS));
-	t.b->ops->disarm(t.b, true);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		request(GROUP);
+		while (!turn())
+			;
+		assert_int_equal(t.b->ops->rx_burst(t.b, &pkt, 1), 0);
+		take_answers();
+	}
 	finish();
+	assert_int_equal(calls.exchanges, 0);
 }
 
-/* Single packets come better by one recvmmsg(), and round trips need no look in a flush. */
+/* Single packets come better by one recvmmsg(). */
 static void single_packets_have_no_exchange(void **state)
 {
 	if (!has_io_uring())
 		skip();
-	request(GROUP);
-	be_busy(WARM);
-	finish();
-	calls.exchanges = 0;
-	open_ports();
-	for (unsigned i = 0; i < ROUNDS; i++) {
-		request(1);
-		while (!turn())
-			;
-		take_answers();
-	}
 	for (unsigned i = 0; i < 3; i++)
 		request(1);
 	for (unsigned i = 0; i < ROUNDS; i++) {
@@ -295,26 +302,99 @@ static void single_packets_have_no_exchange(void **state)
 	assert_int_equal(calls.exchanges, 0);
 }
 
+/* Many datagrams that wait on a port with exchanges come by few system calls. */
+static void many_datagrams_end_a_row(void **state)
+{
+	unsigned before;
+
+	if (!has_io_uring())
+		skip();
+	be_busy(WARM);
+	drain();
+	for (unsigned i = 0; i < ROUNDS; i++)
+		request(2);
+	before = all_calls();
+	while (t.taken < t.sent)
+		turn();
+	assert_true(all_calls() - before < ROUNDS / 2);
+	finish();
+}
+
+/* The port of a group has another socket, which must be looked at, too. */
+static void a_group_ends_exchanges(void **state)
+{
+	struct pkt_addr group = rig_addr("239.83.0.1");
+
+	if (!has_io_uring())
+		skip();
+	be_busy(WARM);
+	assert_int_equal(t.b->ops->join(t.b, &group), 0);
+	drain();
+	calls.exchanges = 0;
+	be_busy(WARM);
+	assert_int_equal(calls.exchanges, 0);
+	t.b->ops->leave(t.b, &group);
+	finish();
+}
+
+/* An ICMP error of another packet makes the send of an exchange fail. No packet is lost. */
+static void an_error_of_another_packet(void **state)
+{
+	struct pkt_addr nobody = rig_addr("127.0.83.9");
+	struct port_path *path;
+
+	if (!has_io_uring())
+		skip();
+	path = t.b->ops->path_get(t.b, &nobody, QPN);
+	assert_non_null(path);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		be_busy(1);
+		if (i % 8)
+			continue;
+		assert_int_equal(rig_send(t.b, path, LEN, 0, QPN, 0), 0);
+		assert_true(t.b->ops->flush(t.b));
+	}
+	assert_true(calls.exchanges > 0);
+	t.b->ops->path_put(t.b, path);
+	assert_int_equal(t.b->stats.tx_dropped, 0);
+	finish();
+}
+
 /* Linux takes the send only: the packets stay in the socket. */
 static void half_an_exchange(void **state)
 {
 	if (!has_io_uring())
 		skip();
-	request(GROUP);
 	calls.enter_most = 1;
 	be_busy(ROUNDS);
 	assert_true(calls.exchanges > 0);
 	calls.enter_most = UINT32_MAX;
+	calls.exchanges = 0;
 	be_busy(ROUNDS);
+	assert_true(calls.exchanges > ROUNDS / 2);
 	finish();
 }
 
-/* Linux refuses the call: the port goes on without exchanges. */
+/* Linux lacks memory for the requests. The port tries again. */
+static void no_memory_for_an_exchange(void **state)
+{
+	if (!has_io_uring())
+		skip();
+	calls.enter_fails = -EAGAIN;
+	be_busy(ROUNDS);
+	assert_true(calls.exchanges > 1);
+	calls.enter_fails = 0;
+	calls.exchanges = 0;
+	be_busy(ROUNDS);
+	assert_true(calls.exchanges > ROUNDS / 2);
+	finish();
+}
+
+/* Linux refuses the call. The port goes on without exchanges. */
 static void a_refused_exchange(void **state)
 {
 	if (!has_io_uring())
 		skip();
-	request(GROUP);
 	calls.enter_fails = -EPERM;
 	be_busy(ROUNDS);
 	assert_int_equal(calls.exchanges, 1);
@@ -323,10 +403,7 @@ static void a_refused_exchange(void **state)
 
 static void no_io_uring(void **state)
 {
-	finish();
 	calls.setup_fails = -EPERM;
-	open_ports();
-	request(GROUP);
 	be_busy(ROUNDS);
 	assert_int_equal(calls.exchanges, 0);
 	finish();
@@ -336,7 +413,7 @@ static void no_io_uring(void **state)
 
 static void a_busy_port_exchanges(void **state)
 {
-	struct exchange_odds o = {0};
+	struct exchange_history o = {0};
 
 	for (unsigned i = 0; i < EXCHANGE_LOOKS; i++) {
 		assert_false(exchange_pays(&o));
@@ -346,18 +423,32 @@ static void a_busy_port_exchanges(void **state)
 	assert_true(exchange_pays(&o));
 	for (unsigned i = 0; i < 10 * EXCHANGE_LOOKS; i++)
 		exchange_count(&o, true);
-	for (unsigned i = 0; i < EXCHANGE_LOOKS; i++) {
+	for (unsigned i = 0; i <= EXCHANGE_LOOKS; i++) {
 		assert_true(exchange_pays(&o));
 		exchange_count(&o, false);
 	}
-	exchange_count(&o, false);
 	assert_false(exchange_pays(&o));
+}
+
+/* After a row of exchanges there is a look. */
+static void a_row_ends(void **state)
+{
+	struct exchange_history o = {.found = EXCHANGE_LOOKS};
+
+	for (unsigned row = 0; row < 3; row++) {
+		for (unsigned i = 0; i < EXCHANGE_ROW; i++) {
+			assert_true(exchange_pays(&o));
+			exchange_done(&o, true);
+		}
+		assert_false(exchange_pays(&o));
+		exchange_looked(&o, true);
+	}
 }
 
 /* Only a look that directly follows a flush counts. */
 static void later_looks_do_not_count(void **state)
 {
-	struct exchange_odds o = {0};
+	struct exchange_history o = {0};
 
 	for (unsigned i = 0; i < 10 * EXCHANGE_LOOKS; i++) {
 		exchange_flushed(&o);
@@ -367,6 +458,9 @@ static void later_looks_do_not_count(void **state)
 		exchange_flushed(&o);
 		exchange_sleeps(&o);
 		exchange_looked(&o, true);
+		exchange_flushed(&o);
+		exchange_done(&o, false);
+		exchange_looked(&o, true);
 	}
 	assert_false(exchange_pays(&o));
 }
@@ -374,7 +468,7 @@ static void later_looks_do_not_count(void **state)
 /* Half of the looks find a datagram: the state depends on the last ones only. */
 static void old_looks_are_forgotten(void **state)
 {
-	struct exchange_odds o = {0};
+	struct exchange_history o = {0};
 
 	for (unsigned i = 0; i < 1000; i++)
 		exchange_count(&o, i % 2);
@@ -392,12 +486,18 @@ int main(void)
 		cmocka_unit_test_setup_teardown(one_call_for_a_turn, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_received_datagram_prevents_sleep, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(a_flush_alone_does_not_receive, setup, teardown),
+		cmocka_unit_test_setup_teardown(no_exchange_beside_a_sleeper, setup, teardown),
+		cmocka_unit_test_setup_teardown(round_trips_have_no_exchange, setup, teardown),
 		cmocka_unit_test_setup_teardown(single_packets_have_no_exchange, setup, teardown),
+		cmocka_unit_test_setup_teardown(many_datagrams_end_a_row, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_group_ends_exchanges, setup, teardown),
+		cmocka_unit_test_setup_teardown(an_error_of_another_packet, setup, teardown),
 		cmocka_unit_test_setup_teardown(half_an_exchange, setup, teardown),
+		cmocka_unit_test_setup_teardown(no_memory_for_an_exchange, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_refused_exchange, setup, teardown),
 		cmocka_unit_test_setup_teardown(no_io_uring, setup, teardown),
 		cmocka_unit_test(a_busy_port_exchanges),
+		cmocka_unit_test(a_row_ends),
 		cmocka_unit_test(later_looks_do_not_count),
 		cmocka_unit_test(old_looks_are_forgotten),
 	};
