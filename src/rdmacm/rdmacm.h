@@ -17,8 +17,8 @@
  * a channel's queue is held.
  *
  * ibv_modify_qp() waits for a thread that builds work requests, so the agent's lock is released
- * during the call. Meanwhile the id is `changing`: other calls that change or destroy its QP, or end the id,
- * wait for it.
+ * during the call. Meanwhile the id is `changing`: other calls that change or destroy its QP, or
+ * end the id, wait for it.
  */
 #ifndef ROOST_RDMACM_RDMACM_H
 #define ROOST_RDMACM_RDMACM_H
