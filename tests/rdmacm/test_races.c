@@ -266,6 +266,19 @@ static void *disconnect(void *task)
 	return NULL;
 }
 
+static void *take_reply(void *task)
+{
+	struct rdma_cm_event *e;
+	struct task *t = task;
+
+	in_modify = &t->point;
+	t->ret = rdma_get_cm_event(t->arg, &e);
+	assert_int_equal(t->ret, 0);
+	assert_int_equal(e->event, RDMA_CM_EVENT_ESTABLISHED);
+	assert_int_equal(rdma_ack_cm_event(e), 0);
+	return NULL;
+}
+
 static void *destroy_qp(void *task)
 {
 	struct task *t = task;
@@ -410,24 +423,32 @@ static void a_queue_pair_lives_while_its_state_changes(void **state)
 	close_disconnected(&p);
 }
 
-/* The same for rdma_destroy_id(): the call of the other thread disconnects before. */
+/* Another thread takes the reply, and rdma_destroy_id() waits until the connection is up. */
 static void an_id_lives_while_its_queue_pair_changes(void **state)
 {
-	struct task changer, ender;
+	struct rdma_conn_param param = accept_param();
+	struct pair p = {.lch = channel(), .ach = channel()};
+	struct task taker, ender;
+	struct rdma_cm_event *e;
 	struct ibv_qp *qp;
-	struct pair p;
 
-	pair_open(&p, RDMA_PS_TCP);
+	p.listen = listener(p.lch, RDMA_PS_TCP, any(0), 0);
+	e = request(p.lch, p.ach, p.listen, &p.active);
+	p.passive = e->id;
+	make_qp(p.passive, IBV_QPT_RC);
+	assert_int_equal(rdma_accept(p.passive, &param), 0);
+	assert_int_equal(rdma_ack_cm_event(e), 0);
 	qp = p.active->qp;
-	start(&changer, disconnect, p.active);
+	start(&taker, take_reply, p.ach);
 	start(&ender, end_id, p.active);
 	proceed(&ender);
-	proceed(&changer);
-	finish(&changer);
+	proceed(&taker);
+	finish(&taker);
 	finish(&ender);
-	assert_int_equal(changer.ret, 0);
+	assert_int_equal(taker.ret, 0);
 	assert_int_equal(ender.ret, 0);
 	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(expect(p.lch, RDMA_CM_EVENT_ESTABLISHED), 0);
 	assert_int_equal(expect(p.lch, RDMA_CM_EVENT_DISCONNECTED), 0);
 	drop(p.passive);
 	quit(p.listen, p.lch, p.ach);
