@@ -137,7 +137,7 @@ static pid_t start_server(void)
 }
 
 /* The answer shows that the server has made all calls for the client. */
-static void is_served(void)
+static void is_answered(void)
 {
 	struct cache_client *c = cache_connect(address[0], SERVICE, SLOT);
 	const struct roost_cache_item *item;
@@ -168,7 +168,7 @@ static void loses(const struct failure *f)
 	if (!f->accepted)
 		assert_null(c);
 	cache_close(c);
-	is_served();
+	is_answered();
 	assert_int_equal(next_failure->call, NO_CALL); /* it failed */
 }
 
@@ -179,7 +179,7 @@ static void a_client_that_costs_too_much_is_refused(void **state)
 	int status;
 
 	alarm(LIMIT);
-	is_served();
+	is_answered();
 	for (unsigned i = 0; i < sizeof(failures) / sizeof(failures[0]); i++)
 		loses(&failures[i]);
 	assert_int_equal(prlimit(server, RLIMIT_NOFILE, NULL, &limit), 0);
@@ -187,7 +187,7 @@ static void a_client_that_costs_too_much_is_refused(void **state)
 	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &low, NULL), 0);
 	assert_null(cache_connect(address[0], SERVICE, SLOT));
 	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &limit, NULL), 0);
-	is_served();
+	is_answered();
 	assert_int_equal(waitpid(server, &status, WNOHANG), 0);
 	assert_int_equal(kill(server, SIGKILL), 0);
 	assert_int_equal(waitpid(server, &status, 0), server);
