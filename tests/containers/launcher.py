@@ -17,6 +17,7 @@ import os
 import random
 import resource
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -314,9 +315,13 @@ def drop_rights(uid):
     os.setresuid(uid, uid, uid)
 
 
+def die_with_parent():
+    must(libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), 'PR_SET_PDEATHSIG')
+
+
 def enter(build, limits):
     """Runs in the child that is the first process of the new namespace."""
-    libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    die_with_parent()
     filters = make_filters(limits)  # before the mounts hide the file
     set_mounts(build, limits)
     if 'network' in limits:
@@ -325,13 +330,16 @@ def enter(build, limits):
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (limits['memlock'],) * 2)
     if 'user' in limits:
         drop_rights(limits['user'] or random.SystemRandom().randrange(10 ** 9, 2 * 10 ** 9))
+        die_with_parent()  # another user has no such signal any more
     must(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 'no_new_privs')
     for f in reversed(filters):  # Docker's is last: it refuses to load further ones
         f.load()
 
 
 def child(build, limits, command, env, report):
+    """Ends with the launcher, and the program with the child, however the launcher ends."""
     try:
+        die_with_parent()
         # The network's own namespace comes with no rights to lose: all at once.
         flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | (
             CLONE_NEWNET if 'network' in limits else 0)
@@ -388,7 +396,7 @@ class Container:
         with os.fdopen(hears, encoding='utf-8') as f:
             trouble = f.read()
         if trouble:
-            os.waitpid(self.pid, 0)
+            self.wait()
             self.close()
             if trouble[0] == 'M':
                 raise Missing(trouble[1:])
@@ -410,13 +418,23 @@ class Container:
             late = bool(s.get_map())
         if late:
             os.kill(self.pid, SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        status = self.wait()
         for fd in words:
             os.close(fd)
         return None if late else status, words[self.out_r].decode(
             errors='replace'), words[self.err_r].decode(errors='replace')
 
+    def wait(self):
+        """Returns the exit status."""
+        status = os.waitpid(self.pid, 0)[1]
+        self.pid = None
+        return os.waitstatus_to_exitcode(status)
+
     def close(self):
+        """Ends the program, if it runs."""
+        if self.pid:
+            os.kill(self.pid, SIGKILL)
+            self.wait()
         if self.group:
             self.group.remove()
 
@@ -444,7 +462,9 @@ def main():
     c = Container(a.build, limits_of([n for n in a.limits.split(',') if n], **values), a.command,
                   stdout=1)
     try:
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(c.pid, 0)[1]))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+        sys.exit(c.wait())
     finally:
         c.close()
 
