@@ -41,6 +41,8 @@ SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF = 1, 51
 ADDRESS = '172.17.0.2'
 PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
+ENDING = signal.SIGTERM, signal.SIGHUP
+
 # The limits of a default container. --value can change their values.
 LIMITS = {
     'seccomp': 'docker',  # Docker's list; further words after + are calls that it also refuses
@@ -371,9 +373,16 @@ class Container:
     def __init__(self, build, limits, command, env=None, stdout=subprocess.PIPE):
         if os.geteuid() != 0:
             raise Missing('not root: namespaces and control groups take CAP_SYS_ADMIN')
-        self.group = None
-        if 'cpus' in limits:
-            self.group = CpuGroup(limits['cpus'], f'{time.monotonic_ns():x}')
+        self.group = self.pid = None
+        try:
+            if 'cpus' in limits:
+                self.group = CpuGroup(limits['cpus'], f'{time.monotonic_ns():x}')
+            self.start(build, limits, command, env, stdout)
+        except BaseException:  # also that of a signal
+            self.close()
+            raise
+
+    def start(self, build, limits, command, env, stdout):
         full = {'PATH': PATH, 'HOME': '/', **(env or {})}
         hears, says = os.pipe()
         self.out_r, out_w = os.pipe() if stdout == subprocess.PIPE else (None, stdout)
@@ -382,6 +391,8 @@ class Container:
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid == 0:
+            for number in ENDING:
+                signal.signal(number, signal.SIG_DFL)
             os.close(go_w)
             os.read(go_r, 1)
             null = os.open('/dev/null', os.O_RDONLY)
@@ -397,7 +408,6 @@ class Container:
             trouble = f.read()
         if trouble:
             self.wait()
-            self.close()
             if trouble[0] == 'M':
                 raise Missing(trouble[1:])
             raise RuntimeError('launcher: ' + trouble[1:])
@@ -459,11 +469,11 @@ def main():
     values = {}
     for name, _, value in (v.partition('=') for v in a.value):
         values[name] = type(LIMITS[name])(value)
+    for number in ENDING:
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     c = Container(a.build, limits_of([n for n in a.limits.split(',') if n], **values), a.command,
                   stdout=1)
     try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, _: sys.exit(128 + number))
         sys.exit(c.wait())
     finally:
         c.close()
