@@ -64,7 +64,7 @@ soak:
 
 install:
 	@scripts/setup build
-	@scripts/build $(B) -Dprefix=$(PREFIX)
+	@scripts/build $(B) -Dprefix='$(PREFIX)'
 	@DESTDIR='$(DESTDIR)' meson install -C $(B) --no-rebuild --quiet
 	@echo "installed in $(DESTDIR)$(PREFIX); the drop-in libraries in $(DESTDIR)$(PREFIX)/lib/roost"
 

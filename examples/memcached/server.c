@@ -31,12 +31,7 @@ static void must(bool ok, const char *what)
 	exit(1);
 }
 
-static void set_chain(struct ibv_qp *qp, const struct roost_chain_attr *attr)
-{
-	errno = roost_qp_set_chain(qp, attr);
-	must(errno == 0, "setting up a queue pair for chains");
-}
-
+/* Returns NULL with errno set on a failure. */
 static struct ibv_qp *loop_queue(const struct roost_chain_attr *attr)
 {
 	struct ibv_qp_init_attr init = {
@@ -46,44 +41,73 @@ static struct ibv_qp *loop_queue(const struct roost_chain_attr *attr)
 		.recv_cq = server.quiet,
 	};
 	struct ibv_qp *qp = ibv_create_qp(server.pd, &init);
+	int err;
 
-	must(qp != NULL, "creating a queue pair");
-	set_chain(qp, attr);
-	errno = roost_qp_connect_self(qp, 1, 0);
-	must(errno == 0, "connecting a queue pair to itself");
-	return qp;
+	if (!qp)
+		return NULL;
+	err = roost_qp_set_chain(qp, attr);
+	if (!err)
+		err = roost_qp_connect_self(qp, 1, 0);
+	if (!err)
+		return qp;
+	ibv_destroy_qp(qp);
+	errno = err;
+	return NULL;
 }
 
-static struct roost_chain_queue image_of(struct ibv_qp *qp)
+/* A send queue for a chain: its ring, which the chain changes, and the image to post. */
+struct chain_queue {
+	struct ibv_mr *ring;
+	struct roost_chain_queue q;
+};
+
+/* What a client costs: two queue pairs, a ring each, and one accept. */
+struct client {
+	struct rdma_cm_id *id;
+	struct ibv_cq *requests;
+	struct ibv_qp *loop;
+	struct chain_queue looping, answering;
+};
+
+/* Functions that return false set errno. */
+static bool open_queue(struct chain_queue *c, struct ibv_qp *qp)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_REMOTE_READ;
-	struct ibv_mr *ring = roost_reg_queue_mr(qp, ROOST_SEND_QUEUE, access);
-	struct roost_chain_queue q = {.qp_num = qp->qp_num,
-				      .stride = roost_qp_stride(qp, ROOST_SEND_QUEUE)};
 
-	must(ring != NULL, "registering a ring");
-	q.ring = (struct roost_ref){(uintptr_t)ring->addr, ring->rkey};
-	q.depth = (uint32_t)(ring->length / q.stride);
-	q.image = calloc(q.depth, q.stride);
-	must(q.image != NULL, "memory");
-	return q;
+	c->ring = roost_reg_queue_mr(qp, ROOST_SEND_QUEUE, access);
+	if (!c->ring)
+		return false;
+	c->q = (struct roost_chain_queue){
+		.qp_num = qp->qp_num,
+		.stride = roost_qp_stride(qp, ROOST_SEND_QUEUE),
+		.ring = {(uintptr_t)c->ring->addr, c->ring->rkey},
+	};
+	c->q.depth = (uint32_t)(c->ring->length / c->q.stride);
+	c->q.image = calloc(c->q.depth, c->q.stride);
+	return c->q.image != NULL;
 }
 
-static void post(struct ibv_qp *qp, const struct roost_chain_queue *q)
+static void close_queue(struct chain_queue *c)
+{
+	if (c->ring)
+		ibv_dereg_mr(c->ring);
+	free(c->q.image);
+}
+
+static bool post(struct ibv_qp *qp, const struct roost_chain_queue *q)
 {
 	errno = q->error ? -q->error : roost_post_wqes(qp, q->image, q->n, 0);
-	must(errno == 0, "posting a chain");
-	free(q->image);
+	return errno == 0;
 }
 
-static void enable(struct ibv_qp *qp, enum roost_queue queue, uint32_t n)
+static bool enable(struct ibv_qp *qp, enum roost_queue queue, uint32_t n)
 {
 	struct roost_enable_wr wr = {
 		.qp_num = qp->qp_num, .queue = queue, .count = n, .relative = true};
 
 	errno = roost_post_enable(server.starter, &wr);
-	must(errno == 0, "enabling a queue");
+	return errno == 0;
 }
 
 /* The queue goes round when its whole ring has been posted. */
@@ -98,10 +122,8 @@ static void post_receives(struct ibv_qp *qp, const struct roost_sge *sge)
 		;
 }
 
-/* Two queue pairs, a ring each, and one accept: all that a client costs. */
-static void accept_client(struct rdma_cm_id *id, const struct cache_hello *hello)
+static bool open_client(struct client *c)
 {
-	struct ibv_cq *requests = roost_create_counting_cq(id->verbs, 0);
 	struct ibv_qp_init_attr init = {
 		.cap = {.max_send_wr = ROOST_CACHE_ANSWER,
 			.max_recv_wr = 1,
@@ -109,43 +131,70 @@ static void accept_client(struct rdma_cm_id *id, const struct cache_hello *hello
 			.max_recv_sge = ROOST_CACHE_SGES},
 		.qp_type = IBV_QPT_RC,
 		.send_cq = server.quiet,
-		.recv_cq = requests,
 	};
+
+	c->requests = init.recv_cq = roost_create_counting_cq(c->id->verbs, 0);
+	if (!c->requests || rdma_create_qp(c->id, server.pd, &init))
+		return false;
+	errno = roost_qp_set_chain(
+		c->id->qp, &(struct roost_chain_attr){.managed_send = true, .managed_recv = true});
+	if (errno)
+		return false;
+	c->loop = loop_queue(
+		&(struct roost_chain_attr){.managed_send = true, .watch = {c->requests}});
+	return c->loop && open_queue(&c->looping, c->loop) && open_queue(&c->answering, c->id->qp);
+}
+
+static void close_client(struct client *c)
+{
+	close_queue(&c->looping);
+	close_queue(&c->answering);
+	if (c->loop)
+		ibv_destroy_qp(c->loop);
+	rdma_destroy_ep(c->id);
+	if (c->requests)
+		ibv_destroy_cq(c->requests);
+}
+
+/* Accepts the client, and starts its chain. The client may have gone. */
+static bool serve_client(struct client *c, const struct cache_hello *hello)
+{
 	struct rdma_conn_param param = {
 		.private_data = &server.shape,
 		.private_data_len = sizeof(server.shape),
 		.rnr_retry_count = 7,
 	};
-	struct roost_chain_queue lq, aq;
-	struct roost_sge sge[ROOST_CACHE_SGES];
-	struct roost_cache_chain chain;
-	struct ibv_qp *loop;
-
-	must(requests != NULL, "creating a completion queue");
-	must(rdma_create_qp(id, server.pd, &init) == 0, "creating a queue pair");
-	set_chain(id->qp, &(struct roost_chain_attr){.managed_send = true, .managed_recv = true});
-	loop = loop_queue(&(struct roost_chain_attr){.managed_send = true, .watch = {requests}});
-	lq = image_of(loop);
-	aq = image_of(id->qp);
-	chain = (struct roost_cache_chain){
-		.loop = {.queue = &lq, .data = &server.data},
-		.answer = {.queue = &aq, .data = &server.data},
+	struct roost_cache_chain chain = {
+		.loop = {.queue = &c->looping.q, .data = &server.data},
+		.answer = {.queue = &c->answering.q, .data = &server.data},
 		.index_key = server.index->rkey,
 		.items_key = server.items->rkey,
 		.reply = {hello->addr, hello->rkey},
 	};
+	struct roost_sge sge[ROOST_CACHE_SGES];
+
 	roost_cache_emit(&chain, sge);
-	post(loop, &lq);
-	post_receives(id->qp, sge);
-	/* The client may have gone. The answer queue can be posted to when it is connected. */
-	if (rdma_accept(id, &param)) {
+	if (!post(c->loop, &c->looping.q))
+		return false;
+	post_receives(c->id->qp, sge);
+	/* The answer queue can be posted to when it is connected. */
+	return rdma_accept(c->id, &param) == 0 && post(c->id->qp, &c->answering.q) &&
+	       enable(c->id->qp, ROOST_RECV_QUEUE, 1) &&
+	       enable(c->loop, ROOST_SEND_QUEUE, ROOST_CACHE_LOOP);
+}
+
+/* A client that cannot be served loses its connection, and the others keep theirs. */
+static void accept_client(struct rdma_cm_id *id, const struct cache_hello *hello)
+{
+	struct client c = {.id = id};
+
+	if (!open_client(&c) || !serve_client(&c, hello)) {
 		fprintf(stderr, "cache: a client is not connected: %s\n", strerror(errno));
-		free(aq.image);
+		close_client(&c);
 		return;
 	}
-	post(id->qp, &aq);
-	enable(id->qp, ROOST_RECV_QUEUE, 1);
-	enable(loop, ROOST_SEND_QUEUE, ROOST_CACHE_LOOP);
+	free(c.looping.q.image);
+	free(c.answering.q.image);
 }
 
 static bool hello_fits(const struct rdma_cm_event *event, struct cache_hello *hello)
@@ -156,16 +205,27 @@ static bool hello_fits(const struct rdma_cm_event *event, struct cache_hello *he
 	return hello->addr % 8 == 0 && hello->len >= ROOST_CACHE_REPLY(server.shape.max_item);
 }
 
+/* Without a descriptor for a client, the library rejects it, and the next one may get one. */
+static bool next_client(struct rdma_cm_id **id)
+{
+	while (rdma_get_request(server.listener, id)) {
+		fprintf(stderr, "cache: a client is not connected: %s\n", strerror(errno));
+		if (errno != EMFILE && errno != ENFILE && errno != ENOMEM)
+			return false;
+	}
+	return true;
+}
+
 static void *accept_clients(void *arg)
 {
 	struct rdma_cm_id *id;
 	struct cache_hello hello;
 
-	while (rdma_get_request(server.listener, &id) == 0) {
+	while (next_client(&id)) {
 		if (hello_fits(id->event, &hello))
 			accept_client(id, &hello);
 		else
-			rdma_reject(id, NULL, 0);
+			rdma_destroy_ep(id); /* rejects */
 	}
 	return NULL;
 }
@@ -196,6 +256,7 @@ static void open_server(struct roost_hull *hull, uint64_t items_len)
 	must(server.index && server.items && server.data_mr, "registering memory");
 	server.data.at = (struct roost_ref){(uintptr_t)server.data.image, server.data_mr->rkey};
 	server.starter = loop_queue(&(struct roost_chain_attr){.managed_send = false});
+	must(server.starter != NULL, "creating a queue pair");
 }
 
 void cache_serve(struct roost_hull *hull, const struct roost_cache_shape *shape, uint64_t items_len,

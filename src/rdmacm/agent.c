@@ -16,7 +16,7 @@
 
 struct rdmacm_agent agent = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.acked = PTHREAD_COND_INITIALIZER,
+	.progress = PTHREAD_COND_INITIALIZER,
 	.ids = LIST_HEAD_INIT(agent.ids),
 	.channels = LIST_HEAD_INIT(agent.channels),
 	.without_rtu = LIST_HEAD_INIT(agent.without_rtu),
@@ -60,12 +60,23 @@ void rdmacm_unlock(void)
 	pthread_setcancelstate(old, &old);
 }
 
-void rdmacm_wait_for_ack(void)
+void rdmacm_wait(void)
 {
 	int mine = agent.cancel_state;
 
-	pthread_cond_wait(&agent.acked, &agent.lock);
+	pthread_cond_wait(&agent.progress, &agent.lock);
 	agent.cancel_state = mine;
+}
+
+int rdmacm_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	int mine = agent.cancel_state, ret;
+
+	pthread_mutex_unlock(&agent.lock);
+	ret = -ibv_modify_qp(qp, attr, mask);
+	pthread_mutex_lock(&agent.lock);
+	agent.cancel_state = mine;
+	return ret;
 }
 
 /* Sets the NIC, or gives it up if `verbs` is NULL. Lock held. */
@@ -231,6 +242,7 @@ static void give_up_nic(void)
 		rdmacm_await_no_rtu(id);
 		id->conn = NULL;
 		id->listener = NULL;
+		id->changing = false; /* by another thread of the parent */
 		if (id->state != RDMACM_IDLE)
 			id->state = RDMACM_DEAD;
 	}
@@ -258,7 +270,7 @@ static void in_child(void)
 	pthread_mutex_init(&agent.lock, NULL);
 	if (has_lock)
 		pthread_setcancelstate(old, &old);
-	pthread_cond_init(&agent.acked, NULL);
+	pthread_cond_init(&agent.progress, NULL);
 	agent.seeded = false;
 	list_for_each_entry (ch, &agent.channels, link)
 		evq_renew(&ch->queue);

@@ -162,7 +162,7 @@ void rdmacm_events_end(struct rdmacm_id *id)
 	while (drop_one(id))
 		;
 	while (!list_empty(&id->events))
-		rdmacm_wait_for_ack();
+		rdmacm_wait();
 }
 
 static bool is_about_group(const struct rdmacm_event *e, const struct pkt_addr *group)
@@ -190,14 +190,30 @@ ROOST_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
 		return rdmacm_ret(-EINVAL);
 	rdmacm_lock();
 	discard(e);
-	pthread_cond_broadcast(&agent.acked);
+	pthread_cond_broadcast(&agent.progress);
 	rdmacm_unlock();
 	return 0;
 }
 
 /* ---- taking ---- */
 
-/* Prepares an event for the program. Returns false if the program must not see it. Lock held. */
+/* Returns false if the program must not see the event. Lock held; it is released for a while. */
+static bool take_rejection(struct rdmacm_id *id)
+{
+	bool seen;
+
+	rdmacm_change_begin(id);
+	seen = !id->connect_error;
+	if (seen)
+		rdmacm_qp_to_error(id);
+	rdmacm_change_end(id);
+	return seen;
+}
+
+/*
+ * Prepares an event for the program. Returns false if the program must not see it. The id exists
+ * until the event is acknowledged. Lock held; it may be released for a while.
+ */
 static bool take(struct rdmacm_event *e)
 {
 	struct rdmacm_id *id = rdmacm_id(e->event.id);
@@ -212,14 +228,10 @@ static bool take(struct rdmacm_event *e)
 			cm_request_taken(id->conn);
 		break;
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
-		if (id->id.qp)
-			rdmacm_take_reply(e);
+		rdmacm_take_reply(e);
 		break;
 	case RDMA_CM_EVENT_REJECTED:
-		if (id->connect_error)
-			return false;
-		rdmacm_qp_to_error(id);
-		break;
+		return take_rejection(id);
 	case RDMA_CM_EVENT_DISCONNECTED:
 		return !id->connect_error;
 	default:
@@ -327,7 +339,7 @@ static void move_events(struct rdmacm_id *id, struct rdma_event_channel *to)
 		withdraw_all(id, &moved);
 		if (list_empty(&id->events))
 			break;
-		rdmacm_wait_for_ack();
+		rdmacm_wait();
 	}
 	id->id.channel = to;
 	list_for_each_entry_safe (e, tmp, &moved, link) {

@@ -210,14 +210,12 @@ static int bring_up(struct rdmacm_id *id)
 	if (ret == 0)
 		ret = rdmacm_qp_to_rts(id);
 	if (ret == 0)
-		ret = cm_ready(id->conn, NULL, 0);
+		ret = id->conn ? cm_ready(id->conn, NULL, 0) : -EINVAL;
 	return ret;
 }
 
-void rdmacm_take_reply(struct rdmacm_event *e)
+static void take_reply(struct rdmacm_id *id, struct rdmacm_event *e)
 {
-	struct rdmacm_id *id = rdmacm_id(e->event.id);
-
 	e->event.status = bring_up(id);
 	if (!e->event.status) {
 		e->event.event = RDMA_CM_EVENT_ESTABLISHED;
@@ -228,6 +226,16 @@ void rdmacm_take_reply(struct rdmacm_event *e)
 	rdmacm_qp_to_error(id);
 	if (id->conn)
 		cm_reject(id->conn, rdmacm_now(), CM_REJ_CONSUMER, NULL, 0, NULL, 0);
+}
+
+void rdmacm_take_reply(struct rdmacm_event *e)
+{
+	struct rdmacm_id *id = rdmacm_id(e->event.id);
+
+	rdmacm_change_begin(id);
+	if (id->id.qp)
+		take_reply(id, e);
+	rdmacm_change_end(id);
 }
 
 ROOST_EXPORT int rdma_establish(struct rdma_cm_id *pub)
@@ -315,6 +323,8 @@ static int disconnect(struct rdmacm_id *id)
 	ret = rdmacm_qp_to_error(id);
 	if (ret)
 		return ret;
+	if (!id->conn)
+		return -EINVAL;
 	ret = cm_disconnect(id->conn, rdmacm_now(), NULL, 0);
 	rdmacm_started();
 	return ret == -ENOTCONN ? 0 : ret;
@@ -326,7 +336,9 @@ ROOST_EXPORT int rdma_disconnect(struct rdma_cm_id *pub)
 	int ret;
 
 	rdmacm_lock();
+	rdmacm_change_begin(id);
 	ret = disconnect(id);
+	rdmacm_change_end(id);
 	rdmacm_unlock();
 	if (ret == 0)
 		ret = rdmacm_complete(id);

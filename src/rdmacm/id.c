@@ -28,6 +28,7 @@ struct rdmacm_id *rdmacm_id_new(struct rdma_event_channel *channel, void *contex
 
 void rdmacm_id_end(struct rdmacm_id *id)
 {
+	rdmacm_change_await(id);
 	rdmacm_leave_all(id);
 	rdmacm_close_listener(id);
 	if (id->conn) {

@@ -228,6 +228,8 @@ static int accept_connection(struct rdmacm_id *id, const struct rdma_conn_param 
 	};
 	int ret = bring_up(id);
 
+	if (ret == 0 && !id->conn)
+		ret = -EINVAL;
 	if (ret == 0) {
 		a.ece = rdmacm_cm_ece(&id->local_ece);
 		rdmacm_await_rtu(id, a.qpn);
@@ -258,7 +260,8 @@ static int start_accepting(struct rdmacm_id *id, const struct rdma_conn_param *p
 	if (ret)
 		return ret;
 	ret = rdmacm_is_ud(id) ? accept_datagrams(id, p) : accept_connection(id, p);
-	rdmacm_started();
+	if (id->conn)
+		rdmacm_started();
 	return ret;
 }
 
@@ -268,7 +271,9 @@ ROOST_EXPORT int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *con
 	int ret;
 
 	rdmacm_lock();
+	rdmacm_change_begin(id);
 	ret = start_accepting(id, conn_param);
+	rdmacm_change_end(id);
 	rdmacm_unlock();
 	if (ret == 0 && !rdmacm_is_ud(id)) {
 		ret = rdmacm_complete(id);

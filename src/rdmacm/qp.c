@@ -138,12 +138,30 @@ ROOST_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp
 
 /* ---- states ---- */
 
+void rdmacm_change_await(struct rdmacm_id *id)
+{
+	while (id->changing)
+		rdmacm_wait();
+}
+
+void rdmacm_change_begin(struct rdmacm_id *id)
+{
+	rdmacm_change_await(id);
+	id->changing = true;
+}
+
+void rdmacm_change_end(struct rdmacm_id *id)
+{
+	id->changing = false;
+	pthread_cond_broadcast(&agent.progress);
+}
+
 int rdmacm_qp_to_init(struct rdmacm_id *id, struct ibv_qp *qp)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT};
 	int mask, ret = qp_attr_for(id, &a, &mask);
 
-	return ret ? ret : -ibv_modify_qp(qp, &a, mask);
+	return ret ? ret : rdmacm_modify_qp(qp, &a, mask);
 }
 
 /*
@@ -187,7 +205,7 @@ int rdmacm_qp_to_rtr(struct rdmacm_id *id)
 		return ret;
 	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC && id->passive)
 		a.max_dest_rd_atomic = id->responder_resources;
-	return -ibv_modify_qp(id->id.qp, &a, mask);
+	return rdmacm_modify_qp(id->id.qp, &a, mask);
 }
 
 int rdmacm_qp_to_rts(struct rdmacm_id *id)
@@ -199,7 +217,7 @@ int rdmacm_qp_to_rts(struct rdmacm_id *id)
 		return ret;
 	if (mask & IBV_QP_MAX_QP_RD_ATOMIC && id->passive)
 		a.max_rd_atomic = id->initiator_depth;
-	return -ibv_modify_qp(id->id.qp, &a, mask);
+	return rdmacm_modify_qp(id->id.qp, &a, mask);
 }
 
 int rdmacm_qp_to_error(struct rdmacm_id *id)
@@ -208,7 +226,7 @@ int rdmacm_qp_to_error(struct rdmacm_id *id)
 
 	if (!id->id.qp || id->state == RDMACM_DEAD)
 		return 0;
-	return -ibv_modify_qp(id->id.qp, &a, IBV_QP_STATE);
+	return rdmacm_modify_qp(id->id.qp, &a, IBV_QP_STATE);
 }
 
 /* ---- creating and destroying ---- */
@@ -270,7 +288,7 @@ static int bring_to_first_state(struct rdmacm_id *id, struct ibv_qp *qp)
 		a.qp_state = (enum ibv_qp_state)s;
 		ret = qp_attr_for(id, &a, &mask);
 		if (ret == 0)
-			ret = -ibv_modify_qp(qp, &a, mask);
+			ret = rdmacm_modify_qp(qp, &a, mask);
 	}
 	return ret;
 }
@@ -354,6 +372,7 @@ ROOST_EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
 	struct ibv_qp *qp;
 
 	rdmacm_lock();
+	rdmacm_change_await(rdmacm_id(id));
 	qp = id->qp;
 	id->qp = NULL; /* later events of the id must not change this QP */
 	rdmacm_unlock();

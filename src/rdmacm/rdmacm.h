@@ -11,9 +11,14 @@
  *                                                                       --> rdma_get_cm_event()
  *
  * The agent's lock guards ids, their events, and the state machine of src/cm. Lock order, outermost
- * first: the engine's lock of QP 1's user (the service thread holds it when it calls us), the
- * agent's lock, the engine's control lock, a PU. No other lock is taken while the lock of a
- * channel's queue is held.
+ * first: the locks that a program holds while it polls a CQ or builds work requests
+ * (verbs/objects.h), the engine's lock of QP 1's user (the service thread holds it when it calls
+ * us), the agent's lock, the engine's control lock, a PU. No other lock is taken while the lock of
+ * a channel's queue is held.
+ *
+ * ibv_modify_qp() waits for a thread that builds work requests, so the agent's lock is released
+ * during the call. Meanwhile the id is `changing`: other calls that change or destroy its QP, or
+ * end the id, wait for it.
  */
 #ifndef ROOST_RDMACM_RDMACM_H
 #define ROOST_RDMACM_RDMACM_H
@@ -69,6 +74,7 @@ struct rdmacm_id {
 	bool passive;	    /* created by a listener's request */
 	bool shown;	    /* passive: the program has taken the request */
 	bool connect_error; /* the QP failed to come up: later events are not reported */
+	bool changing;	    /* between rdmacm_change_begin() and rdmacm_change_end() */
 	uint8_t tos;
 	uint8_t ack_timeout; /* 0: RDMACM_ACK_TIMEOUT */
 	uint8_t responder_resources, initiator_depth;
@@ -115,8 +121,8 @@ struct rdmacm_event {
 /* The state of librdmacm in this process, the only user of QP 1. */
 struct rdmacm_agent {
 	pthread_mutex_t lock;
-	int cancel_state;     /* of the thread that holds the lock, before it took the lock */
-	pthread_cond_t acked; /* an event was acknowledged */
+	int cancel_state;	 /* of the thread that holds the lock, before it took the lock */
+	pthread_cond_t progress; /* an event was acknowledged, or a change of a QP has ended */
 	struct list_head ids, channels, without_rtu;
 #define RDMACM_PORT_BUCKETS 1024 /* a power of two */
 	struct list_head ports[RDMACM_PORT_BUCKETS];
@@ -180,8 +186,17 @@ int rdmacm_draw(uint32_t n, uint32_t *number);
  */
 void rdmacm_lock(void);
 void rdmacm_unlock(void);
-/* Waits until an event is acknowledged. Lock held; the lock is released during the wait. */
-void rdmacm_wait_for_ack(void);
+/*
+ * Waits until an event is acknowledged or a change of a QP ends. Lock held; the lock is released
+ * during the wait.
+ */
+void rdmacm_wait(void);
+/*
+ * Calls ibv_modify_qp(). Returns 0 or -errno. Lock held; the lock is released during the call,
+ * which may wait for a thread that is between ibv_wr_start() and ibv_wr_complete(), and this thread
+ * may be waiting for the lock.
+ */
+int rdmacm_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 /*
  * Opens the device and QP 1 at the first call. Adds the address to the NIC if the NIC does not have
  * it (NULL: any address will do). Takes the agent's lock, which must not be held. Returns 0, or the
@@ -235,8 +250,9 @@ int rdmacm_create_id(struct rdma_event_channel *channel, void *context, enum rdm
 struct rdmacm_id *rdmacm_id_new(struct rdma_event_channel *channel, void *context,
 				enum rdma_port_space ps, enum ibv_qp_type qp_type);
 /*
- * Ends the id's connection, listener and groups, releases its port, waits until the program has
- * acknowledged its events, and frees it. Lock held; the lock is released during the wait.
+ * Waits until no thread changes the id's QP. Ends the id's connection, listener and groups,
+ * releases its port, waits until the program has acknowledged its events, and frees it. Lock held;
+ * the lock is released during the waits.
  */
 void rdmacm_id_end(struct rdmacm_id *id);
 
@@ -304,7 +320,8 @@ uint64_t rdmacm_service_id(const struct rdmacm_id *id, uint16_t port);
 void rdmacm_on_cm_event(void *ctx, const struct cm_event *e);
 /*
  * Handles CM_EV_REPLY when the program takes it: brings the QP up and sends the RTU. Changes the
- * event to ESTABLISHED or CONNECT_ERROR.
+ * event to ESTABLISHED or CONNECT_ERROR. Does nothing if the id has no QP. Lock held; the lock is
+ * released for a while.
  */
 void rdmacm_take_reply(struct rdmacm_event *e);
 
@@ -374,9 +391,20 @@ void rdmacm_leave_all(struct rdmacm_id *id);
 
 /* ---- qp.c ---- */
 
+/* Waits until no thread changes the id's QP. Lock held; the lock is released during the wait. */
+void rdmacm_change_await(struct rdmacm_id *id);
+/*
+ * Begin and end a change of the state of the id's QP. In between the id and its QP exist, and no
+ * other thread changes or destroys the QP; the id may lose its connection (exit(3), fork(2)). The
+ * first function waits for the changes of other threads. Lock held; the lock is released during the
+ * wait.
+ */
+void rdmacm_change_begin(struct rdmacm_id *id);
+void rdmacm_change_end(struct rdmacm_id *id);
 /*
  * Change the QP's state, with the attributes of the id and its connection. They return 0 or -errno.
- * Lock held.
+ * Lock held; the lock is released for a while. Called during a change of the id's QP; for a QP that
+ * is not the id's yet, rdmacm_qp_to_init() needs none.
  */
 int rdmacm_qp_to_init(struct rdmacm_id *id, struct ibv_qp *qp);
 int rdmacm_qp_to_rtr(struct rdmacm_id *id);

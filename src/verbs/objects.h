@@ -8,11 +8,11 @@
  * or they return 0 or a positive errno. Internal functions return negative errno values.
  * verbs_ret() converts them.
  *
- * Lock order, outermost first: CQ, send queue, receive queue of a QP, control lock of the NIC, PU,
- * receive queue of an SRQ. A program holds the lock of a CQ from ibv_start_poll() to
- * ibv_end_poll(), and that of a send queue from ibv_wr_start() to ibv_wr_complete(), and may use
- * other objects meanwhile. So a call that has the control lock or a PU must not wait for them. No
- * other lock is taken while the lock of an event queue or of a context is held.
+ * Lock order, outermost first: CQ, send queue, receive queue of a QP, lock of librdmacm
+ * (src/rdmacm), control lock of the NIC, PU, receive queue of an SRQ. A program holds the lock of a
+ * CQ from ibv_start_poll() to ibv_end_poll(), and that of a send queue from ibv_wr_start() to
+ * ibv_wr_complete(), and may use other objects meanwhile. So a call that has a later lock must not
+ * wait for them. No other lock is taken while the lock of an event queue or of a context is held.
  */
 #ifndef ROOST_VERBS_OBJECTS_H
 #define ROOST_VERBS_OBJECTS_H

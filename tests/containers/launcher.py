@@ -17,6 +17,7 @@ import os
 import random
 import resource
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -39,6 +40,8 @@ SOL_UDP, UDP_SEGMENT, UDP_GRO = 17, 103, 104
 SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF = 1, 51
 ADDRESS = '172.17.0.2'
 PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+
+ENDING = signal.SIGTERM, signal.SIGHUP
 
 # The limits of a default container. --value can change their values.
 LIMITS = {
@@ -314,9 +317,13 @@ def drop_rights(uid):
     os.setresuid(uid, uid, uid)
 
 
+def die_with_parent():
+    must(libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), 'PR_SET_PDEATHSIG')
+
+
 def enter(build, limits):
     """Runs in the child that is the first process of the new namespace."""
-    libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    die_with_parent()
     filters = make_filters(limits)  # before the mounts hide the file
     set_mounts(build, limits)
     if 'network' in limits:
@@ -325,13 +332,16 @@ def enter(build, limits):
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (limits['memlock'],) * 2)
     if 'user' in limits:
         drop_rights(limits['user'] or random.SystemRandom().randrange(10 ** 9, 2 * 10 ** 9))
+        die_with_parent()  # another user has no such signal any more
     must(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 'no_new_privs')
     for f in reversed(filters):  # Docker's is last: it refuses to load further ones
         f.load()
 
 
 def child(build, limits, command, env, report):
+    """Ends with the launcher, and the program with the child, however the launcher ends."""
     try:
+        die_with_parent()
         # The network's own namespace comes with no rights to lose: all at once.
         flags = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | (
             CLONE_NEWNET if 'network' in limits else 0)
@@ -363,9 +373,16 @@ class Container:
     def __init__(self, build, limits, command, env=None, stdout=subprocess.PIPE):
         if os.geteuid() != 0:
             raise Missing('not root: namespaces and control groups take CAP_SYS_ADMIN')
-        self.group = None
-        if 'cpus' in limits:
-            self.group = CpuGroup(limits['cpus'], f'{time.monotonic_ns():x}')
+        self.group = self.pid = None
+        try:
+            if 'cpus' in limits:
+                self.group = CpuGroup(limits['cpus'], f'{time.monotonic_ns():x}')
+            self.start(build, limits, command, env, stdout)
+        except BaseException:  # also that of a signal
+            self.close()
+            raise
+
+    def start(self, build, limits, command, env, stdout):
         full = {'PATH': PATH, 'HOME': '/', **(env or {})}
         hears, says = os.pipe()
         self.out_r, out_w = os.pipe() if stdout == subprocess.PIPE else (None, stdout)
@@ -374,6 +391,8 @@ class Container:
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid == 0:
+            for number in ENDING:
+                signal.signal(number, signal.SIG_DFL)
             os.close(go_w)
             os.read(go_r, 1)
             null = os.open('/dev/null', os.O_RDONLY)
@@ -388,8 +407,7 @@ class Container:
         with os.fdopen(hears, encoding='utf-8') as f:
             trouble = f.read()
         if trouble:
-            os.waitpid(self.pid, 0)
-            self.close()
+            self.wait()
             if trouble[0] == 'M':
                 raise Missing(trouble[1:])
             raise RuntimeError('launcher: ' + trouble[1:])
@@ -410,13 +428,23 @@ class Container:
             late = bool(s.get_map())
         if late:
             os.kill(self.pid, SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        status = self.wait()
         for fd in words:
             os.close(fd)
         return None if late else status, words[self.out_r].decode(
             errors='replace'), words[self.err_r].decode(errors='replace')
 
+    def wait(self):
+        """Returns the exit status."""
+        status = os.waitpid(self.pid, 0)[1]
+        self.pid = None
+        return os.waitstatus_to_exitcode(status)
+
     def close(self):
+        """Ends the program, if it runs."""
+        if self.pid:
+            os.kill(self.pid, SIGKILL)
+            self.wait()
         if self.group:
             self.group.remove()
 
@@ -441,10 +469,12 @@ def main():
     values = {}
     for name, _, value in (v.partition('=') for v in a.value):
         values[name] = type(LIMITS[name])(value)
+    for number in ENDING:
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     c = Container(a.build, limits_of([n for n in a.limits.split(',') if n], **values), a.command,
                   stdout=1)
     try:
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(c.pid, 0)[1]))
+        sys.exit(c.wait())
     finally:
         c.close()
 

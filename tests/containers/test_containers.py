@@ -5,9 +5,13 @@ line that names the limit.
 
 usage: test_containers.py BUILD [TEXT]      (TEXT: only rows with TEXT in the name)
 """
+import glob
 import json
 import os
 import re
+import select
+import signal
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
@@ -21,6 +25,7 @@ GUIDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'do
                      'guide-containers.md')
 PYTHON = '/usr/bin/python3' if os.path.exists('/usr/bin/python3') else sys.executable
 IDLE_SECONDS = 2
+LIMIT_SECONDS = 60  # seconds; only a failure takes so long
 AT_ONCE = 4  # rows at a time: they mostly wait
 
 JOBS = {'demo': 'all three are equal', 'perf udp': 'Gbit/s', 'perf shm': 'Gbit/s',
@@ -102,6 +107,29 @@ FAILING = [
 ]
 
 
+def ends(name, number, limits):
+    """Sends a signal to the launcher: its program must end, too. The end of the pipe shows it: only
+    the program and what it has started hold the other end."""
+    command = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                            'launcher.py'), '--build', BUILD, '--limits',
+               ','.join(limits), '--', '/bin/sh', '-c', 'echo here; exec sleep 100000']
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+        said = launcher.stdout.readline()
+        if said != 'here\n':
+            if launcher.wait() == 77:
+                raise Missing(said.strip())
+            check(name, False, said)
+            return
+        launcher.send_signal(number)
+        ended = select.select([launcher.stdout], [], [], LIMIT_SECONDS)[0]
+        check(name, ended and not launcher.stdout.read(), 'the program goes on')
+        if not ended:
+            launcher.stdout.close()
+    left = [path for top in ('/sys/fs/cgroup', '/sys/fs/cgroup/cpu')
+            for path in glob.glob(f'{top}/roost-test-{launcher.pid}-*')]
+    check(f'{name}: control group', not left, left)
+
+
 def planned():
     """Returns rows (name, test, arguments). Each has a network of its own, so several can run at a
     time."""
@@ -114,6 +142,11 @@ def planned():
     yield 'all but the quota', works, [limits_of([n for n in CONTAINER if n != 'cpus'])]
     yield 'idle at 0.5 CPU', spends, ['idle', 0.05]
     yield 'mostly idle at 0.5 CPU', spends, ['busy', 0.3]
+    yield 'SIGTERM', ends, [signal.SIGTERM, CONTAINER]
+    yield 'SIGTERM, root', ends, [signal.SIGTERM, ['network']]
+    # nobody would remove the control group
+    yield 'SIGKILL', ends, [signal.SIGKILL, [n for n in CONTAINER if n != 'cpus']]
+    yield 'SIGKILL, root', ends, [signal.SIGKILL, ['network']]
     for name, limits, command, words, env in FAILING:
         yield name, fails, [limits, command, words, env]
 

@@ -138,6 +138,28 @@ def build(folder, top, target=None, **env):
     return done.returncode, done.stdout.splitlines(), ""
 
 
+def prefix(folder, top, path):
+    """Configures a new folder with a faked Meson, as `make install PREFIX=path` does, and then as
+    `make`. Returns (exit status, the arguments of Meson at both times, "")."""
+    tools, target = os.path.join(folder, "prefix"), os.path.join(folder, "with-prefix")
+    asked = os.path.join(folder, "meson-asked")
+    recorder = f'printf "%s|" "$@" >>"{asked}"; echo >>"{asked}"; touch "{target}/build.ninja"'
+    for made in (tools, target):
+        os.mkdir(made)
+    for name, text in (("meson", recorder), ("ninja", "exit 0")):
+        with open(os.path.join(tools, name), "w", encoding="ascii") as file:
+            file.write(f"#!/bin/sh\n{text}\n")
+        os.chmod(os.path.join(tools, name), 0o755)
+    env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    recipe = subprocess.run(["make", "-C", top, "-n", f"B={target}", f"PREFIX={path}", "install"],
+                            stdout=subprocess.PIPE, text=True, check=True).stdout
+    line = next(line for line in recipe.splitlines() if line.startswith("scripts/build"))
+    codes = [subprocess.run(["sh", "-c", command], cwd=top, env=env, check=False).returncode
+             for command in (line, f"scripts/build {target}")]
+    with open(asked, encoding="ascii") as file:
+        return max(codes), [" and ".join(file.read().replace(target, "DIR").splitlines())], ""
+
+
 def meson_cases(folder, top):
     """A Meson that is too old, and another error, of which all lines are shown."""
     tools = os.path.join(folder, "old")
@@ -170,6 +192,9 @@ def meson_cases(folder, top):
     done = subprocess.run([os.path.join(top, "scripts/build"), "--sanitize=thread"], cwd=folder,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, check=False)
+    code, lines, _ = prefix(folder, top, "/a b")
+    wanted = "setup|DIR|-Dlibdir=lib|-Dprefix=/a b|"
+    yield expect("a prefix with a blank", (code or int(lines != [wanted]), lines, ""), 0, wanted)
     yield expect("no folder", (done.returncode, done.stdout.splitlines(), ""), 1,
                  "usage: scripts/build DIRECTORY")
 

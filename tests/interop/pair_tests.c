@@ -232,7 +232,7 @@ static void plain_write(struct pair *p)
 	fails(p, rdma(p, IBV_WR_RDMA_WRITE, 0), 64, IBV_WC_REM_ACCESS_ERR);
 }
 
-// IBA C9-88 (a SEND longer than the receive) requires "invalid request"; the Linux
+// IBA 9.9.3 (a SEND longer than the receive) requires "invalid request"; the Linux
 // kernel's rxe answers "operational error" (rxe_resp.c).
 static void long_client(struct pair *p)
 {

@@ -112,7 +112,7 @@ static void flushed(unsigned first)
 	assert_false(ep_poll_recv(&p->e, &(struct roost_cqe){0}));
 }
 
-/* The QP must have allowed it (10.3.1.2, C9-88: op-code not supported): invalid request. */
+/* The QP must have allowed it (10.3.1.2; 9.9.3, class C: unsupported op-code): invalid request. */
 RULE(missing_qp_permission)
 {
 	static const struct {
@@ -144,7 +144,7 @@ RULE(missing_qp_permission)
 	}
 }
 
-/* C9-91 .. C9-96: key, bounds, and the region's own permission: remote access error. */
+/* 9.7.4.1.5: key, bounds, and the region's own permission: remote access error. */
 static void access_error(uint32_t s, uint32_t access, const struct pkt_make *m)
 {
 	start(s, ALL);
@@ -471,7 +471,7 @@ RULE(reserved_opcodes)
 }
 
 /*
- * 9.7.4.1.3: payload lengths that do not fit the op-code, the path MTU, or the length in the RETH.
+ * 9.7.4.1.6: payload lengths that do not fit the op-code, the path MTU, or the length in the RETH.
  */
 RULE(lengths)
 {
@@ -555,7 +555,7 @@ RULE(payload_where_none)
 }
 
 /*
- * 9.7.4.1.3: no payload with an op-code that needs some. A SEND ONLY, or a WRITE ONLY of length 0,
+ * 9.7.4.1.6: no payload with an op-code that needs some. A SEND ONLY, or a WRITE ONLY of length 0,
  * may have none.
  */
 RULE(no_payload_where_some)

@@ -11,8 +11,10 @@ the server listens. Over IPv6 and udp they run in a network namespace of their o
 machine may not have two addresses. The exit status is 77 if there can be no namespace; with
 ROOST_INTEROP=required in the environment it is then 1.
 """
+import errno
 import json
 import random
+import socket
 import subprocess
 import time
 
@@ -150,8 +152,21 @@ def draw_addresses(family):
     return {"S": f"127.{a}.{b}.2", "C": f"127.{a}.{b}.3", "G": f"239.{a}.1.{b}"}
 
 
+def draw_port():
+    """Returns a port that no program has by TCP: perftest and qperf meet there."""
+    while True:
+        port = random.randrange(20000, 30000)
+        with socket.socket() as s:
+            try:
+                s.bind(("", port))
+                return port
+            except OSError as e:
+                if e.errno != errno.EADDRINUSE:
+                    raise
+
+
 def run(lib, roost, kind, family, spec):
-    port = random.randrange(20000, 30000)
+    port = draw_port()
     fill = dict(draw_addresses(family), P=port)
 
     def start(side, address):
