@@ -71,14 +71,23 @@ static bool lacks_memory(int rc)
 	return rc == -EAGAIN || rc == -EBUSY || rc == -EINTR || rc == -ENOMEM;
 }
 
+static size_t bytes_of(const struct msghdr *m)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < m->msg_iovlen; i++)
+		n += m->msg_iov[i].iov_len;
+	return n;
+}
+
 bool udp_exchange(struct udp_port *u, int sock, struct msghdr *m)
 {
 	struct udp_exchange *x = &u->exchange;
 	int32_t result[REQUESTS] = {-EAGAIN, -EAGAIN};
 	int n;
 
-	if (!x->suits || x->disabled || !exchange_pays(&x->history) || !udp_rx_may_receive(u) ||
-	    !is_open(x))
+	if (!x->suits || x->disabled || !exchange_pays(&x->history) ||
+	    bytes_of(m) > EXCHANGE_BYTES || !udp_rx_may_receive(u) || !is_open(x))
 		return false;
 	push(&x->ring, SEND, IORING_OP_SENDMSG, sock, m);
 	push(&x->ring, RECEIVE, IORING_OP_RECVMSG, u->sock, udp_rx_spare(u));

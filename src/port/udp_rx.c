@@ -396,6 +396,16 @@ static bool pass_on(struct udp_port *u, const struct port_pkt *pkt)
 	       (udp_mail_pass(u, PORT_SLOT_OF_QPN(qpn), pkt) || u->rx.adopted);
 }
 
+/*
+ * Returns true if the next datagram may be received by an exchange. Several datagrams, and single
+ * packets, are better received by one recvmmsg().
+ */
+static bool suits_exchange(const struct udp_rx *r, int packets)
+{
+	return r->count && r->got <= EXCHANGE_DATAGRAMS && (unsigned)packets > r->got &&
+	       r->buf[r->count - 1].len <= EXCHANGE_BYTES;
+}
+
 int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 {
 	struct udp_port *u = udp_port(p);
@@ -427,7 +437,6 @@ int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 		udp_mail_flush(u);
 	while (r->next < r->count && r->buf[r->next].off == r->buf[r->next].len)
 		r->next++;
-	/* Several datagrams, or single packets, are better received by one recvmmsg(). */
-	u->exchange.suits = r->got <= EXCHANGE_DATAGRAMS && (unsigned)n > r->got;
+	u->exchange.suits = suits_exchange(r, n);
 	return n;
 }

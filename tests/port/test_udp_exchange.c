@@ -16,6 +16,9 @@
 
 #define QPN 0x1230
 #define LEN 96
+/* a datagram that is too long for an exchange */
+#define LONG	 9
+#define LONG_LEN 4096
 /* packets that a sends at a time, as one datagram; with so many, a look requests one datagram */
 #define GROUP  64
 #define ROUNDS 200 /* of a busy port */
@@ -302,6 +305,74 @@ static void single_packets_have_no_exchange(void **state)
 	assert_int_equal(calls.exchanges, 0);
 }
 
+/* Sends n packets of `len` bytes from b to a, which takes and forgets them. */
+static void answer(unsigned n, uint32_t len)
+{
+	struct port_pkt pkts[PORT_BURST];
+	unsigned got = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(rig_send(t.b, t.to_a, len, 0, QPN, 0), 0);
+	assert_true(t.b->ops->flush(t.b));
+	while (got < n) {
+		int burst = rig_burst(t.a, pkts, PORT_BURST);
+
+		assert_true(burst > 0);
+		got += (unsigned)burst;
+	}
+}
+
+/* After long answers, the rest of the same turn is no exchange. */
+static void one_flush_in_a_turn(void **state)
+{
+	struct port_pkt pkts[PORT_BURST];
+
+	if (!has_io_uring())
+		skip();
+	be_busy(WARM);
+	for (unsigned i = 0; i < WARM; i++) {
+		while (t.sent - t.taken < 2 * GROUP)
+			request(GROUP);
+		t.taken += (unsigned)t.b->ops->rx_burst(t.b, pkts, PORT_BURST);
+		answer(LONG, LONG_LEN);
+		calls.exchanges = 0;
+		answer(1, LEN);
+		assert_int_equal(calls.exchanges, 0);
+	}
+	finish();
+}
+
+/* Long datagrams, in either direction, are no exchanges. */
+static void long_datagrams(void **state)
+{
+	struct port_pkt pkts[PORT_BURST];
+
+	if (!has_io_uring())
+		skip();
+	be_busy(WARM);
+	for (unsigned i = 0; i < WARM; i++) {
+		while (t.sent - t.taken < 2 * GROUP)
+			request(GROUP);
+		t.taken += (unsigned)t.b->ops->rx_burst(t.b, pkts, PORT_BURST);
+		calls.exchanges = 0;
+		answer(LONG, LONG_LEN);
+		assert_int_equal(calls.exchanges, 0);
+	}
+	be_busy(WARM);
+	drain();
+	calls.exchanges = 0;
+	for (unsigned i = 0; i < WARM; i++) {
+		for (unsigned k = 0; k < LONG; k++)
+			assert_int_equal(rig_send(t.a, t.to_b, LONG_LEN, 0, QPN, 0), 0);
+		assert_true(t.a->ops->flush(t.a));
+		if (i == 0)
+			continue;
+		assert_true(t.b->ops->rx_burst(t.b, pkts, PORT_BURST) > 1);
+		answer(1, LEN);
+	}
+	assert_int_equal(calls.exchanges, 0);
+}
+
 /* Many datagrams that wait on a port with exchanges come by few system calls. */
 static void many_datagrams_end_a_row(void **state)
 {
@@ -341,20 +412,28 @@ static void a_group_ends_exchanges(void **state)
 static void an_error_of_another_packet(void **state)
 {
 	struct pkt_addr nobody = rig_addr("127.0.83.9");
+	struct port_pkt pkts[PORT_BURST];
 	struct port_path *path;
 
 	if (!has_io_uring())
 		skip();
 	path = t.b->ops->path_get(t.b, &nobody, QPN);
 	assert_non_null(path);
-	for (unsigned i = 0; i < ROUNDS; i++) {
-		be_busy(1);
-		if (i % 8)
-			continue;
+	for (unsigned i = 0; i < WARM; i++) {
+		unsigned before;
+
+		be_busy(WARM);
 		assert_int_equal(rig_send(t.b, path, LEN, 0, QPN, 0), 0);
 		assert_true(t.b->ops->flush(t.b));
+		while (t.b->ops->rx_burst(t.b, pkts, PORT_BURST))
+			t.taken += GROUP;
+		request(GROUP);
+		request(GROUP);
+		before = calls.exchanges;
+		assert_int_equal(turn(), GROUP);
+		assert_int_equal(calls.exchanges, before + 1);
+		take_answers();
 	}
-	assert_true(calls.exchanges > 0);
 	t.b->ops->path_put(t.b, path);
 	assert_int_equal(t.b->stats.tx_dropped, 0);
 	finish();
@@ -458,11 +537,12 @@ static void later_looks_do_not_count(void **state)
 		exchange_flushed(&o);
 		exchange_sleeps(&o);
 		exchange_looked(&o, true);
-		exchange_flushed(&o);
-		exchange_done(&o, false);
-		exchange_looked(&o, true);
 	}
 	assert_false(exchange_pays(&o));
+	o = (struct exchange_history){.flushed = true};
+	exchange_done(&o, true);
+	exchange_looked(&o, true);
+	assert_int_equal(o.found, 1);
 }
 
 /* Half of the looks find a datagram: the state depends on the last ones only. */
@@ -489,6 +569,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(no_exchange_beside_a_sleeper, setup, teardown),
 		cmocka_unit_test_setup_teardown(round_trips_have_no_exchange, setup, teardown),
 		cmocka_unit_test_setup_teardown(single_packets_have_no_exchange, setup, teardown),
+		cmocka_unit_test_setup_teardown(one_flush_in_a_turn, setup, teardown),
+		cmocka_unit_test_setup_teardown(long_datagrams, setup, teardown),
 		cmocka_unit_test_setup_teardown(many_datagrams_end_a_row, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_group_ends_exchanges, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_error_of_another_packet, setup, teardown),
