@@ -20,7 +20,8 @@ FILE = re.compile(r'(?<![\w/.<-])(?:[\w-]+/)*[\w.-]*\w\.(?:c|h|S|py|sh|md)\b(?![
 FUNCTION = re.compile(r'\b([a-z]\w*)\(\)', re.I)
 # Files of the Linux kernel, of rdma-core and of other programs; names in examples.
 FOREIGN_FILE = re.compile(
-    r'(?:drivers|net|rdma|infiniband|engines|librdmacm|include/(?:uapi|net|rdma))/|rxe\w*\.[ch]$'
+    r'(?:drivers|net|io_uring|rdma|infiniband|engines|librdmacm|include/(?:uapi|net|rdma))/'
+    r'|rxe\w*\.[ch]$'
     r'|(?:cma|uverbs_main|mckey|get_clock|ib_verbs|ibta_vol1_c12|in6|memcached)\.[ch]$'
     r'|(?:.*/)?(?:test_|fuzz_)?NAME\.[ch]$|room/file\.h$|roost/examples/|(?:follow|squares)\.c$'
     # not written yet: docs/architecture.md, "Where new parts go"
@@ -28,9 +29,9 @@ FOREIGN_FILE = re.compile(
     r'|a\.b\.c$')  # an address
 FOREIGN_FUNCTION = {
     'check_psn', 'cm_convert_to_ms', 'cm_dreq_handler', 'cm_issue_drep', 'cma_any_addr',
-    'cma_check_port', 'epoll_wait', 'ib_uverbs_attach_mcast', 'io_uring_enter', 'leave_work',
-    'mlx5_ib_query_device', 'nlmsg_ok', 'pivot_root', 'rxe_qp_from_attr', 'rxe_rcv_mcast_pkt',
-    'svc_run', 'ucma_listen', 'uct_ib_device_init', 'udp_send_skb'}
+    'cma_check_port', 'epoll_wait', 'ib_uverbs_attach_mcast', 'io_ring_exit_work', 'io_uring_enter',
+    'leave_work', 'mlx5_ib_query_device', 'nlmsg_ok', 'pivot_root', 'rxe_qp_from_attr',
+    'rxe_rcv_mcast_pkt', 'svc_run', 'ucma_listen', 'uct_ib_device_init', 'udp_send_skb'}
 
 
 def sources(top):
