@@ -298,6 +298,7 @@ static json_t *describe_functions(const struct kv_store *st)
 json_t *node_store_describe(struct node_store *s)
 {
 	char line[SNAPSHOT_LINE];
+	bool running;
 	json_t *o;
 	int error;
 
@@ -307,13 +308,15 @@ json_t *node_store_describe(struct node_store *s)
 		      describe_functions(s->store));
 	if (!s->snapshot)
 		return o;
+	/* First, because the thread of a snapshot stores its result before it ends. */
+	running = atomic_load(&s->running);
 	error = atomic_load(&s->error);
 	if (error)
 		describe_error(error, line, sizeof(line));
 	json_object_set_new(o, "snapshot",
 			    json_pack("{s:s,s:I,s:I,s:I,s:b,s:s*}", "file", s->snapshot, "loaded",
 				      (json_int_t)s->loaded, "begun", (json_int_t)s->begun, "done",
-				      (json_int_t)atomic_load(&s->done), "running",
-				      (int)atomic_load(&s->running), "error", error ? line : NULL));
+				      (json_int_t)atomic_load(&s->done), "running", (int)running,
+				      "error", error ? line : NULL));
 	return o;
 }
