@@ -108,7 +108,7 @@ static bool has_io_uring(void)
 
 	uring_close(&r);
 	if (rc)
-		print_message("[ SKIPPED: Linux has no io_uring for this process: %s ]\n",
+		print_message("SKIPPED: Linux has no io_uring for this process: %s\n",
 			      strerror(-rc));
 	return !rc;
 }
@@ -446,19 +446,26 @@ static void an_error_of_another_packet(void **state)
 	finish();
 }
 
+/* After failures that pass, the port makes exchanges again. */
+static void recovers(void)
+{
+	be_busy(ROUNDS);
+	assert_true(calls.exchanges > 1);
+	calls.enter_most = UINT32_MAX;
+	calls.enter_fails = 0;
+	calls.exchanges = 0;
+	be_busy(ROUNDS);
+	assert_true(calls.exchanges > ROUNDS / 2);
+	finish();
+}
+
 /* Linux takes the send only: the packets stay in the socket. */
 static void half_an_exchange(void **state)
 {
 	if (!has_io_uring())
 		skip();
 	calls.enter_most = 1;
-	be_busy(ROUNDS);
-	assert_true(calls.exchanges > 0);
-	calls.enter_most = UINT32_MAX;
-	calls.exchanges = 0;
-	be_busy(ROUNDS);
-	assert_true(calls.exchanges > ROUNDS / 2);
-	finish();
+	recovers();
 }
 
 /* Linux lacks memory for the requests. The port tries again. */
@@ -467,13 +474,7 @@ static void no_memory_for_an_exchange(void **state)
 	if (!has_io_uring())
 		skip();
 	calls.enter_fails = -EAGAIN;
-	be_busy(ROUNDS);
-	assert_true(calls.exchanges > 1);
-	calls.enter_fails = 0;
-	calls.exchanges = 0;
-	be_busy(ROUNDS);
-	assert_true(calls.exchanges > ROUNDS / 2);
-	finish();
+	recovers();
 }
 
 /* Linux refuses the call. The port goes on without exchanges. */
