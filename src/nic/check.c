@@ -109,7 +109,7 @@ static const char *check_responder(const struct nic_qp *qp)
 		HOLDS((e->cur == e->end) == (i < r->oldest));
 	}
 	HOLDS(!(r->oldest < r->count || r->ack || r->nak || r->cnp) ||
-	      list_linked(&qp->resp_link) || qp->state == NIC_QPS_ERR);
+	      list_linked(&qp->resp_link) || qp->pu->ack_delayed == qp || qp->state == NIC_QPS_ERR);
 	return NULL;
 }
 

@@ -529,6 +529,16 @@ static bool sends_first(struct pu *pu)
 	return pu->skipped_rx;
 }
 
+static __attribute__((noinline)) void delayed_ack(struct pu *pu)
+{
+	bool posted = !list_empty(&pu->senders) || !mpsc_empty(&pu->doorbells);
+
+	if (ack_delay_turn(&pu->ack_delay, posted) && pu->ack_delayed) {
+		nic_schedule_resp(pu->ack_delayed);
+		pu->ack_delayed = NULL;
+	}
+}
+
 static __attribute__((noinline)) void take_hints(struct pu *pu)
 {
 	for (unsigned p = 0; p < port_count(pu->nic); p++)
@@ -544,6 +554,8 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 
 	pu->now = now;
 	pu->polls++;
+	if (unlikely(ack_delay_active(&pu->ack_delay)))
+		delayed_ack(pu);
 	for (unsigned p = 0; p < ports; p++) {
 		struct port *port = pu->ports[p].port;
 		int n;
@@ -638,7 +650,7 @@ bool nic_pending(struct nic *nic, unsigned index)
 {
 	struct pu *pu = nic->pus[index];
 
-	if (!mpsc_empty(&pu->doorbells) || pu->rpc_work)
+	if (!mpsc_empty(&pu->doorbells) || pu->rpc_work || pu->ack_delayed)
 		return true;
 	for (unsigned p = 0; p < port_count(nic); p++) {
 		if (pu->ports[p].port->num_hints)

@@ -10,9 +10,26 @@
 #include "nic/rpc.h"
 #include "nic/stream.h"
 
-static void need_ack(struct nic_qp *qp)
+/*
+ * Returns true if the ACK waits for a later turn (ack_delay.h). Not if a flush is a system call: an
+ * ACK of its own would then cost one more.
+ */
+static __attribute__((noinline)) bool delay_ack(struct nic_qp *qp)
+{
+	struct pu *pu = qp->pu;
+
+	if (pu->ports[qp->port].port->batch || list_linked(&qp->resp_link) ||
+	    !ack_delay_reply(&pu->ack_delay, pu->rx_alone))
+		return false;
+	pu->ack_delayed = qp;
+	return true;
+}
+
+static void need_ack(struct nic_qp *qp, const struct pkt_view *v)
 {
 	qp->resp.ack = true;
+	if (unlikely(qp_has(qp, QP_RPC)) && v->op->kind == PKT_KIND_WRITE && delay_ack(qp))
+		return;
 	nic_schedule_resp(qp);
 }
 
@@ -490,7 +507,7 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 	if (v->op->flags & PKT_LAST)
 		r->msn++;
 	if (v->ackreq)
-		need_ack(qp);
+		need_ack(qp, v);
 	return 0;
 }
 

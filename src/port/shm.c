@@ -311,7 +311,6 @@ static void tidy_rings(struct shm_port *s)
 static int poll_empty(struct shm_port *s, struct shm_rx *rx, int look)
 {
 	shm_wake_sender(rx);
-	shm_cons_watch(&rx->ring);
 	if (unlikely(look < 0))
 		rx->broken = s->untidy = true;
 	else if (unlikely(++rx->empty_polls >= SHM_HOT_POLLS))
@@ -340,6 +339,8 @@ static int take_ring(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkt
 	uint8_t tos;
 	int n = 0, rc = 1;
 
+	/* A reader that was busy misses all these lines, so their transfers must overlap. */
+	shm_cons_watch(&rx->ring);
 	while (n < max && *bytes < SHM_BURST_BYTES) {
 		rc = shm_cons_next(&rx->ring, &pkts[n].bth, &len, &tos);
 		if (rc <= 0)

@@ -15,7 +15,7 @@
  * strides of 4 KiB, which are bad for the TLB and the prefetchers.
  *
  * A burst begins with two cache lines whose address the consumer knows in advance. A consumer that
- * finds no packet prefetches these lines together with the line of the next descriptor. A small
+ * looks for packets prefetches these lines together with the line of the next descriptor. A small
  * first packet lies in them, so it arrives with its descriptor and not after it. This saves a
  * single packet one transfer between two cores. The first packet is built in private memory and
  * copied when the burst is published, because another core that reads a line takes it away from the

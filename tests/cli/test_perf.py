@@ -132,8 +132,8 @@ r = run('perf', 'rpc', '--kernel', 'traversal', '--hops', '3', '--port', 'shm', 
         '--json')
 j = last_json(r)
 check('rpc says what it calls', r.returncode == 0 and j.get('kernel') == 'traversal'
-      and j['hops'] == 3 and j['size'] == 64 and j['target_counters'].get('rpc_replies', 0) >= 300,
-      r)
+      and j['hops'] == 3 and j['size'] == 64
+      and j['target_counters'].get('rx_rpc_requests', 0) >= 300, r)
 r = run('perf', 'rpc', '--kernel', 'hll', '--sweep', '--port', 'shm', '--sizes', '64,4K', '--iters',
         '100', '--json')
 j = last_json(r)
