@@ -26,8 +26,8 @@ ROWS = [
 ]
 
 
-def read_us(roost):
-    return kvnic.read_us(roost, 'shm', kvnic.READ, SECONDS / 2)
+def read_us(roost, memory=kvnic.READ):
+    return kvnic.read_us(roost, 'shm', memory, SECONDS / 2)
 
 
 def stalls(roost):
@@ -49,6 +49,8 @@ def one_round(roost):
                 got = nodes[port].load(batch=batch, depth=depth, seconds=SECONDS, **pairs)
                 rows.append({'row': i, 'rate': got['per_second'], 'us': got['p50_us'],
                              'reads': [before, read_us(roost)]})
+                if ROWS[i][4] is None:
+                    rows[-1]['one_line'] = read_us(roost, str(kvnic.VALUE))
     finally:
         for node in nodes.values():
             node.end()
@@ -111,6 +113,11 @@ def section(f):
         cells = [spread([figure(r) for r in rows if r['row'] == i and group(r) == g], unit)
                  for g in range(len(GROUPS) + 1)]
         yield line(what, port, *cells, f'at least {bar} M/s' if bar else f'at most {ALONE} us')
+    misses = [[statistics.mean(r['reads']) - r['one_line'] for r in rows
+               if 'one_line' in r and group(r) == g] for g in range(len(GROUPS) + 1)]
+    if any(misses):
+        yield line('a READ of random addresses over one of one address: a cache miss', 'shm',
+                   *(spread(m, 'us') for m in misses), '')
     around = data.get('around', [])
     if len(around) == 2:
         texts = (text_of(*pair) for pair in zip(around, ('before the rounds', 'after them')))
