@@ -197,10 +197,12 @@ void call_send_reply(struct call *call)
 		return;
 	}
 	note_time(call);
-	if (rc || from || !c->ask_len)
+	if (rc || from || !c->ask_len) {
 		call_release(call);
-	else
-		call->state = CALL_ENDING;
+		return;
+	}
+	call->state = CALL_ENDING;
+	call->q->ending++;
 }
 
 /* ---- ends ---- */

@@ -106,10 +106,12 @@ _Static_assert(sizeof(struct call) % CACHE_LINE == 0, "it is cleared by lines");
 
 struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct nic_rpc_piece *p)
 {
+	unsigned running = q->rt->calls - q->num_free - q->ending;
 	struct call *call;
 	uint8_t slot;
 
-	if (!q->num_free || (q->quota.calls && q->rt->calls - q->num_free >= q->quota.calls)) {
+	/* The ACK of a reply may come behind the next call (nic/ack_delay.h). */
+	if (!q->num_free || (q->quota.calls && running >= q->quota.calls)) {
 		q->pu->ctr.refused++;
 		return NULL;
 	}
@@ -436,10 +438,12 @@ void call_sent(struct call_qp *q, uint64_t cookie)
 	if (cookie && cookie <= RUNTIME_MAX_CALLS) {
 		struct call *call = &q->calls[cookie - 1];
 
-		if (call->state == CALL_ENDING)
+		if (call->state == CALL_ENDING) {
+			q->ending--;
 			call_release(call);
-		else
+		} else {
 			make_ready(call);
+		}
 	}
 	if (!list_empty(&q->waiting)) {
 		struct call *call = list_first_entry(&q->waiting, struct call, link);

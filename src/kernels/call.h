@@ -220,6 +220,7 @@ struct call_qp {
 	bool detached;
 	struct deferred_free deferred; /* used if the QP is detached while wrs_pending is not 0 */
 	uint32_t ids;
+	unsigned ending; /* calls that only wait for the ACK of their reply */
 	unsigned num_free;
 	uint8_t free[RUNTIME_MAX_CALLS];
 } CACHE_ALIGNED;

@@ -86,6 +86,7 @@ void call_stop(struct call_qp *q)
 			call->i.ctr->dropped += !call->ending;
 		call_release(call);
 	}
+	q->ending = 0;
 	if (list_linked(&q->link))
 		list_del(&q->link);
 	join_stop(q);

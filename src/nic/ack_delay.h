@@ -6,15 +6,15 @@
  * two cores once more, and the locked instructions of the post wait until the ring's lines have
  * arrived.
  *
- * The caller's habit is observed first, because an ACK that waits for a post that does not come
- * leaves in the next turn, and a program that has stopped polling has no turn soon. Pure; the unit
- * of time is a turn of the PU.
+ * The caller's habit is observed first, because a program that does not post and poll at once has
+ * no turn soon in which the ACK could leave. One reply of a PU at a time is observed, and other
+ * replies are acknowledged at once. Pure.
  *
- *	NONE ---reply---> OBSERVED ---turn: counts whether requests were posted---> NONE
- *	NONE ---reply, after enough posts---> WAITS ---turn with posts---> BEHIND ---turn---> NONE
- *					           \---turn without-------------------> NONE
+ *	NONE ---reply---> REPLIED ---turn, soon, with a post---> POSTED ---turn---> NONE
+ *				  \---any other turn------------------------------> NONE
  *
- * The ACK leaves in the turn that returns from WAITS or BEHIND to NONE.
+ * A reply that goes this way counts, if the last turn comes soon, too. After enough of them the ACK
+ * is held, and leaves in the turn that returns to NONE.
  */
 #ifndef ROOST_NIC_ACK_DELAY_H
 #define ROOST_NIC_ACK_DELAY_H
@@ -22,29 +22,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Replies in succession that were followed by a post in the next turn; only then an ACK waits. */
-#define ACK_DELAY_POSTS 8
+#define ACK_DELAY_REPLIES 8 /* replies in succession before an ACK is held */
+/*
+ * A turn is soon if it comes within this time. A caller that polls has turns every 0.1 us, and a
+ * peer probes for its ACK after 1 ms.
+ */
+#define ACK_DELAY_NS 10000u
 
-enum ack_delay_state { ACK_DELAY_NONE, ACK_DELAY_OBSERVED, ACK_DELAY_WAITS, ACK_DELAY_BEHIND };
+enum ack_delay_state { ACK_DELAY_NONE, ACK_DELAY_REPLIED, ACK_DELAY_POSTED };
 
 /* It begins with zeros. */
 struct ack_delay {
-	uint8_t state; /* enum ack_delay_state */
-	uint8_t posts; /* 0 .. ACK_DELAY_POSTS */
+	uint8_t state;	/* enum ack_delay_state */
+	uint8_t counts; /* 0 .. ACK_DELAY_REPLIES */
+	bool held;	/* the ACK of the reply that is observed is held */
+	uint32_t since; /* time of the last change of `state`: ns, the lower 32 bits */
 };
 
-/*
- * A reply has come. `alone`: no other packet came with it. Returns true if its ACK waits. The reply
- * behind it does not wait, and its ACK is that of both.
- */
-static inline bool ack_delay_reply(struct ack_delay *d, bool alone)
+/* The reply to a call has come. Returns true if its ACK is held. `now`: time of the turn in ns. */
+static inline bool ack_delay_reply(struct ack_delay *d, uint64_t now)
 {
-	if (!alone)
-		d->posts = 0; /* several calls are in flight, and the node waits for the ACKs */
 	if (d->state != ACK_DELAY_NONE)
 		return false;
-	d->state = d->posts < ACK_DELAY_POSTS ? ACK_DELAY_OBSERVED : ACK_DELAY_WAITS;
-	return d->state == ACK_DELAY_WAITS;
+	d->state = ACK_DELAY_REPLIED;
+	d->held = d->counts == ACK_DELAY_REPLIES;
+	d->since = (uint32_t)now;
+	return d->held;
 }
 
 /* Returns true if ack_delay_turn() must be called in the next turn. */
@@ -54,21 +57,24 @@ static inline bool ack_delay_active(const struct ack_delay *d)
 }
 
 /*
- * A turn begins. `posted`: it has requests to send. Returns true if the ACK that waits leaves in
- * this turn.
+ * A turn begins at `now` (ns). `posted`: the queue pair has requests to send. Returns true if the
+ * ACK that is held leaves in this turn.
  */
-static inline bool ack_delay_turn(struct ack_delay *d, bool posted)
+static inline bool ack_delay_turn(struct ack_delay *d, bool posted, uint64_t now)
 {
-	enum ack_delay_state state = d->state;
+	bool soon = (uint32_t)now - d->since <= ACK_DELAY_NS;
 
-	d->state = state == ACK_DELAY_WAITS && posted ? ACK_DELAY_BEHIND : ACK_DELAY_NONE;
-	if (state == ACK_DELAY_BEHIND)
-		return true;
-	if (!posted)
-		d->posts = 0;
-	else if (d->posts < ACK_DELAY_POSTS)
-		d->posts++;
-	return state == ACK_DELAY_WAITS && !posted;
+	if (d->state == ACK_DELAY_REPLIED && posted && soon) {
+		d->state = ACK_DELAY_POSTED;
+		d->since = (uint32_t)now;
+		return false;
+	}
+	if (d->state != ACK_DELAY_POSTED || !soon)
+		d->counts = 0;
+	else if (d->counts < ACK_DELAY_REPLIES)
+		d->counts++;
+	d->state = ACK_DELAY_NONE;
+	return d->held;
 }
 
 #endif

@@ -96,6 +96,11 @@ static const char *check_wait(const struct nic_qp *qp)
 	return NULL;
 }
 
+static bool ack_is_held(const struct pu *pu, const struct nic_qp *qp)
+{
+	return pu->reply_qp == qp && pu->ack_delay.held;
+}
+
 static const char *check_responder(const struct nic_qp *qp)
 {
 	const struct qp_resp *r = &qp->resp;
@@ -108,8 +113,10 @@ static const char *check_responder(const struct nic_qp *qp)
 
 		HOLDS((e->cur == e->end) == (i < r->oldest));
 	}
-	HOLDS(!(r->oldest < r->count || r->ack || r->nak || r->cnp) ||
-	      list_linked(&qp->resp_link) || qp->pu->ack_delayed == qp || qp->state == NIC_QPS_ERR);
+	HOLDS(!(r->oldest < r->count || r->nak || r->cnp) || list_linked(&qp->resp_link) ||
+	      qp->state == NIC_QPS_ERR);
+	HOLDS(!r->ack || list_linked(&qp->resp_link) || ack_is_held(qp->pu, qp) ||
+	      qp->state == NIC_QPS_ERR);
 	return NULL;
 }
 

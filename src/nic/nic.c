@@ -529,14 +529,22 @@ static bool sends_first(struct pu *pu)
 	return pu->skipped_rx;
 }
 
-static __attribute__((noinline)) void delayed_ack(struct pu *pu)
+/* Returns true if an ACK is held (ack_delay.h). */
+static bool ack_held(const struct pu *pu)
 {
-	bool posted = !list_empty(&pu->senders) || !mpsc_empty(&pu->doorbells);
+	return pu->reply_qp && pu->ack_delay.held;
+}
 
-	if (ack_delay_turn(&pu->ack_delay, posted) && pu->ack_delayed) {
-		nic_schedule_resp(pu->ack_delayed);
-		pu->ack_delayed = NULL;
-	}
+/* Observes the turn after a reply. Its ACK leaves in this turn if it was held and is due. */
+static __attribute__((noinline)) void observe_caller(struct pu *pu)
+{
+	struct nic_qp *qp = pu->reply_qp;
+	bool posted = qp && (list_linked(&qp->tx_link) || sq_posted(&qp->sq));
+
+	if (ack_delay_turn(&pu->ack_delay, posted, pu->now) && qp)
+		nic_schedule_resp(qp);
+	if (!ack_delay_active(&pu->ack_delay))
+		pu->reply_qp = NULL;
 }
 
 static __attribute__((noinline)) void take_hints(struct pu *pu)
@@ -555,7 +563,7 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	pu->now = now;
 	pu->polls++;
 	if (unlikely(ack_delay_active(&pu->ack_delay)))
-		delayed_ack(pu);
+		observe_caller(pu);
 	for (unsigned p = 0; p < ports; p++) {
 		struct port *port = pu->ports[p].port;
 		int n;
@@ -604,8 +612,8 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 /*
  * A hardware NIC sends a datagram within microseconds after its doorbell, so programs post their
  * last datagrams, and destroy the address handle and the QP without waiting for the completions
- * (rdma-core's mckey). Only PACKETS_PER_TURN packets leave, because the other threads of the
- * program may go on posting.
+ * (rdma-core's mckey). At exit this is the last chance of an ACK, too. Only PACKETS_PER_TURN
+ * packets leave, because the other threads of the program may go on posting.
  */
 void nic_send_datagrams(struct nic *nic, unsigned index, uint64_t now)
 {
@@ -614,6 +622,11 @@ void nic_send_datagrams(struct nic *nic, unsigned index, uint64_t now)
 	struct list_head datagrams, rest;
 
 	pu->now = now;
+	if (ack_held(pu)) {
+		nic_schedule_resp(pu->reply_qp);
+		pu->reply_qp = NULL;
+		run_responders(pu);
+	}
 	list_init(&datagrams);
 	list_init(&rest);
 	for (unsigned n = 0; n < PACKETS_PER_TURN && take_doorbells(pu); n++)
@@ -650,7 +663,7 @@ bool nic_pending(struct nic *nic, unsigned index)
 {
 	struct pu *pu = nic->pus[index];
 
-	if (!mpsc_empty(&pu->doorbells) || pu->rpc_work || pu->ack_delayed)
+	if (!mpsc_empty(&pu->doorbells) || pu->rpc_work || ack_held(pu))
 		return true;
 	for (unsigned p = 0; p < port_count(nic); p++) {
 		if (pu->ports[p].port->num_hints)

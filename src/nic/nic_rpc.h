@@ -99,6 +99,12 @@ int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp);
 /* Returns true if the op-codes are enabled. [any] */
 bool nic_qp_rpc(const struct nic_qp *qp);
 /*
+ * The program tells, before it posts a call, whether the call is the only one in flight. Then the
+ * ACK of its reply may leave behind the next call (ack_delay.h). The node needs a second slot for
+ * that call. [any]
+ */
+void nic_rpc_single_call(struct nic_qp *qp, bool single);
+/*
  * Returns true if new requests should wait for the next poll of a program that polls: the QP has
  * calls, and the flush of its port is a system call. Calls count as done for nic_qp_busy() when
  * their replies are there, so nic_qp_busy() does not show that the program works on replies and is

@@ -37,7 +37,6 @@ struct pu {
 	bool rpc_work, turn_end_requested; /* run() is due; nic_rpc_request_turn_end() was called */
 	bool skipped_rx;		   /* the last turn sent and did not receive */
 	bool rx_last;			   /* the current packet is the last of its burst */
-	bool rx_alone;			   /* ... and the only one */
 	struct ack_delay ack_delay;
 	uint64_t now;
 	uint64_t polls;		    /* turns, with or without work */
@@ -65,8 +64,8 @@ struct pu {
 	struct list_head dests;	  /* changed under nic->dests_lock: other PUs read it */
 	struct list_head groups[GROUP_BUCKETS];
 	struct nic_counters ctr;
-	struct nic_qp *ack_delayed; /* the QP whose ACK waits; NULL: none */
-	struct mr_last rpc_last;    /* the last region that a call has accessed */
+	struct nic_qp *reply_qp; /* the QP whose reply ack_delay observes; NULL: none */
+	struct mr_last rpc_last; /* the last region that a call has accessed */
 	uint64_t rx_mixed; /* time when packets or calls last changed from one QP to another */
 	atomic_bool rpc_ring_queued; /* RPC_RING is in the ring of doorbells */
 	/* timer of nic_rpc_at(); its owner is NULL, unlike that of a QP's timer */

@@ -38,8 +38,8 @@ static void detach(struct nic_qp *qp)
 		list_del(&qp->tx_link);
 	if (list_linked(&qp->resp_link))
 		list_del(&qp->resp_link);
-	if (qp->pu->ack_delayed == qp)
-		qp->pu->ack_delayed = NULL;
+	if (qp->pu->reply_qp == qp)
+		qp->pu->reply_qp = NULL;
 	if (list_linked(&qp->lost_link))
 		list_del(&qp->lost_link);
 	wheel_del(&qp->pu->wheel, &qp->timer);

@@ -81,6 +81,7 @@ struct nic_qp {
 	void *rpc_ctx;		    /* qp_ctx of the layer that serves calls, or NULL */
 	uint32_t read_chunk;	    /* the most response packets of one READ request */
 	_Atomic uint32_t db_prod;   /* index->prod at the last nic_qp_busy(). [any] */
+	_Atomic bool single_call;   /* nic_rpc_single_call(). [any] */
 	bool kernel_wrs_enabled;    /* kernels may post to the QP */
 	bool keepalive;
 	bool ack_waited;  /* the ACK has already waited for a turn: resp_send.c */

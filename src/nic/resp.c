@@ -10,25 +10,29 @@
 #include "nic/rpc.h"
 #include "nic/stream.h"
 
+#define ONLY (PKT_FIRST | PKT_LAST)
+
 /*
- * Returns true if the ACK waits for a later turn (ack_delay.h). Not if a flush is a system call: an
+ * Returns true if the ACK of the packet is held (ack_delay.h). Not if a flush is a system call: an
  * ACK of its own would then cost one more.
  */
-static __attribute__((noinline)) bool delay_ack(struct nic_qp *qp)
+static __attribute__((noinline)) bool hold_ack(struct nic_qp *qp, const struct pkt_view *v)
 {
 	struct pu *pu = qp->pu;
 
-	if (pu->ports[qp->port].port->batch || list_linked(&qp->resp_link) ||
-	    !ack_delay_reply(&pu->ack_delay, pu->rx_alone))
+	if (v->op->kind != PKT_KIND_WRITE || (v->op->flags & ONLY) != ONLY ||
+	    !atomic_load_explicit(&qp->single_call, memory_order_relaxed) ||
+	    pu->ports[qp->port].port->batch || list_linked(&qp->resp_link) ||
+	    ack_delay_active(&pu->ack_delay))
 		return false;
-	pu->ack_delayed = qp;
-	return true;
+	pu->reply_qp = qp;
+	return ack_delay_reply(&pu->ack_delay, pu->now);
 }
 
 static void need_ack(struct nic_qp *qp, const struct pkt_view *v)
 {
 	qp->resp.ack = true;
-	if (unlikely(qp_has(qp, QP_RPC)) && v->op->kind == PKT_KIND_WRITE && delay_ack(qp))
+	if (unlikely(qp_has(qp, QP_RPC)) && hold_ack(qp, v))
 		return;
 	nic_schedule_resp(qp);
 }
@@ -289,7 +293,7 @@ uint8_t resp_check_write(const struct nic_qp *qp, uint32_t rkey, uint64_t va, ui
  */
 static inline int copy_payload(const struct nic_qp *qp, const struct pkt_view *v, void *dst)
 {
-	if (unlikely(qp_has(qp, QP_RPC)) && v->op->flags & PKT_FIRST && v->op->flags & PKT_LAST)
+	if (unlikely(qp_has(qp, QP_RPC)) && (v->op->flags & ONLY) == ONLY)
 		return dma_copy_up(dst, v->payload, v->payload_len);
 	return dma_copy(dst, v->payload, v->payload_len);
 }

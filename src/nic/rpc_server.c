@@ -55,6 +55,12 @@ bool nic_qp_rpc(const struct nic_qp *qp)
 	return qp_has(qp, QP_RPC);
 }
 
+void nic_rpc_single_call(struct nic_qp *qp, bool single)
+{
+	if (atomic_load_explicit(&qp->single_call, memory_order_relaxed) != single)
+		atomic_store_explicit(&qp->single_call, single, memory_order_relaxed);
+}
+
 bool nic_qp_batches(const struct nic_qp *qp)
 {
 	/*

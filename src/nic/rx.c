@@ -252,7 +252,6 @@ static __attribute__((noinline)) void prefetch_next(struct nic *nic, const struc
 void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 {
 	pu->rx_at = pu->now;
-	pu->rx_alone = n == 1;
 	for (int i = 0; i < n; i++) {
 		struct nic_qp *qp = NULL;
 		struct pkt_view v;

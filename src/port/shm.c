@@ -339,7 +339,10 @@ static int take_ring(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkt
 	uint8_t tos;
 	int n = 0, rc = 1;
 
-	/* A reader that was busy misses all these lines, so their transfers must overlap. */
+	/*
+	 * Before the descriptor is read: a reader that was busy misses its line and the two lines
+	 * of the burst, and the transfers of all three must overlap.
+	 */
 	shm_cons_watch(&rx->ring);
 	while (n < max && *bytes < SHM_BURST_BYTES) {
 		rc = shm_cons_next(&rx->ring, &pkts[n].bth, &len, &tos);

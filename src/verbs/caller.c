@@ -36,7 +36,8 @@ struct roost_caller {
 	size_t mem_size, stride; /* stride: bytes of a reply with its tail */
 	uint32_t space;
 	unsigned calls, next;
-	uint16_t mark; /* mark of the last call */
+	unsigned in_flight; /* slots in use */
+	uint16_t mark;	    /* mark of the last call */
 	struct {
 		uint8_t state; /* enum slot_state */
 		bool is_short; /* the reply comes to the short buffer */
@@ -165,8 +166,10 @@ VERBS_EXPORT int roost_call_begin(struct roost_caller *c, uint64_t op, uint32_t 
 		wr.send_flags = IBV_SEND_INLINE;
 	__atomic_store_n(tail_of(c, *id), 0, __ATOMIC_RELAXED);
 	c->slot[*id].mark = c->mark;
+	nic_rpc_single_call(c->qp->nic_qp, !c->in_flight);
 	ret = roost_post_rpc(&c->qp->qp, &wr);
 	c->slot[*id].state = ret ? SLOT_FREE : SLOT_USED;
+	c->in_flight += !ret;
 	return ret;
 }
 
@@ -226,8 +229,10 @@ VERBS_EXPORT void roost_call_end(struct roost_caller *c, unsigned id)
 {
 	struct roost_rpc_tail tail;
 
-	if (id < c->calls && c->slot[id].state == SLOT_USED)
-		c->slot[id].state = reply_complete(c, id, &tail) ? SLOT_FREE : SLOT_GIVEN_UP;
+	if (id >= c->calls || c->slot[id].state != SLOT_USED)
+		return;
+	c->slot[id].state = reply_complete(c, id, &tail) ? SLOT_FREE : SLOT_GIVEN_UP;
+	c->in_flight--;
 }
 
 VERBS_EXPORT int roost_call(struct roost_caller *c, uint64_t op, uint32_t rkey, const void *params,

@@ -22,6 +22,7 @@ static uint32_t calls;
 static void start(const struct sim_params *link, bool rpc)
 {
 	peer_open_link(p, link, &(struct ep_params){.rpc = rpc, .depth = 64}, 1000);
+	nic_rpc_single_call(p->e.qp, true);
 	psn = 1000;
 	sent = calls = 0;
 }
@@ -96,7 +97,7 @@ static bool ack_is_behind(void)
 /* Calls one after the other, until the NIC delays ACKs. */
 static void make_habit(void)
 {
-	for (unsigned i = 0; i < ACK_DELAY_POSTS; i++)
+	for (unsigned i = 0; i < ACK_DELAY_REPLIES; i++)
 		assert_false(ack_is_behind());
 	assert_true(ack_is_behind());
 }
@@ -110,12 +111,28 @@ static void acks_follow_calls(void **state)
 	peer_close(p);
 }
 
+/* A caller that pauses before each call: the ACKs would wait for all these pauses. */
+static void slow_callers_get_no_delay(void **state)
+{
+	start(&plain, true);
+	make_habit();
+	for (unsigned i = 0; i < 2 * ACK_DELAY_REPLIES; i++) {
+		reply();
+		sim_advance(p->w.sim, world_now(&p->w) + 2 * ACK_DELAY_NS);
+		post_call();
+		expect_ack(p, PKT_AETH_ACK, psn - 1);
+		call_leaves();
+	}
+	make_habit();
+	peer_close(p);
+}
+
 static void only_connections_with_calls(void **state)
 {
 	struct roost_cqe cqe;
 
 	start(&plain, false);
-	for (unsigned i = 0; i < 4 * ACK_DELAY_POSTS; i++) {
+	for (unsigned i = 0; i < 4 * ACK_DELAY_REPLIES; i++) {
 		reply();
 		peer_post(p, ROOST_OP_WRITE, i, 0, 32);
 		expect_ack(p, PKT_AETH_ACK, psn - 1);
@@ -129,7 +146,7 @@ static void only_connections_with_calls(void **state)
 static void not_where_a_flush_is_a_system_call(void **state)
 {
 	start(&(struct sim_params){.batch = 16}, true);
-	for (unsigned i = 0; i < 4 * ACK_DELAY_POSTS; i++)
+	for (unsigned i = 0; i < 4 * ACK_DELAY_REPLIES; i++)
 		assert_false(ack_is_behind());
 	peer_close(p);
 }
@@ -138,7 +155,7 @@ static void leaves_without_a_call(void **state)
 {
 	start(&plain, true);
 	make_habit();
-	for (unsigned i = 0; i < 2 * ACK_DELAY_POSTS; i++) {
+	for (unsigned i = 0; i < 2 * ACK_DELAY_REPLIES; i++) {
 		reply();
 		expect_ack(p, PKT_AETH_ACK, psn - 1);
 	}
@@ -151,6 +168,7 @@ static void leaves_without_a_call(void **state)
 	peer_close(p);
 }
 
+/* The ACK of the second reply is that of both. */
 static void replies_together_do_not_wait(void **state)
 {
 	start(&plain, true);
@@ -161,6 +179,16 @@ static void replies_together_do_not_wait(void **state)
 	post_call();
 	expect_ack(p, PKT_AETH_ACK, psn - 1);
 	call_leaves();
+	peer_close(p);
+}
+
+static void callers_with_several_calls_get_no_delay(void **state)
+{
+	start(&plain, true);
+	make_habit();
+	nic_rpc_single_call(p->e.qp, false);
+	for (unsigned i = 0; i < 2 * ACK_DELAY_REPLIES; i++)
+		assert_false(ack_is_behind());
 	peer_close(p);
 }
 
@@ -203,14 +231,23 @@ static void sends_do_not_wait(void **state)
 	peer_close(p);
 }
 
-static void a_long_write_does_not_wait(void **state)
+static void long_writes_do_not_wait(void **state)
 {
 	start(&plain, true);
 	make_habit();
-	put_write(1024);
-	put_write(0);
-	until_taken(2);
+	peer_put(p, &(struct pkt_make){.opcode = PKT_WRITE_FIRST,
+				       .psn = psn++,
+				       .va = (uintptr_t)p->e.mem,
+				       .rkey = p->e.key,
+				       .dmalen = 1024 + 8,
+				       .len = 1024});
+	until_taken(1);
+	peer_put(p, &(struct pkt_make){
+			    .opcode = PKT_WRITE_LAST, .psn = psn++, .ackreq = true, .len = 8});
+	until_taken(1);
+	post_call();
 	expect_ack(p, PKT_AETH_ACK, psn - 1);
+	call_leaves();
 	peer_close(p);
 }
 
@@ -233,52 +270,108 @@ static void connection_ends(void **state)
 	peer_close(p);
 }
 
+/* A program that ends without another turn sends its last ACK. */
+static void leaves_at_exit(void **state)
+{
+	start(&plain, true);
+	make_habit();
+	reply();
+	nic_send_datagrams(p->e.nic, 0, world_now(&p->w));
+	assert_false(nic_pending(p->e.nic, 0));
+	expect_ack(p, PKT_AETH_ACK, psn - 1);
+	peer_close(p);
+}
+
 /* ---- the state machine alone ---- */
+
+static void one_reply(struct ack_delay *d, uint64_t *now, bool held)
+{
+	assert_int_equal(ack_delay_reply(d, *now), held);
+	assert_true(ack_delay_active(d));
+	*now += ACK_DELAY_NS;
+	assert_false(ack_delay_turn(d, true, *now));
+	*now += ACK_DELAY_NS;
+	assert_int_equal(ack_delay_turn(d, false, *now), held);
+	assert_false(ack_delay_active(d));
+}
+
+static uint64_t with_habit(struct ack_delay *d)
+{
+	uint64_t now = UINT32_MAX - 3 * ACK_DELAY_NS; /* its lower half wraps */
+
+	*d = (struct ack_delay){0};
+	for (unsigned i = 0; i < ACK_DELAY_REPLIES; i++)
+		one_reply(d, &now, false);
+	one_reply(d, &now, true);
+	return now;
+}
 
 static void takes_one_reply(void **state)
 {
-	struct ack_delay d = {0};
+	struct ack_delay d;
+	uint64_t now = with_habit(&d);
 
-	for (unsigned i = 0; i < ACK_DELAY_POSTS; i++) {
-		assert_false(ack_delay_active(&d));
-		assert_false(ack_delay_reply(&d, true));
-		assert_false(ack_delay_turn(&d, true));
-	}
-	assert_true(ack_delay_reply(&d, true));
-	assert_false(ack_delay_reply(&d, true)); /* of another connection */
-	assert_true(ack_delay_active(&d));
-	assert_false(ack_delay_turn(&d, true));
-	assert_false(ack_delay_reply(&d, true)); /* the reply to the call that was posted */
-	assert_true(ack_delay_turn(&d, false));
-	assert_false(ack_delay_active(&d));
-	assert_true(ack_delay_reply(&d, true));
-	assert_true(ack_delay_turn(&d, false)); /* the post did not come */
-	assert_false(ack_delay_reply(&d, true));
+	assert_true(ack_delay_reply(&d, now));
+	assert_false(ack_delay_reply(&d, now));
+	assert_false(ack_delay_turn(&d, true, now));
+	assert_false(ack_delay_reply(&d, now)); /* to the call that was posted */
+	assert_true(ack_delay_turn(&d, true, now));
+	one_reply(&d, &now, true);
 }
 
-static void habit_ends_with_replies_together(void **state)
+static void habit_ends_without_a_post(void **state)
 {
-	struct ack_delay d = {.posts = ACK_DELAY_POSTS};
+	struct ack_delay d;
+	uint64_t now = with_habit(&d);
 
-	assert_false(ack_delay_reply(&d, false));
-	assert_false(ack_delay_turn(&d, true));
-	assert_false(ack_delay_reply(&d, true));
+	assert_true(ack_delay_reply(&d, now));
+	assert_true(ack_delay_turn(&d, false, now));
+	one_reply(&d, &now, false);
+}
+
+static void habit_ends_with_a_late_post(void **state)
+{
+	struct ack_delay d;
+	uint64_t now = with_habit(&d);
+
+	assert_true(ack_delay_reply(&d, now));
+	now += ACK_DELAY_NS + 1;
+	assert_true(ack_delay_turn(&d, true, now));
+	one_reply(&d, &now, false);
+}
+
+/* A program that posts at once, and computes before it polls. */
+static void habit_ends_with_a_late_turn(void **state)
+{
+	struct ack_delay d;
+	uint64_t now = with_habit(&d);
+
+	assert_true(ack_delay_reply(&d, now));
+	assert_false(ack_delay_turn(&d, true, now));
+	now += ACK_DELAY_NS + 1;
+	assert_true(ack_delay_turn(&d, false, now));
+	one_reply(&d, &now, false);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(acks_follow_calls),
+		cmocka_unit_test(slow_callers_get_no_delay),
 		cmocka_unit_test(only_connections_with_calls),
 		cmocka_unit_test(not_where_a_flush_is_a_system_call),
 		cmocka_unit_test(leaves_without_a_call),
 		cmocka_unit_test(replies_together_do_not_wait),
 		cmocka_unit_test(answers_do_not_wait),
 		cmocka_unit_test(sends_do_not_wait),
-		cmocka_unit_test(a_long_write_does_not_wait),
+		cmocka_unit_test(callers_with_several_calls_get_no_delay),
+		cmocka_unit_test(long_writes_do_not_wait),
 		cmocka_unit_test(connection_ends),
+		cmocka_unit_test(leaves_at_exit),
 		cmocka_unit_test(takes_one_reply),
-		cmocka_unit_test(habit_ends_with_replies_together),
+		cmocka_unit_test(habit_ends_without_a_post),
+		cmocka_unit_test(habit_ends_with_a_late_post),
+		cmocka_unit_test(habit_ends_with_a_late_turn),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
