@@ -106,12 +106,12 @@ _Static_assert(sizeof(struct call) % CACHE_LINE == 0, "it is cleared by lines");
 
 struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct nic_rpc_piece *p)
 {
-	unsigned running = q->rt->calls - q->num_free - q->ending;
 	struct call *call;
 	uint8_t slot;
 
-	/* The ACK of a reply may come behind the next call (nic/ack_delay.h). */
-	if (!q->num_free || (q->quota.calls && running >= q->quota.calls)) {
+	/* The ACK of the last reply may come behind the next call (nic/ack_delay.h). */
+	if (!q->num_free ||
+	    (q->quota.calls && q->rt->calls - q->num_free >= q->quota.calls + (q->ending != 0))) {
 		q->pu->ctr.refused++;
 		return NULL;
 	}

@@ -14,7 +14,7 @@
  *				  \---any other turn------------------------------> NONE
  *
  * A reply that goes this way counts, if the last turn comes soon, too. After enough of them the ACK
- * is held, and leaves in the turn that returns to NONE.
+ * is delayed, and leaves in the turn that returns to NONE.
  */
 #ifndef ROOST_NIC_ACK_DELAY_H
 #define ROOST_NIC_ACK_DELAY_H
@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ACK_DELAY_REPLIES 8 /* replies in succession before an ACK is held */
+#define ACK_DELAY_REPLIES 8 /* replies in succession before an ACK is delayed */
 /*
  * A turn is soon if it comes within this time. A caller that polls has turns every 0.1 us, and a
  * peer probes for its ACK after 1 ms.
@@ -35,19 +35,19 @@ enum ack_delay_state { ACK_DELAY_NONE, ACK_DELAY_REPLIED, ACK_DELAY_POSTED };
 struct ack_delay {
 	uint8_t state;	/* enum ack_delay_state */
 	uint8_t counts; /* 0 .. ACK_DELAY_REPLIES */
-	bool held;	/* the ACK of the reply that is observed is held */
+	bool delayed;	/* the ACK of the reply that is observed is delayed */
 	uint32_t since; /* time of the last change of `state`: ns, the lower 32 bits */
 };
 
-/* The reply to a call has come. Returns true if its ACK is held. `now`: time of the turn in ns. */
+/* The reply to a call has come at `now` (ns). Returns true if its ACK is delayed. */
 static inline bool ack_delay_reply(struct ack_delay *d, uint64_t now)
 {
 	if (d->state != ACK_DELAY_NONE)
 		return false;
 	d->state = ACK_DELAY_REPLIED;
-	d->held = d->counts == ACK_DELAY_REPLIES;
+	d->delayed = d->counts == ACK_DELAY_REPLIES;
 	d->since = (uint32_t)now;
-	return d->held;
+	return d->delayed;
 }
 
 /* Returns true if ack_delay_turn() must be called in the next turn. */
@@ -58,7 +58,7 @@ static inline bool ack_delay_active(const struct ack_delay *d)
 
 /*
  * A turn begins at `now` (ns). `posted`: the queue pair has requests to send. Returns true if the
- * ACK that is held leaves in this turn.
+ * ACK that is delayed leaves in this turn.
  */
 static inline bool ack_delay_turn(struct ack_delay *d, bool posted, uint64_t now)
 {
@@ -74,7 +74,7 @@ static inline bool ack_delay_turn(struct ack_delay *d, bool posted, uint64_t now
 	else if (d->counts < ACK_DELAY_REPLIES)
 		d->counts++;
 	d->state = ACK_DELAY_NONE;
-	return d->held;
+	return d->delayed;
 }
 
 #endif

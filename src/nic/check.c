@@ -96,9 +96,9 @@ static const char *check_wait(const struct nic_qp *qp)
 	return NULL;
 }
 
-static bool ack_is_held(const struct pu *pu, const struct nic_qp *qp)
+static bool ack_is_delayed(const struct pu *pu, const struct nic_qp *qp)
 {
-	return pu->reply_qp == qp && pu->ack_delay.held;
+	return pu->reply_qp == qp && pu->ack_delay.delayed;
 }
 
 static const char *check_responder(const struct nic_qp *qp)
@@ -115,7 +115,7 @@ static const char *check_responder(const struct nic_qp *qp)
 	}
 	HOLDS(!(r->oldest < r->count || r->nak || r->cnp) || list_linked(&qp->resp_link) ||
 	      qp->state == NIC_QPS_ERR);
-	HOLDS(!r->ack || list_linked(&qp->resp_link) || ack_is_held(qp->pu, qp) ||
+	HOLDS(!r->ack || list_linked(&qp->resp_link) || ack_is_delayed(qp->pu, qp) ||
 	      qp->state == NIC_QPS_ERR);
 	return NULL;
 }

@@ -529,13 +529,13 @@ static bool sends_first(struct pu *pu)
 	return pu->skipped_rx;
 }
 
-/* Returns true if an ACK is held (ack_delay.h). */
-static bool ack_held(const struct pu *pu)
+/* Returns true if an ACK is delayed (ack_delay.h). */
+static bool ack_delayed(const struct pu *pu)
 {
-	return pu->reply_qp && pu->ack_delay.held;
+	return pu->reply_qp && pu->ack_delay.delayed;
 }
 
-/* Observes the turn after a reply. Its ACK leaves in this turn if it was held and is due. */
+/* Observes the turn after a reply. Its ACK leaves in this turn if it was delayed and is due. */
 static __attribute__((noinline)) void observe_caller(struct pu *pu)
 {
 	struct nic_qp *qp = pu->reply_qp;
@@ -622,7 +622,7 @@ void nic_send_datagrams(struct nic *nic, unsigned index, uint64_t now)
 	struct list_head datagrams, rest;
 
 	pu->now = now;
-	if (ack_held(pu)) {
+	if (ack_delayed(pu)) {
 		nic_schedule_resp(pu->reply_qp);
 		pu->reply_qp = NULL;
 		run_responders(pu);
@@ -663,7 +663,7 @@ bool nic_pending(struct nic *nic, unsigned index)
 {
 	struct pu *pu = nic->pus[index];
 
-	if (!mpsc_empty(&pu->doorbells) || pu->rpc_work || ack_held(pu))
+	if (!mpsc_empty(&pu->doorbells) || pu->rpc_work || ack_delayed(pu))
 		return true;
 	for (unsigned p = 0; p < port_count(nic); p++) {
 		if (pu->ports[p].port->num_hints)

@@ -196,7 +196,7 @@ void nic_destroy(struct nic *nic);
  */
 unsigned nic_poll(struct nic *nic, unsigned pu, uint64_t now);
 /*
- * Sends the datagrams that are posted on the UD QPs of a PU, and the ACK that is held
+ * Sends the datagrams that are posted on the UD QPs of a PU, and the ACK that is delayed
  * (ack_delay.h), as far as the ports and the windows take them at once. Called before an address
  * handle or a UD QP is destroyed, and at exit. [owner]
  */

@@ -13,10 +13,10 @@
 #define ONLY (PKT_FIRST | PKT_LAST)
 
 /*
- * Returns true if the ACK of the packet is held (ack_delay.h). Not if a flush is a system call: an
- * ACK of its own would then cost one more.
+ * Returns true if the ACK of the packet is delayed (ack_delay.h). Not if a flush is a system call:
+ * an ACK of its own would then cost one more.
  */
-static __attribute__((noinline)) bool hold_ack(struct nic_qp *qp, const struct pkt_view *v)
+static __attribute__((noinline)) bool delay_ack(struct nic_qp *qp, const struct pkt_view *v)
 {
 	struct pu *pu = qp->pu;
 
@@ -32,7 +32,7 @@ static __attribute__((noinline)) bool hold_ack(struct nic_qp *qp, const struct p
 static void need_ack(struct nic_qp *qp, const struct pkt_view *v)
 {
 	qp->resp.ack = true;
-	if (unlikely(qp_has(qp, QP_RPC)) && hold_ack(qp, v))
+	if (unlikely(qp_has(qp, QP_RPC)) && delay_ack(qp, v))
 		return;
 	nic_schedule_resp(qp);
 }

@@ -183,6 +183,34 @@ static void quotas_of_calls(void **state)
 	rig_close(r);
 }
 
+/* The ACK of a reply comes behind the next call (nic/ack_delay.h). */
+static void a_quota_of_one_call(void **state)
+{
+	struct rig_reply reply;
+
+	open_rig(5);
+	assert_int_equal(
+		runtime_set_quota(r->f, r->node[0].qp, &(struct runtime_quota){.calls = 1}), 0);
+	nic_rpc_single_call(r->caller[0].qp, true);
+	for (unsigned i = 0; i < 50; i++) {
+		post(0, 0, 10, 0);
+		while (!rig_poll(r, 0, 0, 8, &reply))
+			rig_step(r);
+		assert_int_equal(reply.status, ROOST_RPC_OK);
+		rig_reap(r);
+	}
+	assert_int_equal(rig_counters(r).calls, 50);
+	assert_int_equal(rig_counters(r).refused, 0);
+	/* Two calls at a time are too many nevertheless. */
+	post(0, 0, 1000, 0);
+	post(0, 1, 1000, 0);
+	post(0, 2, 1000, 0);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(rig_wait(r, 0, i, 8).status, ROOST_RPC_OK);
+	assert_true(rig_counters(r).refused > 0);
+	rig_close(r);
+}
+
 /* Virtual time that 4,000 calls of caller 1 take, 8 at a time. */
 static uint64_t time_of_calls(void)
 {
@@ -243,6 +271,7 @@ int main(void)
 		cmocka_unit_test(quotas_of_steps),
 		cmocka_unit_test(quotas_and_payload),
 		cmocka_unit_test(quotas_of_calls),
+		cmocka_unit_test(a_quota_of_one_call),
 		cmocka_unit_test(full_slots_cost_others_nothing),
 	};
 

@@ -284,14 +284,14 @@ static void leaves_at_exit(void **state)
 
 /* ---- the state machine alone ---- */
 
-static void one_reply(struct ack_delay *d, uint64_t *now, bool held)
+static void one_reply(struct ack_delay *d, uint64_t *now, bool delayed)
 {
-	assert_int_equal(ack_delay_reply(d, *now), held);
+	assert_int_equal(ack_delay_reply(d, *now), delayed);
 	assert_true(ack_delay_active(d));
 	*now += ACK_DELAY_NS;
 	assert_false(ack_delay_turn(d, true, *now));
 	*now += ACK_DELAY_NS;
-	assert_int_equal(ack_delay_turn(d, false, *now), held);
+	assert_int_equal(ack_delay_turn(d, false, *now), delayed);
 	assert_false(ack_delay_active(d));
 }
 
