@@ -62,7 +62,8 @@ bool roost_qp_has_rpc(struct ibv_qp *qp);
  * Limits the peer's use of this node's kernels through a queue pair, until the queue pair is moved
  * to RESET.
  *
- *   calls	calls in flight. Further calls get RNR NAKs. 0: no limit but the 256 slots for calls
+ *   calls	calls in flight. One call that only waits for the ACK of its reply does not count.
+ *		Further calls get RNR NAKs. 0: no limit but the 256 slots for calls
  *   steps	steps of kernels in one turn of the NIC. Further steps wait for the next turn. 0: no
  *		limit. Queue pairs take steps in rotation whatever the value is
  *

@@ -77,9 +77,10 @@ int runtime_create(struct nic *nic, const struct runtime_config *cfg, struct ker
 struct kernel_runtime *runtime_of(const struct nic *nic);
 
 /*
- * Limits of a QP. `calls` is the number of calls in flight; beyond it the QP gets RNR NAKs. `steps`
- * is the number of steps in a turn of the PU; beyond it the QP's calls wait for the next turn. 0
- * means no limit. The QPs of a PU take steps round-robin, whatever their quotas.
+ * Limits of a QP. `calls` is the number of calls in flight, without one that only waits for the ACK
+ * of its reply; beyond it the QP gets RNR NAKs. `steps` is the number of steps in a turn of the PU;
+ * beyond it the QP's calls wait for the next turn. 0 means no limit. The QPs of a PU take steps
+ * round-robin, whatever their quotas.
  */
 struct runtime_quota {
 	uint32_t calls, steps;

@@ -35,11 +35,13 @@ static void post_call(void)
 	peer_post(p, ROOST_OP_RPC, ++calls, 0, 32);
 }
 
-/* The call leaves, and the node acknowledges it. */
-static void call_leaves(void)
+/* Posts a call, and expects an ACK in front of it. The node acknowledges the call. */
+static void ack_leaves_before_call(void)
 {
 	struct roost_cqe cqe;
 
+	post_call();
+	expect_ack(p, PKT_AETH_ACK, psn - 1);
 	expect(p, PKT_RPC_PARAMS, sent);
 	peer_ack(p, PKT_AETH_ACK, sent++, calls);
 	assert_true(ep_poll_send(&p->e, &cqe));
@@ -119,9 +121,7 @@ static void slow_callers_get_no_delay(void **state)
 	for (unsigned i = 0; i < 2 * ACK_DELAY_REPLIES; i++) {
 		reply();
 		sim_advance(p->w.sim, world_now(&p->w) + 2 * ACK_DELAY_NS);
-		post_call();
-		expect_ack(p, PKT_AETH_ACK, psn - 1);
-		call_leaves();
+		ack_leaves_before_call();
 	}
 	make_habit();
 	peer_close(p);
@@ -176,9 +176,7 @@ static void replies_together_do_not_wait(void **state)
 	put_write(64);
 	put_write(64);
 	until_taken(2);
-	post_call();
-	expect_ack(p, PKT_AETH_ACK, psn - 1);
-	call_leaves();
+	ack_leaves_before_call();
 	peer_close(p);
 }
 
@@ -225,9 +223,7 @@ static void sends_do_not_wait(void **state)
 	peer_put(p, &(struct pkt_make){
 			    .opcode = PKT_SEND_ONLY, .psn = psn++, .ackreq = true, .len = 64});
 	until_taken(1);
-	post_call();
-	expect_ack(p, PKT_AETH_ACK, psn - 1);
-	call_leaves();
+	ack_leaves_before_call();
 	peer_close(p);
 }
 
@@ -245,9 +241,7 @@ static void long_writes_do_not_wait(void **state)
 	peer_put(p, &(struct pkt_make){
 			    .opcode = PKT_WRITE_LAST, .psn = psn++, .ackreq = true, .len = 8});
 	until_taken(1);
-	post_call();
-	expect_ack(p, PKT_AETH_ACK, psn - 1);
-	call_leaves();
+	ack_leaves_before_call();
 	peer_close(p);
 }
 
