@@ -41,7 +41,8 @@ static struct slot *ready;
 static unsigned ready_num, slots_num;
 static struct hist hist;
 static uint64_t now, done;
-static bool now_is_fresh;
+static uint64_t round_began; /* the submission of the first operation of a round */
+static bool now_is_fresh, round_has_begun;
 
 static void must(int rc, const char *what)
 {
@@ -78,6 +79,10 @@ static void on_complete(struct roost_kv_op *op)
 	ready_num++;
 }
 
+/*
+ * since: when the operation was due, in an open loop; 0: now. Its delay then begins when the key
+ * has been made, as that of a READ of `roost perf` begins when its address has been chosen.
+ */
 static void submit(bool put, uint64_t key, uint64_t since)
 {
 	struct slot *s = ready;
@@ -86,7 +91,6 @@ static void submit(bool put, uint64_t key, uint64_t since)
 
 	ready = s->next;
 	ready_num--;
-	s->since = since;
 	load_digits(s->key, key);
 	*op = (struct roost_kv_op){.code = put ? ROOST_KV_PUT : ROOST_KV_GET,
 				   .key = s->key,
@@ -101,6 +105,11 @@ static void submit(bool put, uint64_t key, uint64_t since)
 		op->out = s->value;
 		op->out_cap = o.value;
 	}
+	if (!since && !round_has_begun) {
+		round_began = monotonic_ns();
+		round_has_begun = true;
+	}
+	s->since = since ? since : round_began;
 	must(roost_kv_submit(kv, op), "a submission");
 }
 
@@ -150,9 +159,10 @@ static void fill(void)
 static void closed_loop(uint64_t until)
 {
 	while (now < until) {
+		round_has_begun = false;
 		for (unsigned left = slots_num; left && ready; left--) {
 			now_is_fresh = false;
-			submit_next(now);
+			submit_next(0);
 		}
 		poll_once();
 	}

@@ -49,7 +49,8 @@ static struct {
 	uint64_t now, done, wrong;
 	uint64_t keys; /* keys that were stored, or are being stored */
 	unsigned put_percent;
-	bool now_is_fresh;
+	uint64_t round; /* when the first operation of this round was submitted */
+	bool now_is_fresh, round_has_begun;
 	int err;
 	double zeta, eta, alpha, half; /* parameters of the Zipf distribution */
 } run;
@@ -183,7 +184,6 @@ static int submit_next(struct slot *s, uint64_t newest)
 
 	if (s->modifies) /* the value is the one that was read */
 		return submit(s, ROOST_KV_PUT, s->key);
-	s->began = run.now;
 	key = draw_rank();
 	if (run.b->workload == WORKLOAD_D) {
 		s->inserts = put;
@@ -192,6 +192,11 @@ static int submit_next(struct slot *s, uint64_t newest)
 		s->modifies = put;
 		put = false;
 	}
+	if (!run.round_has_begun) { /* the delay begins when the key has been chosen */
+		run.round = clock_ns();
+		run.round_has_begun = true;
+	}
+	s->began = run.round;
 	return submit(s, put ? ROOST_KV_PUT : ROOST_KV_GET, key);
 }
 
@@ -205,6 +210,7 @@ static int submit_round(void)
 	uint64_t newest = run.b->workload == WORKLOAD_D ? stored_keys() : 0;
 	int rc = 0;
 
+	run.round_has_begun = false;
 	for (struct slot *s; !rc && left && (s = run.ready) != NULL; left--) {
 		run.ready = s->next;
 		run.now_is_fresh = false;
