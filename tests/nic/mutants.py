@@ -603,6 +603,8 @@ MUTANTS = [
      '\tkv->divides = true;\n\tkv_execute(kv, arg);', '\tkv_execute(kv, arg);'),
     ('kernels/tenants:a_tenant_keeps_its_share', 'src/kv/functions.c', 'if (r->f->whole)',
      'if (true)'),
+    ('drive/turns:work_of_the_turns_that_arm_the_ports', 'src/drive/pu.c',
+     '\t\tkick |= service_wake_needed(d, i, now, wake);\n', ''),
     ('drive/gsi:control_calls_lose_no_datagrams', 'src/drive/pu.c', ' && !gsi_is_filling(d)', ''),
     # Pairs in buckets overtake others, except on one key, and if results are in an arena.
     ('kv/ops:inline_pairs_of_all_lengths', 'src/kv/bucket.h',
