@@ -199,6 +199,7 @@ MUTANTS = [
     ('verbs/poll_lock:while_the_cq_is_resized', 'src/verbs/cq.c',
      'spin_lock(&cq->lock);\n\tdrive_control_lock(cq->drive);',
      'drive_control_lock(cq->drive);\n\tspin_lock(&cq->lock);'),
+    ('verbs/cq:a_cancelled_destruction_is_repeated', 'src/verbs/cq.c', 'if (cq->ended)', 'if (0)'),
     ('memcached/join:longer_ones_are_refused', 'src/memcached/text.c',
      'if (old->len > ITEM_MAX || ', 'if ('),
     ('rights:write_in_progress', 'src/nic/resp.c',
