@@ -174,6 +174,11 @@ struct verbs_qp {
 
 	struct verbs_queue sq, rq;
 
+	/*
+	 * The thread that is between wr_start and wr_complete, its pthread_t; 0: none. Only this
+	 * thread can find itself here, so the accesses are relaxed.
+	 */
+	_Atomic uintptr_t wr_thread;
 	/* Used between wr_start and wr_complete, under the send queue's lock. */
 	struct roost_wqe *wr_cur;
 	uint32_t wr_head; /* number of WQEs built so far */

@@ -196,6 +196,10 @@ MUTANTS = [
      'drive_disown(qp->drive, qp->pu);\n\tdrive_control_unlock(qp->drive);\n\tqp_unlock_queues',
      'drive_disown(qp->drive, qp->pu);\n\tif (!ret && reset)\n\t\tverbs_cqs_clean(qp, end);\n'
      '\tdrive_control_unlock(qp->drive);\n\tqp_unlock_queues'),
+    ('verbs/threads:a_builder_changes_the_state', 'src/verbs/qp_attr.c',
+     'if (!qp_is_builder(qp))\n\t\tspin_lock', 'spin_lock'),
+    ('verbs/threads:a_builder_changes_the_state', 'src/verbs/qp_attr.c',
+     'qp->wr_cur = NULL;\n\tqp->wr_err = EINVAL;', ''),
     ('verbs/poll_lock:while_the_cq_is_resized', 'src/verbs/cq.c',
      'spin_lock(&cq->lock);\n\tdrive_control_lock(cq->drive);',
      'drive_control_lock(cq->drive);\n\tspin_lock(&cq->lock);'),
