@@ -193,8 +193,9 @@ settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_tu
 		p->had_sleeper = false;
 		kick = wake > now + policy_table.horizon;
 	} else {
-		kick = service_wake_needed(d, i, now, wake);
-		kick |= handle_sleeper(d, i, now, wake, turn);
+		kick = handle_sleeper(d, i, now, wake, turn);
+		/* After the turns that arm the ports: they too may leave work, or a delayed ACK. */
+		kick |= service_wake_needed(d, i, now, wake);
 		atomic_store_explicit(&p->cpu, sched_getcpu(), memory_order_relaxed);
 	}
 	if (kick)

@@ -16,9 +16,9 @@
  * us), the agent's lock, the engine's control lock, a PU. No other lock is taken while the lock of
  * a channel's queue is held.
  *
- * ibv_modify_qp() waits for a thread that builds work requests, so the agent's lock is released
- * during the call. Meanwhile the id is `changing`: other calls that change or destroy its QP, or
- * end the id, wait for it.
+ * ibv_modify_qp() waits for another thread that builds work requests, so the agent's lock is
+ * released during the call. Meanwhile the id is `changing`: other calls that change or destroy its
+ * QP, or end the id, wait for it.
  */
 #ifndef ROOST_RDMACM_RDMACM_H
 #define ROOST_RDMACM_RDMACM_H
@@ -193,8 +193,8 @@ void rdmacm_unlock(void);
 void rdmacm_wait(void);
 /*
  * Calls ibv_modify_qp(). Returns 0 or -errno. Lock held; the lock is released during the call,
- * which may wait for a thread that is between ibv_wr_start() and ibv_wr_complete(), and this thread
- * may be waiting for the lock.
+ * which may wait for another thread that is between ibv_wr_start() and ibv_wr_complete(), and that
+ * thread may be waiting for the lock.
  */
 int rdmacm_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 /*

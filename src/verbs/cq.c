@@ -145,6 +145,8 @@ static int cq_end(struct verbs_cq *cq)
 	uint32_t arm;
 	int ret;
 
+	if (cq->ended) /* by a thread that was cancelled in cq_wait_acks() */
+		return 0;
 	drive_control_lock(cq->drive);
 	drive_own(cq->drive, cq->pu);
 	ret = nic_cq_destroy(drive_nic(cq->drive), cq->nic_cq);
@@ -152,6 +154,7 @@ static int cq_end(struct verbs_cq *cq)
 	drive_control_unlock(cq->drive);
 	if (ret)
 		return ret;
+	cq->ended = true;
 	arm = atomic_exchange_explicit(&cq->index->arm, ROOST_CQ_UNARMED, memory_order_acq_rel);
 	if (arm != ROOST_CQ_UNARMED && cq->cq.channel)
 		drive_cq_disarmed(cq->drive);
@@ -160,21 +163,20 @@ static int cq_end(struct verbs_cq *cq)
 
 /*
  * Drops unread events and waits until the program has acknowledged the others. The NIC raises no
- * further events.
+ * further events. The wait is a cancellation point, as in rdma-core. A thread that is cancelled
+ * there leaves the object to another call of the same function.
  */
 static void cq_wait_acks(struct verbs_cq *cq)
 {
 	struct ibv_comp_channel *channel = cq->cq.channel;
-	uint32_t comp = 0, async;
+	const uint32_t comp = channel ? evq_forget(verbs_evq(channel), &cq->comp_event) : 0;
+	const uint32_t async = evq_forget(&verbs_ctx(cq->cq.context)->async, &cq->async_event);
 
-	if (channel)
-		comp = evq_forget(&container_of(channel, struct verbs_channel, channel)->events,
-				  &cq->comp_event);
-	async = evq_forget(&verbs_ctx(cq->cq.context)->async, &cq->async_event);
 	pthread_mutex_lock(&cq->cq.mutex);
+	pthread_cleanup_push(verbs_unlock, &cq->cq.mutex);
 	while (cq->cq.comp_events_completed != comp || cq->cq.async_events_completed != async)
 		pthread_cond_wait(&cq->cq.cond, &cq->cq.mutex);
-	pthread_mutex_unlock(&cq->cq.mutex);
+	pthread_cleanup_pop(1);
 }
 
 VERBS_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)

@@ -94,6 +94,7 @@ struct verbs_cq {
 	unsigned pu;
 	bool single_threaded; /* the program promised to use one thread, so no lock is taken */
 	bool counting;	      /* the NIC writes no completions; the ring stays empty */
+	bool ended;	      /* the NIC has destroyed its object */
 
 	struct spin lock CACHE_ALIGNED;
 	uint32_t cons; /* number of CQEs taken */
@@ -134,6 +135,7 @@ struct verbs_srq {
 	struct ibv_srq srq;
 	struct drive *drive;
 	struct nic_srq *nic_srq;
+	bool ended; /* the NIC has destroyed its object */
 	uint32_t number;
 	struct verbs_queue rq;
 	void *mem;
@@ -168,9 +170,15 @@ struct verbs_qp {
 	bool offers_rpc, offers_calc; /* the program enabled the feature; cleared by a reset */
 	bool sig_all;
 	bool has_ex; /* made with send_ops_flags: ibv_qp_to_qp_ex() succeeds */
+	bool ended;  /* the NIC has destroyed its object */
 
 	struct verbs_queue sq, rq;
 
+	/*
+	 * The thread that is between wr_start and wr_complete, its pthread_t; 0: none. Only this
+	 * thread can find itself here, so the accesses are relaxed.
+	 */
+	_Atomic uintptr_t wr_thread;
 	/* Used between wr_start and wr_complete, under the send queue's lock. */
 	struct roost_wqe *wr_cur;
 	uint32_t wr_head; /* number of WQEs built so far */
@@ -220,6 +228,12 @@ static inline void *verbs_null(int err)
 {
 	errno = err;
 	return NULL;
+}
+
+/* Unlocks a pthread_mutex_t, also for a thread that is cancelled in a wait. */
+static inline void verbs_unlock(void *mutex)
+{
+	pthread_mutex_unlock((pthread_mutex_t *)mutex);
 }
 
 /* Returns zeroed memory, aligned to a cache line. The caller frees it with free(). */

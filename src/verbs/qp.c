@@ -227,7 +227,7 @@ static bool qp_in_group(struct verbs_qp *qp)
 	bool in;
 
 	drive_control_lock(qp->drive);
-	in = nic_qp_groups(qp->nic_qp) != 0;
+	in = !qp->ended && nic_qp_groups(qp->nic_qp) != 0;
 	drive_control_unlock(qp->drive);
 	return in;
 }
@@ -245,18 +245,22 @@ static void qp_end(struct verbs_qp *qp)
 {
 	struct verbs_cqs_end end;
 
+	if (qp->ended) /* by a thread that was cancelled in qp_wait_acks() */
+		return;
 	drive_receive(qp->drive, qp->pu);
 	drive_control_lock(qp->drive);
 	drive_own(qp->drive, qp->pu);
 	if (qp->qp.qp_type == IBV_QPT_UD)
 		drive_send_datagrams(qp->drive, qp->pu);
 	nic_qp_destroy(drive_nic(qp->drive), qp->nic_qp);
+	qp->ended = true;
 	end = verbs_cqs_end(qp);
 	drive_disown(qp->drive, qp->pu);
 	drive_control_unlock(qp->drive);
 	verbs_cqs_clean(qp, end);
 }
 
+/* As cq_wait_acks() in cq.c. */
 static void qp_wait_acks(struct verbs_qp *qp)
 {
 	uint32_t reported = 0;
@@ -265,9 +269,10 @@ static void qp_wait_acks(struct verbs_qp *qp)
 	for (i = 0; i < VERBS_QP_EVENTS; i++)
 		reported = evq_forget(&verbs_ctx(qp->qp.context)->async, &qp->events[i]);
 	pthread_mutex_lock(&qp->qp.mutex);
+	pthread_cleanup_push(verbs_unlock, &qp->qp.mutex);
 	while (qp->qp.events_completed != reported)
 		pthread_cond_wait(&qp->qp.cond, &qp->qp.mutex);
-	pthread_mutex_unlock(&qp->qp.mutex);
+	pthread_cleanup_pop(1);
 }
 
 VERBS_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)

@@ -61,18 +61,37 @@ static int attr_to_nic(const struct ibv_qp_attr *attr, int mask, struct nic_qp_a
 	return 0;
 }
 
+/* Returns true if this thread is between ibv_wr_start() and ibv_wr_complete(). */
+static bool qp_is_builder(struct verbs_qp *qp)
+{
+	return atomic_load_explicit(&qp->wr_thread, memory_order_relaxed) ==
+	       (uintptr_t)pthread_self();
+}
+
 /*
  * Posting reads the state under the queue locks. A thread that changes the state takes them first:
  * the program has that of the send queue from ibv_wr_start() to ibv_wr_complete(), and may call
- * other verbs meanwhile, which take the control lock.
+ * other verbs meanwhile, which take the control lock. It may change the state, too: hardware does
+ * this in a system call, which takes no lock of the queue.
  */
+static void qp_lock_queues(struct verbs_qp *qp)
+{
+	if (!qp_is_builder(qp))
+		spin_lock(&qp->sq.lock);
+	spin_lock(&qp->rq.lock);
+}
+
 static void qp_unlock_queues(struct verbs_qp *qp)
 {
 	spin_unlock(&qp->rq.lock);
-	spin_unlock(&qp->sq.lock);
+	if (!qp_is_builder(qp))
+		spin_unlock(&qp->sq.lock);
 }
 
-/* Drops the work requests that were posted before the reset. PU owned, queues locked. */
+/*
+ * Drops the work requests that were posted before the reset, and the list that this thread builds.
+ * PU owned, queues locked.
+ */
 static void qp_forget_posted(struct verbs_qp *qp)
 {
 	struct verbs_queue *queues[2] = {&qp->sq, &qp->rq};
@@ -84,6 +103,8 @@ static void qp_forget_posted(struct verbs_qp *qp)
 		queues[i]->cons_seen =
 			atomic_load_explicit(&queues[i]->index->cons, memory_order_relaxed);
 	}
+	qp->wr_cur = NULL;
+	qp->wr_err = EINVAL;
 }
 
 static int qp_modify(struct verbs_qp *qp, const struct nic_qp_attr *a, int mask)
@@ -94,8 +115,7 @@ static int qp_modify(struct verbs_qp *qp, const struct nic_qp_attr *a, int mask)
 
 	if (reset || (mask & IBV_QP_STATE && a->state == NIC_QPS_ERR))
 		drive_receive(qp->drive, qp->pu); /* as qp_end() does */
-	spin_lock(&qp->sq.lock);
-	spin_lock(&qp->rq.lock);
+	qp_lock_queues(qp);
 	drive_control_lock(qp->drive);
 	drive_own(qp->drive, qp->pu);
 	ret = nic_qp_modify(drive_nic(qp->drive), qp->nic_qp, a, (uint32_t)mask,

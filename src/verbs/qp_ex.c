@@ -12,11 +12,23 @@ static struct verbs_qp *qp_of(struct ibv_qp_ex *ex)
 	return (struct verbs_qp *)ex;
 }
 
+static void wr_begin(struct verbs_qp *qp)
+{
+	spin_lock(&qp->sq.lock);
+	atomic_store_explicit(&qp->wr_thread, (uintptr_t)pthread_self(), memory_order_relaxed);
+}
+
+static void wr_end(struct verbs_qp *qp)
+{
+	atomic_store_explicit(&qp->wr_thread, 0, memory_order_relaxed);
+	spin_unlock(&qp->sq.lock);
+}
+
 static void wr_start(struct ibv_qp_ex *ex)
 {
 	struct verbs_qp *qp = qp_of(ex);
 
-	spin_lock(&qp->sq.lock);
+	wr_begin(qp);
 	qp->wr_head = qp->sq.head;
 	qp->wr_cur = NULL;
 	qp->wr_err = post_send_allowed(qp) ? 0 : EINVAL;
@@ -24,7 +36,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 
 static void wr_abort(struct ibv_qp_ex *ex)
 {
-	spin_unlock(&qp_of(ex)->sq.lock);
+	wr_end(qp_of(ex));
 }
 
 static int wr_complete(struct ibv_qp_ex *ex)
@@ -35,7 +47,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 
 	if (posted)
 		post_publish(&qp->sq, qp->wr_head);
-	spin_unlock(&qp->sq.lock);
+	wr_end(qp);
 	if (posted)
 		drive_doorbell(qp->drive, qp->nic_qp);
 	return err;

@@ -175,12 +175,16 @@ static int srq_end(struct verbs_srq *srq)
 {
 	int ret;
 
+	if (srq->ended) /* by a thread that was cancelled in srq_wait_acks() */
+		return 0;
 	drive_control_lock(srq->drive);
 	ret = nic_srq_destroy(drive_nic(srq->drive), srq->nic_srq);
 	drive_control_unlock(srq->drive);
+	srq->ended = !ret;
 	return ret;
 }
 
+/* As cq_wait_acks(). */
 static void srq_wait_acks(struct verbs_srq *srq)
 {
 	struct evq *async = &verbs_ctx(srq->srq.context)->async;
@@ -189,9 +193,10 @@ static void srq_wait_acks(struct verbs_srq *srq)
 	evq_forget(async, &srq->limit_event);
 	reported = evq_forget(async, &srq->error_event);
 	pthread_mutex_lock(&srq->srq.mutex);
+	pthread_cleanup_push(verbs_unlock, &srq->srq.mutex);
 	while (srq->srq.events_completed != reported)
 		pthread_cond_wait(&srq->srq.cond, &srq->srq.mutex);
-	pthread_mutex_unlock(&srq->srq.mutex);
+	pthread_cleanup_pop(1);
 }
 
 VERBS_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)

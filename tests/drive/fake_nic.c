@@ -90,6 +90,7 @@ static bool arm(struct port *p)
 	atomic_store(&f->unsure, 0);
 	atomic_fetch_add(&f->arms, 1);
 	atomic_store(&f->armed, 1);
+	atomic_fetch_add(&f->waiting, atomic_exchange(&f->late, 0));
 	if (atomic_load(&f->waiting) == 0)
 		return true;
 	atomic_store(&f->armed, 0);
@@ -256,6 +257,8 @@ unsigned nic_poll(struct nic *nic, unsigned i, uint64_t now)
 		atomic_store(&p->deadline, 0);
 		atomic_fetch_add(&p->fired, 1);
 	}
+	if (packets)
+		atomic_fetch_add(&p->leave, atomic_load(&p->answers));
 	if (atomic_load(&p->leave)) {
 		atomic_fetch_sub(&p->leave, 1);
 		done++;

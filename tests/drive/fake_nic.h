@@ -25,6 +25,7 @@ struct fake_port {
 	int peer_fd; /* a copy of the sender's end of base.fd; stays open when base.fd closes */
 	atomic_uint waiting, armed;
 	atomic_uint arms, disarms, wakes, controls, forks, unreleased;
+	atomic_uint late; /* packets that come while a thread arms the port, before it sleeps */
 	/*
 	 * As in shm: looks in vain until a peer that went to sleep during the last flush is sure to
 	 * be woken. Arming takes their place.
@@ -38,6 +39,7 @@ struct fake_pu {
 	atomic_uint packets, turns, fired, executed;
 	_Atomic uint64_t deadline; /* ns; 0: none */
 	atomic_uint leave;	   /* turns that still find work that no descriptor announces */
+	atomic_uint answers;	   /* a turn with packets adds this much to `leave` */
 	_Atomic uint64_t rto;	   /* ns; a doorbell's turn sets a deadline this far ahead */
 	atomic_uint requests;	   /* result of nic_rx_totals */
 	/*

@@ -266,6 +266,25 @@ static void rest_of_the_work(void **state)
 	}
 }
 
+/*
+ * A packet comes while a post arms the ports again, beside a service thread that sleeps for good.
+ * The turns that arm them take it, and leave the rest of its answer.
+ */
+static void work_of_the_turns_that_arm_the_ports(void **state)
+{
+	struct drive *d = *state;
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	struct fake_pu *p = pu_of(d, 0);
+
+	while (!atomic_load(&d->pu[0].sleepers) || atomic_load(&d->pu[0].next_visit) != UINT64_MAX)
+		harness_sleep_ms(1);
+	atomic_store(&p->answers, 100);
+	atomic_store(&port->late, 1);
+	fake_post(d, 0, 1);
+	assert_true(fake_reached(&p->packets, 1));
+	assert_true(fake_reached(&p->executed, 101));
+}
+
 /* ---- control calls ---- */
 
 static atomic_bool stop_polling;
@@ -559,6 +578,8 @@ int main(void)
 		T(deadline_after_doorbell),
 		T(deadline_after_poll),
 		T(rest_of_the_work),
+		cmocka_unit_test_setup_teardown(work_of_the_turns_that_arm_the_ports, harness_setup,
+						harness_teardown),
 		T(control_among_pollers),
 		T(work_during_control),
 		T(a_control_call_is_not_cancelled),

@@ -196,9 +196,14 @@ MUTANTS = [
      'drive_disown(qp->drive, qp->pu);\n\tdrive_control_unlock(qp->drive);\n\tqp_unlock_queues',
      'drive_disown(qp->drive, qp->pu);\n\tif (!ret && reset)\n\t\tverbs_cqs_clean(qp, end);\n'
      '\tdrive_control_unlock(qp->drive);\n\tqp_unlock_queues'),
+    ('verbs/threads:a_builder_changes_the_state', 'src/verbs/qp_attr.c',
+     'if (!qp_is_builder(qp))\n\t\tspin_lock', 'spin_lock'),
+    ('verbs/threads:a_builder_changes_the_state', 'src/verbs/qp_attr.c',
+     'qp->wr_cur = NULL;\n\tqp->wr_err = EINVAL;', ''),
     ('verbs/poll_lock:while_the_cq_is_resized', 'src/verbs/cq.c',
      'spin_lock(&cq->lock);\n\tdrive_control_lock(cq->drive);',
      'drive_control_lock(cq->drive);\n\tspin_lock(&cq->lock);'),
+    ('verbs/cq:a_cancelled_destruction_is_repeated', 'src/verbs/cq.c', 'if (cq->ended)', 'if (0)'),
     ('memcached/join:longer_ones_are_refused', 'src/memcached/text.c',
      'if (old->len > ITEM_MAX || ', 'if ('),
     ('rights:write_in_progress', 'src/nic/resp.c',
@@ -603,6 +608,8 @@ MUTANTS = [
      '\tkv->divides = true;\n\tkv_execute(kv, arg);', '\tkv_execute(kv, arg);'),
     ('kernels/tenants:a_tenant_keeps_its_share', 'src/kv/functions.c', 'if (r->f->whole)',
      'if (true)'),
+    ('drive/turns:work_of_the_turns_that_arm_the_ports', 'src/drive/pu.c',
+     '\t\tkick |= service_wake_needed(d, i, now, wake);\n', ''),
     ('drive/gsi:control_calls_lose_no_datagrams', 'src/drive/pu.c', ' && !gsi_is_filling(d)', ''),
     # Pairs in buckets overtake others, except on one key, and if results are in an arena.
     ('kv/ops:inline_pairs_of_all_lengths', 'src/kv/bucket.h',

@@ -405,6 +405,20 @@ static void a_builder_of_work_requests_may_use_the_library(void **state)
 	close_disconnected(&p);
 }
 
+/* The thread that builds work requests disconnects. The work requests of the list are flushed. */
+static void a_builder_of_work_requests_disconnects(void **state)
+{
+	struct ibv_qp_ex *ex;
+	struct pair p;
+
+	open_extended(&p);
+	ex = ibv_qp_to_qp_ex(p.active->qp);
+	ibv_wr_start(ex);
+	assert_int_equal(rdma_disconnect(p.active), 0);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	close_disconnected(&p);
+}
+
 /* rdma_destroy_qp() waits for the call of another thread that changes the QP. */
 static void a_queue_pair_lives_while_its_state_changes(void **state)
 {
@@ -538,6 +552,7 @@ int main(void)
 		TEST(a_wait_for_the_publisher_stops_nobody),
 		TEST(nobody_gets_events_of_a_request_that_ended),
 		TEST(a_builder_of_work_requests_may_use_the_library),
+		TEST(a_builder_of_work_requests_disconnects),
 		TEST(a_queue_pair_lives_while_its_state_changes),
 		TEST(an_id_lives_while_its_queue_pair_changes),
 		TEST(a_connection_is_accepted_once),

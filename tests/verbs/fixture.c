@@ -4,6 +4,7 @@
 #include "roost/verbs.h"
 #include "verbs/objects.h"
 
+#include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -288,4 +289,15 @@ void settle(struct ibv_cq *cq)
 		if (i % 25 == 0)
 			nanosleep(&nap, NULL);
 	}
+}
+
+void cancel_call(void *(*call)(void *), void *arg)
+{
+	void *result = NULL;
+	pthread_t t;
+
+	assert_int_equal(pthread_create(&t, NULL, call, arg), 0);
+	assert_int_equal(pthread_cancel(t), 0);
+	assert_int_equal(pthread_join(t, &result), 0);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
 }

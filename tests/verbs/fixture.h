@@ -73,6 +73,12 @@ struct ibv_send_wr write_wr(const struct pair *p, struct ibv_sge *sge, uint64_t 
 int post_one(struct ibv_qp *qp, struct ibv_send_wr *wr);
 int post_recv_one(struct pair *p, int side, uint64_t wr_id, uint32_t n);
 
+/*
+ * A thread calls call(arg), which waits for an acknowledgement of this thread, and is cancelled
+ * there.
+ */
+void cancel_call(void *(*call)(void *), void *arg);
+
 /* Polls until n completions have come. Fails the test if they do not come. */
 void wait_wcs(struct ibv_cq *cq, struct ibv_wc *wc, int n);
 /* Polls for one completion, which must be successful. */

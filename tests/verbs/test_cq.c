@@ -374,34 +374,93 @@ static void destroy_waits_for_acks(void **state)
 	pthread_join(t, NULL);
 }
 
-static void async_events(void **state)
+static void *destroy_cq(void *cq)
 {
-	struct ibv_async_event ev;
+	return (void *)(intptr_t)ibv_destroy_cq(cq);
+}
+
+/*
+ * A thread that is cancelled while it waits for an acknowledgement keeps no lock: the event can be
+ * acknowledged, and the CQ be destroyed again. A deadlock ends the program by SIGALRM.
+ */
+static void a_cancelled_destruction_is_repeated(void **state)
+{
+	struct ibv_cq *cq;
+	struct pair p;
+	void *ctx;
+
+	pair_open(&p, NULL);
+	assert_int_equal(ibv_req_notify_cq(p.cq[0], 0), 0);
+	post_writes(&p, 0, 1, 1);
+	wait_good(p.cq[0]);
+	assert_int_equal(ibv_get_cq_event(p.channel, &cq, &ctx), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ibv_destroy_qp(p.qp[i]), 0);
+		p.qp[i] = NULL;
+	}
+	alarm(TIMEOUT_S);
+	cancel_call(destroy_cq, cq);
+	cancel_call(destroy_cq, cq);
+	ibv_ack_cq_events(cq, 1);
+	pair_close(&p);
+	alarm(0);
+}
+
+/*
+ * A WRITE beyond the region: the responder's QP goes into the error state and raises an event. The
+ * caller acknowledges it.
+ */
+static void take_access_error(struct pair *p, struct ibv_async_event *ev)
+{
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	struct ibv_wc wc;
+
+	fcntl(p->ctx->async_fd, F_SETFL, fcntl(p->ctx->async_fd, F_GETFL) | O_NONBLOCK);
+	while (!ibv_get_async_event(p->ctx, ev))
+		ibv_ack_async_event(ev);
+	assert_int_equal(errno, EAGAIN);
+	wr = write_wr(p, &sge, 1, 8);
+	wr.wr.rdma.remote_addr += BUF_SIZE;
+	assert_int_equal(post_one(p->qp[0], &wr), 0);
+	wait_wcs(p->cq[0], &wc, 1);
+	assert_int_equal(wc.status, IBV_WC_REM_ACCESS_ERR);
+	assert_true(readable_soon(p->ctx->async_fd, p->cq[1]));
+	assert_int_equal(ibv_get_async_event(p->ctx, ev), 0);
+	assert_int_equal(ev->event_type, IBV_EVENT_QP_ACCESS_ERR);
+	assert_ptr_equal(ev->element.qp, p->qp[1]);
+}
+
+static void async_events(void **state)
+{
+	struct ibv_async_event ev;
 	struct pair p;
 
 	pair_open(&p, NULL);
-	fcntl(p.ctx->async_fd, F_SETFL, fcntl(p.ctx->async_fd, F_GETFL) | O_NONBLOCK);
-	while (!ibv_get_async_event(p.ctx, &ev))
-		ibv_ack_async_event(&ev);
-	assert_int_equal(errno, EAGAIN);
-	/*
-	 * A WRITE beyond the region: the responder's QP goes into the error state and raises an
-	 * event.
-	 */
-	wr = write_wr(&p, &sge, 1, 8);
-	wr.wr.rdma.remote_addr += BUF_SIZE;
-	assert_int_equal(post_one(p.qp[0], &wr), 0);
-	wait_wcs(p.cq[0], &wc, 1);
-	assert_int_equal(wc.status, IBV_WC_REM_ACCESS_ERR);
-	assert_true(readable_soon(p.ctx->async_fd, p.cq[1]));
-	assert_int_equal(ibv_get_async_event(p.ctx, &ev), 0);
-	assert_int_equal(ev.event_type, IBV_EVENT_QP_ACCESS_ERR);
-	assert_ptr_equal(ev.element.qp, p.qp[1]);
+	take_access_error(&p, &ev);
 	ibv_ack_async_event(&ev);
 	pair_close(&p);
+}
+
+static void *destroy_qp(void *qp)
+{
+	return (void *)(intptr_t)ibv_destroy_qp(qp);
+}
+
+/* As a_cancelled_destruction_is_repeated(). */
+static void the_same_of_a_queue_pair(void **state)
+{
+	struct ibv_async_event ev;
+	struct pair p;
+
+	pair_open(&p, NULL);
+	take_access_error(&p, &ev);
+	alarm(TIMEOUT_S);
+	cancel_call(destroy_qp, p.qp[1]);
+	cancel_call(destroy_qp, p.qp[1]);
+	ibv_ack_async_event(&ev);
+	pair_close(&p);
+	alarm(0);
 }
 
 /* More completions than the CQ has space for: an event is raised, and the NIC continues. */
@@ -510,12 +569,20 @@ static void ex_refuses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(wrong_sizes),	   cmocka_unit_test(resize_keeps_completions),
-		cmocka_unit_test(destroy_cleans),  cmocka_unit_test(nonblocking_events),
-		cmocka_unit_test(solicited_only),  cmocka_unit_test(arming_with_completions),
-		cmocka_unit_test(blocking_events), cmocka_unit_test(destroy_waits_for_acks),
-		cmocka_unit_test(async_events),	   cmocka_unit_test(overrun),
-		cmocka_unit_test(ex_reads),	   cmocka_unit_test(ex_refuses),
+		cmocka_unit_test(wrong_sizes),
+		cmocka_unit_test(resize_keeps_completions),
+		cmocka_unit_test(destroy_cleans),
+		cmocka_unit_test(nonblocking_events),
+		cmocka_unit_test(solicited_only),
+		cmocka_unit_test(arming_with_completions),
+		cmocka_unit_test(blocking_events),
+		cmocka_unit_test(destroy_waits_for_acks),
+		cmocka_unit_test(a_cancelled_destruction_is_repeated),
+		cmocka_unit_test(async_events),
+		cmocka_unit_test(the_same_of_a_queue_pair),
+		cmocka_unit_test(overrun),
+		cmocka_unit_test(ex_reads),
+		cmocka_unit_test(ex_refuses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 #define DEPTH	64
 #define QPS	4
@@ -69,7 +70,7 @@ static void shared_open(struct shared *s)
 	}
 }
 
-static void shared_close(struct shared *s)
+static void close_qps(struct shared *s)
 {
 	int i, side;
 
@@ -78,6 +79,11 @@ static void shared_close(struct shared *s)
 		for (side = 0; side < 2; side++)
 			assert_int_equal(ibv_destroy_qp(s->qp[i][side]), 0);
 	}
+}
+
+static void shared_close(struct shared *s)
+{
+	close_qps(s);
 	assert_int_equal(ibv_destroy_srq(s->srq), 0);
 	pair_close(&s->p);
 }
@@ -273,16 +279,25 @@ static void resized(void **state)
 	shared_close(&s);
 }
 
+/* Takes an event. The caller acknowledges it. */
+static void next_event(struct shared *s, struct ibv_async_event *ev, enum ibv_event_type type,
+		       void *object)
+{
+	assert_int_equal(ibv_get_async_event(s->p.ctx, ev), 0);
+	while (ev->event_type == IBV_EVENT_COMM_EST) {
+		ibv_ack_async_event(ev);
+		assert_int_equal(ibv_get_async_event(s->p.ctx, ev), 0);
+	}
+	assert_int_equal(ev->event_type, type);
+	assert_ptr_equal(ev->element.srq, object);
+}
+
 static void take_event(struct shared *s, enum ibv_event_type type, void *object)
 {
 	struct ibv_async_event ev;
 
-	do {
-		assert_int_equal(ibv_get_async_event(s->p.ctx, &ev), 0);
-		ibv_ack_async_event(&ev);
-	} while (ev.event_type == IBV_EVENT_COMM_EST);
-	assert_int_equal(ev.event_type, type);
-	assert_ptr_equal(ev.element.srq, object);
+	next_event(s, &ev, type, object);
+	ibv_ack_async_event(&ev);
 }
 
 static void events(void **state)
@@ -309,6 +324,38 @@ static void events(void **state)
 	assert_int_equal(send_one(&s, 1, 64), 0);
 	assert_int_equal(wait_good(s.p.cq[1]).wr_id, 3);
 	shared_close(&s);
+}
+
+static void *destroy_srq(void *srq)
+{
+	return (void *)(intptr_t)ibv_destroy_srq(srq);
+}
+
+/*
+ * A thread that is cancelled while it waits for an acknowledgement keeps no lock: the event can be
+ * acknowledged, and the SRQ be destroyed again. A deadlock ends the program by SIGALRM.
+ */
+static void a_cancelled_destruction_is_repeated(void **state)
+{
+	struct ibv_srq_attr a = {.srq_limit = 2};
+	struct ibv_async_event ev;
+	struct shared s;
+
+	shared_open(&s);
+	for (uint64_t i = 0; i < 2; i++)
+		assert_int_equal(post_one_recv(&s, i, 64), 0);
+	assert_int_equal(ibv_modify_srq(s.srq, &a, IBV_SRQ_LIMIT), 0);
+	assert_int_equal(send_one(&s, 0, 64), 0);
+	wait_good(s.p.cq[1]);
+	next_event(&s, &ev, IBV_EVENT_SRQ_LIMIT_REACHED, s.srq);
+	close_qps(&s);
+	alarm(TIMEOUT_S);
+	cancel_call(destroy_srq, s.srq);
+	cancel_call(destroy_srq, s.srq);
+	ibv_ack_async_event(&ev);
+	assert_int_equal(ibv_destroy_srq(s.srq), 0);
+	alarm(0);
+	pair_close(&s.p);
 }
 
 /*
@@ -387,8 +434,10 @@ static void threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(attributes), cmocka_unit_test(posting), cmocka_unit_test(messages),
-		cmocka_unit_test(resized),    cmocka_unit_test(events),	 cmocka_unit_test(threads),
+		cmocka_unit_test(attributes), cmocka_unit_test(posting),
+		cmocka_unit_test(messages),   cmocka_unit_test(resized),
+		cmocka_unit_test(events),     cmocka_unit_test(a_cancelled_destruction_is_repeated),
+		cmocka_unit_test(threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

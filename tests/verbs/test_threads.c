@@ -280,6 +280,14 @@ static uint64_t cpu_ns(pthread_t thread)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+static void build_write(struct ibv_qp_ex *ex, uint64_t wr_id)
+{
+	ex->wr_id = wr_id;
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_rdma_write(ex, pair.mr[1]->rkey, (uintptr_t)pair.buf[1]);
+	ibv_wr_set_sge(ex, pair.mr[0]->lkey, (uintptr_t)pair.buf[0], 64);
+}
+
 /*
  * A thread builds work requests, and uses other objects meanwhile. The state of its queue pair
  * changes afterwards, and the thread that changes it holds up nobody: it spins until then.
@@ -308,10 +316,7 @@ static void a_change_of_state_waits_for_the_builder(void **state)
 		assert_int_equal(ibv_query_qp(pair.qp[0], &attr, IBV_QP_STATE, &init), 0);
 		assert_int_equal(attr.qp_state, IBV_QPS_RTS);
 	} while (cpu_ns(t) < 20000000);
-	ex->wr_id = 7;
-	ex->wr_flags = IBV_SEND_SIGNALED;
-	ibv_wr_rdma_write(ex, pair.mr[1]->rkey, (uintptr_t)pair.buf[1]);
-	ibv_wr_set_sge(ex, pair.mr[0]->lkey, (uintptr_t)pair.buf[0], 64);
+	build_write(ex, 7);
 	assert_int_equal(ibv_wr_complete(ex), 0);
 	assert_int_equal(pthread_join(t, NULL), 0);
 	alarm(0);
@@ -322,6 +327,54 @@ static void a_change_of_state_waits_for_the_builder(void **state)
 	pair_close(&pair);
 }
 
+static void set_state(int side, enum ibv_qp_state to)
+{
+	struct ibv_qp_attr attr = {.qp_state = to};
+
+	assert_int_equal(ibv_modify_qp(pair.qp[side], &attr, IBV_QP_STATE), 0);
+}
+
+/*
+ * The thread that builds work requests changes the state of their queue pair. In the error state
+ * they are flushed. A reset drops them, and what is built behind it.
+ */
+static void a_builder_changes_the_state(void **state)
+{
+	const struct pair_options o = {
+		.cap = {4, 4, 1, 1, 0}, .cqe = 64, .send_ops = IBV_QP_EX_WITH_RDMA_WRITE};
+	struct ibv_qp_ex *ex;
+	struct ibv_wc wc;
+
+	pair_open(&pair, &o);
+	ex = ibv_qp_to_qp_ex(pair.qp[0]);
+	alarm(TIMEOUT_S); /* ends a deadlock */
+	ibv_wr_start(ex);
+	build_write(ex, 1);
+	set_state(0, IBV_QPS_ERR);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	wait_wcs(pair.cq[0], &wc, 1);
+	assert_int_equal(wc.wr_id, 1);
+	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
+	set_state(0, IBV_QPS_RESET);
+	set_state(1, IBV_QPS_RESET);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(to_init(&pair, i), 0);
+	for (int i = 0; i < 2; i++)
+		assert_true(to_rtr(&pair, i) == 0 && to_rts(&pair, i) == 0);
+	ibv_wr_start(ex);
+	build_write(ex, 2);
+	set_state(0, IBV_QPS_RESET);
+	assert_true(to_init(&pair, 0) == 0 && to_rtr(&pair, 0) == 0 && to_rts(&pair, 0) == 0);
+	build_write(ex, 3);
+	assert_int_equal(ibv_wr_complete(ex), EINVAL);
+	ibv_wr_start(ex);
+	build_write(ex, 4);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	assert_int_equal(wait_good(pair.cq[0]).wr_id, 4);
+	alarm(0);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -329,6 +382,7 @@ int main(void)
 		cmocka_unit_test(a_completion_frees_its_slot),
 		cmocka_unit_test(receives_of_a_queue_pair_that_fails),
 		cmocka_unit_test(a_change_of_state_waits_for_the_builder),
+		cmocka_unit_test(a_builder_changes_the_state),
 	};
 
 	/*
