@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,4 +43,14 @@ int file_sync_folder(const char *path)
 		rc = -errno;
 	sys_close(fd);
 	return rc;
+}
+
+int file_finish(int fd, const char *temporary, const char *path, bool replace)
+{
+	/* link() replaces no file */
+	if (fsync(fd) || (replace ? rename(temporary, path) : link(temporary, path)))
+		return -errno;
+	if (!replace)
+		unlink(temporary);
+	return -file_sync_folder(path);
 }

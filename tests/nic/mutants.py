@@ -596,9 +596,16 @@ MUTANTS = [
      'if (!(l->bits & DIRTY))\n\t\t\t\tdrop(n, line);', 'if (1)\n\t\t\t\tdrop(n, line);'),
     ('kv/far:clients_share_keys', 'src/kv/near.c', 'memcpy(s.at, n->log + n->logged, s.len);', ''),
     ('kv/far:clients_share_keys', 'src/kv/flight.c', '*kv = kv->flight->saved;', ''),
+    # Files that are put in place.
+    ('base/file:a_folder_that_is_not_synced', 'src/base/file.c',
+     'return -file_sync_folder(path);', 'return file_sync_folder(path);'),
+    ('base/file:a_file_that_is_not_synced_is_not_finished', 'src/base/file.c', 'if (fsync(fd) || (',
+     'if (('),
+    ('base/file:a_file_is_finished', 'src/base/file.c',
+     'replace ? rename(temporary, path) : link(temporary, path)', 'rename(temporary, path)'),
     # Divided operations with a far tier, registered functions, and bursts of REQs.
     ('kv/snapshot:a_folder_that_is_not_synced', 'src/kv/snapshot.c',
-     'return -file_sync_folder(s->path);', 'return file_sync_folder(s->path);'),
+     'if (rc < 0)\n\t\treturn s->error = rc;', 'if (rc)\n\t\treturn s->error = rc;'),
     ('kv/divided:a_far_tier_has_the_same_results', 'src/kv/flight.c',
      '\tkv->divides = true;\n\tkv_execute(kv, arg);', '\tkv_execute(kv, arg);'),
     ('kernels/tenants:a_tenant_keeps_its_share', 'src/kv/functions.c', 'if (r->f->whole)',
