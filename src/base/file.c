@@ -27,7 +27,8 @@ int file_write(int fd, const void *bytes, size_t len)
 	return 0;
 }
 
-int file_sync_folder(const char *path)
+/* Makes the names in the folder of `path` durable. Returns 0 or a negative errno. */
+static int sync_folder(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
@@ -52,5 +53,5 @@ int file_finish(int fd, const char *temporary, const char *path, bool replace)
 		return -errno;
 	if (!replace)
 		unlink(temporary);
-	return -file_sync_folder(path);
+	return -sync_folder(path);
 }

@@ -10,12 +10,6 @@
 int file_write(int fd, const void *bytes, size_t len);
 
 /*
- * Makes the names in the folder of `path` durable, after a file was created or renamed there.
- * Returns 0 or a negative errno.
- */
-int file_sync_folder(const char *path);
-
-/*
  * Gives a new file that is completely written the name `path`, durably: syncs it, renames it, and
  * syncs the folder. A reader of `path` sees the whole old file or the whole new one. `fd` is open
  * for writing, and stays the caller's; `temporary` is the file's name, in the same folder. A file

@@ -597,12 +597,15 @@ MUTANTS = [
     ('kv/far:clients_share_keys', 'src/kv/near.c', 'memcpy(s.at, n->log + n->logged, s.len);', ''),
     ('kv/far:clients_share_keys', 'src/kv/flight.c', '*kv = kv->flight->saved;', ''),
     # Files that are put in place.
-    ('base/file:a_folder_that_is_not_synced', 'src/base/file.c',
-     'return -file_sync_folder(path);', 'return file_sync_folder(path);'),
+    ('base/file:a_folder_that_is_not_synced', 'src/base/file.c', 'return -sync_folder(path);',
+     'return sync_folder(path);'),
     ('base/file:a_file_that_is_not_synced_is_not_finished', 'src/base/file.c', 'if (fsync(fd) || (',
      'if (('),
     ('base/file:a_file_is_finished', 'src/base/file.c',
      'replace ? rename(temporary, path) : link(temporary, path)', 'rename(temporary, path)'),
+    ('kvwire/table:test_file_in_a_folder_that_is_not_synced', 'src/kvwire/table_file.c',
+     'return rc < 0 ? fail(why, why_len, path, rc) : rc;',
+     'return rc ? fail(why, why_len, path, rc) : 0;'),
     # Divided operations with a far tier, registered functions, and bursts of REQs.
     ('kv/snapshot:a_folder_that_is_not_synced', 'src/kv/snapshot.c',
      'if (rc < 0)\n\t\treturn s->error = rc;', 'if (rc)\n\t\treturn s->error = rc;'),
