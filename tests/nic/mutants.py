@@ -616,6 +616,8 @@ MUTANTS = [
      'return rc ? fail(why, why_len, path, rc) : 0;'),
     # Divided operations with a far tier, registered functions, and bursts of REQs.
     ('kv/snapshot:a_folder_that_is_not_synced', 'src/kv/snapshot.c',
+     's->complete = true;\n\treturn rc;', 's->complete = true;\n\treturn -rc;'),
+    ('kv/snapshot:the_next_one_after_a_bad_sync', 'src/kv/snapshot.c',
      'if (rc < 0)\n\t\treturn s->error = rc;', 'if (rc)\n\t\treturn s->error = rc;'),
     ('kv/divided:a_far_tier_has_the_same_results', 'src/kv/flight.c',
      '\tkv->divides = true;\n\tkv_execute(kv, arg);', '\tkv_execute(kv, arg);'),
