@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,7 +27,8 @@ int file_write(int fd, const void *bytes, size_t len)
 	return 0;
 }
 
-int file_sync_folder(const char *path)
+/* Makes the names in the folder of `path` durable. Returns 0 or a negative errno. */
+static int sync_folder(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
@@ -42,4 +44,14 @@ int file_sync_folder(const char *path)
 		rc = -errno;
 	sys_close(fd);
 	return rc;
+}
+
+int file_finish(int fd, const char *temporary, const char *path, bool replace)
+{
+	/* link() replaces no file */
+	if (fsync(fd) || (replace ? rename(temporary, path) : link(temporary, path)))
+		return -errno;
+	if (!replace)
+		unlink(temporary);
+	return -sync_folder(path);
 }

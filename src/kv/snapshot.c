@@ -163,6 +163,7 @@ int kv_snapshot_finish(struct kv_snapshot *s)
 {
 	static const uint32_t zero;
 	uint64_t sum;
+	int rc;
 
 	if (s->error || !s->written || s->complete)
 		return s->error ? s->error : -EINVAL;
@@ -174,10 +175,11 @@ int kv_snapshot_finish(struct kv_snapshot *s)
 	append(s, &sum, sizeof(sum));
 	if (flush(s))
 		return s->error;
-	if (fsync(s->fd) || rename(s->new_path, s->path))
-		return s->error = -errno;
+	rc = file_finish(s->fd, s->new_path, s->path, true);
+	if (rc < 0)
+		return s->error = rc;
 	s->complete = true;
-	return -file_sync_folder(s->path);
+	return rc;
 }
 
 void kv_snapshot_free(struct kv_snapshot *s)

@@ -56,14 +56,18 @@ size_t kv_table_format(const struct kv_table *t, char *text, size_t cap);
 /* Reads the table in a file or in etcd. Returns 0, or a negative errno with a line in `why`. */
 int kv_table_read(struct kv_table *t, const char *path, char *why, size_t why_len);
 /*
- * Writes a table to a new file, which appears with its whole content. Returns 0, or a negative
- * errno with a line in `why`: -EEXIST if there is a file.
+ * Writes a table to a new file, which appears with its whole content. Returns 0, or with a line in
+ * `why`
+ *	an errno	positive: the new file is in place, but its folder was not synced, so a
+ *			failure of the machine may undo this
+ *	-EEXIST		there is a file
+ *	other		negative: there is no new file
  */
 int kv_table_create(struct kv_table *t, const char *path, char *why, size_t why_len);
 /*
- * Replaces the table in a file by a later version. Returns 0, or a negative errno as above: -EEXIST
- * if another program has changed the table in etcd since it was read, or if the node `gone` (NULL:
- * none) has a lease there.
+ * Replaces the table in a file by a later version. Returns as above; after a negative errno the old
+ * file is unchanged. -EEXIST: another program has changed the table in etcd since it was read, or
+ * the node `gone` (NULL: none) has a lease there.
  */
 int kv_table_replace(struct kv_table *t, const char *path, const struct kv_table_node *gone,
 		     char *why, size_t why_len);

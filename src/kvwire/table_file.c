@@ -57,21 +57,25 @@ static int read_file(struct kv_table *t, const char *path, char *why, size_t why
 }
 
 /*
- * Writes the text to a file with a name of its own. A process that was killed may have left a file
- * of this name: programs in containers often have the same process id.
+ * Writes the text to a file with a name of its own, and gives this file the name `path`. Returns 0
+ * or an error of file_finish(). A process that was killed may have left a file of the first
+ * name: programs in containers often have the same process id.
  */
-static int write_new(const char *path, const char *text, size_t len)
+static int write_text(const char *temporary, const char *path, bool replace, const char *text,
+		      size_t len)
 {
 	int fd, rc;
 
-	unlink(path);
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	unlink(temporary);
+	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -errno;
 	rc = file_write(fd, text, len);
-	if (!rc && fsync(fd))
-		rc = -errno;
+	if (!rc)
+		rc = file_finish(fd, temporary, path, replace);
 	close(fd);
+	if (rc < 0)
+		unlink(temporary);
 	return rc;
 }
 
@@ -84,17 +88,13 @@ static int put_file(const struct kv_table *t, const char *path, bool replace, ch
 
 	if (text && asprintf(&temporary, "%s.%d", path, (int)getpid()) >= 0) {
 		kv_table_format(t, text, len + 1);
-		rc = write_new(temporary, text, len);
-		/* link() replaces no file */
-		if (!rc && (replace ? rename(temporary, path) : link(temporary, path)))
-			rc = -errno;
-		unlink(temporary);
-		if (!rc)
-			rc = file_sync_folder(path);
+		rc = write_text(temporary, path, replace, text, len);
 		free(temporary);
 	}
 	free(text);
-	return rc ? fail(why, why_len, path, rc) : 0;
+	if (rc > 0)
+		snprintf(why, why_len, "%s: " FILE_NOT_SYNCED, path, strerror(rc));
+	return rc < 0 ? fail(why, why_len, path, rc) : rc;
 }
 
 static int put(struct kv_table *t, const char *path, bool replace, const struct kv_table_node *gone,

@@ -14,6 +14,8 @@
 
 #define EXCHANGE_LOOKS 8  /* the decision changes after about so many looks with the other result */
 #define EXCHANGE_ROW   64 /* exchanges in a row */
+/* While at most this many datagrams wait, they may be received by exchanges. */
+#define EXCHANGE_DATAGRAMS 2
 /*
  * Longer datagrams are not for exchanges. A system call is a small part of their cost, and a turn
  * that receives several of them sends longer groups: 64-KiB READs by exchanges had two thirds of
@@ -32,6 +34,27 @@ struct exchange_history {
 static inline bool exchange_pays(const struct exchange_history *h)
 {
 	return !h->flushed && h->found >= EXCHANGE_LOOKS && h->row < EXCHANGE_ROW;
+}
+
+/*
+ * Returns the number of datagrams that a look requests, which would otherwise request `want`. After
+ * a row of exchanges, this is enough to see whether more wait than are for exchanges.
+ */
+static inline unsigned exchange_request(const struct exchange_history *h, unsigned want)
+{
+	if (h->row < EXCHANGE_ROW || want > EXCHANGE_DATAGRAMS)
+		return want;
+	return EXCHANGE_DATAGRAMS + 1;
+}
+
+/*
+ * Returns true if the next datagram may be received by an exchange, after a burst of `packets` from
+ * a look or an exchange that found `datagrams`; the last one had `bytes`. Several datagrams, and
+ * single packets, are better received by one recvmmsg().
+ */
+static inline bool exchange_suits(unsigned datagrams, unsigned packets, uint32_t bytes)
+{
+	return datagrams <= EXCHANGE_DATAGRAMS && packets > datagrams && bytes <= EXCHANGE_BYTES;
 }
 
 static inline void exchange_count(struct exchange_history *h, bool found)

@@ -38,9 +38,6 @@
 
 #define RX_BUFS (UDP_RX_BUFS + UDP_RX_SPARE)
 
-/* while at most this many datagrams wait, they may be received by exchanges */
-#define EXCHANGE_DATAGRAMS 2
-
 struct rx_msg {
 	union udp_name name;
 	struct iovec iov;
@@ -223,12 +220,7 @@ static void receive_from(struct udp_port *u, int sock, const struct pkt_addr *ds
 {
 	struct udp_rx *r = &u->rx;
 	struct rx_msgs *m = rx_msgs(r);
-	unsigned want = r->want;
-	int n;
-
-	if (unlikely(u->exchange.history.row == EXCHANGE_ROW) && want <= EXCHANGE_DATAGRAMS)
-		want = EXCHANGE_DATAGRAMS + 1;
-	n = receive_msgs(sock, m->msg, want);
+	int n = receive_msgs(sock, m->msg, exchange_request(&u->exchange.history, r->want));
 
 	for (int i = 0; i < n; i++)
 		open_datagram(u, m, (unsigned)i, dst);
@@ -396,16 +388,6 @@ static bool pass_on(struct udp_port *u, const struct port_pkt *pkt)
 	       (udp_mail_pass(u, PORT_SLOT_OF_QPN(qpn), pkt) || u->rx.adopted);
 }
 
-/*
- * Returns true if the next datagram may be received by an exchange. Several datagrams, and single
- * packets, are better received by one recvmmsg().
- */
-static bool suits_exchange(const struct udp_rx *r, int packets)
-{
-	return r->count && r->got <= EXCHANGE_DATAGRAMS && (unsigned)packets > r->got &&
-	       r->buf[r->count - 1].len <= EXCHANGE_BYTES;
-}
-
 int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 {
 	struct udp_port *u = udp_port(p);
@@ -437,6 +419,7 @@ int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 		udp_mail_flush(u);
 	while (r->next < r->count && r->buf[r->next].off == r->buf[r->next].len)
 		r->next++;
-	u->exchange.suits = suits_exchange(r, n);
+	u->exchange.suits =
+		r->count && exchange_suits(r->got, (unsigned)n, r->buf[r->count - 1].len);
 	return n;
 }

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from cli import LIMIT, check, finish, one_line_error, run
+from cli import LIMIT, check, finish, obeying_modes, one_line_error, run
 from node import Node
 from parts import Client, until
 from table import PARTITIONS, kv, node, other, replace, serves, stat, where
@@ -162,6 +162,32 @@ def no_table(folder):
         check('a node ends well', n.end()[0] == 0)
 
 
+def a_folder_that_is_not_synced(folder):
+    """A command may create files in the folder, but not open it, so only its sync fails: the line
+    says that the new table is in place. The same command continues a move that stopped so."""
+    before = obeying_modes()
+    if before is None:
+        print('SKIPPED: a folder that is not synced: setpriv is refused')
+        return
+    inside = os.path.join(folder, 'closed')
+    os.mkdir(inside)
+    table = os.path.join(inside, 'table')
+    line = f'{table}: the new file is in place', 'Permission denied'
+    move = ['kv', '--port', f'shm:{where[1]}', '--timeout', '60', 'move', table, '1', other]
+    os.chmod(inside, 0o300)
+    one_line_error('a new table', run('kv', 'table', table, '4', where[0], before=before), 1, *line)
+    nodes = node(where[0], table), node(other, table)
+    one_line_error('a move', run(*move, before=before), 1, *line)
+    os.chmod(inside, 0o700)
+    r = kv('table', table)
+    check('it has begun', f'from {where[0]} 4792 1' in r.stdout.split('\n'), r)
+    r = run(*move)
+    check('it is continued', r.returncode == 0 and not r.stdout + r.stderr, r)
+    check('the node has the partition', stat('stat', other).get('partitions') == 1)
+    for n in nodes:
+        check('a node ends well', n.end()[0] == 0)
+
+
 def scarce(folder):
     """A client without a free descriptor can't connect to a node, which is not lost: it connects
     when there is one."""
@@ -270,6 +296,7 @@ def losses(folder):
 with tempfile.TemporaryDirectory() as work:
     options(work)
     no_table(work)
+    a_folder_that_is_not_synced(work)
     scarce(work)
     restarts(work)
     losses(work)

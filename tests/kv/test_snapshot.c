@@ -330,6 +330,24 @@ static void a_folder_that_is_not_synced(void **state)
 	kv_close(other);
 }
 
+/* After that, the name of the new file is free for the next snapshot. */
+static void the_next_one_after_a_bad_sync(void **state)
+{
+	struct kv *kv = open_kv(1u << 20);
+	struct kv_snapshot *s, *next;
+
+	assert_int_equal(kv_snapshot_start(kv, path, &s), 0);
+	while (kv_snapshot_step(s, 50) > 0)
+		;
+	bad_syncs = 1;
+	assert_int_equal(kv_snapshot_finish(s), EIO);
+	assert_int_equal(kv_snapshot_start(kv, path, &next), 0);
+	kv_snapshot_free(s);
+	assert_true(exists(".new"));
+	kv_snapshot_free(next);
+	kv_close(kv);
+}
+
 static void another_completes(void)
 {
 	char name[160];
@@ -565,6 +583,7 @@ int main(void)
 		cmocka_unit_test(a_store_that_is_too_small),
 		cmocka_unit_test(a_snapshot_that_fails_leaves_the_old_one),
 		cmocka_unit_test(a_folder_that_is_not_synced),
+		cmocka_unit_test(the_next_one_after_a_bad_sync),
 		cmocka_unit_test(a_snapshot_that_begins_when_another_ends),
 		cmocka_unit_test(a_kill_leaves_a_whole_file),
 		cmocka_unit_test(many_lines_at_once),

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -21,6 +22,21 @@ static const char text[] = HEAD "node 10.0.0.1 4792 0-1,3\nnode fd00::2 1 none\n
 				"from fd00::2 1 0,3\nlost 7 0,2-3\nlost 5 1\nend\n";
 
 static struct kv_table table, again;
+
+static bool bad_folders; /* the syncs of folders fail */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+	struct stat st;
+
+	if (!bad_folders || fstat(fd, &st) || !S_ISDIR(st.st_mode))
+		return __real_fsync(fd);
+	errno = EIO;
+	return -1;
+}
 
 static int parse(struct kv_table *t, const char *s, char *why, size_t len)
 {
@@ -190,6 +206,35 @@ static void test_file_of_a_killed_process(void **state)
 	assert_int_equal(rmdir(folder), 0);
 }
 
+/*
+ * Only the sync of the folder fails: the result and the line say that the new table is in place,
+ * and not that there was an error before.
+ */
+static void test_file_in_a_folder_that_is_not_synced(void **state)
+{
+	char folder[] = "/tmp/test-kvwire-table.XXXXXX", path[64], why[200];
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/table", folder);
+	parse(&table, text, why, sizeof(why));
+	for (unsigned i = 0; i < 2; i++) {
+		table.version++;
+		bad_folders = true;
+		assert_int_equal(i ? kv_table_replace(&table, path, NULL, why, sizeof(why))
+				   : kv_table_create(&table, path, why, sizeof(why)),
+				 EIO);
+		bad_folders = false;
+		assert_non_null(strstr(why, path));
+		assert_non_null(strstr(why, "the new file is in place"));
+		assert_non_null(strstr(why, strerror(EIO)));
+		assert_int_equal(kv_table_read(&again, path, why, sizeof(why)), 0);
+		assert_int_equal(again.version, table.version);
+	}
+	unlink(path);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -200,6 +245,7 @@ int main(void)
 		cmocka_unit_test(test_spread),
 		cmocka_unit_test(test_file),
 		cmocka_unit_test(test_file_of_a_killed_process),
+		cmocka_unit_test(test_file_in_a_folder_that_is_not_synced),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

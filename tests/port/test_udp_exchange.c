@@ -7,12 +7,14 @@
 #include "../common/network.h"
 #include "rig.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/sys.h"
 #include "base/uring.h"
-#include "port/udp_exchange.h"
 
 #define QPN 0x1230
 #define LEN 96
@@ -496,76 +498,72 @@ static void no_io_uring(void **state)
 	finish();
 }
 
-/* ---- the decision ---- */
+/* ---- forks and ends ---- */
 
-static void a_busy_port_exchanges(void **state)
+/* Returns the number of rings of io_uring that this process has open. */
+static int open_rings(void)
 {
-	struct exchange_history o = {0};
+	DIR *fds = opendir("/proc/self/fd");
+	struct dirent *e;
+	int n = 0;
 
-	for (unsigned i = 0; i < EXCHANGE_LOOKS; i++) {
-		assert_false(exchange_pays(&o));
-		exchange_flushed(&o);
-		exchange_looked(&o, true);
+	while (fds && (e = readdir(fds))) {
+		char to[64] = "";
+
+		if (readlinkat(dirfd(fds), e->d_name, to, sizeof(to) - 1) > 0)
+			n += !strcmp(to, "anon_inode:[io_uring]");
 	}
-	assert_true(exchange_pays(&o));
-	for (unsigned i = 0; i < 10 * EXCHANGE_LOOKS; i++)
-		exchange_count(&o, true);
-	for (unsigned i = 0; i <= EXCHANGE_LOOKS; i++) {
-		assert_true(exchange_pays(&o));
-		exchange_count(&o, false);
-	}
-	assert_false(exchange_pays(&o));
+	return fds && !closedir(fds) ? n : -1;
 }
 
-/* After a row of exchanges there is a look. */
-static void a_row_ends(void **state)
+/* Port b has received a datagram ahead. */
+static void receive_ahead(void)
 {
-	struct exchange_history o = {.found = EXCHANGE_LOOKS};
-
-	for (unsigned row = 0; row < 3; row++) {
-		for (unsigned i = 0; i < EXCHANGE_ROW; i++) {
-			assert_true(exchange_pays(&o));
-			exchange_done(&o, true);
-		}
-		assert_false(exchange_pays(&o));
-		exchange_looked(&o, true);
-	}
+	be_busy(WARM);
+	assert_true(calls.exchanges > 0);
+	assert_true(open_rings() > 0);
+	assert_false(t.b->ops->arm(t.b));
 }
 
-/* Only a look that directly follows a flush counts. */
-static void later_looks_do_not_count(void **state)
+/*
+ * A forked child leaves the datagram that was received ahead, and the ring of exchanges, to its
+ * parent: each packet still comes once.
+ */
+static void a_fork_with_a_received_datagram(void **state)
 {
-	struct exchange_history o = {0};
+	int status;
+	pid_t pid;
 
-	for (unsigned i = 0; i < 10 * EXCHANGE_LOOKS; i++) {
-		exchange_flushed(&o);
-		exchange_looked(&o, false);
-		exchange_looked(&o, true);
-		exchange_looked(&o, true);
-		exchange_flushed(&o);
-		exchange_sleeps(&o);
-		exchange_looked(&o, true);
+	if (!has_io_uring())
+		skip();
+	receive_ahead();
+	pid = fork();
+	if (pid == 0) {
+		t.a->ops->after_fork(t.a);
+		t.b->ops->after_fork(t.b);
+		t.b->ops->close(t.b);
+		_exit(open_rings());
 	}
-	assert_false(exchange_pays(&o));
-	o = (struct exchange_history){.flushed = true};
-	exchange_done(&o, true);
-	exchange_looked(&o, true);
-	assert_int_equal(o.found, 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	calls.exchanges = 0;
+	be_busy(ROUNDS);
+	assert_true(calls.exchanges > ROUNDS / 2);
+	finish();
 }
 
-/* Half of the looks find a datagram: the state depends on the last ones only. */
-static void old_looks_are_forgotten(void **state)
+/* A datagram that was received ahead ends with its port: the next one gets only its packets. */
+static void an_end_with_a_received_datagram(void **state)
 {
-	struct exchange_history o = {0};
-
-	for (unsigned i = 0; i < 1000; i++)
-		exchange_count(&o, i % 2);
-	for (unsigned i = 0; i < 2 * EXCHANGE_LOOKS; i++)
-		exchange_count(&o, true);
-	assert_true(exchange_pays(&o));
-	for (unsigned i = 0; i < 2 * EXCHANGE_LOOKS; i++)
-		exchange_count(&o, false);
-	assert_false(exchange_pays(&o));
+	if (!has_io_uring())
+		skip();
+	receive_ahead();
+	rig_close(t.a);
+	rig_close(t.b);
+	assert_int_equal(open_rings(), 0);
+	open_ports();
+	be_busy(WARM);
+	finish();
 }
 
 int main(void)
@@ -586,10 +584,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(no_memory_for_an_exchange, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_refused_exchange, setup, teardown),
 		cmocka_unit_test_setup_teardown(no_io_uring, setup, teardown),
-		cmocka_unit_test(a_busy_port_exchanges),
-		cmocka_unit_test(a_row_ends),
-		cmocka_unit_test(later_looks_do_not_count),
-		cmocka_unit_test(old_looks_are_forgotten),
+		cmocka_unit_test_setup_teardown(a_fork_with_a_received_datagram, setup, teardown),
+		cmocka_unit_test_setup_teardown(an_end_with_a_received_datagram, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

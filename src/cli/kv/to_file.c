@@ -35,8 +35,7 @@ static int find_mode(const char *path)
 }
 
 /*
- * Writes a new file beside `path` and renames it. Returns 0 or a negative errno value. Returns a
- * positive errno value if the new file is in place and only the sync of its folder failed.
+ * Writes a new file beside `path` and renames it. Returns 0, or an error of file_finish().
  */
 static int replace(const char *path, const char *bytes, size_t len)
 {
@@ -54,16 +53,13 @@ static int replace(const char *path, const char *bytes, size_t len)
 		return rc;
 	}
 	rc = file_write(fd, bytes, len);
-	if (!rc && (fchmod(fd, (mode_t)mode) || fsync(fd)))
+	if (!rc && fchmod(fd, (mode_t)mode))
 		rc = -errno;
-	if (close(fd) && !rc)
-		rc = -errno;
-	if (!rc && rename(temporary, path))
-		rc = -errno;
-	if (rc)
+	if (!rc)
+		rc = file_finish(fd, temporary, path, true);
+	close(fd);
+	if (rc < 0)
 		unlink(temporary);
-	else
-		rc = -file_sync_folder(path);
 	free(temporary);
 	return rc;
 }
@@ -83,10 +79,7 @@ static int show(const struct pair_call *c, const char *file, int rc)
 	if (rc == -EINVAL)
 		return opt_failed(c->cmd, "%s is no file; --to - writes to standard output", file);
 	if (rc > 0)
-		return opt_failed(
-			c->cmd,
-			"%s: the new file is in place, but its folder was not synced: %s; a failure of the machine may undo this",
-			file, strerror(rc));
+		return opt_failed(c->cmd, "%s: " FILE_NOT_SYNCED, file, strerror(rc));
 	return rc ? opt_failed(c->cmd, "%s: %s", file, strerror(-rc)) : CLI_OK;
 }
 

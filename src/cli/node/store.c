@@ -9,6 +9,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "builtin/kv_store.h"
@@ -73,10 +74,7 @@ static int load_functions(struct node_store *s, char *err, size_t errlen)
 static void describe_error(int error, char *line, size_t len)
 {
 	if (error > 0)
-		snprintf(
-			line, len,
-			"the new file is in place, but its folder was not synced: %s; a failure of the machine may bring the old file back, so take another snapshot",
-			strerror(error));
+		snprintf(line, len, FILE_NOT_SYNCED ", so take another snapshot", strerror(error));
 	else
 		snprintf(line, len, "%s; the old file is as it was",
 			 error == -EBUSY     ? "another process writes it"
