@@ -305,9 +305,12 @@ def machine(folder):
              f'{m.get("allowed_cores") or m.get("cores") or "?"} cores', str(m.get('kernel') or '')]
     if m.get('hypervisor'):
         words.append('a virtual machine')
+    rounds, planned = data.get('rounds', '?'), data.get('planned')
+    if planned not in (None, rounds):
+        rounds = f'{rounds} of {planned}'
     yield (f'Measured {data.get("when", "at an unknown time")}, commit '
            f'{data.get("commit") or "unknown"}' + (' with changes' if data.get('changed') else '')
-           + f', {data.get("rounds", "?")} rounds, on: ' + ', '.join(w for w in words if w) + '.')
+           + f', {rounds} rounds, on: ' + ', '.join(w for w in words if w) + '.')
 
 
 def write(folder, path):

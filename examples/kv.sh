@@ -10,16 +10,16 @@ roost=${1:-build/roost}
 	exit 1
 }
 
-# The addresses and the socket depend on the process id, so that two runs can be concurrent.
-net=127.$(($$ / 65536 % 128)).$(($$ / 256 % 256))
-a=$net.$(($$ % 128 * 2))
-b=$net.$(($$ % 128 * 2 + 1))
+# Addresses that follow from the process id: each id has two of its own, so that concurrent runs do
+# not meet.
+net=127.$(($$ / 126 / 256 + 1)).$(($$ / 126 % 256))
+a=$net.$(($$ % 126 * 2 + 4))
+b=$net.$(($$ % 126 * 2 + 5))
 folder=$(mktemp -d) node=
 trap 'kill $node 2>/dev/null; wait $node 2>/dev/null; rm -rf "$folder"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-tcp=$((20000 + $$ % 20000))
-"$roost" node --port "udp:$a" --kv 64M --memcached "127.0.0.1:$tcp" >"$folder/node" &
+"$roost" node --port "udp:$a" --kv 64M --memcached "$a:11211" >"$folder/node" &
 node=$!
 for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 	grep -q memory "$folder/node" && break
@@ -41,8 +41,8 @@ kv() {
 
 if command -v memccp >/dev/null; then
 	echo "hello" >"$folder/greeting"
-	(cd "$folder" && show memccp --servers=127.0.0.1:$tcp greeting) || exit 1
-	show memccat --servers=127.0.0.1:$tcp greeting
+	(cd "$folder" && show memccp --servers="$a:11211" greeting) || exit 1
+	show memccat --servers="$a:11211" greeting
 else
 	echo "memccat is not installed (package libmemcached-tools)"
 fi

@@ -8,16 +8,15 @@ roost=${1:-build/roost}
 	exit 1
 }
 
-# TCP ports for the programs' own exchange. They depend on the process id, so that two runs can be
-# concurrent.
-tcp=$((20000 + $$ % 20000))
-# Loopback addresses of the two NICs, which depend on it too.
-net=127.$(($$ / 65536 % 128)).$(($$ / 256 % 256))
-a=$net.$(($$ % 128 * 2))
-b=$net.$(($$ % 128 * 2 + 1))
+# Addresses that follow from the process id: each id has two of its own, so that concurrent runs do
+# not meet.
+net=127.$(($$ / 126 / 256 + 1)).$(($$ / 126 % 256))
+a=$net.$(($$ % 126 * 2 + 4))
+b=$net.$(($$ % 126 * 2 + 5))
+# TCP ports for the programs' own exchange, one for each of the two runs.
+tcp=$((20000 + $$ % 6000 * 2))
 
 both() {
-	tcp=$((tcp + 1))
 	echo "\$ roost run --port udp:$a -- $* &"
 	echo "\$ roost run --port udp:$b -- $* 127.0.0.1"
 	"$roost" run --port "udp:$a" -- "$@" -p $tcp >/dev/null 2>&1 &
@@ -29,6 +28,7 @@ both() {
 			sed -n '/#bytes/,$p' "$out" | grep -v -e '----'
 			wait $server
 			server=
+			tcp=$((tcp + 1))
 			return
 		fi
 		kill -0 $server 2>/dev/null || break

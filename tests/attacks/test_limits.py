@@ -10,12 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'cli'))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
 # pylint: disable=wrong-import-position
-from cli import LIMIT, ROOST, check, finish, one_line_error
+from cli import LIMIT, ROOST, check, finish, last_json, one_line_error
+from parts import until
 from skip import required
 from stop import stop
 import node  # pylint: disable=wrong-import-position
@@ -66,6 +66,17 @@ def memory():
     check('with enough of them it works', worked >= 2)
 
 
+def asking(callers):
+    """Returns how many callers have sent a connection request, or have ended."""
+    waiting = [str(p.pid) for p in callers if p.poll() is None]
+    if not waiting:
+        return len(callers)
+    # A program that has no counters yet is no error here.
+    nics = last_json(end_of(start('stat', '--json', *waiting))).get('nics', [])
+    return len(callers) - len(waiting) + sum(nic['cm']['sent_req'] > 0 for nic in nics
+                                             if 'cm' in nic)
+
+
 def descriptors():
     """Callers that come at once, to a node that has descriptors for few of them. Each one is served
     or has an error, and when they have ended the node serves again. It once served none of them."""
@@ -77,7 +88,7 @@ def descriptors():
         return start('call', '--timeout', '60', '--port', f'shm:10.0.0.{i + 2}', here, 'get', '7')
     stop(n.pid)  # so that all of them come at once, also on a slow machine
     callers = [call(i) for i in range(CALLERS)]
-    time.sleep(3)
+    until('the callers have sent their requests', lambda: asking(callers) == CALLERS)
     os.kill(n.pid, signal.SIGCONT)
     ended = [end_of(p) for p in callers]
     served = [r for r in ended if r.returncode == 0]

@@ -172,6 +172,24 @@ with tempfile.TemporaryDirectory() as d:
     check('before and after the rounds', data.get('around') == [{'per_second': 1},
                                                                {'per_second': 2}]
           and len(data.get('errors', [])) == 2, r)
+    # A signal in the third round: the two complete ones are kept.
+    for name, status in (('TERM', 143), ('INT', 130)):
+        stopped = os.path.join(d, f'stopped-{name}')
+        with open(other, 'w', encoding='utf-8') as f:
+            f.write('#!/bin/sh\necho x >> "$0.rounds"\n'
+                    '[ $(wc -l < "$0.rounds") = 3 ] || { echo "{}"; exit; }\n'
+                    f'rm "$0.rounds"; kill -{name} $PPID; exec sleep 1000\n')
+        r = bench('--out', stopped, '--roost', other, '--only', 'limits', '--rounds', '5')
+        data, machine = (json.loads(read(stopped, 'results', f'{name}.json') or '{}')
+                         for name in ('limits', 'machine'))
+        check(f'{name} in the third round', r.returncode == status
+              and r.stderr.startswith('bench/run: stopped in round 3 of 5; ')
+              and r.stderr.count('\n') == 1, r)
+        check(f'{name}: two rounds are kept: {data}', len(data.get('runs', [])) == 2
+              and data['rounds'] == machine['rounds'] == 2)
+        r = bench('--out', stopped, '--report')
+        check(f'{name}: the report says so',
+              r.returncode == 0 and '2 of 5 rounds' in read(stopped, 'RESULTS.md'), r)
     r = bench('--out', d, '--roost', '/nonexistent/roost')
     check('no roost', r.returncode == 1 and 'make' in r.stderr, r)
 finish()

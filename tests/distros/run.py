@@ -10,8 +10,9 @@ of other releases on the libraries that were built there, and the commands of do
 (`make install`, ci.sh); with --whole, all commands of make in the README, those of a server and a
 client, `make install` with DESTDIR, and the commands of the guide. Without SUITE: trixie; with
 --whole, bookworm and trixie. DIR keeps the systems, apt's downloads, and the output of the
-commands. A system in which a command failed stays as DIR/SUITE.failed, until the next failure; the
-last lines show how to run commands in it.
+commands. The commands behind one that failed are run, too, and the last lines name those that
+failed and count all. A system in which a command failed stays as DIR/SUITE.failed, until the next
+failure; a line shows how to run commands in it.
 
 The short set should take at most SHORT_SECONDS on a machine without other work. A longer time is a
 warning and no failure, because it depends on the machine.
@@ -103,12 +104,13 @@ def leave(folder, suite, scratch):
           f"{kept}/source:{INSIDE} --dir {INSIDE} -- COMMAND...", flush=True)
 
 
-def run_suite(folder, suite, steps):
-    """Runs the steps until one fails. Returns the number of failed steps."""
+def run_suite(folder, suite, steps, done):
+    """Runs the steps. Appends (name, whether it failed) of each to `done`."""
     begin, load = time.monotonic(), os.getloadavg()[0]
     system.base(folder, suite)
     print(f"ok     {suite:10} {'a fresh system':30} {time.monotonic() - begin:6.0f} s", flush=True)
     scratch = tempfile.mkdtemp(prefix=suite + ".run-", dir=folder)
+    failed = False
     try:
         system.copy_source(TOP, os.path.join(scratch, "source"))
         for step in steps:
@@ -125,21 +127,22 @@ def run_suite(folder, suite, steps):
                   f"{time.monotonic() - start:6.0f} s"
                   + (f"   {lines[-1]}" if lines and re.match(r"\d+ ", lines[-1]) else ""),
                   flush=True)
+            done.append((f"{suite}, {name}", bool(code)))
             if code:
+                failed = True
                 print(*lines[-LINES:], f"(exit status {code}; all of it: {log})", sep="\n",
                       flush=True)
-                leave(folder, suite, scratch)
-                return 1
             for line in lines:
                 if line.startswith("SKIPPED"):
                     print(f"       {line[:200]}", flush=True)
     finally:
+        if failed:
+            leave(folder, suite, scratch)
         shutil.rmtree(scratch, ignore_errors=True)
     seconds = time.monotonic() - begin
     print(f"       {suite:10} {'all':30} {seconds:6.0f} s   (load before: {load:.1f})", flush=True)
-    if steps is SHORT and seconds > SHORT_SECONDS and load < 1:
+    if steps is SHORT and not failed and seconds > SHORT_SECONDS and load < 1:
         print(f"WARNING: the short set should take at most {SHORT_SECONDS} s on an idle machine")
-    return 0
 
 
 def main():
@@ -154,13 +157,19 @@ def main():
     if system.HERE_IS_ONE:
         print("SKIPPED: this is such a system already")
         sys.exit(77)
-    failed = 0
-    try:
-        for suite in options.suites or (["bookworm", "trixie"] if options.whole else ["trixie"]):
-            failed += run_suite(folder, suite, WHOLE if options.whole else SHORT)
-    except system.Missing as e:
-        skip(f"the README's commands were not run in fresh systems: {e}", failed)
-    print(f"{failed} failed")
+    steps = WHOLE if options.whole else SHORT
+    done, missing = [], []
+    for suite in options.suites or (["bookworm", "trixie"] if options.whole else ["trixie"]):
+        try:
+            run_suite(folder, suite, steps, done)
+        except system.Missing as e:
+            missing.append(f"{suite}: {e}")
+    failed = [name for name, has_failed in done if has_failed]
+    for name in failed:
+        print(f"FAILED {name}")
+    print(f"{len(done) - len(failed)} passed, {len(failed)} failed")
+    if missing:
+        skip(f"the README's commands were not run in fresh systems: {'; '.join(missing)}", failed)
     sys.exit(1 if failed else 0)
 
 

@@ -25,8 +25,8 @@ for room in ('common', 'stock'):
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', room))
 from namespaces import PATH, Missing  # noqa: E402
 from networks import ADDRESSES, NO_RIGHTS, Networks  # noqa: E402
-from programs import (RUN_LIMIT, Side, free_tcp_port, listens, outcome, program_of,  # noqa: E402
-                      skip)
+from programs import (RUN_LIMIT, Side, free_tcp_port, listens, lacks, outcome,  # noqa: E402
+                      program_of, skip)
 from run import result_missing  # noqa: E402
 from versions import ucx_perftest  # noqa: E402
 
@@ -280,6 +280,11 @@ def refuse(roost, names, spec):
     return problem, f'--- {client.command}\n{client.text()}'
 
 
+def has_ended(side):
+    """Returns the problem of a program that must run, or None."""
+    return f'it has ended: {side.exit_verdict() or "exit status 0"}' if side.ended() else None
+
+
 def share(roost, names, spec):
     """Runs the steps of shared_rows(). Returns (problem or None, report)."""
     fill = {'S': ADDRESSES[spec['family']][0], 'S4': ADDRESSES[4][0], 'P': free_tcp_port(),
@@ -289,19 +294,17 @@ def share(roost, names, spec):
     try:
         for what, name, *rest in spec['shared']:
             if what == 'kill':
-                os.kill(sides[name].process.pid, signal.SIGKILL)
+                sides[name].kill()
                 continue
             if what in ('way', 'length'):
                 check = wrong_way if what == 'way' else wrong_length
                 problem = check(sides[name].nic(roost), rest[0])
                 if problem:
+                    problem = f'{name}: {problem}'
                     break
                 continue
             if what == 'wait':
-                problem = sides[name].wait(until)
-                if sides[name].ended():
-                    problem = None if re.search(
-                        rest[0], sides[name].text()) else f'it does not say {rest[0]!r}'
+                problem = sides[name].wait(until) or lacks(sides[name], rest[0])
                 if problem:
                     problem = f'{name}: {problem}'
                     break
@@ -309,20 +312,18 @@ def share(roost, names, spec):
             space, command, wanted = rest
             side = sides[name] = Inside(roost, names[space], command.format(**fill))
             if what == 'start':
-                until_true(lambda: side.ended()
-                           or (side.listens_by_tcp(fill['P']) if wanted == 'tcp'
-                               else side.nic(roost).get('cm', {}).get('listeners')), until)
-                problem = 'it does not listen' if side.ended() else None
+                met = until_true(lambda: side.ended()
+                                 or (side.listens_by_tcp(fill['P']) if wanted == 'tcp'
+                                     else side.nic(roost).get('cm', {}).get('listeners')), until)
+                problem = has_ended(side) or (None if met else 'it does not listen')
             elif what == 'begin':
-                until_true(lambda: side.ended()
-                           or side.nic(roost).get('counters', {}).get(wanted, 0) > 1000, until)
-                problem = 'it has ended' if side.ended() else None
+                met = until_true(lambda: side.ended() or side.nic(roost).get('counters', {}).get(
+                    wanted, 0) > 1000, until)
+                problem = has_ended(side) or (None if met else 'it has no connection')
             else:
-                problem = side.wait(until)
-                if what == 'fail' and side.ended():  # rping returns 0
-                    problem = None
-                if not problem and not re.search(wanted, side.text()):
-                    problem = f'it does not say {wanted!r}'
+                # What must fail may return 0, as rping does.
+                problem = (side.wait(until) or (what == 'end' and side.exit_verdict())
+                           or lacks(side, wanted))
             if problem:
                 problem = f'{name}: {problem}'
                 break
@@ -407,4 +408,5 @@ def main():
     sys.exit(1 if failed else 0)
 
 
-main()
+if __name__ == '__main__':
+    main()
