@@ -390,7 +390,11 @@ MUTANTS = [
     ('kernels/join:over_a_bad_link', 'src/kernels/join.c',
      'j->busy |= (uint8_t)(1u << j->filling);', 'j->busy |= 0;'),
     ('kernels/join:no_space_for_the_write', 'src/kernels/join.c',
-     'list_move_tail(&q->join.link, &q->pu->joins);', ';'),
+     'list_move_tail(&q->join.link, &q->pu->due_joins);', 'list_del(&q->join.link);'),
+    ('kernels/join:its_turn_among_the_waiting', 'src/kernels/call.c',
+     'if (unlikely(!list_empty(&pu->due_joins)))\n\t\tjoin_send_due(pu);\n\t'
+     'units_begin_turn(pu);',
+     'units_begin_turn(pu);\n\tlist_splice_tail_init(&pu->due_joins, &pu->joins);'),
     ('kernels/hostile:another_message_instead', 'src/kernels/deliver.c',
      'p->off == q->msg_off && p->total == q->msg_total &&', 'p->off == q->msg_off &&'),
     ('kernels/hostile:the_same_again', 'src/kernels/deliver.c', 'q->in_piece = true;', ';'),
