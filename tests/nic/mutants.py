@@ -410,7 +410,7 @@ MUTANTS = [
      '0);'),
     ('simulator', 'src/kernels/step.h', 'else if (unlikely(len > c->space))', 'else if (0)'),
     ('kernels/runtime:more_than_the_wire_takes', 'src/kernels/call.c',
-     'if (!list_empty(&q->waiting)) {', 'if (0) {'),
+     'if (!list_empty(&q->waiting))', 'if (0)'),
     ('simulator', 'src/kernels/invocation.c', 'memset(at, 0, k->state_size);', ''),
     ('kernels/runtime:more_than_the_wire_takes', 'src/kernels/backend_wire.c',
      'if (rc == -EAGAIN) {\n\t\twait_for_space(call);\n\t\treturn;\n\t}\n\tnote_time(call);',
