@@ -100,11 +100,11 @@ struct roost_kernel {
 	 * that ends the hook, not the stream.
 	 *
 	 * The kernel may post to bound queue pairs and wait. The stream then waits as well, from
-	 * the next piece on, and roost_hook_detach() returns EBUSY while the kernel waits at the
-	 * end. The stream waits for params() in the same way. After such an operation `data` and
-	 * `rewrite` are NULL, since the packet may be gone (not with `resizes`); received bytes are
-	 * in memory, at `where`. A kernel on an outgoing stream posts to queue pairs whose outgoing
-	 * stream has no hook; for others the operation fails with ROOST_QP_INVALID.
+	 * the next piece on, and roost_hook_detach() returns EBUSY while the kernel waits, also at
+	 * the end. The stream waits for params() in the same way. After such an operation `data`
+	 * and `rewrite` are NULL, since the packet may be gone (not with `resizes`); received bytes
+	 * are in memory, at `where`. A kernel on an outgoing stream posts to queue pairs whose
+	 * outgoing stream has no hook; for others the operation fails with ROOST_QP_INVALID.
 	 */
 	enum roost_next (*stream)(struct roost_call *c);
 	bool rewrites; /* stream() changes outgoing bytes in place: c->rewrite */

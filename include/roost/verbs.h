@@ -451,9 +451,13 @@ int roost_hook_query(struct roost_hook *hook, uint64_t *bytes);
  * been destroyed before; the context must still be open.
  *
  * Errors:
- *   EBUSY	messages that the kernel rewrites are in flight, or its operations on bound queue
- *		pairs are in progress. The kernel sees no more of the stream. Call again until the
- *		result is 0; then all its operations are done
+ *   EBUSY	not yet. The hook, its reply buffer and its region stay in use: call again until
+ *		the result is 0. The NIC runs meanwhile, sooner if the program polls a CQ. Either
+ *		the kernel waits, or its operations on bound queue pairs are in progress; then it
+ *		sees no more of the stream. Or the kernel changes outgoing messages (`rewrites`,
+ *		`resizes`) and some are in flight; then the hook is still attached, also for
+ *		messages that are posted now. Post no more before the result is 0. If they do not
+ *		end, take the queue pair to the error state, or destroy it
  */
 int roost_hook_detach(struct roost_hook *hook, struct roost_result *result);
 

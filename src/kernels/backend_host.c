@@ -4,8 +4,6 @@
  * region, and are done without a wait. Data is sent to the host's buffer; a kernel that changes
  * lengths sends it to its stream.
  */
-#include <string.h>
-
 #include "kernels/local_call_int.h"
 #include "kernels/step.h"
 
@@ -94,7 +92,10 @@ static uint32_t host_space(const struct invocation *i)
 	return local_call_of(i)->producing ? UINT32_MAX : i->c.space - i->sent;
 }
 
-/* Appends data to the host's buffer. Returns false if the region cannot be read. */
+/*
+ * Appends data to the host's buffer. Returns false if the data cannot be read. Other PUs may change
+ * the kernel's own memory meanwhile (hll.c), as they may while a reply to a peer is sent.
+ */
 static bool append(struct local_call *p, bool from, nic_rpc_key key)
 {
 	struct roost_call *c = &p->i.c;
@@ -102,9 +103,8 @@ static bool append(struct local_call *p, bool from, nic_rpc_key key)
 
 	if (!c->ask_len)
 		return true;
-	if (!from)
-		memcpy(to, c->buf, c->ask_len);
-	else if (nic_host_read(p->rt->nic, key, c->from, to, c->ask_len))
+	if (from ? nic_host_read(p->rt->nic, key, c->from, to, c->ask_len)
+		 : nic_rpc_load(to, c->buf, c->ask_len))
 		return false;
 	p->i.sent += c->ask_len;
 	return true;

@@ -357,6 +357,8 @@ unsigned call_run(struct runtime_pu *pu, bool *more)
 	pu->done = 0;
 	if (!list_empty(&pu->ready))
 		nic_rpc_runs(list_first_entry(&pu->ready, struct call_qp, link)->qp);
+	if (unlikely(!list_empty(&pu->due_joins)))
+		join_send_due(pu);
 	units_begin_turn(pu);
 	if (unlikely(!list_empty(&pu->paused)) && pu->units.began >= pu->resumes_at)
 		end_pauses(pu);
@@ -432,6 +434,19 @@ void call_drive(struct call *call, unsigned budget, bool ends_burst)
 
 /* ---- the end of a WRITE ---- */
 
+/* There is space for one WRITE: it goes to the first that waits. */
+static void wake_first(struct call_qp *q)
+{
+	struct list_head *first = q->waiting.next;
+
+	if (unlikely(first == &q->join.link)) {
+		join_wake(q);
+		return;
+	}
+	list_del(first);
+	make_ready(list_entry(first, struct call, link));
+}
+
 void call_sent(struct call_qp *q, uint64_t cookie)
 {
 	join_sent(q, cookie);
@@ -445,10 +460,6 @@ void call_sent(struct call_qp *q, uint64_t cookie)
 			make_ready(call);
 		}
 	}
-	if (!list_empty(&q->waiting)) {
-		struct call *call = list_first_entry(&q->waiting, struct call, link);
-
-		list_del(&call->link);
-		make_ready(call);
-	}
+	if (!list_empty(&q->waiting))
+		wake_first(q);
 }

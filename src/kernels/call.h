@@ -196,7 +196,7 @@ struct call_qp {
 	uint64_t msg_op;
 	uint32_t msg_total, msg_off;
 	uint32_t piece_len;
-	struct list_head waiting; /* calls that wait for space for a WRITE */
+	struct list_head waiting; /* calls, and `join`, that wait for space for a WRITE */
 	struct join join;
 	/* turns */
 	struct list_head ready; /* calls that can run */
@@ -237,11 +237,11 @@ struct runtime_pu {
 	_Atomic(struct local_call *) handed; /* local calls handed over by other PUs */
 	/* invocations that wait for space at a bound queue pair */
 	struct list_head full;
-	uint64_t full_searches;	     /* number of searches of `full` for an invocation that fits */
-	struct list_head spent;	     /* QPs that have used all their steps of this turn */
-	struct list_head joins;	     /* QPs with joined replies that leave at the end of the turn */
-	struct list_head full_joins; /* the same, without space in their send queues */
-	struct list_head idle;	     /* QPs with streams, in order of idle_due */
+	uint64_t full_searches;	    /* number of searches of `full` for an invocation that fits */
+	struct list_head spent;	    /* QPs that have used all their steps of this turn */
+	struct list_head joins;	    /* QPs with joined replies that leave at the end of the turn */
+	struct list_head due_joins; /* the same, after a wait for space in their send queues */
+	struct list_head idle;	    /* QPs with streams, in order of idle_due */
 	uint32_t turn;
 	bool in_run;	      /* in call_run(), at whose end joined replies leave */
 	unsigned done, limit; /* steps in this turn */

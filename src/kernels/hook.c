@@ -51,39 +51,24 @@ static void bytes(struct nic_stream_hook *stream, const struct nic_stream_piece 
 		end_piece(stream);
 }
 
-/* Drops the pending request, because its piece is gone. */
+/*
+ * Drops the pending request, because its piece is gone. Space at a bound queue pair that it waits
+ * for, or has reserved, goes to others.
+ */
 static void abandon(struct local_call *p)
 {
 	kernel_wrs_stop(&p->i.wrs);
 	p->i.wrs.posted = p->i.pending = false;
 }
 
-/*
- * Returns whether the kernel changes lengths and has a request for which its queue pair does not
- * run it any more: the queue pair has failed, or was reset.
- */
-static bool is_stranded(const struct local_call *p)
+static void drop(struct nic_stream_hook *stream)
 {
-	enum nic_qp_state state = p->qp ? nic_qp_state(p->qp) : NIC_QPS_ERR;
+	struct local_call *p = container_of(stream, struct local_call, stream);
 
-	return p->stream.produce && !p->in_turns && p->i.pending &&
-	       (state == NIC_QPS_ERR || state < NIC_QPS_RTS);
-}
-
-bool local_call_resume_output(struct local_call *p)
-{
-	if (is_stranded(p))
-		return false;
-	nic_stream_resume(&p->stream, p->qp);
-	return true;
-}
-
-/* The stream is paused until now, so the request is still the one that was woken. */
-void local_call_abandon_output(struct local_call *p)
-{
-	if (is_stranded(p))
-		abandon(p);
-	nic_stream_resume(&p->stream, p->qp);
+	if (!p->i.pending)
+		return;
+	abandon(p);
+	nic_stream_resume(stream, NULL);
 }
 
 /*
@@ -95,8 +80,6 @@ static void feed(struct nic_stream_hook *stream, const struct nic_stream_piece *
 	struct local_call *p = container_of(stream, struct local_call, stream);
 
 	local_call_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
-	if (unlikely(p->i.pending))
-		abandon(p);
 	p->i.c.where = piece->va;
 	p->i.c.resume = 0;
 	p->bytes_bypassed = p->num_ready = 0;
@@ -195,16 +178,10 @@ static void gone(struct nic_stream_hook *stream)
 	spin_lock(&p->lock);
 	p->qp = NULL;
 	spin_unlock(&p->lock);
-	if (is_stranded(p))
-		abandon(p);
 }
 
 void local_call_end_stream(struct local_call *p)
 {
-	if (p->i.pending)
-		abandon(p);
-	if (list_linked(&p->link)) /* for local_call_abandon_output() */
-		list_del(&p->link);
 	if (!p->finished && !p->stream_done) {
 		p->stream_done = true;
 		local_call_show(p, NULL, 0, 0, 0, true);
@@ -262,6 +239,7 @@ int local_call_attach_out(struct local_call *p, struct nic_qp *qp)
 			return -EXDEV;
 		p->stream.bytes = feed;
 		p->stream.produce = produce;
+		p->stream.drop = drop;
 	}
 	p->i.wrs.blocks_output = true;
 	rc = p->i.s->k->stream ? nic_stream_attach_out(qp, &p->stream) : -EOPNOTSUPP;

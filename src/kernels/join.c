@@ -115,7 +115,26 @@ void join_send(struct runtime_pu *pu)
 		struct call_qp *q = list_first_entry(&pu->joins, struct call_qp, join.link);
 
 		if (!send_open(q))
-			list_move_tail(&q->join.link, &pu->full_joins);
+			list_move_tail(&q->join.link, &q->waiting);
+	}
+}
+
+void join_wake(struct call_qp *q)
+{
+	list_move_tail(&q->join.link, &q->pu->due_joins);
+	nic_rpc_schedule(q->qp);
+}
+
+void join_send_due(struct runtime_pu *pu)
+{
+	while (!list_empty(&pu->due_joins)) {
+		struct call_qp *q = list_first_entry(&pu->due_joins, struct call_qp, join.link);
+
+		if (send_open(q))
+			continue;
+		/* A call that came meanwhile took the space: the WRITE is the next one again. */
+		list_del(&q->join.link);
+		list_add(&q->join.link, &q->waiting);
 	}
 }
 
@@ -123,10 +142,6 @@ void join_sent(struct call_qp *q, uint64_t cookie)
 {
 	if (cookie > RUNTIME_MAX_CALLS)
 		q->join.busy ^= (uint8_t)(1u << (cookie - COOKIE(0)));
-	if (unlikely(list_linked(&q->join.link))) {
-		list_move_tail(&q->join.link, &q->pu->joins);
-		nic_rpc_schedule(q->qp);
-	}
 }
 
 void join_stop(struct call_qp *q)

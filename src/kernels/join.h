@@ -22,7 +22,10 @@ struct runtime_pu;
 
 /* The joined replies of a queue pair. */
 struct join {
-	/* if a WRITE is being filled: in runtime_pu.joins, or .full_joins without space for it */
+	/*
+	 * if a WRITE is being filled: in runtime_pu.joins; without space for it in
+	 * call_qp.waiting, then in runtime_pu.due_joins
+	 */
 	struct list_head link;
 	uint8_t *mem;  /* the buffers: JOIN_MEM */
 	uint8_t busy;  /* bits of buffers that the NIC uses */
@@ -41,6 +44,12 @@ struct join {
 bool join_reply(struct call *call, const void *data, uint32_t len);
 /* Sends the WRITEs that are being filled, at the end of a turn. */
 void join_send(struct runtime_pu *pu);
+/*
+ * The WRITE is the first in call_qp.waiting, and there is space: it leaves at the begin of the next
+ * turn, before calls take the space.
+ */
+void join_wake(struct call_qp *q);
+void join_send_due(struct runtime_pu *pu);
 /* A WRITE was acknowledged: a WRITE of joined replies, or of a call, by its cookie. */
 void join_sent(struct call_qp *q, uint64_t cookie);
 /* The queue pair has ended: the NIC uses none of the buffers any more. */

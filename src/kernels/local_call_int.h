@@ -77,13 +77,6 @@ void local_call_run_function(struct local_call *p, enum roost_next (*fn)(struct 
 
 /* hook.c */
 void local_call_init_hook(struct local_call *p);
-/*
- * Makes the queue pair run a kernel that changes lengths, which can continue. Returns false if the
- * queue pair has failed: then the caller calls local_call_abandon_output() in a turn, so that the
- * kernel does not keep space at a bound queue pair from others.
- */
-bool local_call_resume_output(struct local_call *p);
-void local_call_abandon_output(struct local_call *p);
 
 /* run.c */
 void local_call_wake(struct kernel_wrs *a);

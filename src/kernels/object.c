@@ -16,7 +16,8 @@
 
 #include "base/sys.h"
 
-#define FD_TRIES 64
+#define FD_TRIES   64
+#define MEMFD_NAME 249 /* bytes of a name: memfd_create(2). A file's name may have 255 */
 
 /* Objects are compiled with these sizes. A change of a size needs a new ABI number, here too. */
 _Static_assert(sizeof(void *) != 8 ||
@@ -142,13 +143,22 @@ bool object_sound(const unsigned char *file, size_t n, const struct object_symbo
 
 /* ---- loading ---- */
 
+/* Makes memory with a descriptor that has the name of the file, as far as it fits. */
+static int make_memfd(const char *path)
+{
+	const char *name = strrchr(path, '/');
+	char part[MEMFD_NAME + 1];
+
+	snprintf(part, sizeof(part), "%.*s", MEMFD_NAME, name ? name + 1 : path);
+	return memfd_create(part, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+}
+
 /* Copies the file to memory that no other process can write. Closes `from` in any case. */
 static int copy(int from, const char *path, size_t size, int *out, char *why, size_t why_len)
 {
-	const char *name = strrchr(path, '/');
 	unsigned char *to = MAP_FAILED;
 	size_t at = 0;
-	int rc, fd = memfd_create(name ? name + 1 : path, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int rc, fd = make_memfd(path);
 
 	if (fd < 0 || ftruncate(fd, (off_t)size) ||
 	    (to = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED) {

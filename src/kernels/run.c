@@ -127,10 +127,6 @@ static void run_turn(struct local_call *p, unsigned until)
 	struct turn t = {p, until};
 	int how;
 
-	if (unlikely(p->stream.produce && !p->in_turns)) {
-		local_call_abandon_output(p);
-		return;
-	}
 	invocation_move(&p->i, &p->rt->pu[p->pu]);
 	how = guarded(&p->i.pu->guard, run_steps, &t);
 	if (unlikely(how))
@@ -205,8 +201,11 @@ void local_call_wake(struct kernel_wrs *a)
 		return;
 	}
 	p->i.steps = p->rt->max_steps;
-	if (p->stream.produce && !p->in_turns && local_call_resume_output(p))
+	/* The queue pair of a kernel that changes lengths runs it. */
+	if (p->stream.produce && !p->in_turns) {
+		nic_stream_resume(&p->stream, p->qp);
 		return;
+	}
 	list_add_tail(&p->link, &p->rt->pu[p->pu].local_calls);
 	nic_rpc_wake(p->rt->nic, p->pu);
 }

@@ -192,7 +192,7 @@ int runtime_create(struct nic *nic, const struct runtime_config *cfg, struct ker
 		list_init(&rt->pu[i].full);
 		list_init(&rt->pu[i].spent);
 		list_init(&rt->pu[i].joins);
-		list_init(&rt->pu[i].full_joins);
+		list_init(&rt->pu[i].due_joins);
 		list_init(&rt->pu[i].idle);
 		units_begin(&rt->pu[i]);
 	}

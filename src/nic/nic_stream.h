@@ -56,6 +56,11 @@ struct nic_stream_hook {
 	 */
 	uint32_t (*produce)(struct nic_stream_hook *hook, uint8_t *to, uint32_t space,
 			    bool *needs_input);
+	/*
+	 * With produce(): the QP has failed, or is reset or destroyed, before the piece was done.
+	 * The piece is gone, and produce() does not run until the next one. [owner]
+	 */
+	void (*drop)(struct nic_stream_hook *hook);
 };
 /*
  * Attaches a hook behind the present hooks of this side. In: it sees the peer's WRITEs, once they

@@ -230,6 +230,8 @@ void resize_reset(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;
 
+	if (z->busy && !z->needs_input)
+		z->hook->drop(z->hook);
 	z->busy = z->completed = false;
 	z->head = z->tail = 0;
 }

@@ -291,6 +291,8 @@ void stream_detach(struct nic_qp *qp)
 
 	if (!s)
 		return;
+	if (qp->resize)
+		resize_reset(qp);
 	for (unsigned i = 0; i < qp->num_in; i++)
 		s->in[i]->gone(s->in[i]);
 	for (unsigned i = 0; i < qp->num_out; i++)

@@ -232,6 +232,42 @@ static void no_space_for_the_write(void **state)
 	rig_close(r);
 }
 
+/*
+ * Other calls of the connection wait for space all the time. A WRITE of joined replies takes its
+ * turn among them: each of them sends at most a few WRITEs before it.
+ */
+static void its_turn_among_the_waiting(void **state)
+{
+	enum { OTHERS = 4, JOINED = 8 };
+	struct pieces p = {.count = 1000};
+	struct rig_reply end;
+	uint64_t before;
+
+	open_rig(&(struct rig_shape){.sp = {.delay_ns = 5000}, .mtu = 4096});
+	p.base = rig_va(r, 0);
+	for (unsigned i = 0; i < OTHERS; i++)
+		rig_post(r, 0, 40 + i, PIECES, &p, 16, RIG_REPLY - 8, 0);
+	while (writes() < NIC_RPC_SENDS)
+		assert_true(rig_step(r));
+	before = writes();
+	for (unsigned i = 0; i < JOINED; i++)
+		post(0, i, i * LEN, 30, ROOST_RPC_JOIN);
+	for (unsigned i = 0; i < JOINED; i++)
+		await(0, i, i * LEN, 30);
+	assert_in_range(writes() - before, 1, 4 * NIC_RPC_SENDS);
+	/* Nor do joined replies that keep coming hold the others back. */
+	for (unsigned i = 0; !rig_poll(r, 0, 40, RIG_REPLY - 8, &end); i++) {
+		assert_in_range(i, 0, 1000);
+		post(0, i % JOINED, i % JOINED * LEN, 30, ROOST_RPC_JOIN);
+		await(0, i % JOINED, i % JOINED * LEN, 30);
+		rig_reap(r);
+	}
+	for (unsigned i = 0; i < OTHERS; i++)
+		assert_int_equal(rig_wait(r, 0, 40 + i, RIG_REPLY - 8).status, ROOST_RPC_OK);
+	rig_reap(r);
+	rig_close(r);
+}
+
 /* Any lengths, distances and flags, from two callers, over a link with losses. */
 static void over_a_bad_link(void **state)
 {
@@ -301,11 +337,17 @@ static void the_qp_ends(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_few_writes),	 cmocka_unit_test(not_if_not_allowed),
-		cmocka_unit_test(not_if_apart),		 cmocka_unit_test(not_with_immediate),
-		cmocka_unit_test(on_loop_back),		 cmocka_unit_test(without_memory),
-		cmocka_unit_test(more_than_the_buffers), cmocka_unit_test(no_space_for_the_write),
-		cmocka_unit_test(over_a_bad_link),	 cmocka_unit_test(the_qp_ends),
+		cmocka_unit_test(in_few_writes),
+		cmocka_unit_test(not_if_not_allowed),
+		cmocka_unit_test(not_if_apart),
+		cmocka_unit_test(not_with_immediate),
+		cmocka_unit_test(on_loop_back),
+		cmocka_unit_test(without_memory),
+		cmocka_unit_test(more_than_the_buffers),
+		cmocka_unit_test(no_space_for_the_write),
+		cmocka_unit_test(its_turn_among_the_waiting),
+		cmocka_unit_test(over_a_bad_link),
+		cmocka_unit_test(the_qp_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Kernels in files: loading, refusal, replacement under load, unloading. */
 #include <errno.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -167,19 +168,6 @@ static void same_path_again(void **state)
 	assert_int_equal(host.stopped, 6);
 }
 
-/* ---- files without a kernel ---- */
-
-static void refused(const char *path, int rc, const char *says)
-{
-	struct object o;
-	char why[256] = "";
-
-	assert_int_equal(object_open(path, &o, why, sizeof(why)), rc);
-	assert_non_null(strstr(why, path));
-	assert_non_null(strstr(why, says));
-	assert_null(strchr(why, '\n'));
-}
-
 static void write_file(const char *path, const void *data, size_t n)
 {
 	FILE *f = fopen(path, "w");
@@ -202,6 +190,40 @@ static unsigned char *read_file(const char *path, size_t *n)
 	assert_int_equal(fread(data, 1, *n, f), *n);
 	fclose(f);
 	return data;
+}
+
+/* A name of the most bytes that Linux allows. */
+static void a_long_name(void **state)
+{
+	char path[sizeof(folder) + 1 + NAME_MAX], why[2 * sizeof(path)] = "";
+	struct object o;
+	size_t n;
+	unsigned char *good = read_file(built("count-1"), &n);
+
+	memset(path, 'k', sizeof(path) - 1);
+	path[sizeof(path) - 1] = '\0';
+	memcpy(path, folder, strlen(folder));
+	path[strlen(folder)] = '/';
+	write_file(path, good, n);
+	assert_int_equal(object_open(path, &o, why, sizeof(why)), 0);
+	assert_string_equal(why, "");
+	assert_string_equal(o.kernel->name, "count");
+	object_close(&o);
+	unlink(path);
+	free(good);
+}
+
+/* ---- files without a kernel ---- */
+
+static void refused(const char *path, int rc, const char *says)
+{
+	struct object o;
+	char why[256] = "";
+
+	assert_int_equal(object_open(path, &o, why, sizeof(why)), rc);
+	assert_non_null(strstr(why, path));
+	assert_non_null(strstr(why, says));
+	assert_null(strchr(why, '\n'));
 }
 
 static void no_kernels(void **state)
@@ -362,6 +384,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(load_and_unload),
 		cmocka_unit_test(same_path_again),
+		cmocka_unit_test(a_long_name),
 		cmocka_unit_test(no_kernels),
 		cmocka_unit_test(a_thousand_replacements),
 		cmocka_unit_test(a_self_that_is_shared),

@@ -380,25 +380,46 @@ static void post_beside(void)
 }
 
 /*
- * Two streams share a limit of one operation. The queue pair of one fails, or is destroyed, while
- * its kernel waits for space: the space goes to the other stream.
+ * Two streams share a limit of one operation. The queue pair of one fails, is reset or destroyed
+ * while its kernel waits for space, or after the space is reserved for it and before the kernel
+ * runs: the space goes to the other stream.
  */
-static void space_of_a_stream_that_fails(void **state)
+enum stream_end { FAILS, IS_RESET, IS_DESTROYED, STREAM_ENDS };
+
+static void end_stream(enum stream_end how)
 {
-	static const struct nic_qp_attr err = {.state = NIC_QPS_ERR};
+	const struct nic_qp_attr to = {.state = how == FAILS ? NIC_QPS_ERR : NIC_QPS_RESET};
+
+	if (how == IS_DESTROYED)
+		ep_fini(&s->called);
+	else
+		assert_int_equal(ep_modify(&s->called, &to, NIC_QPA_STATE), 0);
+}
+
+/* In this state the queue pair does not run the kernel whose first message has not left yet. */
+static void hold_stream(void)
+{
+	static const struct nic_qp_attr sqd = {.state = NIC_QPS_SQD};
+
+	assert_int_equal(ep_modify(&s->called, &sqd, NIC_QPA_STATE), 0);
+}
+
+static void space_of_a_stream_that_ends(void **state)
+{
 	struct ep_params ep = {.rpc = true, .mem = MEM, .rnr_retry = 7};
 	struct local_call *p, *q;
 	struct roost_cqe cqe;
 
-	for (unsigned i = 0; i < 2; i++) {
-		struct params to = {.from = (uintptr_t)s->peer[1].mem};
+	for (unsigned i = 0; i < 2 * STREAM_ENDS; i++) {
+		enum stream_end how = i % STREAM_ENDS;
+		struct params to;
 		struct local_call_attr a = {
 			.op = DOUBLE_OP, .params = &to, .params_len = sizeof(to)};
 
 		open_doubling(1, &shapes[0], 1);
-		to.from = (uintptr_t)s->peer[1].mem;
-		to.to = (uintptr_t)s->peer[0].mem;
-		to.rkey = s->peer[0].key;
+		to = (struct params){.from = (uintptr_t)s->peer[1].mem,
+				     .to = (uintptr_t)s->peer[0].mem,
+				     .rkey = s->peer[0].key};
 		assert_int_equal(local_call_begin(s->f, 0, &a, &q), 0);
 		assert_int_equal(local_call_attach_out(q, s->bound[1].qp), 0);
 		p = begin(DOUBLE_OP, false);
@@ -408,16 +429,18 @@ static void space_of_a_stream_that_fails(void **state)
 		post(0, PIECE); /* its kernel waits for the operation of the other one */
 		assert_true(turn());
 		assert_int_equal(nic_kernel_wrs(s->bound[0].qp), 1);
-		if (i)
-			ep_fini(&s->called);
-		else
-			assert_int_equal(ep_modify(&s->called, &err, NIC_QPA_STATE), 0);
+		if (i >= STREAM_ENDS) {
+			hold_stream();
+			while (nic_kernel_wrs(s->bound[0].qp))
+				assert_true(turn());
+		}
+		end_stream(how);
 		for (unsigned k = 0; k < 3; k++) {
 			post_beside();
 			assert_true(ep_wait_send(&s->bound[1], &cqe, SEC));
 			assert_int_equal(cqe.status, NIC_WC_SUCCESS);
 		}
-		if (i)
+		if (how == IS_DESTROYED)
 			ep_init(&s->called, &s->w, 0, &ep);
 		end(p, ROOST_RPC_OK);
 		assert_true(ep_wait_send(&s->bound[1], &cqe, SEC));
@@ -433,7 +456,7 @@ int main(void)
 		cmocka_unit_test(in_a_chain),
 		cmocka_unit_test(posted_meanwhile),
 		cmocka_unit_test(cut_short),
-		cmocka_unit_test(space_of_a_stream_that_fails),
+		cmocka_unit_test(space_of_a_stream_that_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
