@@ -121,9 +121,13 @@ def base(folder, suite):
     options = [f"--aptopt={line}" for line in apt_options()]
     uri = archive()
     try:
+        # mmdebstrap mounts /proc, /sys and others in the folder. In namespaces of its own its
+        # processes and mounts end with it, also if it is killed: the folder then has only files.
         # This system is not needed after a crash: no fsync() after every file.
-        output("mmdebstrap", "--mode=root", "--variant=minbase", "--include=make",
-               "--dpkgopt=force-unsafe-io", f"--keyring={keyring()}", *options, suite, scratch, uri)
+        output(*DIES_WITH_US, "unshare", "--mount-proc", "--propagation", "private", "--fork",
+               "--pid", "--kill-child", "mmdebstrap", "--mode=root", "--variant=minbase",
+               "--include=make", "--dpkgopt=force-unsafe-io", f"--keyring={keyring()}", *options,
+               suite, scratch, uri)
     except Missing as e:
         shutil.rmtree(scratch, ignore_errors=True)
         problem = re.search(r"E: (.*?)(?= E: |$)", str(e))
