@@ -35,7 +35,7 @@ VERBS_EXPORT int roost_pd_stop_chains(struct ibv_pd *pd)
 
 /*
  * Returns a queue pair of the program, or NULL. Sets *ring to a region of the queue pair's rings,
- * or NULL.
+ * or NULL. The control lock keeps the NIC's queue pairs, some of which may have ended (qp_end()).
  */
 static struct ibv_qp *next_of(struct verbs_ctx *ctx, const struct ibv_pd *pd, struct ibv_mr **ring)
 {
@@ -44,11 +44,12 @@ static struct ibv_qp *next_of(struct verbs_ctx *ctx, const struct ibv_pd *pd, st
 	struct verbs_mr *mr;
 
 	*ring = NULL;
+	drive_control_lock(ctx->drive);
 	pthread_mutex_lock(&ctx->lock);
 	list_for_each (at, &ctx->qps) {
 		struct verbs_qp *qp = list_entry(at, struct verbs_qp, link);
 
-		if (qp->qp.pd->handle == pd->handle && nic_qp_has_chain(qp->nic_qp)) {
+		if (qp->qp.pd->handle == pd->handle && !qp->ended && nic_qp_has_chain(qp->nic_qp)) {
 			found = qp;
 			break;
 		}
@@ -57,6 +58,7 @@ static struct ibv_qp *next_of(struct verbs_ctx *ctx, const struct ibv_pd *pd, st
 		if (found && mr->ring_of == found)
 			*ring = &mr->mr;
 	pthread_mutex_unlock(&ctx->lock);
+	drive_control_unlock(ctx->drive);
 	return found ? &found->qp : NULL;
 }
 
