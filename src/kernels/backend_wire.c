@@ -173,7 +173,7 @@ static bool may_join(const struct call *call)
 	       (!call->i.c.at_once || list_linked(&call->q->join.link));
 }
 
-void call_send_reply(struct call *call)
+bool call_send_reply(struct call *call)
 {
 	struct roost_call *c = &call->i.c;
 	bool from = c->ask == ROOST_ASK_REPLY_FROM;
@@ -189,20 +189,21 @@ void call_send_reply(struct call *call)
 	    join_reply(call, c->buf, c->ask_len)) {
 		note_time(call);
 		call_release(call);
-		return;
+		return true;
 	}
 	rc = write_back(call, call->head.reply_len - 8 - c->ask_len, c->ask_len, from, key, true);
 	if (rc == -EAGAIN) {
 		wait_for_space(call);
-		return;
+		return false;
 	}
 	note_time(call);
 	if (rc || from || !c->ask_len) {
 		call_release(call);
-		return;
+		return false;
 	}
 	call->state = CALL_ENDING;
 	call->q->ending++;
+	return false;
 }
 
 /* ---- ends ---- */

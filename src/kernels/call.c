@@ -282,13 +282,31 @@ void __attribute__((noinline)) call_charge(struct runtime_pu *pu, uint32_t kib)
 	units_spend(pu, kib - n, 0);
 }
 
-/* Sends the reply of a call that is ending, or ends a call with broken payload. */
+/* There is space for one WRITE: it goes to the first that waits. */
+static void wake_first(struct call_qp *q)
+{
+	struct list_head *first = q->waiting.next;
+
+	if (unlikely(first == &q->join.link)) {
+		join_wake(q);
+		return;
+	}
+	list_del(first);
+	make_ready(list_entry(first, struct call, link));
+}
+
+/*
+ * Sends the reply of a call that is ending, for which there is space now, or ends a call with
+ * broken payload. A reply that has joined others leaves its space to the next that waits.
+ */
 static void __attribute__((noinline)) finish_call(struct call *call)
 {
-	if (call->ending)
-		call_send_reply(call);
-	else
+	struct call_qp *q = call->q;
+
+	if (!call->ending)
 		call_cut_off(call, call->broken, call->i.sent);
+	else if (call_send_reply(call) && !list_empty(&q->waiting))
+		wake_first(q);
 }
 
 /* Runs a call that was removed from the queue. */
@@ -433,19 +451,6 @@ void call_drive(struct call *call, unsigned budget, bool ends_burst)
 }
 
 /* ---- the end of a WRITE ---- */
-
-/* There is space for one WRITE: it goes to the first that waits. */
-static void wake_first(struct call_qp *q)
-{
-	struct list_head *first = q->waiting.next;
-
-	if (unlikely(first == &q->join.link)) {
-		join_wake(q);
-		return;
-	}
-	list_del(first);
-	make_ready(list_entry(first, struct call, link));
-}
 
 void call_sent(struct call_qp *q, uint64_t cookie)
 {

@@ -365,8 +365,11 @@ void call_end(struct call *call, uint32_t status, uint32_t len);
 void call_charge(struct runtime_pu *pu, uint32_t kib);
 /* Ends a call that its kernel did not end, and calls the kernel's cut(). */
 void call_cut_off(struct call *call, uint32_t status, uint32_t len);
-/* Sends the reply of a call that is ending; the call waits if there is no space. */
-void call_send_reply(struct call *call);
+/*
+ * Sends the reply of a call that is ending; the call waits if there is no space. Returns true if
+ * the reply has joined others (join.h), so that it takes no space of its own.
+ */
+bool call_send_reply(struct call *call);
 
 /* ends.c */
 void call_lost(struct call_qp *q, uint32_t id);

@@ -418,7 +418,7 @@ MUTANTS = [
      'if (!list_empty(&q->waiting))', 'if (0)'),
     ('simulator', 'src/kernels/invocation.c', 'memset(at, 0, k->state_size);', ''),
     ('kernels/runtime:more_than_the_wire_takes', 'src/kernels/backend_wire.c',
-     'if (rc == -EAGAIN) {\n\t\twait_for_space(call);\n\t\treturn;\n\t}\n\tnote_time(call);',
+     'if (rc == -EAGAIN) {\n\t\twait_for_space(call);\n\t\treturn false;\n\t}\n\tnote_time(call);',
      'note_time(call);'),
     ('simulator', 'src/kernels/call.c', 'list_splice_tail_init(&pu->spent, &pu->ready);', ''),
     ('simulator', 'src/kernels/step.h', 'if (unlikely(status)) {', 'if (0) {'),
