@@ -66,6 +66,7 @@ static void on_complete(struct roost_kv_op *op)
 	if (!now_is_fresh) {
 		now = monotonic_ns();
 		now_is_fresh = true;
+		round_has_begun = false; /* a submission of the round waited for this */
 	}
 	must(op->status, "an operation");
 	if (op->code == ROOST_KV_GET &&

@@ -110,6 +110,7 @@ static void on_complete(struct roost_kv_op *op)
 	if (!run.now_is_fresh) {
 		run.now = clock_ns();
 		run.now_is_fresh = true;
+		run.round_has_begun = false; /* a submission of the round waited for this */
 	}
 	s->inserts = false;
 	s->modifies = s->modifies && op->code == ROOST_KV_GET;
