@@ -13,7 +13,7 @@
  * pairs all belong to one PU. A kernel that requests an operation on another PU is handed over to
  * this PU in the middle of its piece. Its stream is paused, so that no other PU runs it.
  *
- *	bytes() --> request --> leave() --> local_call_pass_on() --- nic_rpc_ring() --->
+ *	bytes() --> request --> end_piece() --> local_call_pass_on() --- nic_rpc_ring() --->
  *		local_call_take_handed(): adds it to the local_calls of the other PU
  */
 #include "kernels/guarded.h"

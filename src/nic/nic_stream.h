@@ -42,9 +42,9 @@ struct nic_stream_hook {
 	 */
 	atomic_bool paused;
 	/*
-	 * For a hook on a region, which several PUs may call; else NULL. enter() begins a piece
-	 * before its bytes are stored, and returns false if the hook is paused. leave() ends the
-	 * piece, after bytes() or without it.
+	 * For a hook on a region, which several PUs may call; else NULL. begin_piece() is called
+	 * before the bytes of a piece are stored, and returns false if the hook is paused.
+	 * end_piece() ends the piece, after bytes() or without it.
 	 */
 	bool (*begin_piece)(struct nic_stream_hook *hook);
 	void (*end_piece)(struct nic_stream_hook *hook);

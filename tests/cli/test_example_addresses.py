@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Concurrent runs of examples/kv.sh and examples/perftest.sh share no address and no TCP port,
-whatever their process ids are. Meson runs both at the same time. Their programs are this test's,
-which write down their arguments.
+"""Concurrent runs of examples/kv.sh and examples/perftest.sh share no address, whatever their
+process ids are, and no TCP port if these are less than 6000 apart. Meson runs both at the same
+time. Their programs are this test's, which write down their arguments.
 
 Arguments: EXAMPLES. The exit status is 77 if a process id cannot be chosen here.
 """

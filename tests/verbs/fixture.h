@@ -74,8 +74,8 @@ int post_one(struct ibv_qp *qp, struct ibv_send_wr *wr);
 int post_recv_one(struct pair *p, int side, uint64_t wr_id, uint32_t n);
 
 /*
- * A thread calls call(arg), which waits for an acknowledgement of this thread, and is cancelled
- * there.
+ * A thread calls call(arg), which waits for an acknowledgement of this thread. The thread is
+ * cancelled at the first cancellation point of the call.
  */
 void cancel_call(void *(*call)(void *), void *arg);
 
