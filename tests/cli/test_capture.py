@@ -37,10 +37,12 @@ with tempfile.TemporaryDirectory() as d:
                     continue
                 # Late answers to duplicates may arrive after the counters were read; nothing is
                 # sent by then.
-                check(f'counters and capture: {what}: {counters}',
-                      seen.get('requests') == counters.get('sent_pkts')
-                      and seen.get('responses', -1) >= counters.get('rcvd_pkts', 0)
-                      and seen.get('naks_seq', -1) >= counters.get('packet_seq_err', 0), r)
+                equal = (seen.get('requests') == counters.get('sent_pkts')
+                         and seen.get('responses', -1) >= counters.get('rcvd_pkts', 0)
+                         and seen.get('naks_seq', -1) >= counters.get('packet_seq_err', 0))
+                check(f'counters and capture: {what}: {counters}', equal, r)
+                if not equal:  # rare: the order of the packets tells why
+                    print(*run('pcap', file).stdout.splitlines()[:500], sep='\n')
                 if op in ('write', 'send'):
                     check(f'sent again: {what}: {counters}',
                           seen.get('retransmitted') == counters.get('retransmitted_pkts', 0)
