@@ -41,7 +41,7 @@ with tempfile.TemporaryDirectory() as d:
                          and seen.get('responses', -1) >= counters.get('rcvd_pkts', 0)
                          and seen.get('naks_seq', -1) >= counters.get('packet_seq_err', 0))
                 check(f'counters and capture: {what}: {counters}', equal, r)
-                if not equal:  # rare: the order of the packets tells why
+                if not equal:
                     print(*run('pcap', file).stdout.splitlines()[:500], sep='\n')
                 if op in ('write', 'send'):
                     check(f'sent again: {what}: {counters}',

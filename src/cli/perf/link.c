@@ -108,6 +108,21 @@ static int map_memory(struct perf_link *l)
 	return 0;
 }
 
+/*
+ * Returns a random first PSN for the first QP. Those of the others follow at equal distances: a
+ * reader of a capture (`roost pcap`) finds the requests of a response by their PSNs.
+ */
+static uint32_t choose_psn(const struct perf_link *l, uint32_t qp)
+{
+	uint32_t psn = l->qps[0].psn;
+
+	if (qp)
+		psn += qp * (0x1000000 / l->num_qps);
+	else if (getrandom(&psn, sizeof(psn), 0) != sizeof(psn))
+		psn = (uint32_t)clock_ns();
+	return psn & 0xffffff;
+}
+
 static int create_qp(struct perf_link *l, struct perf_qp *q)
 {
 	bool check = l->job.mode == PERF_CHECK;
@@ -133,9 +148,7 @@ static int create_qp(struct perf_link *l, struct perf_qp *q)
 	q->qp = ibv_create_qp(l->nic->pd, &init);
 	if (!q->qp)
 		return perf_fail(l, -errno, "can't create a QP: %s", strerror(errno));
-	if (getrandom(&q->psn, sizeof(q->psn), 0) != sizeof(q->psn))
-		q->psn = (uint32_t)clock_ns();
-	q->psn &= 0xffffff;
+	q->psn = choose_psn(l, (uint32_t)(q - l->qps));
 	if (l->job.transport == PERF_UD)
 		return perf_ud_init(l, q);
 	if (l->job.op == PERF_RPC)
