@@ -359,18 +359,27 @@ static void *ack_later(void *arg)
 	return NULL;
 }
 
+/* Gets a completion event, which is not acknowledged. Returns its CQ. */
+static struct ibv_cq *unacknowledged_event(struct pair *p)
+{
+	struct ibv_cq *cq;
+	void *ctx;
+
+	assert_int_equal(ibv_req_notify_cq(p->cq[0], 0), 0);
+	post_writes(p, 0, 1, 1);
+	wait_good(p->cq[0]);
+	assert_int_equal(ibv_get_cq_event(p->channel, &cq, &ctx), 0);
+	return cq;
+}
+
 static void destroy_waits_for_acks(void **state)
 {
 	struct ibv_cq *cq;
 	struct pair p;
 	pthread_t t;
-	void *ctx;
 
 	pair_open(&p, NULL);
-	assert_int_equal(ibv_req_notify_cq(p.cq[0], 0), 0);
-	post_writes(&p, 0, 1, 1);
-	wait_good(p.cq[0]);
-	assert_int_equal(ibv_get_cq_event(p.channel, &cq, &ctx), 0);
+	cq = unacknowledged_event(&p);
 	assert_int_equal(pthread_create(&t, NULL, ack_later, cq), 0);
 	pair_close(&p); /* under ASan: the late acknowledgement must not use a freed CQ */
 	pthread_join(t, NULL);
@@ -389,13 +398,9 @@ static void a_cancelled_destruction_is_repeated(void **state)
 {
 	struct ibv_cq *cq;
 	struct pair p;
-	void *ctx;
 
 	pair_open(&p, NULL);
-	assert_int_equal(ibv_req_notify_cq(p.cq[0], 0), 0);
-	post_writes(&p, 0, 1, 1);
-	wait_good(p.cq[0]);
-	assert_int_equal(ibv_get_cq_event(p.channel, &cq, &ctx), 0);
+	cq = unacknowledged_event(&p);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(ibv_destroy_qp(p.qp[i]), 0);
 		p.qp[i] = NULL;
